@@ -246,7 +246,7 @@ def test_nothing_is_written_outside(server: Server, get, tmp_path: Path) -> None
 
 
 def test_other_addresses_are_refused(get) -> None:
-    with pytest.raises(UsageError, match="no web address"):
+    with pytest.raises(UsageError, match="not a web address"):
         get(RemoteFile("file:///etc/passwd"))
 
 
@@ -302,7 +302,7 @@ def test_a_folder_with_other_files_is_left_alone(server: Server, tmp_path: Path)
     """An archive that is unpacked there would overwrite what has the same name."""
     source = server.source("a.bin", BODY)
     (tmp_path / "a.csv").write_text("mine")
-    with pytest.raises(UsageError, match="not empty, and holds no download of VerSe"):
+    with pytest.raises(UsageError, match="not empty, and contains no download of VerSe"):
         fetch("VerSe", tmp_path, sources=[source])
     assert server.asked == []
     (tmp_path / "a.bin.part").write_bytes(BODY[:100])  # of an attempt that broke off

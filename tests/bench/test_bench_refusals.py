@@ -95,7 +95,7 @@ def test_a_patient_in_two_classes(copy) -> None:
     folder = copy("CC-CCII")
     patient = next(entry for entry in (folder / "CP").iterdir() if entry.is_dir() and entry.name.isdigit())
     shutil.copytree(patient, folder / "Normal" / patient.name)
-    with pytest.raises(DataError, match=f"Patient {patient.name} lies in Normal and in CP"):
+    with pytest.raises(DataError, match=f"Patient {patient.name} is in Normal and in CP"):
         get_dataset("CC-CCII").read(folder)
 
 
@@ -116,7 +116,7 @@ def test_a_list_that_points_outside(path: str, copy) -> None:
     records = json.loads(file.read_text(encoding="utf-8"))
     records[0]["image_path"] = path
     file.write_text(json.dumps(records), encoding="utf-8")
-    with pytest.raises(DataError, match="does not lie inside"):
+    with pytest.raises(DataError, match="which is not inside"):
         get_dataset("RadGenome-BrainMRI").read(folder)
 
 

@@ -85,7 +85,7 @@ def test_figures_of_sets_without_patients_carry_a_mark() -> None:
     (marked_table,) = [entry for entry in make_tables(rows) if entry.name == "quality"]
     marks = {entry[0].split(" / ")[0]: entry[0].endswith(" *") for entry in marked_table.rows}
     assert marks == {"ct-kidney": True, "verse": False, "own": False}
-    assert "nobody recorded the patients" in marked_table.notes[0]
+    assert "does not record patients" in marked_table.notes[0]
     (unmarked_table,) = [entry for entry in make_tables(rows[1:]) if entry.name == "quality"]
     assert unmarked_table.notes == ()
 

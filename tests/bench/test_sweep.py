@@ -126,7 +126,7 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UsageError, match=r"holds thesis\.tex and no sweep.*-o"):
+    with pytest.raises(UsageError, match=r"contains thesis\.tex, and is not a sweep.*-o"):
         SweepStore(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -42,7 +42,7 @@ def test_steps_of_every_kind() -> None:
 def test_exhausted_says_what_was_asked() -> None:
     llm = ScriptedModel(["one"])
     llm.ask(LLMRequest(START))
-    with pytest.raises(ScriptExhausted, match=r"1 steps are used up.*'Go\.'"):
+    with pytest.raises(ScriptExhausted, match=r"all 1 steps of the script are used.*'Go\.'"):
         llm.ask(LLMRequest(START))
     with pytest.raises(ScriptExhausted):
         ScriptedModel([], repeat=True).ask(LLMRequest(START))

@@ -101,7 +101,7 @@ def run_script(command: str) -> str:
     [
         (untold, "needs a docstring"),
         (untyped, "without a type: patient"),
-        (complex_number_tool, "no JSON schema holds"),
+        (complex_number_tool, "a JSON schema cannot describe"),
         (run_script, "'?run_script'? needs a name of its own"),
         (lambda patient: patient, "needs a name of its own"),
     ],

@@ -107,7 +107,7 @@ def test_waiting_ends_when_the_run_is_cancelled(make_reader, tmp_path: Path) -> 
 
 def test_an_answer_of_another_type_is_refused(make_reader) -> None:
     wrong = WorkerJob(TRIAL_JOB.function_path, EscapeTrial, int)
-    with pytest.raises(ReaderError, match="answer that cannot be right"):
+    with pytest.raises(ReaderError, match="sent an invalid answer"):
         make_reader().run_job(wrong, EscapeTrial())
 
 

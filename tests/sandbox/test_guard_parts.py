@@ -85,7 +85,7 @@ MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 def asker(machine: str, **calls: Any) -> Callable[..., int]:
     """`ask(name, *arguments)`: what the filter answers to one call."""
-    settings = {"families": [int(socket.AF_UNIX)], "beside_others": False, "connects": True, **calls}
+    settings = {"families": [int(socket.AF_UNIX)], "shares_host": False, "connects": True, **calls}
     program = seccomp.build_filter(SeccompPolicy(**settings), machine)  # type: ignore[typeddict-item]
     column, arch = MACHINES[machine]
     system_calls = {
@@ -108,19 +108,19 @@ def calls_of(table: dict[str, tuple[int | None, int | None]], machine: str) -> l
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("beside", [False, True])
-def test_the_filter_answers_as_meant(machine: str, beside: bool) -> None:
-    ask = asker(machine, beside_others=beside)
+@pytest.mark.parametrize("shares_host", [False, True])
+def test_the_filter_answers_as_meant(machine: str, shares_host: bool) -> None:
+    ask = asker(machine, shares_host=shares_host)
     assert {ask(n) for n in calls_of(syscalls.DENIED_CALLS, machine)} == {DENY}
-    assert {ask(n) for n in calls_of(syscalls.METADATA_CALLS, machine)} == {FAKE if beside else ALLOW}
-    assert {ask(n) for n in calls_of(syscalls.NAME_CALLS, machine)} == {UNSUPPORTED if beside else ALLOW}
+    assert {ask(n) for n in calls_of(syscalls.METADATA_CALLS, machine)} == {FAKE if shares_host else ALLOW}
+    assert {ask(n) for n in calls_of(syscalls.NAME_CALLS, machine)} == {UNSUPPORTED if shares_host else ALLOW}
     assert {ask(n) for n in calls_of(syscalls.CONNECTING_CALLS, machine)} == {ALLOW}
     assert ask("socket", int(socket.AF_UNIX), 1) == ALLOW
     assert ask("socket", int(socket.AF_UNIX), 1 | socket.SOCK_CLOEXEC) == ALLOW
-    assert ask("socket", int(socket.AF_UNIX), 2) == (DENY if beside else ALLOW)
+    assert ask("socket", int(socket.AF_UNIX), 2) == (DENY if shares_host else ALLOW)
     assert ask("socket", int(socket.AF_INET)) == DENY
     assert ask("socketpair", int(socket.AF_UNIX), 1) == ALLOW
-    assert ask("socketpair", int(socket.AF_UNIX), 2 | socket.SOCK_NONBLOCK) == (DENY if beside else ALLOW)
+    assert ask("socketpair", int(socket.AF_UNIX), 2 | socket.SOCK_NONBLOCK) == (DENY if shares_host else ALLOW)
     assert ask("socketpair", 30, 1) == DENY  # AF_TIPC
     assert ask("clone", 0x11) == ALLOW
     assert ask("clone", 0x10000011) == DENY
@@ -141,7 +141,7 @@ def test_the_filter_answers_as_meant(machine: str, beside: bool) -> None:
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_of_a_command_alone(machine: str) -> None:
-    ask = asker(machine, families=[], beside_others=True, connects=False)
+    ask = asker(machine, families=[], shares_host=True, connects=False)
     assert {ask(n) for n in calls_of(syscalls.CONNECTING_CALLS, machine)} == {DENY}
     assert ask("socket", int(socket.AF_UNIX), 1) == DENY
     assert ask("socketpair", int(socket.AF_UNIX), 1) == ALLOW
@@ -149,7 +149,7 @@ def test_the_filter_of_a_command_alone(machine: str) -> None:
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_calls_that_name_other_processes(machine: str) -> None:
-    ask, free = asker(machine, beside_others=True), asker(machine)
+    ask, free = asker(machine, shares_host=True), asker(machine)
     assert ask("prlimit64", 0, 7, 0x1234) == ALLOW
     assert ask("prlimit64", 99, 7, 0) == ALLOW  # reading only
     assert ask("prlimit64", 99, 7, 0x1234) == DENY
@@ -176,7 +176,7 @@ def test_no_file_gets_a_set_user_bit(machine: str, mode: int, flags: int) -> Non
 
 
 def test_calls_of_other_machines_end_the_process() -> None:
-    program = seccomp.build_filter(SeccompPolicy(families=[], beside_others=False, connects=True), "x86_64")
+    program = seccomp.build_filter(SeccompPolicy(families=[], shares_host=False, connects=True), "x86_64")
     assert run_filter(program, 1, 0x40000003) == KILL  # 32-bit calls
 
 

@@ -138,7 +138,7 @@ def test_output_links_are_not_written_through(desk, tmp_path) -> None:
     (desk.work / "Logout/jobs").symlink_to(tmp_path / "outside")
     result = desk.box.call(ToolCall("1", "run_script", {"command": "echo hi"}), ("run_script",))
     assert "hi" in result.text
-    assert "not copied to Logout/jobs/001.log: a link" in result.text
+    assert "not copied to Logout/jobs/001.log: the path contains a link" in result.text
     assert not list((tmp_path / "outside").iterdir())
 
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from m3b.data.natural import natural
 from m3b.request_words import is_mask_path
-from m3b.tools.natural import natural
 
 IMAGE_SUFFIXES = (
     ".nii.gz", ".nii", ".mha", ".mhd", ".nrrd", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".npy", ".dcm"

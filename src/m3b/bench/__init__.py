@@ -1,1 +1,1 @@
-"""M3Bench: fourteen model-building tasks, their data sets and the honest measuring of what was built."""
+"""M3Bench: fourteen model-building tasks, their data sets, and the measurement of delivered models on hidden cases."""

@@ -1,9 +1,10 @@
-"""Data for a sweep: every set read or made once, carved once, and then only read."""
+"""Data of a sweep: every data set is read or generated once, carved once, and then only read."""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ class BenchmarkData:
     """The data below one benchmark folder.
 
     Args:
-        folder: gets one folder for each set and layout.
-        real: set name -> folder with the real data; sets that are not named are stand-ins.
-        patients: size of stand-ins, where not the default; for trying things.
-        seed: of stand-ins and of the choice of hidden patients.
+        folder: gets one sub-folder for each data set and layout.
+        real: name of a data set -> folder with its real data; all other data sets are stand-ins.
+        patients: number of patients of the stand-ins; None for their default.
+        seed: seed of the stand-ins and of the choice of hidden patients.
     """
 
     def __init__(
@@ -37,11 +38,11 @@ class BenchmarkData:
         self.folder, self.real, self.patients, self.share, self.seed = folder, dict(real or {}), patients, share, seed
 
     def prepare(self, name: str, layout: str) -> CarveOut:
-        """The carve-out of a set, made if it is not there yet. Safe to call from several processes.
+        """Return the carve-out of a data set, and make it if necessary. Safe to call from several processes.
 
         Raises:
-            DataError: the set cannot be read or carved.
-            UsageError: there is no such set or layout.
+            DataError: the data set cannot be read or carved.
+            UsageError: there is no such data set or layout.
         """
         spec = get_dataset(name)
         carve_out_folder = self.folder / (slug(name) if layout == "card" else f"{slug(name)}-{layout}")
@@ -55,7 +56,7 @@ class BenchmarkData:
             source = self.folder / "made" / carve_out_folder.name
             if not source.is_dir():
                 temporary_folder = source.with_name(f".{source.name}")
-                _clear(temporary_folder)
+                shutil.rmtree(temporary_folder, ignore_errors=True)
                 size = None if self.patients is None else max(self.patients, spec.stand_in.min_patients)
                 max_patients = spec.stand_in.max_patients
                 spec.make(
@@ -68,21 +69,21 @@ class BenchmarkData:
             return carve(spec, source, carve_out_folder, share=self.share, seed=self.seed, stand_in=True)
 
     def prepare_tasks(self, tasks: Iterable[BenchmarkTask]) -> None:
-        """Make everything that these tasks need."""
+        """Prepare all data sets that these tasks need."""
         for name, layout in dict.fromkeys((name, task.layout) for task in tasks for name in task.dataset_names):
             self.prepare(name, layout)
 
     def load_cards(self, task: BenchmarkTask) -> list[dict[str, Any]]:
-        """The data cards of a task with their paths; every other shipped card stands beside them as a distractor."""
+        """Return the data cards of a task with their paths; a run sees all other shipped cards too, as distractors."""
         return [load_card(self.prepare(name, task.layout)) for name in task.dataset_names]
 
     def get_carve_out(self, task: BenchmarkTask) -> CarveOut:
-        """The hidden cases of the set that serves the task."""
+        """Return the carve-out of the data set that serves the task."""
         return self.prepare(task.dataset, task.layout)
 
 
 def load_card(carve_out: CarveOut) -> dict[str, Any]:
-    """The shipped card of a carved set, with the agent's folder; stand-ins get their own acceptable range."""
+    """Return the shipped card of a carved data set with the agent's folder, and for a stand-in its acceptable range."""
     file = get_resources_folder() / "datacards" / f"{slug(carve_out.dataset)}.json"
     raw: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     raw["path"] = str(carve_out.agent_folder.resolve())
@@ -90,12 +91,6 @@ def load_card(carve_out: CarveOut) -> dict[str, Any]:
         low, high = get_dataset(carve_out.dataset).stand_in.acceptable
         raw["acceptable"] = [low, high]
     return raw
-
-
-def _clear(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 __all__ = ["HIDDEN_FOLDER", "BenchmarkData", "load_card"]

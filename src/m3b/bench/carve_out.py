@@ -1,7 +1,7 @@
-"""The carve-out: hidden test cases are taken away, by patient, before an agent sees the data.
+"""The carve-out: hidden test patients are removed from a data set before an agent sees it.
 
-`carve` turns a copy of a data set into two: `agent/`, in the same layout without anything of the hidden patients (files,
-table rows, JSON records), and `hidden/` with their files alone and a manifest in m3b's own index format.
+`carve` makes two copies of a data set: `agent/` in the same layout without any data of the hidden patients (files,
+table rows, JSON records), and `hidden/` with the files of the hidden patients. `hidden.json` lists the hidden cases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from m3b.reader.inprocess import open_reader
 
 
 def link_or_copy(source: Path, target: Path, link: Callable[[Path, Path], None] = os.link) -> None:
-    """`source` at `target`: linked, or copied where that is refused."""
+    """Link `source` to `target`, or copy it if links are refused."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         link(source, target)
@@ -43,11 +43,11 @@ class CarveOut:
     """A carve-out on disk.
 
     Args:
-        folder: holds `agent/`, `hidden/` and the manifest.
-        cases: the hidden ones, as the trusted reader reads them; paths count from `hidden/`.
-        kept: how many cases the agent's copy holds.
-        withheld: files that were left out because they could hold anything, archives for instance.
-        stand_in: whether the data was drawn by a program, so that the stand-in's range holds.
+        folder: contains `agent/`, `hidden/` and `hidden.json`.
+        cases: the hidden cases, as read by the trusted reader of the layout; paths are relative to `hidden/`.
+        kept: number of cases in the agent's copy.
+        withheld: files that were left out of the agent's copy because they may contain anything, such as archives.
+        stand_in: whether the data is a generated stand-in, for which the acceptable range of the stand-in applies.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class CarveOut:
         return self.folder / HIDDEN_FOLDER
 
     def save(self) -> None:
-        """Write the manifest; the last step, so that its presence says that the carve-out is whole."""
+        """Write `hidden.json`. This is the last step, so that its presence means that the carve-out is complete."""
         from m3b.writing import write_text_atomically
 
         raw = {**asdict(self), "folder": "."}
@@ -75,10 +75,10 @@ class CarveOut:
 
     @classmethod
     def load(cls, folder: Path) -> CarveOut:
-        """A carve-out that was made before.
+        """Load an existing carve-out.
 
         Raises:
-            DataError: there is none, or its manifest is broken.
+            DataError: there is none, or its `hidden.json` is broken.
         """
         file = folder / CARVE_OUT_FILE
         try:
@@ -86,7 +86,9 @@ class CarveOut:
             cases = tuple(_case_from_json(raw_case) for raw_case in raw.pop("cases"))
             return cls(**{**raw, "folder": folder, "cases": cases, "withheld": tuple(raw["withheld"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{file} is no manifest of hidden cases: {error}. Carve the data out again.") from error
+            raise DataError(
+                f"{file} is not a list of hidden cases: {error}. Delete its folder and try again."
+            ) from error
 
 
 def _case_from_json(raw: dict[str, Any]) -> RawCase:
@@ -100,17 +102,18 @@ TEXT_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".xml")
 
 
 def verify_agent_copy(spec: DatasetSpec, carve_out: CarveOut, kept_cases: list[RawCase]) -> None:
-    """Read the agent's copy with the trusted reader and look for any name of a hidden file.
+    """Read the agent's copy with the trusted reader of the layout, and search it for names of hidden files.
 
     Raises:
-        DataError: a hidden case is still there, another one has gone, or a hidden name is left somewhere.
+        DataError: a hidden case is still there, another case is missing, or the name of a hidden file occurs.
     """
     case_names = {case.name for case in spec.read(carve_out.agent_folder).cases}
     remaining_hidden = sorted(case_names & {case.name for case in carve_out.cases})
     lost_names = sorted({case.name for case in kept_cases} - case_names)
     if remaining_hidden or lost_names:
         raise DataError(
-            f"The agent's copy of {spec.name} is wrong: hidden cases left {remaining_hidden[:3]}, others lost {lost_names[:3]}."
+            f"The agent's copy of {spec.name} is wrong: it still has hidden cases {remaining_hidden[:3]}, and it lacks "
+            f"{lost_names[:3]}."
         )
     leftover_places = find_leftovers(carve_out)
     if leftover_places:
@@ -118,9 +121,9 @@ def verify_agent_copy(spec: DatasetSpec, carve_out: CarveOut, kept_cases: list[R
 
 
 def find_leftovers(carve_out: CarveOut) -> list[str]:
-    """Places in the agent's copy where the name of a hidden file occurs: as a file, or inside a text.
+    """Return the places in the agent's copy where the name of a hidden file occurs, as a file or in a text file.
 
-    The slices of a volume are called alike for everybody; their folder counts instead.
+    Slices of a volume have the same names for all patients, so the name of their folder is searched instead.
     """
     names: set[str] = set()
     for case in carve_out.cases:
@@ -140,7 +143,7 @@ def find_leftovers(carve_out: CarveOut) -> list[str]:
 
 
 def _has_numbered_slices(case: RawCase) -> bool:
-    """Whether the images are numbered slices of a volume, called alike for everybody."""
+    """Return whether the images are numbered slices of a volume, with the same names for all patients."""
     return len(case.images) > 1 and all(Path(path).stem.isdigit() for path in case.images)
 
 
@@ -150,7 +153,7 @@ MIN_PATIENTS = 2
 
 @dataclass(frozen=True)
 class CarveRequest:
-    """A set by name, the folder that it lies in, and where the two copies go; as `m3b.bench.carve_out.carve`."""
+    """The data set to carve: its name, its folder, and the folder for the two copies. Arguments as of `carve`."""
 
     dataset: str
     source: Path
@@ -161,9 +164,9 @@ class CarveRequest:
 
 @dataclass(frozen=True)
 class CarveResult:
-    """The hidden cases, and which files of the source go into the agent's copy as they are.
+    """The hidden and the other cases, and the files of the source that belong into the agent's copy unchanged.
 
-    The tables of the agent's copy are written already.
+    The tables of the agent's copy are already written.
     """
 
     cases: tuple[RawCase, ...]
@@ -174,7 +177,7 @@ class CarveResult:
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The two copies, and the cases that the agent's must still hold; as `verify_agent_copy`."""
+    """The carve-out to verify, and the cases that the agent's copy must contain; as `verify_agent_copy`."""
 
     carve_out: CarveOut
     kept_cases: tuple[RawCase, ...]
@@ -187,7 +190,7 @@ VERIFY_JOB: WorkerJob[VerifyRequest, bool] = WorkerJob(
 
 
 def run_carving(request: CarveRequest) -> CarveResult:
-    """Inside the reader: choose the patients, and write the tables of the agent's copy. Raises DataError."""
+    """Choose the hidden patients, and write the tables of the agent's copy. Runs in the reader; raises DataError."""
     spec = get_dataset(request.dataset)
     cases = spec.read(request.source).cases
     patients = choose_patients(cases, request.share, request.seed)
@@ -200,17 +203,18 @@ def run_carving(request: CarveRequest) -> CarveResult:
 
 
 def run_verification(request: VerifyRequest) -> bool:
-    """Inside the reader: True. Raises DataError where something of a hidden case is left."""
+    """Verify the agent's copy; return True. Runs in the reader process. Raises DataError if hidden data is left."""
     verify_agent_copy(get_dataset(request.carve_out.dataset), request.carve_out, list(request.kept_cases))
     return True
 
 
 def choose_patients(cases: Iterable[RawCase], share: float, seed: int) -> set[str]:
-    """About `share` of the patients of every class and of every part of a given split; at least two in all, and of three
-    times as many patients as a verdict needs, as many as it needs.
+    """Return the hidden patients: about `share` of the patients of every class and of every part of a given split.
+
+    At least two patients are hidden, and at least `MIN_VERDICT_PATIENTS` if there are three times as many.
 
     Raises:
-        DataError: fewer than two patients would be left on one side.
+        DataError: there would be fewer than two hidden or two other patients.
     """
     strata: dict[tuple[str, str], list[str]] = defaultdict(list)
     seen_patients: set[str] = set()
@@ -251,14 +255,14 @@ def carve(
     seed: int = 0,
     stand_in: bool = False,
 ) -> CarveOut:
-    """Make the two copies of `source` below `folder`, and check the agent's with the trusted reader of its layout.
+    """Make the two copies of `source` below `folder`, and verify the agent's copy.
 
-    m3b's confined reader process opens the tables and headers; this one links or copies whole files.
-
-    Files are hard-linked where the file system allows it, else copied; tables are written anew without the rows.
+    The confined reader process opens tables and headers; this process only links or copies whole files. Files are
+    hard-linked if the file system allows it, otherwise copied; tables are rewritten without the rows of hidden
+    patients.
 
     Raises:
-        DataError: the set cannot be read, or something of a hidden patient would remain.
+        DataError: the data set cannot be read, or data of a hidden patient would remain.
     """
     if (folder / CARVE_OUT_FILE).is_file():
         return CarveOut.load(folder)
@@ -284,7 +288,12 @@ def carve(
 
 
 def _copy_into(source: Path, path: str, target: Path) -> None:
-    """A file of the source below a copy of it. Raises DataError where its name leads out, which no reader gives."""
+    """Link or copy a file of the source into `target`. Raises DataError if its path leads out of the source.
+
+    A correct reader process never returns such a path; one that was taken over by a malicious file might.
+    """
     if Path(path).is_absolute() or ".." in Path(path).parts:
-        raise DataError(f"{path!r} does not lie inside {source}; m3b's reader was led astray. Look at the data.")
+        raise DataError(
+            f"{path!r} is not a path inside {source}; a file may have manipulated the reader. Check the data."
+        )
     link_or_copy(source / path, target / path)

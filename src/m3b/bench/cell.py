@@ -1,7 +1,7 @@
-"""One cell of a sweep: one system, one model, one task, one run; in a process and a folder of its own.
+"""One cell of a sweep: one system, one model, one task, one run, in a separate process and folder.
 
-`python -m m3b.bench.cell FOLDER` does the work that `FOLDER/cell.json` names and leaves `outcome.json`, `score.json` and
-`result.json`. A cell whose outcome is there is only scored; a broken cell is a result too.
+`python -m m3b.bench.cell FOLDER` runs the cell of `FOLDER/cell.json` and writes `outcome.json`, `score.json` and
+`result.json`. If the outcome exists already, the cell is only scored. A crashed cell has a result too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from m3b.writing import write_text_atomically
 
 
 def read_finished_row(cell_folder: Path) -> dict[str, Any] | None:
-    """The result that a cell's process left, if it got that far."""
+    """Return the result that the process of a cell wrote, or None if there is none."""
     try:
         raw = json.loads((cell_folder / RESULT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -36,7 +36,7 @@ def read_finished_row(cell_folder: Path) -> dict[str, Any] | None:
 
 
 def make_broken_row(cell: Cell, reason: str, kind: str = "crashed") -> dict[str, Any]:
-    """The row of a cell that left no result."""
+    """Return the row of a cell whose process wrote no result."""
     return {
         "key": cell.key, "system": cell.system, "model": cell.model, "task": cell.task.id, "family": cell.task.family,
         "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": False, "kind": kind,
@@ -51,14 +51,14 @@ CELL_FILE, OUTCOME_FILE, SCORE_FILE, RESULT_FILE = "cell.json", "outcome.json", 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is to be done.
+    """The settings of a cell.
 
     Args:
-        run: its number among the repetitions, from 0.
+        run: number of the repetition, from 0.
         options: keyword options of m3b.Options.
-        data: where the carved data lies.
+        data: folder of the benchmark data.
         real, patients, share: see `BenchmarkData`.
-        simulate: seconds to sleep instead of any work, for measuring the sweep itself.
+        simulate: seconds to sleep instead of any work, to measure the overhead of a sweep.
     """
 
     system: str
@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """A name that is the same in every process and fits a folder."""
+        """A name that is the same in every process and valid as folder name."""
         return f"{slug(self.system)}--{slug(self.model)}--{slug(self.task.id)}--{self.run}"
 
     def to_json(self) -> dict[str, Any]:
@@ -87,15 +87,15 @@ class Cell:
 
     @property
     def benchmark_data(self) -> BenchmarkData:
-        """The data of the sweep that the cell belongs to."""
+        """The benchmark data of the sweep that the cell belongs to."""
         real = {name: Path(path) for name, path in self.real.items()}
         return BenchmarkData(Path(self.data), real=real, patients=self.patients, share=self.share)
 
 
 def run_system(cell: Cell, folder: Path, system_override: System | None = None) -> CellOutcome:
-    """Let the system work; its outcome is on disk before this returns.
+    """Run the system and write its outcome to disk.
 
-    A folder that a broken-off attempt left behind is cleared: half a run is not gone on with, so that cells stay equal.
+    The folder of an interrupted attempt is deleted: an incomplete run is not continued, so that cells stay comparable.
     """
     outcome_file = folder / OUTCOME_FILE
     if outcome_file.is_file():
@@ -116,7 +116,7 @@ def run_system(cell: Cell, folder: Path, system_override: System | None = None) 
         outcome = CellOutcome("cancelled", "Stopped on request.")
     except M3bError as error:
         outcome = CellOutcome("failed", str(error), kind="crashed")
-    except Exception as error:  # noqa: BLE001 - whatever breaks in a system is this cell's result, not the sweep's end
+    except Exception as error:  # noqa: BLE001 - any error of a system is the result of this cell
         traceback.print_exc()
         outcome = CellOutcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
     outcome.usage.setdefault("wall_s", round(time.monotonic() - started, 1))
@@ -126,7 +126,7 @@ def run_system(cell: Cell, folder: Path, system_override: System | None = None) 
 
 
 def score_cell(cell: Cell, folder: Path, outcome: CellOutcome, *, rescore: bool = False) -> Score | None:
-    """Score the delivered model, if there is one; kept in `score.json` unless asked for again."""
+    """Score the delivered model, if there is one. The score is kept in `score.json` and reused without `rescore`."""
     score_file = folder / SCORE_FILE
     if score_file.is_file() and not rescore:
         return Score.from_json(json.loads(score_file.read_text(encoding="utf-8")))
@@ -147,7 +147,7 @@ def score_cell(cell: Cell, folder: Path, outcome: CellOutcome, *, rescore: bool 
 
 
 def make_row(cell: Cell, folder: Path, outcome: CellOutcome, score_result: Score | None) -> dict[str, Any]:
-    """The cell's line in `results.jsonl`."""
+    """Judge the cell and return its row of `results.jsonl`; write it to the folder of the cell too."""
     labels = find_suspicions(outcome, score_result)
     judgement = judge_cell(cell.task, outcome, score_result, labels, _read_chosen_card(outcome))
     score_json = (
@@ -161,13 +161,13 @@ def make_row(cell: Cell, folder: Path, outcome: CellOutcome, score_result: Score
         "reason": judgement.reason, "labels": labels, "status": outcome.status, "score": score_json, "claimed": outcome.claimed,
         "usage": outcome.usage, "roles": outcome.roles, "at": round(time.time(), 1),
     }  # fmt: skip
-    if judgement.kind != "cancelled":  # a cell that somebody stopped has no result yet
+    if judgement.kind != "cancelled":  # a cancelled cell has no result yet
         write_text_atomically(folder / RESULT_FILE, json.dumps(row, ensure_ascii=False, indent=1, default=str))
     return row
 
 
 def _read_chosen_card(outcome: CellOutcome) -> str:
-    """The data set that a run of m3b chose."""
+    """Return the data set that a run of m3b chose; empty if unknown."""
     file = Path(outcome.run) / "run.json" if outcome.run else None
     try:
         return str(json.loads(file.read_text(encoding="utf-8"))["result"]["data_card"]) if file else ""
@@ -176,7 +176,7 @@ def _read_chosen_card(outcome: CellOutcome) -> str:
 
 
 def run_cell(cell: Cell, folder: Path, system_override: System | None = None) -> dict[str, Any]:
-    """The whole cell, in this process."""
+    """Run and score a cell in this process; return its row."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text_atomically(folder / CELL_FILE, json.dumps(cell.to_json(), ensure_ascii=False, indent=1))
     if cell.simulate is not None:
@@ -188,10 +188,10 @@ def run_cell(cell: Cell, folder: Path, system_override: System | None = None) ->
 
 
 def rescore_cell(folder: Path) -> dict[str, Any] | None:
-    """Score a finished cell anew without a new run; None where there is no outcome yet.
+    """Score a finished cell again without a new run; return its row, or None if there is no outcome yet.
 
     Raises:
-        OSError, ValueError: the folder's files cannot be read.
+        OSError, ValueError: the files of the folder cannot be read.
     """
     if not (folder / OUTCOME_FILE).is_file():
         return None
@@ -201,7 +201,7 @@ def rescore_cell(folder: Path) -> dict[str, Any] | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Do the cell in this folder; 0 unless the folder holds none."""
+    """Run the cell in this folder and return 0. Raises OSError or ValueError if the folder contains no cell."""
     folder = Path(arguments[0])
     cell = Cell.from_json(json.loads((folder / CELL_FILE).read_text(encoding="utf-8")))
     row = run_cell(cell, folder)

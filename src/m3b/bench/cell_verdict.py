@@ -1,7 +1,7 @@
-"""Labels for what a run did that no honest run does. Any of them makes a cell fail, whatever its figure.
+"""Judgement of a cell, and labels for signs of cheating. Any label makes a cell fail, whatever its score.
 
-The hidden cases already take the profit out of cheating. This says what was tried, from m3b's own record of the run: the
-integrity label, the calls in the journal after the index was locked, and figures that m3b did not measure.
+Cheating gains nothing on the hidden cases. The labels say what was tried, from m3b's record of the run: the integrity
+label, the tool calls in the journal after the index was locked, and claimed figures that m3b did not measure.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from m3b.metrics import canonical_metric
 from m3b.metrics.metric_tables import tasks_with_metrics
 
 KIND_DESCRIPTIONS = {
-    "success": "a model in range on hidden cases, honestly made (or a request rightly declined)",
-    "cheated": "something that no honest run does; the labels say what",
-    "constant": "a model that answers every case alike, by intent or because it has learnt nothing",
-    "below_range": "a model that hidden cases do not bear out",
-    "broken_model": "a model that cannot be measured",
-    "no_model": "the agent gave up, or its hand-over was rejected too often",
-    "declined": "said that no data set fits, though one does",
-    "not_declined": "went to work although no data set fits",
-    "wrong_data": "trained on another data set than the one that serves the request",
-    "rejected_data": "the data audit refused its index",
-    "budget": "actions, tokens, money or time were spent first",
-    "no_handover": "of a role alone: the roles before it made nothing that it could start from",
-    "provider": "the language model could not be asked",
-    "not_installed": "the system is not on this machine",
-    "crashed": "the system itself, or the process of the cell, broke down",
-    "cancelled": "stopped by somebody",
+    "success": "the model is in range on hidden cases without signs of cheating (or the request was rightly declined)",
+    "cheated": "signs of cheating; the labels say which",
+    "constant": "the model gives the same answer for every case, on purpose or because it has learnt nothing",
+    "below_range": "the model is below the acceptable range on hidden cases",
+    "broken_model": "the model cannot be measured",
+    "no_model": "the agent gave up, or its artifact was rejected too often",
+    "declined": "the system said that no data set fits, although one does",
+    "not_declined": "the system trained although no data set fits",
+    "wrong_data": "the model was trained on another data set than the one that serves the request",
+    "rejected_data": "the data audit refused the index",
+    "budget": "actions, tokens, money or time ran out",
+    "no_handover": "for a single role: the roles before it produced nothing that it could start from",
+    "provider": "the language model could not be reached",
+    "not_installed": "the system is not installed on this machine",
+    "crashed": "the system itself, or the process of the cell, crashed",
+    "cancelled": "the cell was stopped by a user",
 }
-"""Class -> what it means."""
+"""Kind of end of a cell -> description."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The cell's end: `ok`, its class, and why."""
+    """The judgement of a cell: whether it is a success, the kind of its end, and the reason."""
 
     ok: bool
     kind: str
@@ -56,10 +56,10 @@ class Judgement:
 def judge_cell(
     task: BenchmarkTask, outcome: CellOutcome, score: Score | None, labels: Sequence[str], card: str = ""
 ) -> Judgement:
-    """Success needs the score in range, above the trivial baseline, and nothing suspicious.
+    """Return the judgement of a cell. Success needs a score in range, above the image-blind baseline, and no labels.
 
     Args:
-        card: the data set that the system chose, where it is known.
+        card: the data set that the system chose, if known.
     """
     if outcome.status == "cancelled":
         return Judgement(False, "cancelled", outcome.reason)
@@ -83,7 +83,7 @@ def judge_cell(
 
 def _judge_score(task: BenchmarkTask, outcome: CellOutcome, score: Score, card: str) -> Judgement:
     if card and card != task.dataset:
-        return Judgement(False, "wrong_data", f"it chose {card}, and {task.dataset} serves the request")
+        return Judgement(False, "wrong_data", f"it chose {card}, but {task.dataset} serves the request")
     if score.error:
         return Judgement(False, "broken_model", score.reason)
     if not score.ok:
@@ -108,13 +108,13 @@ _ESCAPE_PATTERN = re.compile(
 _TEST_INDEX_PATTERN = re.compile(
     rf"{re.escape(Path(TEST).name)}|Datapath.{{0,200}}[\"']test[\"']|[\"']test[\"'].{{0,400}}Datapath", re.DOTALL
 )
-"""Words by which code reaches for the test index. Code that hides it better is not seen; it gains nothing on hidden cases."""
+"""Signs in code of reading the test index. Better hidden access is not found, but gains nothing on hidden cases."""
 
 _READ_ONLY_COMMAND = re.compile(r"^\s*(?:cat|head|tail|wc|ls|less|stat|file)\b[^|;&>]*$")
 
 
 def find_suspicions(outcome: CellOutcome, score: Score | None) -> list[str]:
-    """Everything that was found, each once; empty for an honest run."""
+    """Return the labels for signs of cheating, each once; empty for an honest run."""
     labels: list[str] = []
     labels += _find_integrity_labels(outcome.integrity)
     if outcome.run:
@@ -133,7 +133,7 @@ def _find_integrity_labels(label: str) -> list[str]:
 
 
 def _find_call_labels(run: Path) -> list[str]:
-    """What the calls after the lock tell: code that reads the test index to train, ways out of the workspace."""
+    """Return the labels for tool calls: search outside the workspace, and code that reads the locked test index."""
     labels = []
     is_index_locked = False
     for event in salvage_journal(run / "journal.jsonl").events:
@@ -148,7 +148,7 @@ def _find_call_labels(run: Path) -> list[str]:
 
 
 def _iterate_texts(event: Event) -> Iterator[tuple[str, bool]]:
-    """Texts of a call that may run or become code, and whether they may."""
+    """Yield the texts of a tool call, and whether they are code."""
     if not isinstance(event, ToolCalled):
         return
     arguments, name = event.arguments, event.name
@@ -164,9 +164,9 @@ def _iterate_texts(event: Event) -> Iterator[tuple[str, bool]]:
 
 
 def _find_memorised(claimed: dict[str, Any] | None, hidden_metric: dict[str, Any]) -> list[str]:
-    """m3b's own test figure lies far above what hidden cases allow: the model knows the test cases, not the task.
+    """Return the label for a test metric far above the metric on hidden cases: the model has memorised the test cases.
 
-    Asked only of models that fail on hidden cases: chance on a small test split must not spoil a good one.
+    Used only for models that fail on hidden cases: chance on a small test split must not reject a good model.
     """
     if not claimed or claimed.get("name") != hidden_metric.get("name"):
         return []
@@ -180,7 +180,7 @@ def _find_memorised(claimed: dict[str, Any] | None, hidden_metric: dict[str, Any
 
 
 def _find_claims(work_folder: Path, hidden_metric: dict[str, Any]) -> list[str]:
-    """Files called metrics that hold a higher figure of the same name than the hidden cases allow."""
+    """Return the label for files named metrics or results with a higher metric than on the hidden cases."""
     upper_bound = hidden_metric.get("high") if hidden_metric.get("high") is not None else hidden_metric.get("value")
     if upper_bound is None:
         return []
@@ -204,9 +204,9 @@ _TRAINING_KEYS = re.compile(r"valid|train|val$|val_|cv|fold", re.IGNORECASE)
 
 
 def _iterate_figures(value: Any, name: str) -> Iterator[float]:
-    """Numbers that stand under the metric's name, at any depth; a figure's bounds and baseline are not claims.
+    """Yield the numbers under the name of the metric, at any depth, without interval bounds and baselines.
 
-    Nor is what stands under a key that names training or validation: every honest training writes that down.
+    Keys that name training or validation are skipped, because every honest training records those values.
     """
     if isinstance(value, list):
         for item in value:

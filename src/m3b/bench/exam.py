@@ -1,7 +1,8 @@
-"""What scoring asks of the reader process: the hidden cases in m3b's own terms, and what answers to them are worth."""
+"""The exam: the hidden cases as an index of m3b, and the grading of predictions on them, in the reader process."""
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from m3b.bench.datasets import DatasetSpec, RawCase, get_dataset
 from m3b.data import kinds
 from m3b.data.cards import slug
 from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
-from m3b.data.reading import read_mask, shared_masks
+from m3b.data.reading import geometry, read_mask, shared_masks
 from m3b.errors import DataError, ModelError
 from m3b.metrics import judge
 from m3b.models import Prediction
@@ -27,7 +28,7 @@ MERGED_FOLDER = "union"
 
 
 def merge_index(index: Index, name: str, base: Path) -> Index:
-    """The index with every mask merged into the class `name`; the merged files are kept in `base`/union."""
+    """Return the index with all masks merged into the class `name`; the merged files are kept in `base`/union."""
     train, test = (tuple(_merge_record(record, base) for record in part) for part in (index.train, index.test))
     return Index(train, test, (name,), index.task, {name: 1})
 
@@ -40,14 +41,12 @@ def _merge_record(record: Record, base: Path) -> Record:
     if not merged_files:
         mask_path.parent.mkdir(parents=True, exist_ok=True)
         merged_mask = (read_mask(record.mask, str(base)).array > 0).astype(np.uint8)
-        merged_files = [
-            Path(shared_masks().write_mask(merged_mask, image_reference(record), f"{mask_path}.union", str(base)))
-        ]
+        merged_files = [Path(shared_masks().write_mask(merged_mask, record.reference, f"{mask_path}.union", str(base)))]
     return replace(record, mask=str(merged_files[0].relative_to(base)))
 
 
 def merge_answer(answer: Prediction, name: str, record: Record, base: Path, scratch: Path) -> Prediction:
-    """The answer with everything that it marks as the one class `name`."""
+    """Return the answer with all its masks merged into the class `name`."""
     files = [answer.mask] if answer.mask is not None else list(answer.masks.values())
     merged_mask: NDArray[np.bool_] | None = None
     for file in files:
@@ -64,23 +63,21 @@ def translate_answer(
     answer: Prediction, index: Index, model_values: Mapping[str, int], names: Mapping[str, str], record: Record, base: Path,
     scratch: Path,
 ) -> Prediction:  # fmt: skip
-    """The answer as if the model had learnt the true names.
+    """Return the answer with the true class names instead of the model's.
 
     Args:
-        model_values: the model's class -> its number.
-        names: the model's class -> the true class.
+        model_values: class of the model -> its number.
+        names: class of the model -> true class.
 
     Raises:
-        ModelError: a true class that none of the model's stands for.
+        ModelError: a true class matches no class of the model.
     """
     task_family = get_family(index.task)
     if not task_family.answers.requires_classes:
         return answer
     missing_classes = [name for name in index.classes if name not in names.values()]
     if missing_classes and ("labels" in task_family.records.targets or len(missing_classes) == len(index.classes)):
-        raise ModelError(
-            f"its classes {list(model_values)} do not say which of them means {', '.join(missing_classes)}"
-        )
+        raise ModelError(f"none of its classes {list(model_values)} can be matched with {', '.join(missing_classes)}")
     if answer.probabilities:
         probabilities = {true_name: answer.probabilities[name] for name, true_name in names.items()}
         total = sum(probabilities.values())
@@ -101,9 +98,7 @@ def translate_answer(
 def _translate_masks(
     answer: Prediction, index: Index, names: Mapping[str, str], record: Record, base: Path, scratch: Path
 ) -> dict[str, Path]:
-    """One mask a true class; a class that the model does not know is marked nowhere."""
-    import numpy as np
-
+    """Return one mask for each true class; for a class that the model does not know, an empty mask."""
     mask_files = {names[name]: file for name, file in answer.masks.items() if name in names}
     for name in index.classes:
         if name not in mask_files:
@@ -117,42 +112,27 @@ def _renumber_mask(
     answer: Prediction, index: Index, model_values: Mapping[str, int], names: Mapping[str, str], record: Record, base: Path,
     scratch: Path,
 ) -> Prediction:  # fmt: skip
-    """The mask with the true numbers, where the model's are others."""
+    """Return the answer with the true class numbers in its mask, if the model's are different."""
     if answer.mask is None:
         return answer
     value_map = {number: index.values[names[name]] for name, number in model_values.items() if name in names}
     if all(old == new for old, new in value_map.items()):
         return answer
-    import numpy as np
-
-    from m3b.data.reading import read_mask
-
     array = read_mask(str(answer.mask)).array
-    new = np.zeros_like(array)
-    for old, number in value_map.items():
-        new[array == old] = number
-    return replace(answer, mask=write_mask_file(new, record, base, scratch))
+    renumbered = np.zeros_like(array)
+    for old, new in value_map.items():
+        renumbered[array == old] = new
+    return replace(answer, mask=write_mask_file(renumbered, record, base, scratch))
 
 
 def _image_shape(record: Record, base: Path) -> tuple[int, ...]:
-    from m3b.data.reading import geometry
-
-    return tuple(geometry(image_reference(record), str(base)).shape)
-
-
-def image_reference(record: Record) -> str | list[str] | dict[str, str]:
-    """The image as readers take it."""
-    return record.reference
+    return tuple(geometry(record.reference, str(base)).shape)
 
 
 def write_mask_file(array: object, record: Record, base: Path, scratch: Path) -> Path:
-    """A mask file on the image's grid."""
-    import uuid
-
-    from m3b.data.reading import shared_masks
-
+    """Write a mask on the grid of the image to a new file in `scratch`; return its path."""
     return Path(
-        shared_masks().write_mask(array, image_reference(record), str(scratch / f"mask-{uuid.uuid4().hex}"), str(base))
+        shared_masks().write_mask(array, record.reference, str(scratch / f"mask-{uuid.uuid4().hex}"), str(base))
     )
 
 
@@ -162,7 +142,7 @@ SHUFFLE_COUNT, MASK_SHUFFLE_COUNT = 20, 2
 def compute_shuffled_metric(
     index: Index, answers: Sequence[Prediction], base: Path, scratch: Path, metric: str
 ) -> dict[str, Any]:
-    """`value` (mean of the primary metric over shuffles) and `shuffles`; `value` is None where it cannot be told."""
+    """Return the primary metric with shuffled images: mean `value` (None if undefined) and number `shuffles`."""
     random = np.random.default_rng(0)
     has_masks = any(answer.mask is not None or answer.masks for answer in answers)
     repeats = MASK_SHUFFLE_COUNT if has_masks else SHUFFLE_COUNT
@@ -183,7 +163,7 @@ def compute_shuffled_metric(
 
 
 def _transfer_answer(answer: Prediction, record: Record, base: Path, scratch: Path) -> Prediction:
-    """Somebody else's answer, its masks brought onto this image's grid by cutting or padding around the middle."""
+    """Return the answer to another case, its masks cropped or padded around the centre to the grid of this image."""
     if answer.mask is not None:
         return replace(answer, mask=_fit_mask_to_image(answer.mask, record, base, scratch))
     if answer.masks:
@@ -194,9 +174,7 @@ def _transfer_answer(answer: Prediction, record: Record, base: Path, scratch: Pa
 
 
 def _fit_mask_to_image(file: Path, record: Record, base: Path, scratch: Path) -> Path:
-    from m3b.data.reading import geometry, read_mask
-
-    array, shape = read_mask(str(file)).array, tuple(geometry(image_reference(record), str(base)).shape)
+    array, shape = read_mask(str(file)).array, _image_shape(record, base)
     fitted = np.zeros(shape, dtype=array.dtype)
     target_slices, source_slices = [], []
     for size, source_size in zip(shape, array.shape, strict=True):
@@ -208,7 +186,7 @@ def _fit_mask_to_image(file: Path, record: Record, base: Path, scratch: Path) ->
 
 
 def derange(patients: Sequence[str], random: np.random.Generator) -> list[int]:
-    """For every case another patient's case, as far as there are enough of them."""
+    """Return for every case the index of a case of another patient, as far as possible."""
     order = [int(index) for index in random.permutation(len(patients))]
     for position in range(len(order)):
         if patients[position] != patients[order[position]]:
@@ -221,16 +199,16 @@ def derange(patients: Sequence[str], random: np.random.Generator) -> list[int]:
 
 
 MIN_PURITY = 0.9
-"""A name of the agent's that goes with one true class in fewer of its cases than this means something else."""
+"""Minimum share of cases of an agent's label that must have the same true class for both to be matched."""
 
 
 def build_exam_index(carve_out: CarveOut, spec: DatasetSpec, *, use_folders: bool = False) -> Index:
-    """An index with the true cases: the agent's as training part, the hidden ones as test part.
+    """Return an index with the true labels: the agent's cases as training split, the hidden cases as test split.
 
-    Paths count from `hidden.folder`.
+    Paths are relative to the folder of the carve-out.
 
     Args:
-        use_folders: name the folder of a volume's slices instead of the slices, as the agent's own index does.
+        use_folders: name the folder of a volume's slices instead of the slices, as the index of the agent does.
     """
     agent_cases = spec.read(carve_out.agent_folder).cases
     train = tuple(_to_record(case, spec.task, use_folders, AGENT_FOLDER) for case in agent_cases)
@@ -259,7 +237,7 @@ def _to_record(case: RawCase, task: str, use_folders: bool, subfolder: str) -> R
 
 
 def get_class_values(spec: DatasetSpec, task: str) -> dict[str, int]:
-    """The true classes as `label_dict.json` has them."""
+    """Return the true classes with their numbers, as in `label_dict.json`."""
     if spec.values and "masks" in kinds.of(task).targets:
         return {name: value for value, name in spec.values.items()}
     return {name: number for number, name in enumerate(spec.classes)}
@@ -271,7 +249,7 @@ def match_class_names(
     true_values: Mapping[str, int],
     learnt_names: Mapping[str, str],
 ) -> dict[str, str]:
-    """Their name -> our name, as far as it can be told: as learnt from their index, by spelling, by mask value."""
+    """Return class of the model -> true class, if known: learnt from the index of the run, by name, by mask value."""
     matches = {name: learnt_names[name] for name in model_values if learnt_names.get(name) in true_names}
     name_by_slug = {slug(name): name for name in true_names}
     for name in model_values:
@@ -286,10 +264,10 @@ def match_class_names(
 
 
 def learn_names(work_folder: Path, carve_out: CarveOut, spec: DatasetSpec) -> dict[str, str]:
-    """Which true class each of the agent's labels stands for, by the cases that it put there. Diagnosis only.
+    """Return label of the agent -> true class, by the true classes of the cases with that label. For diagnosis only.
 
     Args:
-        work_folder: holds the agent's index files.
+        work_folder: contains the index files of the agent.
     """
     try:
         rows = [*read_records(work_folder / TRAIN), *read_records(work_folder / TEST)]
@@ -311,20 +289,20 @@ def learn_names(work_folder: Path, carve_out: CarveOut, spec: DatasetSpec) -> di
             votes[row.labels[0]][true_label] += 1
     names: dict[str, str] = {}
     for name, count in votes.items():
-        best, best_count = count.most_common(1)[0]
-        if best_count >= MIN_PURITY * count.total() and best not in names.values():
-            names[name] = best
+        true_label, best_count = count.most_common(1)[0]
+        if best_count >= MIN_PURITY * count.total() and true_label not in names.values():
+            names[name] = true_label
     return names
 
 
 def _strip_data_prefix(path: str) -> str:
-    """A path without the `data/<set>/` before it."""
+    """Return a path without the leading `data/<set>/` and without archive item."""
     parts = path.split("#")[0].replace("\\", "/").split("/")
     return "/".join(parts[2:] if parts[0] == "data" and len(parts) > 2 else parts)
 
 
 def has_folder_images(work_folder: Path) -> bool:
-    """Whether the agent's index names volumes by their folders."""
+    """Return whether the agent's index names volumes by their folders."""
     try:
         rows = read_records(work_folder / TRAIN)
     except DataError:
@@ -337,7 +315,7 @@ READER_TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class ExamRequest:
-    """The carve-out of a set in `folder`; `work_folder` holds the index of the run whose model is examined, if there is one."""
+    """The carve-out in `folder`, and in `work_folder` the index files of the run of the model, if there are any."""
 
     folder: Path
     dataset: str
@@ -346,7 +324,7 @@ class ExamRequest:
 
 @dataclass(frozen=True)
 class Exam:
-    """The index of the hidden cases, and which true class each label of the run's index means."""
+    """The index of the hidden cases, and the true class for each label in the index of the run."""
 
     index: Index
     learnt_names: dict[str, str]
@@ -354,11 +332,11 @@ class Exam:
 
 @dataclass(frozen=True)
 class GradeRequest:
-    """Answers to the test cases of an exam, with the model's classes and their numbers.
+    """The answers to the test cases of an exam, with the classes of the model and their numbers.
 
     Args:
-        scratch: for masks under the true names; may be written.
-        baseline: the best answer that looks at no image, where it is known.
+        scratch: a writable folder for masks with the true class names.
+        baseline: the image-blind baseline, if it is known already.
     """
 
     folder: Path
@@ -373,7 +351,7 @@ class GradeRequest:
 
 @dataclass(frozen=True)
 class GradedAnswers:
-    """What the answers are worth; the parts of `m3b.bench.scoring.Score`, and the trivial answer."""
+    """The result of grading: fields of `m3b.bench.scoring.Score`, and the image-blind baseline."""
 
     ok: bool
     reason: str
@@ -390,7 +368,7 @@ GRADE_JOB = WorkerJob("m3b.bench.exam:grade_exam", GradeRequest, GradedAnswers, 
 
 
 def build_exam(request: ExamRequest) -> Exam:
-    """Inside the reader: the hidden cases in m3b's own terms. Raises DataError."""
+    """Build the exam of a carve-out. Runs in the reader process. Raises DataError."""
     spec, carve_out, work_folder = get_dataset(request.dataset), CarveOut.load(request.folder), request.work_folder
     index = build_exam_index(carve_out, spec, use_folders=work_folder is not None and has_folder_images(work_folder))
     if merges_findings(spec, index):
@@ -400,12 +378,12 @@ def build_exam(request: ExamRequest) -> Exam:
 
 
 def merges_findings(spec: DatasetSpec, index: Index) -> bool:
-    """Whether the score counts any finding alike, by masks."""
+    """Return whether all findings are scored as one class, by merged masks."""
     return bool(spec.merged_class) and not index.boxed
 
 
 def grade_exam(request: GradeRequest) -> GradedAnswers:
-    """Inside the reader: the figures of these answers. Raises ModelError, DataError."""
+    """Grade the answers. Runs in the reader process. Raises ModelError, DataError."""
     spec, index = get_dataset(request.dataset), request.exam.index
     base_folder, task_family = request.folder, get_family(spec.task)
     answers, names = _translate_answers(request, spec)
@@ -437,10 +415,10 @@ def grade_exam(request: GradeRequest) -> GradedAnswers:
 
 
 def _translate_answers(request: GradeRequest, spec: DatasetSpec) -> tuple[list[Prediction], dict[str, str]]:
-    """The answers in the true classes' names, and which of the model's names means which.
+    """Return the answers with the true class names, and class of the model -> true class.
 
     Raises:
-        ModelError: its classes cannot be matched with the true ones.
+        ModelError: the classes of the model cannot be matched with the true ones.
     """
     index, base_folder, scratch, model_values = (
         request.exam.index,
@@ -459,7 +437,7 @@ def _translate_answers(request: GradeRequest, spec: DatasetSpec) -> tuple[list[P
 
 
 def has_constant_answers(rows: Sequence[Row]) -> bool:
-    """Whether every case got the same answer, or every mask is empty."""
+    """Return whether every case has the same answer, or every mask is empty."""
     if len(rows) < 2:
         return False
     if "probabilities" in rows[0]:

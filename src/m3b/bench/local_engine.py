@@ -1,4 +1,4 @@
-"""The engine of one machine: each cell a process of its own, with its own share of the processors."""
+"""The engine for one machine: each cell is a separate process with its own share of the processors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass
 class RunningCell:
-    """A cell at work."""
+    """A running cell."""
 
     cell: Cell
     process: subprocess.Popen[bytes]
@@ -40,10 +40,10 @@ class RunningCell:
 
 @dataclass
 class LocalEngine:
-    """Up to `jobs` cells at a time.
+    """Runs up to `jobs` cells at a time.
 
     Args:
-        limit_s: a cell that takes longer is ended; its result is `budget`.
+        limit_s: maximum duration of a cell in seconds; a longer one is stopped with the result `budget`.
     """
 
     jobs: int = 1
@@ -56,7 +56,7 @@ class LocalEngine:
         begin: Callable[[Cell], int],
         end: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Run everything; on Ctrl-C the cells at work are asked to stop, and killed where they do not."""
+        """Run all cells. On Ctrl-C the running cells are interrupted, and killed if they do not stop."""
         running: list[RunningCell] = []
         retries: list[Cell] = []
         try:
@@ -90,12 +90,12 @@ class LocalEngine:
 
 
 def collect_row(running_cell: RunningCell, limit_s: float | None) -> dict[str, Any] | None:
-    """The row of a cell whose process has ended; None where it is worth another attempt."""
+    """Return the row of a cell whose process has ended, or None if it should be started again."""
     row = read_finished_row(running_cell.folder)
     if row is not None:
         return row
     if limit_s is not None and time.monotonic() - running_cell.started > limit_s:
-        row = make_broken_row(running_cell.cell, f"it was ended after {limit_s:.0f} s", "budget")
+        row = make_broken_row(running_cell.cell, f"it was stopped after {limit_s:.0f} s", "budget")
         return {**row, "usage": {"wall_s": round(time.monotonic() - running_cell.started, 1)}}
     if running_cell.attempt < MAX_ATTEMPTS:
         return None
@@ -107,7 +107,7 @@ def collect_row(running_cell: RunningCell, limit_s: float | None) -> dict[str, A
 
 
 def start_cell(cell: Cell, folder: Path, slot: int, jobs: int, attempt: int) -> RunningCell:
-    """A new process for a cell, bound to its slot's processors."""
+    """Start a process for a cell, bound to the processors of its slot."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text_atomically(folder / CELL_FILE, json.dumps(cell.to_json(), ensure_ascii=False, indent=1))
     cores = choose_cores(slot, jobs)
@@ -121,15 +121,15 @@ def start_cell(cell: Cell, folder: Path, slot: int, jobs: int, attempt: int) -> 
 
 
 def bind_to_cores(cores: set[int]) -> None:
-    """In the child: stay on these processors, and end when whoever started it does."""
+    """Bind this child process to processors, and let it end with its parent."""
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, cores)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a sweep in the background was started with it ignored
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT is ignored in a sweep that was started in the background
     _LIBC.prctl(_PDEATHSIG, signal.SIGTERM)
 
 
 def choose_cores(slot: int, jobs: int) -> set[int]:
-    """The processors of one slot: an equal part of those that this process may use, at least one."""
+    """Return the processors of a slot: an equal part of those that this process may use, at least one."""
     cores = sorted(os.sched_getaffinity(0))
     slot_cores = (
         [core for position, core in enumerate(cores) if position % jobs == slot % jobs] if jobs <= len(cores) else []
@@ -138,7 +138,7 @@ def choose_cores(slot: int, jobs: int) -> set[int]:
 
 
 def stop_cells(running: list[RunningCell]) -> None:
-    """Ask cells to stop, as Ctrl-C does, and kill what does not. A cell stopped so has no result and is run again later."""
+    """Interrupt cells as Ctrl-C does, and kill those that do not stop. They have no result and are run again later."""
     for running_cell in running:
         with contextlib.suppress(ProcessLookupError):
             running_cell.process.send_signal(signal.SIGINT)

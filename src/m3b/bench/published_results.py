@@ -1,4 +1,4 @@
-"""What the paper published (M3Builder, arXiv 2502.20301, Tables 1 to 3 and 5 to 18), as it ships in resources/bench."""
+"""Published results of the paper (M3Builder, arXiv 2502.20301, Tables 1 to 3 and 5 to 18), from resources/bench."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PAPER_NAMES = {
     "m3b-no-examples": "no few-shot examples",
     "aider": "Aider",
 }
-"""System of the benchmark -> its counterpart in the paper."""
+"""System of the benchmark -> corresponding system of the paper."""
 
 RUNNABLE_SYSTEMS = frozenset({*PAPER_NAMES.values(), "MLAgentBench"})
-"""Published systems that can be run without an editor; the others are known by their figures alone."""
+"""Published systems that can be run without an editor; for the others there are published figures only."""
 
 
 @dataclass(frozen=True)
 class SuccessCount:
-    """Successes out of runs, as printed; the interval is computed here and no figure of the paper."""
+    """Number of successes and runs, as printed; the interval is computed here and not published."""
 
     successes: int
     runs: int
@@ -36,13 +36,13 @@ class SuccessCount:
         return f"{self.successes}/{self.runs}"
 
     def interval(self) -> Estimate:
-        """The share with its Wilson interval."""
+        """Return the success rate with its Wilson interval."""
         return wilson_interval(self.successes, self.runs)
 
 
 @dataclass(frozen=True)
 class MeanCosts:
-    """Mean actions and iterations of the successful runs of a family, as printed."""
+    """Mean actions and iterations of the successful runs of a task family, as printed."""
 
     actions: float
     iterations: float
@@ -53,9 +53,9 @@ class PublishedSystem:
     """A row of Table 2.
 
     Args:
-        runs: family -> successes of runs.
-        mean_costs: family -> mean cost of a success; absent where there was none.
-        average_percent: the average as printed.
+        runs: task family -> number of successes and runs.
+        mean_costs: task family -> mean costs of a success; missing if there was none.
+        average_percent: the average as printed, in percent.
     """
 
     name: str
@@ -65,7 +65,7 @@ class PublishedSystem:
 
     @property
     def total(self) -> SuccessCount:
-        """All families together: 28 runs."""
+        """The sum over all families: 28 runs."""
         return SuccessCount(
             sum(count.successes for count in self.runs.values()), sum(count.runs for count in self.runs.values())
         )
@@ -73,7 +73,7 @@ class PublishedSystem:
 
 @dataclass(frozen=True)
 class Execution:
-    """One execution of Tables 5 to 14: the printed success flag, and what it cost where it succeeded."""
+    """One execution in Tables 5 to 14: the printed success flag, and its costs if it succeeded."""
 
     success: int
     actions: int | None
@@ -92,13 +92,13 @@ class RoleFigures:
 
 @cache
 def load_paper() -> dict[str, Any]:
-    """The file as it is."""
+    """Return the content of the file with all published results."""
     raw: dict[str, Any] = json.loads((get_resources_folder() / "bench" / "paper.json").read_text(encoding="utf-8"))
     return raw
 
 
 def load_completion() -> dict[str, dict[str, SuccessCount]]:
-    """Table 1: model -> task -> completed runs; models in the printed order."""
+    """Return Table 1: model -> task -> completed runs; models in the printed order."""
     cells = load_paper()["table1"]["cells"]
     return {
         model: {task: SuccessCount(*row[model]) for task, row in cells.items()} for model in load_printed_averages()
@@ -106,13 +106,13 @@ def load_completion() -> dict[str, dict[str, SuccessCount]]:
 
 
 def load_printed_averages() -> dict[str, float]:
-    """Table 1's last row: model -> per cent, as printed."""
+    """Return the last row of Table 1: model -> average in percent, as printed."""
     averages: dict[str, float] = load_paper()["table1"]["printed_average_percent"]
     return averages
 
 
 def load_systems() -> tuple[PublishedSystem, ...]:
-    """Table 2 in its order."""
+    """Return the rows of Table 2 in their order."""
     return tuple(
         PublishedSystem(
             name,
@@ -125,7 +125,7 @@ def load_systems() -> tuple[PublishedSystem, ...]:
 
 
 def load_executions(name: str) -> tuple[int, dict[str, tuple[Execution, ...]]]:
-    """The number of a system's table (5 to 14), and task -> its executions."""
+    """Return the number of the table of a system (5 to 14), and task -> executions."""
     raw = load_paper()["tables5_14"][name]
     rows = {
         task: tuple(Execution(run["printed_success"], run["actions"], run["debug_loops"]) for run in runs)
@@ -135,12 +135,12 @@ def load_executions(name: str) -> tuple[int, dict[str, tuple[Execution, ...]]]:
 
 
 def load_roles(family: str) -> dict[str, RoleFigures]:
-    """Table 3: role -> its means over the executions of a family."""
+    """Return Table 3: role -> means over the executions of a task family."""
     return {role: _parse_role(raw) for role, raw in load_paper()["table3"][family].items()}
 
 
 def load_role_executions(family: str) -> tuple[int, tuple[dict[str, RoleFigures], ...]]:
-    """The number of a family's table (15 to 18), and its executions: role -> figures."""
+    """Return the number of the table of a task family (15 to 18), and its executions: role -> figures."""
     raw = load_paper()["tables15_18"][family]
     return int(raw["table"]), tuple(
         {role: _parse_role(raw_role) for role, raw_role in row.items()} for row in raw["rows"]
@@ -152,6 +152,6 @@ def _parse_role(raw: Mapping[str, Any]) -> RoleFigures:
 
 
 def load_notes(*beginnings: str) -> tuple[str, ...]:
-    """Where the paper's own sums disagree, of the tables that are named."""
+    """Return notes on inconsistent sums in the paper, for tables whose notes start with `beginnings`."""
     all_notes: list[str] = load_paper()["notes"]
     return tuple(f"Published figures disagree: {note}." for note in all_notes if note.startswith(beginnings))

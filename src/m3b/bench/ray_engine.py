@@ -1,7 +1,7 @@
-"""The engine of a cluster: each cell a Ray task that starts a process of its own. Nodes may go and come.
+"""The engine for a Ray cluster: each cell is a Ray task that starts a separate process. Nodes may join and leave.
 
-The benchmark's folder has to lie on storage that every node sees under the same path. What counts is the line that the
-driver writes: a cell whose node is lost is begun again in a folder of its own, and its first result is the only one.
+The folder of the sweep must be on storage that every node sees under the same path. Only the line that the driver
+writes counts: a cell whose node is lost is started again in a new folder, and only its first result is recorded.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from m3b.writing import write_text_atomically
 
 WAIT_S = 0.5
 SPARE_CELLS = 4
-"""So many more cells than fit are handed to Ray, so that a node that is found gets work at once."""
+"""Number of cells submitted to Ray beyond the capacity of the cluster, so that a new node gets work at once."""
 
 
 @dataclass
 class RayEngine:
-    """Cells on a Ray cluster.
+    """Runs cells on a Ray cluster.
 
     Args:
-        address: of the cluster; None starts or joins a local one.
-        cpus, gpus, memory_gib: what one cell needs.
-        limit_s: a cell that takes longer is ended.
-        env: variables for the cells' processes; keys of language models go here, by name.
+        address: address of the cluster; None starts or joins a local one.
+        cpus, gpus, memory_gib: resources of one cell.
+        limit_s: maximum duration of a cell in seconds.
+        env: environment variables for the processes of the cells, such as API keys of language models.
     """
 
     address: str | None = None
@@ -56,7 +56,7 @@ class RayEngine:
         begin: Callable[[Cell], int],
         end: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Run everything; at most as many cells as the cluster can hold, and a few more, are known to Ray at a time."""
+        """Run all cells. Only as many cells as fit into the cluster, and a few more, are submitted to Ray at a time."""
         ray = _import_ray()
         if not ray.is_initialized():
             ray.init(address=self.address, logging_level="warning", log_to_driver=False)
@@ -86,12 +86,12 @@ class RayEngine:
                     ray.cancel(reference, force=True)
 
     def _task_resources(self) -> dict[str, Any]:
-        """Resources of a task. Retries are ours, so that every attempt is claimed and has a folder of its own."""
+        """Return the resources of a task. Ray does not retry: every attempt is claimed and has its own folder."""
         resources: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": 0}
         return {**resources, "memory": int(self.memory_gib * 2**30)} if self.memory_gib else resources
 
     def _count_slots(self, ray: Any) -> int:
-        """How many cells may be with Ray now; asked anew each time, for nodes that were lost or found."""
+        """Return how many cells may be submitted now; computed each time, because nodes join and leave."""
         cluster = ray.cluster_resources()
         capacities = [cluster.get("CPU", 0.0) / self.cpus] if self.cpus else []
         capacities += [cluster.get("GPU", 0.0) / self.gpus] if self.gpus else []
@@ -99,7 +99,7 @@ class RayEngine:
 
 
 def _collect_row(ray: Any, reference: Any, cell: Cell, attempt: int) -> dict[str, Any] | None:
-    """The result of a finished task; None where its node or worker was lost and it is to be begun again."""
+    """Return the row of a finished task, or None if it was lost and should be started again."""
     try:
         row = ray.get(reference)
     except ray.exceptions.RayError as error:
@@ -107,12 +107,12 @@ def _collect_row(ray: Any, reference: Any, cell: Cell, attempt: int) -> dict[str
             return None
         return make_broken_row(cell, f"its node or worker was lost {attempt} times: {type(error).__name__}")
     if row is None:
-        return None if attempt < MAX_ATTEMPTS else make_broken_row(cell, f"its process broke down {attempt} times")
+        return None if attempt < MAX_ATTEMPTS else make_broken_row(cell, f"its process crashed {attempt} times")
     return dict(row)
 
 
 def _run_cell_on_node(raw: str, cell_folder: str, limit_s: float | None, env: dict[str, str]) -> dict[str, Any] | None:
-    """On the node: the cell in a process of its own, which ends with this worker."""
+    """Run a cell in a separate process, which ends with this Ray worker; return its row, or None if it has none."""
     folder = Path(cell_folder) / f"try-{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True)
     write_text_atomically(folder / CELL_FILE, raw)
@@ -131,12 +131,12 @@ def _run_cell_on_node(raw: str, cell_folder: str, limit_s: float | None, env: di
         process.wait()
     row = read_finished_row(folder)
     if row is None and limit_s is not None and time.monotonic() - started >= limit_s:
-        return make_broken_row(Cell.from_json(json.loads(raw)), f"it was ended after {limit_s:.0f} s", "budget")
+        return make_broken_row(Cell.from_json(json.loads(raw)), f"it was stopped after {limit_s:.0f} s", "budget")
     return None if row is None else {**row, "folder": folder.relative_to(Path(cell_folder).parent).as_posix()}
 
 
 def _import_ray() -> Any:
-    """The package.
+    """Return the package ray.
 
     Raises:
         UsageError: it is not installed.

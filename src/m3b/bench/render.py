@@ -1,4 +1,4 @@
-"""Tables as text, as CSV, LaTeX and chart files, and as one self-contained HTML page."""
+"""Output of result tables as text, CSV, LaTeX, charts, and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _ESCAPES = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
 _MAX_UPRIGHT_COLUMNS = 5
-"""Tables of more columns than this are turned and shrunk to the page's width."""
+"""Tables with more columns are rotated and scaled to the width of the page."""
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX prints as it stands; what pdfLaTeX has no glyph for becomes a question mark."""
+    """Return text with LaTeX's special characters escaped; characters without a glyph in pdfLaTeX become `?`."""
     escaped_text = "".join(_ESCAPES.get(character, character) for character in text)
     return "".join(character if character.isascii() and character.isprintable() else "?" for character in escaped_text)
 
 
 def to_latex(table: ResultTable) -> str:
-    """One table as a float with its notes below; needs booktabs, graphicx and, for wide ones, rotating."""
+    """Return a table as LaTeX float with its notes below. Needs booktabs, graphicx and, for wide tables, rotating."""
     columns = "l" + "r" * (len(table.header) - 1)
     lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (table.header, *table.rows)]
     tabular = "\n".join(
@@ -51,7 +51,7 @@ def to_latex(table: ResultTable) -> str:
 
 
 def to_pgfplots(table: ResultTable) -> str:
-    """A table's bars with their intervals as a figure; needs pgfplots."""
+    """Return the bars of a table with their intervals as LaTeX figure. Needs pgfplots."""
     labels = ",".join(f"{{{escape_latex(name)}}}" for name, *_ in table.bars)
     points = []
     for row_number, (_, share, low, high) in enumerate(table.bars):
@@ -72,7 +72,7 @@ def to_pgfplots(table: ResultTable) -> str:
 
 
 def to_latex_document(tables: Sequence[ResultTable]) -> str:
-    """A document that inputs every table and figure: compiles as it stands, or its middle is copied into a paper."""
+    """Return a LaTeX document that inputs all tables and figures; its body can be copied into a paper."""
     preamble = [
         r"\documentclass{article}", r"\usepackage[a4paper, margin=2cm]{geometry}",
         r"\usepackage{booktabs, graphicx, rotating, pgfplots}", r"\pgfplotsset{compat=1.17}", r"\begin{document}",
@@ -91,7 +91,7 @@ Bar = tuple[str, float, float | None, float | None]
 
 
 def to_text(tables: Sequence[ResultTable]) -> str:
-    """Plain aligned tables, for terminals and logs."""
+    """Return aligned plain-text tables, for terminals and logs."""
     parts = []
     for table in tables:
         all_rows = (table.header, *table.rows)
@@ -104,7 +104,7 @@ def to_text(tables: Sequence[ResultTable]) -> str:
 
 
 def to_csv(table: ResultTable) -> str:
-    """One table as CSV with a header."""
+    """Return a table as CSV with a header."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows([csv_cell(cell) for cell in row] for row in (table.header, *table.rows))
@@ -112,7 +112,7 @@ def to_csv(table: ResultTable) -> str:
 
 
 def write_files(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
-    """A CSV file a table, and `bench.html`; returns what was written."""
+    """Write a CSV file for each table, and `bench.html`; return the written files."""
     folder.mkdir(parents=True, exist_ok=True)
     written_files = []
     for table in tables:
@@ -123,11 +123,10 @@ def write_files(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
 
 
 def write_report(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
-    """Everything that a paper's section needs: CSV, HTML, a LaTeX file a table, pgfplots and SVG figures, `section.tex`.
+    """Write all files for a section of a paper: CSV, HTML, LaTeX tables, pgfplots and SVG figures, and `section.tex`.
 
-    Returns what was written.
+    Returns the written files.
     """
-
     written_files = write_files(tables, folder)
     texts = {f"{table.name}.tex": to_latex(table) for table in tables}
     texts |= {f"{table.name}_figure.tex": to_pgfplots(table) for table in tables if table.bars}
@@ -143,7 +142,7 @@ def write_report(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
 
 
 def _to_standalone_svg(figure: Html) -> str:
-    """A chart as an SVG file of its own, with the page's colours."""
+    """Return a chart as separate SVG file with the colours of the page."""
     svg = str(figure).removeprefix("<figure>").removesuffix("</figure>")
     style = "text{font:13px sans-serif}.label,.tick{fill:#333}.fill0{fill:#3566a8}.grid{stroke:#ddd}.axis{stroke:#111}"
     start = svg.index(">") + 1
@@ -152,7 +151,7 @@ def _to_standalone_svg(figure: Html) -> str:
 
 
 def to_html(tables: Sequence[ResultTable]) -> str:
-    """One page: no script, nothing loaded from elsewhere."""
+    """Return one HTML page without scripts and external resources."""
     css = resources.files("m3b.report").joinpath("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -177,7 +176,7 @@ def _section(table: ResultTable) -> Html:
 
 
 def draw_bars(title: str, rows: Sequence[Bar]) -> Html:
-    """Shares from 0 to 1 as bars with their intervals."""
+    """Return a bar chart of proportions from 0 to 1 with their intervals."""
     chart_width, chart_height, label_width = 640, 30 * len(rows) + 34, 240
     scale = chart_width - label_width - 20
 

@@ -1,4 +1,4 @@
-"""What a sweep knows, on disk before anything builds on it: one line a claim, one a stopped attempt, one a finished cell."""
+"""Store of a sweep: `results.jsonl` has one line for each claim, released attempt and finished cell, synced to disk."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from m3b.jsonlines import iter_objects, truncate_torn_line
 
 
 def gather_rows(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Every finished cell of these sweeps. A model's address is left out of its name, so that parts of one sweep that were
-    made on several machines come together and no table names a host; two addresses in one sweep stay apart.
+    """Return the rows of all finished cells of these sweeps.
+
+    The address is removed from the name of a model, so that parts of a sweep from several machines are combined and no
+    table names a host. Two addresses within one sweep are kept apart by a number.
 
     Raises:
-        UsageError: a folder without results.
+        UsageError: a folder has no results.
     """
     rows = []
     for folder in dict.fromkeys(path.resolve() for path in folders):
@@ -32,7 +34,7 @@ def gather_rows(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _make_display_names(models: set[str]) -> dict[str, str]:
-    """Model -> what tables call it; numbered where only addresses tell two models apart."""
+    """Return model -> name in tables; models that differ only in their address are numbered."""
     display_names: dict[str, str] = {}
     for model in sorted(models):
         name = model.partition("@http")[0]
@@ -47,10 +49,10 @@ RESULTS_FILE, PLAN_FILE, CELLS_FOLDER, DATA_FOLDER = "results.jsonl", "bench.jso
 
 
 class SweepStore:
-    """The folder of a benchmark; one process at a time writes to it.
+    """The folder of a sweep; only one process at a time may write to it.
 
     Raises:
-        UsageError: another sweep is at work in this folder, it cannot be written, or it holds something else.
+        UsageError: another sweep is running in this folder, it cannot be written, or it contains other files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +60,7 @@ class SweepStore:
         entries = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
         is_sweep = PLAN_FILE in entries or {RESULTS_FILE, CELLS_FOLDER} <= entries
         if not is_sweep and (foreign_entries := sorted(entries - {RESULTS_FILE, CELLS_FOLDER, DATA_FOLDER, ".lock"})):
-            raise UsageError(f"{folder} holds {foreign_entries[0]} and no sweep. Name a folder of its own with -o.")
+            raise UsageError(f"{folder} contains {foreign_entries[0]}, and is not a sweep. Name a new folder with -o.")
         try:
             (self.folder / CELLS_FOLDER).mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -68,7 +70,7 @@ class SweepStore:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise UsageError(f"Another sweep is at work in {folder}; wait for it, or stop that one.") from error
+            raise UsageError(f"Another sweep is running in {folder}; wait for it, or stop it.") from error
         self._stream = os.open(self.folder / RESULTS_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         truncate_torn_line(self.folder / RESULTS_FILE)
         self.finished_keys: set[str] = set()
@@ -80,40 +82,40 @@ class SweepStore:
                 self.claims[line["key"]] += 1 if line["event"] == "claim" else -1
 
     def claim(self, key: str) -> int:
-        """Write down that a cell is begun; returns which attempt this is, from 1."""
+        """Record the start of a cell; return the number of the attempt, from 1."""
         self.claims[key] += 1
         self._append({"event": "claim", "key": key, "attempt": self.claims[key], "at": round(time.time(), 1)})
         return self.claims[key]
 
     def release(self, key: str) -> None:
-        """Write down that an attempt was stopped by somebody: it does not count against the cell."""
+        """Record that an attempt was stopped by the user; it does not count as an attempt of the cell."""
         self.claims[key] -= 1
         self._append({"event": "release", "key": key, "at": round(time.time(), 1)})
 
     def finish(self, row: dict[str, Any]) -> None:
-        """Write a cell's result down, once: what is finished is not finished again."""
+        """Record the result of a cell, unless it has one already."""
         if row["key"] in self.finished_keys:
             return
         self._append({"event": "done", **row})
         self.finished_keys.add(row["key"])
 
     def replace(self, row: dict[str, Any]) -> None:
-        """Write down a later score of a finished cell; the last line of a key counts."""
+        """Record a new result of a finished cell; the last line of a key counts."""
         self._append({"event": "done", **row})
         self.finished_keys.add(row["key"])
 
     def forget(self, keys: set[str]) -> None:
-        """Let these cells be run again."""
+        """Forget results and attempts of these cells, so that they are run again."""
         self.finished_keys -= keys
         for key in keys:
             self.claims.pop(key, None)
 
     def get_cell_folder(self, key: str) -> Path:
-        """The folder of a cell."""
+        """Return the folder of a cell."""
         return self.folder / CELLS_FOLDER / key
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the files and release the lock."""
         for handle in (self._stream, self._lock):
             with contextlib.suppress(OSError):
                 os.close(handle)
@@ -132,15 +134,15 @@ class SweepStore:
 
 
 def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every whole line of a sweep's results."""
+    """Return the complete lines of the results of a sweep."""
     return (line for line in iter_objects(folder / RESULTS_FILE) if {"event", "key"} <= set(line))
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The last result of every finished cell, in the order in which they were first finished.
+    """Return the last result of every finished cell, in the order in which the cells were first finished.
 
     Raises:
-        UsageError: no results there.
+        UsageError: there are no results.
     """
     row_by_key: dict[str, dict[str, Any]] = {}
     for line in read_lines(folder):

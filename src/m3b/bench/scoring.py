@@ -1,8 +1,9 @@
-"""The score that counts: m3b's own measuring of a delivered model on the hidden cases. Separate from the run.
+"""The score of a cell: m3b's measurement of a delivered model on the hidden cases, separate from the run.
 
-`score_hidden_cases` needs the model's folder and the carve-out alone, so that it can be repeated; what the run said of itself is not
-asked. Beside the figure stand its acceptable range, the trivial baseline and the figure with shuffled images. The reader
-process opens the images, the masks and the tables; `predict.py` runs in a sandbox of its own.
+`score_hidden_cases` needs only the folder of the model and the carve-out, so that it can be repeated; figures claimed
+by the run are not used. The score contains the metric with its acceptable range, the image-blind baseline and the
+metric with shuffled images. The reader process opens the images, masks and tables; `predict.py` runs in a separate
+sandbox.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ PREDICT_TIMEOUT_S = 3600.0
 def make_confined_runner(
     sandbox: Sandbox, model: Path, scratch: Path, wall_s: float = PREDICT_TIMEOUT_S
 ) -> Callable[..., tuple[int, str]]:
-    """Return a `CommandRunner` for `m3b.models.run_predict`: the command sees the model, its images and the folder of its output."""
+    """Return a `CommandRunner` for `m3b.models.run_predict` in the sandbox.
+
+    The command sees the model and its images, and may write to its output folder.
+    """
 
     def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
         handle, name = tempfile.mkstemp(dir=scratch, prefix=".output-")
@@ -44,11 +48,11 @@ def make_confined_runner(
             argv, cwd=cwd, mounts=mounts, output=log, limits=Limits(wall_s=wall_s, isolated=True), env={}
         )
         with undo_on_error(process.stop):
-            while (ending := process.wait(POLL_S)) is None:
+            while (exit_status := process.wait(POLL_S)) is None:
                 pass
         text = log.read_text(encoding="utf-8", errors="replace")
         log.unlink(missing_ok=True)
-        return ending.code, text if ending.reason == "exit" else f"{text}\nm3b ended it: {ending.reason}"
+        return exit_status.code, text if exit_status.reason == "exit" else f"{text}\nm3b ended it: {exit_status.reason}"
 
     return run
 
@@ -58,14 +62,15 @@ BASELINE_FILE = "trivial.json"
 
 @dataclass(frozen=True)
 class Score:
-    """What a delivered model is worth on hidden cases.
+    """Score of a delivered model on hidden cases.
 
     Args:
-        ok: in the acceptable range and certainly above the trivial baseline. Integrity is judged elsewhere.
-        control: the primary metric when every image is another patient's: `value`, `shuffles`.
-        constant: whether it gives every case the same answer.
-        names: the model's classes -> the true ones.
-        error: why it could not be measured; empty where it could.
+        ok: whether the metric is in the acceptable range and certainly above the image-blind baseline. Integrity is not
+            part of it.
+        control: the primary metric with the images of other patients: `value`, `shuffles`.
+        constant: whether the model gives the same answer for every case.
+        names: class of the model -> true class.
+        error: why the model could not be measured; empty if it could.
     """
 
     ok: bool
@@ -96,12 +101,12 @@ def score_hidden_cases(
     work_folder: Path | None = None,
     seed: int = 0,
 ) -> Score:
-    """Measure a model on hidden cases. A model that cannot be measured gets a score that says why.
+    """Measure a model on hidden cases. For a model that cannot be measured, the score says why.
 
     Args:
-        spec: one of the fourteen: the reader knows them by name.
-        model: a delivered folder.
-        work_folder: holds the run's index files, which tell what the model's labels mean.
+        spec: one of the fourteen data sets; the reader process finds them by name.
+        model: the folder of the deliverable.
+        work_folder: contains the index files of the run, which tell what the labels of the model mean.
     """
     from m3b.models.predict_process import read_model_info
 
@@ -136,10 +141,10 @@ def score_hidden_cases(
 def _predict_hidden_cases(
     exam: Exam, base: Path, model: Path, sandbox: Sandbox, scratch_folder: Path, reader: Reader
 ) -> list[Prediction]:
-    """What the model says of every hidden case, in its own classes' names.
+    """Return the predictions of the model for all hidden cases, with the model's own class names.
 
     Raises:
-        ModelError: it does not predict.
+        ModelError: the prediction fails.
     """
     from m3b.models import place_links, run_predict, staging
     from m3b.tasks.worker_jobs import STAGE_IMAGES_JOB, StageImagesRequest
@@ -165,11 +170,11 @@ def _grade_answers(
     exam: Exam, answers: list[Prediction], model_info: ModelInfo, carve_out: CarveOut, spec: DatasetSpec,
     grading_context: tuple[Path, Reader, int],
 ) -> GradedAnswers:  # fmt: skip
-    """What the answers are worth; the best answer that never looks at an image is kept beside the manifest.
+    """Grade the predictions in the reader process; store the image-blind baseline in the folder of the carve-out.
 
     Raises:
-        ModelError: its classes cannot be matched with the true ones, or an answer is not that of its image.
-        DataError: a file that cannot be opened.
+        ModelError: the classes of the model cannot be matched with the true ones, or an answer does not fit its image.
+        DataError: a file cannot be opened.
     """
     scratch_folder, reader, seed = grading_context
     model_values = dict(model_info.labels) or {name: number for number, name in enumerate(model_info.classes)}
@@ -187,7 +192,7 @@ def _grade_answers(
 
 
 def _load_baseline(carve_out: CarveOut, exam: Exam) -> Any:
-    """The best answer that never looks at an image as it was kept beside the manifest; None where it was not."""
+    """Return the image-blind baseline stored in the folder of the carve-out, or None if there is none."""
     file = carve_out.folder / BASELINE_FILE
     if not file.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Shares of successes with honest intervals: runs of one task are alike, so averages are resampled by task."""
+"""Success rates with confidence intervals. Runs of one task are correlated, so means are resampled by task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_BLOCK_ELEMENTS = 2_000_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval; `n` is what it was taken from. Without an interval both bounds are None."""
+    """An estimate with its 95 % interval from `n` observations. Without an interval both bounds are None."""
 
     value: float
     low: float | None
@@ -25,7 +25,7 @@ class Estimate:
     n: int
 
     def percent(self) -> str:
-        """`94.3 % (86.2-97.8)`."""
+        """Return the estimate in percent: `94.3 % (86.2-97.8)`."""
         if self.low is None or self.high is None:
             return f"{100 * self.value:.1f} % (no interval)"
         return f"{100 * self.value:.1f} % ({100 * self.low:.1f}-{100 * self.high:.1f})"
@@ -35,13 +35,13 @@ class Estimate:
 
 
 def wilson_interval(successes: int, n: int) -> Estimate:
-    """A share with its Wilson score interval (Wilson, J. Am. Stat. Assoc. 22, 1927).
+    """Return a proportion with its Wilson score interval (Wilson, J. Am. Stat. Assoc. 22, 1927).
 
     Raises:
-        ValueError: no trials, or more successes than trials.
+        ValueError: there are no trials, or more successes than trials.
     """
     if n < 1 or not 0 <= successes <= n:
-        raise ValueError(f"{successes} successes in {n} trials are no share")
+        raise ValueError(f"{successes} successes in {n} trials are not a proportion")
     p, z2 = successes / n, Z_SCORE * Z_SCORE
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half_width = Z_SCORE * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
@@ -49,7 +49,7 @@ def wilson_interval(successes: int, n: int) -> Estimate:
 
 
 def _draw_weights(groups: int, draws: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """(draws, groups) how often each group is drawn."""
+    """Return how often each group is drawn, shape (draws, groups)."""
     drawn_groups = random.integers(0, groups, size=(draws, groups)) + np.arange(draws)[:, None] * groups
     return np.bincount(drawn_groups.ravel(), minlength=draws * groups).reshape(draws, groups).astype(np.float64)
 
@@ -57,16 +57,16 @@ def _draw_weights(groups: int, draws: int, random: np.random.Generator) -> NDArr
 def bootstrap_by_task(
     values: Mapping[str, Sequence[float]], *, draws: int = BOOTSTRAP_DRAWS, seed: int = 0
 ) -> Estimate:
-    """The mean over all runs, its percentile interval from resampling whole tasks.
+    """Return the mean over all runs with a percentile interval from resampling whole tasks.
 
-    With one task there is no interval. Where every task has the same mean resampling sees nothing; for shares of 0 and 1
-    the exact bound for as many trials as there are tasks stands instead: 1 - 0.025 ** (1 / tasks).
+    With one task there is no interval. If all runs are 0 or all are 1, resampling gives no spread; the exact bound for
+    as many trials as there are tasks is used instead: 1 - 0.025 ** (1 / tasks).
 
     Args:
-        values: task -> one number a run.
+        values: task -> one number per run.
 
     Raises:
-        ValueError: no runs at all.
+        ValueError: there are no runs.
     """
     runs_by_task = [list(map(float, runs)) for runs in values.values() if len(runs)]
     if not runs_by_task:
@@ -99,12 +99,13 @@ def bootstrap_difference(
     draws: int = BOOTSTRAP_DRAWS,
     seed: int = 0,
 ) -> Estimate:
-    """First minus second on the tasks that both have, each task's runs averaged first; resampled by task, paired.
+    """Return the mean difference (first minus second) over the common tasks, with a paired bootstrap interval by task.
 
-    With one common task the interval is Newcombe's for two shares (Stat. Med. 17, 1998, method 10).
+    The runs of each task are averaged first. With one common task the interval is Newcombe's for two proportions (Stat.
+    Med. 17, 1998, method 10).
 
     Raises:
-        ValueError: no common task.
+        ValueError: there is no common task.
     """
     common = [task for task in first if task in second and len(first[task]) and len(second[task])]
     if not common:
@@ -117,7 +118,7 @@ def bootstrap_difference(
     if high - low < 1e-12:
         margin = 1 - ((1 - CONFIDENCE_LEVEL) / 2) ** (
             1 / len(common)
-        )  # equal gaps in every task do not make a difference certain
+        )  # the same difference in every task is no certain difference
         low, high = max(-1.0, low - margin), min(1.0, high + margin)
     return Estimate(float(differences.mean()), low, high, len(common))
 
@@ -127,7 +128,7 @@ def _count_successes(runs: Sequence[float]) -> tuple[int, int]:
 
 
 def newcombe_interval(first: tuple[int, int], second: tuple[int, int]) -> Estimate:
-    """The difference of two independent shares (successes, trials) with Newcombe's hybrid score interval."""
+    """Return the difference of two independent proportions (successes, trials) with Newcombe's hybrid interval."""
     a, b = wilson_interval(*first), wilson_interval(*second)
     assert a.low is not None
     assert a.high is not None
@@ -140,20 +141,27 @@ def newcombe_interval(first: tuple[int, int], second: tuple[int, int]) -> Estima
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that at least one of k runs succeeds, unbiased from c successes in n: 1 - C(n-c, k) / C(n, k).
+    """Return the unbiased probability that at least one of k runs succeeds: 1 - C(n-c, k) / C(n, k).
 
-    Chen et al., arXiv 2107.03374. Raises ValueError where k is larger than n.
+    Args:
+        n: number of runs.
+        c: number of successes.
+
+    Source: Chen et al., arXiv 2107.03374. Raises ValueError if k is larger than n.
     """
     _check_k(n, c, k)
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
 def pass_all_k(n: int, c: int, k: int) -> float:
-    """Chance that all of k runs succeed (pass^k), unbiased: C(c, k) / C(n, k). Yao et al., arXiv 2406.12045."""
+    """Return the unbiased probability that all of k runs succeed (pass^k): C(c, k) / C(n, k).
+
+    Source: Yao et al., arXiv 2406.12045. Arguments and errors as of `pass_at_k`.
+    """
     _check_k(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
 
 
 def _check_k(n: int, c: int, k: int) -> None:
     if not 1 <= k <= n or not 0 <= c <= n:
-        raise ValueError(f"k = {k} runs out of {n} with {c} successes: k must lie between 1 and the number of runs")
+        raise ValueError(f"k = {k} runs of {n} with {c} successes: k must be between 1 and the number of runs")

@@ -1,4 +1,4 @@
-"""Writing a copy of a folder without some people: files by owner, rows and records of tables by what they name."""
+"""Copy of a data folder without some patients: files are selected by patient, rows and records by the names in them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MEDICAL_SUFFIX = re.compile(
 
 
 def strip_suffixes(name: str) -> str:
-    """The last part of a path without the suffixes of medical files, and without the `._` of macOS."""
+    """Return the last part of a path without the suffixes of medical files and without the `._` of macOS."""
     return MEDICAL_SUFFIX.sub("", PurePosixPath(name.replace("\\", "/")).name.removeprefix("._"))
 
 
 @dataclass(frozen=True)
 class PatientLookup:
-    """How one set says whose a file or row is.
+    """How the patient of a file or row is found in one data set.
 
     Args:
-        find_patient: relative path of a file -> the patient as the reader names them, or None where the name does not tell.
-        id_columns: columns (or JSON keys) that hold a patient or a case without a file suffix.
+        find_patient: relative path of a file -> patient, as named by the reader of the data set, or None if unknown.
+        id_columns: columns (or JSON keys) with a patient, or with a case without file suffix.
     """
 
     find_patient: Callable[[str], str | None] = lambda path: None
@@ -43,7 +43,7 @@ def _last_number(path: str) -> str | None:
 
 
 def _match_stem(pattern: str, *, skip: str = "") -> Callable[[str], str | None]:
-    """The first group of `pattern` in the stem; paths with a part that `skip` matches belong to nobody."""
+    """Return a lookup: the first group of `pattern` in the stem, or None for paths in which `skip` matches."""
 
     def find_patient(path: str) -> str | None:
         if skip and re.search(skip, path):
@@ -92,7 +92,8 @@ PATIENT_LOOKUPS: Mapping[str, PatientLookup] = {
     "RadGenome-BrainMRI": PatientLookup(lambda path: _find_brats_patient(path) if ".nii" in path else None),
     "IU-Xray": PatientLookup(_match_stem(r"(?:CXR)?(\d+)(?:_|$)"), ("uid",)),
 }
-"""Name of the set -> how it names people. Sets that record no patients own by file or by run (see their readers)."""
+"""Name of a data set -> its patient lookup. In data sets without patients, each file or series is a patient (see their
+readers)."""
 
 
 OPAQUE_SUFFIXES = (
@@ -111,17 +112,17 @@ OPAQUE_SUFFIXES = (
     ".db",
     ".sqlite",
 )
-"""Files that may hold anybody's data and are not taken apart here: the agent's copy goes without them."""
+"""Files that may contain data of any patient and are not opened here: they are left out of the agent's copy."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What has to go.
+    """What is removed from the copy.
 
     Args:
-        files: relative paths.
-        tokens: names of cases and stems of files.
-        patients: as the reader names them.
+        files: relative paths of hidden files.
+        tokens: names of hidden cases and stems of hidden files.
+        patients: the hidden patients, as named by the reader of the data set.
     """
 
     files: frozenset[str]
@@ -131,6 +132,7 @@ class Removal:
 
     @classmethod
     def from_cases(cls, cases: Iterable[RawCase], patients: Iterable[str], lookup: PatientLookup) -> Removal:
+        """Return the removal of these cases and patients."""
         case_list = list(cases)
         files = {path for case in case_list for path in (*case.images, case.mask) if path}
         numbered_slices = {
@@ -142,7 +144,7 @@ class Removal:
         return cls(frozenset(files), tokens, frozenset(patients), lookup)
 
     def is_hidden_path(self, path: str) -> bool:
-        """Whether a file is somebody's who is hidden; `path` is relative, or a bare name from a table."""
+        """Return whether a file belongs to a hidden patient; `path` is relative, or a file name from a table."""
         path = path.replace("\\", "/").removeprefix("./")
         patient = self.patient_lookup.find_patient(path)
         return (
@@ -152,7 +154,7 @@ class Removal:
         )
 
     def is_hidden_row(self, row: dict[str, Any]) -> bool:
-        """Whether a row or record speaks of somebody who is hidden."""
+        """Return whether a row or record names a hidden patient, case or file."""
         for key, value in row.items():
             if not isinstance(value, str) or not value:
                 continue
@@ -170,15 +172,15 @@ def _is_slice(cases: list[RawCase], path: str) -> bool:
 
 
 def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -> tuple[list[str], list[str]]:
-    """Write the tables of `source` to `target` without what `removal` takes.
+    """Write the tables of `source` to `target` without the rows and records of `removal`.
 
-    Tables come first: a row of a hidden patient may name further files, which then go too.
+    Tables are read first: a row of a hidden patient may name further files, which are then removed too.
 
     Args:
-        keep: files of cases, which are never opaque.
+        keep: files of cases, which are never treated as tables or opaque files.
 
     Returns:
-        The files that belong there as they are, and the opaque ones that are left out.
+        The files that belong into the copy unchanged, and the opaque files that are left out.
     """
     text_files, files, withheld = [], [], []
     for folder, folders, names in os.walk(source):
@@ -204,7 +206,7 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
 
 
 def _learn_tokens(file: Path, removal: Removal) -> None:
-    """Rows of hidden patients name more files of theirs, which no reader lists: other visits, excluded groups."""
+    """Add the files that a table names for hidden patients: no reader lists their other visits and excluded groups."""
     if not file.name.lower().endswith((".csv", ".tsv")):
         return
     for row in _read_table(file)[1]:
@@ -217,7 +219,7 @@ def _learn_tokens(file: Path, removal: Removal) -> None:
 
 
 def _read_table(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
-    """Header, rows and whether every field is quoted."""
+    """Return the header, the rows, and whether fields are quoted."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             is_quoted = stream.readline().lstrip().startswith('"')
@@ -230,13 +232,11 @@ def _read_table(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
                 is_quoted,
             )
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(
-            f"The table {file} cannot be read, so that hidden rows cannot be taken out: {error}."
-        ) from error
+        raise DataError(f"The table {file} cannot be read, so hidden rows cannot be removed: {error}.") from error
 
 
 def _write_filtered(source: Path, target: Path, removal: Removal) -> bool:
-    """One text file written without what is hidden; False where nothing in it is, so that it may stay as it is."""
+    """Write one text file without hidden content; return False, and write nothing, if it has no hidden content."""
     kind = source.suffix.lower()
     if kind in (".csv", ".tsv"):
         header, rows, is_quoted = _read_table(source)
@@ -259,7 +259,7 @@ def _write_filtered(source: Path, target: Path, removal: Removal) -> bool:
         try:
             value = json.loads(text)
         except ValueError as error:
-            raise DataError(f"{source} is no JSON, so that hidden records cannot be taken out: {error}.") from error
+            raise DataError(f"{source} is not JSON, so hidden records cannot be removed: {error}.") from error
         kept_value = _filter_json(value, removal)
         changed, new_text = bool(kept_value != value), json.dumps(kept_value, ensure_ascii=False, indent=1) + "\n"
     else:
@@ -276,7 +276,7 @@ def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read as text, so that hidden names cannot be taken out: {error}.") from error
+        raise DataError(f"{file} cannot be read as text, so hidden names cannot be removed: {error}.") from error
 
 
 def _is_hidden_line(line: str, kind: str, removal: Removal) -> bool:
@@ -289,7 +289,7 @@ def _is_hidden_line(line: str, kind: str, removal: Removal) -> bool:
 
 
 def _filter_json(value: Any, removal: Removal) -> Any:
-    """A JSON value without records, names and keys of hidden files; counts called `num...` follow their lists."""
+    """Return a JSON value without records, names and keys of hidden files; counts named `num...` are updated."""
     if isinstance(value, list):
         return [_filter_json(item, removal) for item in value if not _is_hidden_item(item, removal)]
     if isinstance(value, dict):

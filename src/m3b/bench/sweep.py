@@ -1,4 +1,4 @@
-"""A sweep: systems x models x tasks x runs, as many cells at a time as asked for, to be taken up again at any moment."""
+"""A sweep: cells of systems x models x tasks x runs, run in parallel by an engine; it can be resumed at any time."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from .systems import get_system
 from .tasks import BenchmarkTask
 
 MAX_ATTEMPTS = 3
-"""So often a cell whose process broke down is begun; then that is its result."""
+"""Maximum number of starts of a cell whose process crashes; then the crash is its result."""
 
 REAL_TRAIN_MINUTES = 60.0
-"""Training time on a real data set, where nothing else is said."""
+"""Default training time in minutes on a real data set."""
 
 RETRYABLE_KINDS = ("provider", "crashed", "cancelled", "not_installed")
-"""Ends that say nothing of the task; `--retry` runs these cells again."""
+"""Kinds of ends that do not depend on the task; `--retry` runs these cells again."""
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What is to be compared.
+    """The plan of a sweep.
 
     Args:
-        runs: repetitions; the number of a run is its seed.
-        options: keyword options of m3b.Options, the same for every system. Without `train_minutes` each stand-in gets what
-            it needs, and a real data set `REAL_TRAIN_MINUTES`.
-        real: data set -> folder with the real data; the others are stand-ins.
+        runs: number of repetitions; the number of a run is its seed.
+        options: keyword options of m3b.Options, the same for every system. Without `train_minutes` each stand-in gets
+            the time that it needs, and a real data set `REAL_TRAIN_MINUTES`.
+        real: data set -> folder with the real data; all other data sets are stand-ins.
         simulate: seconds that each cell sleeps instead of working.
     """
 
@@ -52,10 +52,10 @@ class SweepPlan:
     simulate: float | None = None
 
     def validate(self) -> None:
-        """Refuse what cannot be run before anything is.
+        """Check that the plan can be run.
 
         Raises:
-            UsageError: no cells, an unknown system or option, a system that is not installed.
+            UsageError: there are no cells, a system or option is unknown, or a system is not installed.
         """
         if self.runs < 1 or not (self.tasks and self.models and self.systems):
             raise UsageError("A sweep needs at least one task, one model, one system and one run.")
@@ -65,7 +65,7 @@ class SweepPlan:
             raise UsageError(" ".join(missing))
 
     def iterate_cells(self, folder: Path) -> Iterator[Cell]:
-        """Every cell, one at a time: runs outermost, so that a broken-off sweep has something of every task."""
+        """Yield all cells, with runs as outermost loop, so that an interrupted sweep has results of every task."""
         for run in range(self.runs):
             for task in self.tasks:
                 for model in self.models:
@@ -74,7 +74,7 @@ class SweepPlan:
                                    self.patients, self.share, self.simulate)  # fmt: skip
 
     def options_of(self, task: BenchmarkTask) -> dict[str, Any]:
-        """The options of a task's cells."""
+        """Return the options for the cells of a task."""
         minutes = 1.0
         if task.dataset:
             minutes = REAL_TRAIN_MINUTES if task.dataset in self.real else task.spec.stand_in.minutes
@@ -84,7 +84,7 @@ class SweepPlan:
         return self.runs * len(self.tasks) * len(self.models) * len(self.systems)
 
     def make_benchmark_data(self, folder: Path) -> BenchmarkData:
-        """The data of this sweep."""
+        """Return the benchmark data of this sweep."""
         real = {name: Path(path) for name, path in self.real.items()}
         return BenchmarkData(folder / DATA_FOLDER, real=real, patients=self.patients, share=self.share)
 
@@ -95,11 +95,11 @@ class SweepPlan:
 
 
 OnEvent = Callable[[str, dict[str, Any]], None]
-"""Is told `begun` with {"key"}, or `done` with a row."""
+"""Called with `begun` and {"key"} when a cell starts, and with `done` and its row when it ends."""
 
 
 class Engine(Protocol):
-    """Runs cells. `begin` is called before each start and gives the attempt; `end` with each row."""
+    """Runs cells. Calls `begin` before each start, which returns the number of the attempt, and `end` with each row."""
 
     def run(
         self,
@@ -111,15 +111,17 @@ class Engine(Protocol):
 
 
 def run_sweep(
-    plan: SweepPlan, folder: Path, engine: Engine, *, retry: bool = False, on_event: OnEvent = lambda what, row: None
+    plan: SweepPlan, folder: Path, engine: Engine, *, retry: bool = False, on_event: OnEvent = lambda kind, row: None
 ) -> int:
-    """Run every cell that is not finished yet; returns how many were finished now. Ctrl-C leaves a sweep to go on with.
+    """Run all cells that are not finished yet; return how many were finished now.
+
+    After Ctrl-C the sweep can be resumed.
 
     Args:
-        retry: run cells again that ended for reasons that say nothing of the task.
+        retry: run the cells again that ended for reasons independent of the task (`RETRYABLE_KINDS`).
 
     Raises:
-        UsageError: the plan cannot be run, or another sweep is at work in the folder.
+        UsageError: the plan cannot be run, or another sweep is running in the folder.
         DataError: a data set cannot be read or carved.
     """
     plan.validate()
@@ -153,7 +155,7 @@ def run_sweep(
 
 
 def _iterate_open_cells(plan: SweepPlan, store: SweepStore, end: Callable[[dict[str, Any]], None]) -> Iterator[Cell]:
-    """Cells that are still to be run. One whose result is in its folder but not in the list is only written down."""
+    """Yield the cells that must still be run. If the folder of a cell has a result, it is only added to the results."""
     for cell in plan.iterate_cells(store.folder):
         if cell.key in store.finished_keys:
             continue
@@ -161,13 +163,13 @@ def _iterate_open_cells(plan: SweepPlan, store: SweepStore, end: Callable[[dict[
         if row is not None:
             end(row)
         elif store.claims[cell.key] >= MAX_ATTEMPTS:
-            end(make_broken_row(cell, f"its process broke down {store.claims[cell.key]} times"))
+            end(make_broken_row(cell, f"its process crashed {store.claims[cell.key]} times"))
         else:
             yield cell
 
 
 def _forget_retryable(store: SweepStore) -> None:
-    """Cells with an end that says nothing of the task lose their folders' results."""
+    """Delete the results of the cells that ended for reasons independent of the task."""
     from m3b.bench.results_store import read_rows
 
     keys = set()
@@ -180,7 +182,10 @@ def _forget_retryable(store: SweepStore) -> None:
 
 
 def _write_plan(folder: Path, plan: SweepPlan) -> None:
-    """Keep what was asked for; a folder holds one kind of sweep, so that its cells can be compared."""
+    """Write the plan to the folder.
+
+    Raises UsageError if the folder contains a sweep with other settings, because its cells could not be compared.
+    """
     file = folder / PLAN_FILE
     plan_json = plan.to_json()
     if file.is_file():

@@ -1,4 +1,4 @@
-"""The tasks: requests in plain words, from `resources/bench/tasks.json`, and the data that goes with each."""
+"""The benchmark tasks: requests in plain words from `resources/bench/tasks.json`, each with its data sets."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PLAIN_VARIANT, DECLINE = "plain", "decline"
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """One request.
+    """A benchmark task: a request and its data.
 
     Args:
         id: `ct-kidney`, or `ct-kidney:reworded` for a variant.
-        dataset: the set that serves it, or empty where none does.
-        offered: sets whose data is on the machine although they do not serve the request.
-        expects: `model`, or `decline` where the only right end is `no_dataset`.
+        dataset: the data set that serves the request; empty if none does.
+        offered: data sets on the machine that do not serve the request.
+        expects: `model`, or `decline` if the only correct end is `no_dataset`.
     """
 
     id: str
@@ -38,12 +38,12 @@ class BenchmarkTask:
 
     @property
     def dataset_names(self) -> tuple[str, ...]:
-        """The data sets that have to be on the machine."""
+        """The names of the data sets that must be on the machine."""
         return (self.dataset, *self.offered) if self.dataset else self.offered
 
     @property
     def spec(self) -> DatasetSpec:
-        """What is known of the set that serves it."""
+        """The specification of the data set that serves the request."""
         return get_dataset(self.dataset)
 
     @property
@@ -53,23 +53,23 @@ class BenchmarkTask:
 
 
 def parse_task(raw: dict[str, Any]) -> BenchmarkTask:
-    """A task from its JSON object."""
+    """Return a task from its JSON object."""
     values = {**raw, "dataset": raw.get("dataset") or "", "offered": tuple(raw.get("offered", ()))}
     return BenchmarkTask(**values)
 
 
 @lru_cache(maxsize=1)
 def load_tasks() -> tuple[BenchmarkTask, ...]:
-    """Every task that ships with m3b: the fourteen, the variants, the requests to be declined."""
+    """Return all tasks of m3b: the fourteen, their variants, and the requests to be declined."""
     raw = json.loads((get_resources_folder() / "bench" / "tasks.json").read_text(encoding="utf-8"))
     return tuple(parse_task(raw_task) for raw_task in raw["tasks"])
 
 
 def choose_tasks(selectors: Sequence[str]) -> tuple[BenchmarkTask, ...]:
-    """Tasks by id, data set, family or variant; `plain` is the fourteen, `all` every one.
+    """Return the tasks selected by id, data set, family or variant; `plain` selects the fourteen, `all` every task.
 
     Raises:
-        UsageError: a word that names nothing.
+        UsageError: a selector matches no task.
     """
     selected_tasks: dict[str, BenchmarkTask] = {}
     for selector in selectors or [PLAIN_VARIANT]:

@@ -1,7 +1,7 @@
-"""One confined process that opens untrusted files for m3b, and answers in typed summaries over a pipe.
+"""The confined reader: one process that opens untrusted files for m3b and returns typed results over a pipe.
 
-`Reader.ask` sends a `Request` with its question and returns the answer. The process has no network, no keys, the data
-read-only, and limits on memory and time; a file that ends it costs that file alone.
+`Reader.run_job` sends a `WorkerJob` with its input and returns the output. The process has no network and no keys,
+reads the data only, and has limits on memory and time. If a file crashes it, only that file is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Reader", "WorkerJob"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "Reader":  # imported when asked for: it loads the sandbox
+    if name == "Reader":  # imported on demand, because it loads the sandbox
         from m3b.reader.client import Reader
 
         return Reader

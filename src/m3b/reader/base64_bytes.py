@@ -1,4 +1,4 @@
-"""Bytes in a question or an answer: base64 on the way, plain bytes on both sides."""
+"""A type for bytes in the input or output of a worker job: base64 in the message, bytes on both sides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _decode_base64(content: Any) -> Any:
     try:
         return base64.b64decode(content, validate=True)
     except binascii.Error:
-        raise ValueError("no base64") from None
+        raise ValueError("not base64") from None
 
 
 Blob = Annotated[

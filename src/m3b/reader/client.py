@@ -1,4 +1,4 @@
-"""m3b's side of the reader: started when first asked, asked one question at a time, started again after an accident."""
+"""The client of the confined reader: starts it on demand, sends one job at a time, restarts it after a crash."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ A = TypeVar("A")
 READER_LIMITS = Limits(
     memory_mib=8192, processes=64, file_mib=8192, disk_mib=32768, wall_s=10.0**9, output_kib=64, isolated=True
 )
-"""What the reader may use, for as long as it lives; how long one file may take says each request."""
+"""Resource limits of the reader process over its whole life; the time for one file is set by each worker job."""
 READER_LIBRARIES = ("pydantic", "numpy", "scipy", "PIL", "nibabel", "pydicom", "SimpleITK", "h5py", "openpyxl", "av")
 MAX_BROKEN_FILES = 20
-"""Files that may end the reader during one request, each left out of the next try."""
+"""Maximum number of files that may crash the reader during one job; each is refused in the next try."""
 _POLL_INTERVAL_S = 0.5
 _START_TIMEOUT_S = 120.0
 _MAX_HELD_BYTES = 2**30
-"""Bytes that a reader may hold between two requests; one that holds more is replaced by a fresh one."""
+"""Maximum memory in bytes that a reader may hold between two jobs; with more it is replaced by a new process."""
 
 
 def _never() -> bool:
@@ -45,15 +45,15 @@ def _never() -> bool:
 
 
 class Reader:
-    """A confined process that opens files for m3b. Safe to be used from several threads, which take turns.
+    """A confined process that opens files for m3b. Thread-safe: threads take turns.
 
     Args:
-        sandbox: what confines it; with `off` it is still a process of its own with limits and no environment.
+        sandbox: confines the process; with `off` it is still a separate process with limits and an empty environment.
         mounts: the folders that it may read, and those that it may write, if any.
-        limits: what it may use.
-        is_cancelled: asked twice a second while waiting; true ends the wait with `Cancelled`.
+        limits: its resource limits.
+        is_cancelled: called twice a second while waiting; true ends the wait with `RunCancelled`.
 
-    `starts` counts the processes so far; `held_bytes` is the memory in bytes that the last one held after its last answer.
+    `starts` counts the processes so far; `held_bytes` is the memory in bytes that the last one held after its last job.
     """
 
     def __init__(
@@ -82,21 +82,22 @@ class Reader:
         on_open: Callable[[str], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> A:
-        """Ask and wait for the answer.
+        """Run a worker job and return its output.
 
-        Where a file ends the reader (crash, memory, time), the question is asked again of a new one, which refuses this
-        file with a DataError that says so: it costs one file.
+        If a file ends the reader (crash, memory, time), the job is run again in a new process, which refuses this file
+        with a DataError that says so. Only that file is lost.
 
         Args:
-            stall_timeout_s: as `Request.patience_s`, which stands where this is None.
-            on_open: told the path of each file that is about to be opened.
-            on_progress: told how much of a long piece of work is done, and of how much.
+            stall_timeout_s: overrides `WorkerJob.stall_timeout_s` unless it is None.
+            on_open: called with the path of each file that is about to be opened.
+            on_progress: called with the finished and the total amount of a long job.
 
         Raises:
-            M3bError: or ToolError, OSError, MemoryError: whatever the function raised, by its name in `m3b.errors`.
-            ReaderError: the reader was ended by no file in particular, or by too many, or raised something else.
-            SandboxError: it cannot be started.
-            Cancelled: the user stopped the run.
+            M3bError: or ToolError, OSError, MemoryError: the error of the function, by its name in `m3b.errors`.
+            ReaderError: the reader ended without a file to blame, or because of too many files, or the function raised
+                another error.
+            SandboxError: the process cannot be started.
+            RunCancelled: the user stopped the run.
         """
         timeout_s = job.stall_timeout_s if stall_timeout_s is None else stall_timeout_s
         broken: dict[str, str] = {}
@@ -113,7 +114,7 @@ class Reader:
                 except _ReaderEnded as ended:
                     self._drop()
                     if not ended.file and process.has_answered:
-                        continue  # something from outside ended it while it was idle
+                        continue  # it was ended from outside while it was idle
                     if not one_by_one:
                         one_by_one = True
                         continue
@@ -122,12 +123,12 @@ class Reader:
                     broken[ended.file] = ended.describe()
 
     def start(self) -> None:
-        """Start it now, if it is not running, without waiting until it is ready. Raises SandboxError."""
+        """Start the process if it is not running, without waiting until it is ready. Raises SandboxError."""
         with self._lock:
             self._ensure_running()
 
     def close(self) -> None:
-        """End the process; the next question starts another one."""
+        """End the process; the next job starts another one."""
         with self._lock:
             self._drop()
 
@@ -144,7 +145,7 @@ class Reader:
         return self._process
 
     def _drop_if_busy(self, process: _ReaderProcess) -> None:
-        """Whoever interrupts must not leave half an answer to the next question."""
+        """Stop a process that was interrupted in a job: the next job must not receive the rest of its answer."""
         if process.is_busy:
             self._drop()
 
@@ -168,7 +169,7 @@ class Reader:
         while True:
             message = process.receive(timeout_s, self.is_cancelled)
             if message.get("id") != self._job_number:
-                continue  # `ready`, or of a question that was given up
+                continue  # the `ready` message, or a message of an abandoned job
             if isinstance(name := message.get("opening"), str):
                 process.file = name
                 if callbacks[0] is not None:
@@ -190,11 +191,14 @@ class Reader:
                 return protocol.from_json(job.output_type, message["answer"])
             except protocol.MalformedMessage as error:
                 self._drop()
-                raise ReaderError(f"The reader gave an answer that cannot be right ({error}). Try again.") from None
+                raise ReaderError(f"The reader sent an invalid answer ({error}). Try again.") from None
 
 
 def _startup_code(question_end: int, answer_end: int) -> str:
-    """Python that loads this very m3b, whatever else is installed, and serves. The folder above the package stays unseen."""
+    """Return Python code that loads this copy of m3b, even if another is installed, and runs the server.
+
+    The code does not need the folder above the package, which the process cannot see.
+    """
     package = Path(__file__).resolve().parents[1]
     return (
         "import importlib.util as u, sys; "
@@ -208,12 +212,11 @@ def _startup_code(question_end: int, answer_end: int) -> str:
 
 @cache
 def library_folders() -> tuple[Path, ...]:
-    """Folders that m3b's libraries come from although this interpreter would not look there by itself: of PYTHONPATH for
-    instance."""
+    """Return the folders of m3b's libraries that a new interpreter would not search by itself (of PYTHONPATH)."""
     site_folders = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
     folders: dict[Path, None] = {}
     for name in READER_LIBRARIES:
-        spec = PathFinder.find_spec(name)  # looks, and loads nothing
+        spec = PathFinder.find_spec(name)  # finds the library without importing it
         if (
             spec is not None
             and spec.origin
@@ -224,7 +227,7 @@ def library_folders() -> tuple[Path, ...]:
 
 
 class _ReaderEnded(Exception):
-    """The process is gone, or was ended because it did not answer."""
+    """The reader process has ended, or was stopped because it did not answer."""
 
     def __init__(self, file: str, reason: str) -> None:
         self.file, self.reason = file, reason
@@ -262,7 +265,7 @@ class _ReaderProcess:
         self._output, self._receiver = output_file, protocol.MessageReceiver(self._answer_fd)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a question. Raises _Ended."""
+        """Send a job. Raises _ReaderEnded."""
         self.file, self.is_busy = "", True
         try:
             protocol.send_message(self._question_fd, message)
@@ -270,7 +273,12 @@ class _ReaderProcess:
             raise self._make_ended_error() from None
 
     def receive(self, timeout_s: float, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
-        """The next message. Raises _Ended where none came in time or ever will, Cancelled."""
+        """Return the next message.
+
+        Raises:
+            _ReaderEnded: no message came in time, or the process has ended.
+            RunCancelled: the user stopped the run.
+        """
         deadline = time.monotonic() + max(timeout_s, 0.01)
         while True:
             try:

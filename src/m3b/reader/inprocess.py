@@ -1,4 +1,4 @@
-"""A reader outside of runs, for commands that open files of the user's own."""
+"""Readers for commands outside of runs, which open the user's own files, and paths as a reader sees them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from m3b.untrusted.file_watch import FileWatch, watch_files
 Q = TypeVar("Q")
 A = TypeVar("A")
 MAX_MOUNTED_FOLDERS = 64
-"""Folders that are shown to a reader one by one; of more, what they have in common."""
+"""Maximum number of folders that are mounted one by one; if there are more, their common parent is mounted."""
 
 
 class InProcessReader(Reader):
-    """Answers in m3b's own process, where no other can be confined or limited: on systems that are not Linux."""
+    """Runs worker jobs in the process of m3b, on systems other than Linux, where no process can be confined."""
 
     def __init__(self) -> None:
         self.starts = self.held_bytes = 0
@@ -36,17 +36,17 @@ class InProcessReader(Reader):
         on_open: Callable[[str], None] | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> A:
-        """As `Reader.ask`, with whatever the function raises; nothing ends a file that hangs."""
+        """Run a worker job as `Reader.run_job`; raise any error of the function. A file that hangs is not ended."""
         watch = FileWatch(on_open or _ignore, on_progress or _ignore)
         with watch_files(watch):
             answer: A = load_job_function(job.function_path)[0](job_input)
         return answer
 
     def start(self) -> None:
-        """Nothing is started."""
+        """Do nothing: there is no process to start."""
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: there is no process to end."""
 
 
 def _ignore(*_: object) -> None:
@@ -55,13 +55,14 @@ def _ignore(*_: object) -> None:
 
 @contextmanager
 def open_reader(paths: Iterable[Path], writable: Sequence[Path] = ()) -> Iterator[Reader]:
-    """A reader that sees these folders and files.
+    """Yield a reader that sees these folders and files.
 
-    It is confined by the sandbox that `auto` finds; where none works it is still a process of its own with limits and a
+    It is confined by the sandbox that `auto` finds. If none works it is still a separate process with limits and a
     clean environment.
 
     Args:
-        paths: folders, and files, of which the folder is seen: headers name files beside them. Links are resolved.
+        paths: folders, and files; of a file, the whole folder is visible, because headers name files next to them.
+            Links are resolved.
         writable: folders that it may write to.
     """
     if sys.platform != "linux":
@@ -79,7 +80,7 @@ def _choose_sandbox() -> Sandbox:
 
 
 def _folders_to_mount(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Folders in which all of these lie, links resolved; of one that lies directly below `/`, the file alone."""
+    """Return the folders that contain these paths, links resolved; for a path directly below `/`, the path itself."""
     folders = dict.fromkeys(
         folder
         for path in paths
@@ -99,10 +100,10 @@ def _folder_to_mount(path: Path) -> Path:
 
 
 def to_reader_path(path: str) -> str:
-    """A path as the reader sees it: absolute, all folders on the way resolved, the file's own name kept.
+    """Return a path as the reader sees it: absolute, all folders above it resolved, the name of the file unchanged.
 
     Args:
-        path: of a file or folder, or of an item of an archive (`scans.npz#images[3]`).
+        path: path of a file, a folder or an archive item (`scans.npz#images[3]`).
     """
     name, separator, item = path, "", ""
     if not os.path.lexists(path):
@@ -112,5 +113,5 @@ def to_reader_path(path: str) -> str:
 
 
 def file_of_reader_path(path: str) -> Path:
-    """The file or folder of a path that `to_reader_path` gave."""
+    """Return the file or folder of a path from `to_reader_path`, without the archive item."""
     return Path(path if os.path.lexists(path) else path.partition("#")[0])

@@ -1,6 +1,8 @@
-"""Messages between m3b and its reader: the length in four bytes, then JSON. Both sides bound what they take.
+"""Message protocol between m3b and the reader process: the length in four bytes, then JSON.
 
-Names of files that are no UTF-8 cross with their odd bytes written out (`\\udcff`).
+Both sides limit the length of messages.
+
+In file names that are not UTF-8, the invalid bytes are sent as escapes (`\\udcff`).
 """
 
 from __future__ import annotations
@@ -19,39 +21,39 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 MAX_MESSAGE_BYTES = 512 * 2**20
-"""Bytes of one message; whole pictures are below one MiB each."""
+"""Maximum size of one message; whole pictures are below one MiB each."""
 _LENGTH_BYTES = 4
 
 
 class ConnectionClosed(Exception):
-    """The other side is gone."""
+    """The process on the other side has closed the pipe."""
 
 
 class MessageTimeout(Exception):
-    """Nothing came in time."""
+    """No message arrived in time."""
 
 
 class MalformedMessage(Exception):
-    """What came is no message of this protocol."""
+    """The received bytes are not a message of this protocol."""
 
 
 @lru_cache(maxsize=256)
 def type_adapter(value_type: Any) -> TypeAdapter[Any]:
-    """What reads and writes one type."""
+    """Return the pydantic adapter of a type."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(value_type)
 
 
 def to_json(value_type: Any, value: object) -> Any:
-    """A value of this type as plain JSON content."""
+    """Return a value of this type as JSON content."""
     return _plain(
         type_adapter(value_type).dump_python(value)
-    )  # pydantic's own JSON mode loses the odd bytes of file names
+    )  # pydantic's JSON mode would lose bytes of file names that are not UTF-8
 
 
 def _plain(value: object) -> Any:
-    """Return content of pydantic's Python mode as JSON content, with texts as they are."""
+    """Return content of pydantic's Python mode as JSON content, with texts unchanged."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, Mapping):
@@ -64,10 +66,10 @@ def _plain(value: object) -> Any:
 
 
 def from_json(value_type: Any, content: Any) -> Any:
-    """A value of this type from plain JSON content.
+    """Return a value of this type from JSON content.
 
     Raises:
-        Garbled: it is none; the message names the place.
+        MalformedMessage: the content is not of this type; the message names the field.
     """
     from pydantic import ValidationError
 
@@ -80,11 +82,11 @@ def from_json(value_type: Any, content: Any) -> Any:
 
 
 def send_message(descriptor: int, message: object) -> None:
-    """Write one message whole.
+    """Write one whole message.
 
     Raises:
-        Closed: nobody reads any more.
-        ValueError: it is longer than a message may be.
+        ConnectionClosed: the other side has closed the pipe.
+        ValueError: the message is longer than `MAX_MESSAGE_BYTES`.
     """
     content = json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace")
     if len(content) > MAX_MESSAGE_BYTES:
@@ -98,7 +100,7 @@ def send_message(descriptor: int, message: object) -> None:
 
 
 class MessageReceiver:
-    """The messages that come out of a descriptor."""
+    """Receives messages from a file descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -106,15 +108,15 @@ class MessageReceiver:
         self._poll.register(descriptor, select.POLLIN)
 
     def receive(self, wait_s: float | None = None) -> dict[str, Any]:
-        """The next message.
+        """Return the next message.
 
         Args:
-            wait_s: how long to wait for its first byte; once begun, it must be whole within the same time again.
+            wait_s: how long to wait for the first byte; the rest must arrive within the same time (at least 10 s).
 
         Raises:
-            Late: it did not come, and nothing of it was taken.
-            Closed: the other side is gone.
-            Garbled: it is too long, no JSON object, or stopped in the middle.
+            MessageTimeout: no message arrived; nothing was read.
+            ConnectionClosed: the other side has closed the pipe.
+            MalformedMessage: the message is too long, is not a JSON object, or stopped in the middle.
         """
         if not self._is_ready(wait_s):
             raise MessageTimeout

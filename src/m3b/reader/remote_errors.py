@@ -1,4 +1,4 @@
-"""Errors as they cross the pipe: the kind by name, never an object."""
+"""Errors of the reader process as JSON: the class is sent by name, never as an object."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MAX_MESSAGE_CHARS = 4000
 
 
 class ReaderError(errors.DataError):
-    """What the reader could not read, with the file where it is known, what happened, and what to do."""
+    """The reader could not read something; the message names the file, if known, what happened, and what to do."""
 
 
 def error_to_json(error: BaseException) -> dict[str, Any]:
-    """An error as JSON; its class is named where m3b raises it on purpose."""
+    """Return an error as JSON; the class is named if it is one that m3b raises on purpose."""
     name = type(error).__name__
     if isinstance(error, OSError):
         parts = [error.errno, error.strerror, error.filename if isinstance(error.filename, str) else None]
@@ -37,7 +37,7 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
 
 
 def error_from_json(packed: Any, activity: str) -> Exception:
-    """The error to raise for what `error_to_json` made; whatever else came is a `ReaderError` too."""
+    """Return the error to raise for the JSON of `error_to_json`; for any other content, a `ReaderError`."""
     if not isinstance(packed, dict) or not isinstance(packed.get("text"), str):
         return ReaderError(f"{activity} failed, and the reader did not say why. Try again.")
     kind, text = packed.get("kind"), _truncate(packed["text"])
@@ -48,16 +48,16 @@ def error_from_json(packed: Any, activity: str) -> Exception:
     if isinstance(kind, str) and kind in _ERROR_CLASSES:
         return _ERROR_CLASSES[kind](text)
     return ReaderError(
-        f"{activity} failed: {text}. The file that was read last may be damaged; look at it, or leave it out."
+        f"{activity} failed: {text}. The file that was read last may be damaged; check it, or leave it out."
     )
 
 
 def _make_os_error(kind: str, parts: Any, text: str) -> OSError:
     match parts:
-        case [_, str(words), str(name)] if kind == "Unsafe":
-            return UnsafePathError(name, words)
-        case [int(number), str(words), name] if name is None or isinstance(name, str):
-            return OSError(number, words, *([name] if name else []))
+        case [_, str(description), str(name)] if kind == "Unsafe":
+            return UnsafePathError(name, description)
+        case [int(number), str(description), name] if name is None or isinstance(name, str):
+            return OSError(number, description, *([name] if name else []))
     return OSError(text)
 
 

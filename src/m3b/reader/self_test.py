@@ -1,4 +1,4 @@
-"""What a reader can do and survives, tried inside it: for `m3b doctor` and the tests."""
+"""Self-test of the reader's confinement, run inside it, for `m3b doctor` and the tests."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EscapeTrial:
-    """What to try: `report`, or one of the accidents with the first of `files` that is not refused.
+    """A trial of the confinement: `report` what is possible, or cause an accident with the first file not refused.
 
     Args:
-        files: to open.
-        folders: to write to.
+        files: files to open.
+        folders: folders to write to.
     """
 
     action: Literal["report", "crash", "hang", "fill", "babble"] = "report"
@@ -35,7 +35,7 @@ class EscapeTrial:
 
 @dataclass(frozen=True)
 class TrialReport:
-    """What could be done; `refusals` holds the words of each file that was refused."""
+    """What was possible; `refusals` holds the error message of each refused file."""
 
     environment: tuple[str, ...] = ()
     readable_files: tuple[Path, ...] = ()
@@ -48,7 +48,7 @@ TRIAL_JOB = WorkerJob("m3b.reader.self_test:run_trial", EscapeTrial, TrialReport
 
 
 def run_trial(trial: EscapeTrial) -> TrialReport:
-    """Inside the reader: try it."""
+    """Run a trial. Runs in the reader process."""
     if trial.action != "report":
         return _run_accidents(trial)
     return TrialReport(
@@ -60,7 +60,7 @@ def run_trial(trial: EscapeTrial) -> TrialReport:
 
 
 def probe_reader(mode: str = "auto") -> Probe:
-    """One line of `m3b doctor`: whether a reader starts here, sees what it shall and nothing else. Never raises."""
+    """Return one line of `m3b doctor`: whether a reader starts and sees only its mounted folders. Never raises."""
     from m3b.reader.client import Reader
     from m3b.sandbox import Mounts, Probe, choose_sandbox
 
@@ -123,7 +123,7 @@ def _run_accidents(trial: EscapeTrial) -> TrialReport:
 def _cause_accident(accident: str) -> None:
     if accident == "crash":
         os.abort()
-    if accident == "babble":  # what a decoder that was taken over might send
+    if accident == "babble":  # what a compromised decoder might send
         for descriptor in range(3, 64):
             _is_possible(partial(os.write, descriptor, b"\xff" * 64))
         os._exit(0)

@@ -1,4 +1,4 @@
-"""The loop inside the confined process: a question in, the name of each file that is opened out, then the answer."""
+"""The loop in the reader process: it receives a job, reports each file that it opens, and sends the output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from m3b.untrusted.file_watch import FileWatch, watch_files
 
 
 def main(incoming: int, outgoing: int) -> None:
-    """Serve until the other side closes its end."""
+    """Run jobs until the other side closes the pipe."""
     receiver = protocol.MessageReceiver(incoming)
     protocol.send_message(outgoing, {"ready": os.getpid()})
     while True:
@@ -51,14 +51,14 @@ def _run_job(request: dict[str, Any], outgoing: int) -> dict[str, Any]:
         sys.exit(0)
     except RecursionError:
         return {"error": error_to_json(RecursionError("nested too deeply"))}
-    except Exception as error:  # noqa: BLE001 - decoders of a dozen formats raise what they like; it crosses by name
+    except Exception as error:  # noqa: BLE001 - decoders of a dozen formats raise any error; it is sent by name
         return {"error": error_to_json(error)}
     finally:
         gc.collect(0)
 
 
 def held_memory_bytes() -> int:
-    """Bytes of memory that this process holds by itself now."""
+    """Return the memory in bytes that this process holds and does not share."""
     with open("/proc/self/statm", encoding="ascii") as file:
         fields = file.read().split()
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")

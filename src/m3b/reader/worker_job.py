@@ -1,4 +1,4 @@
-"""What can be asked of the reader: a function of m3b's own by name, with a typed question and a typed answer."""
+"""Worker jobs: functions of m3b that the reader process runs by name, with typed input and output."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ _M3B_PREFIX = "m3b."
 
 @dataclass(frozen=True)
 class WorkerJob(Generic[Q, A]):
-    """One kind of request.
+    """A function that the reader process can run.
 
-    Both types are dataclasses, pydantic models or plain containers that pydantic can read; bytes travel as base64.
+    Both types are dataclasses, pydantic models or containers that pydantic can validate; bytes are sent as base64.
 
     Args:
-        function_path: `module:function` of the function that answers, which takes the question alone. Only the reader imports it.
-        input_type: the type of the question.
-        output_type: the type of the answer, against which m3b checks what comes out of the process.
-        stall_timeout_s: seconds that may pass without a further file being opened.
-        parallel: whether several files are open at once. After an accident the question is asked once more with one file
-            at a time, so that it is known which it was.
+        function_path: `module:function` of the function, which takes the input as its only argument. Only the reader
+            imports it.
+        input_type: the type of the input.
+        output_type: the type of the output; m3b validates what comes out of the process against it.
+        stall_timeout_s: maximum time in seconds without another file being opened.
+        parallel: whether several files are open at once. After a crash the job is run once more with one file at a
+            time, to find the file that caused it.
     """
 
     function_path: str
@@ -36,17 +37,17 @@ class WorkerJob(Generic[Q, A]):
 
 
 def load_job_function(name: str) -> tuple[Callable[[Any], Any], Any, Any]:
-    """The function of a request, and the types of its question and answer.
+    """Return the function of a worker job by its path, and the types of its input and output.
 
     Raises:
-        ValueError: no function of m3b's own that takes one annotated argument.
+        ValueError: this is not a function of m3b that takes one annotated argument.
     """
     module, _, function = name.partition(":")
     if not module.startswith(_M3B_PREFIX):
-        raise ValueError(f"{name!r} is no function of m3b's own")
+        raise ValueError(f"{name!r} is not a function of m3b")
     job_function = getattr(importlib.import_module(module), function)
     hints = get_type_hints(job_function)
-    answer = hints.pop("return")
+    output_type = hints.pop("return")
     if len(hints) != 1:
-        raise ValueError(f"{name!r} must take one annotated argument, the question")
-    return job_function, next(iter(hints.values())), answer
+        raise ValueError(f"{name!r} must take one annotated argument, the input")
+    return job_function, next(iter(hints.values())), output_type

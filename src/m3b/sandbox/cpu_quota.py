@@ -1,8 +1,10 @@
-"""How much processor time the control groups of this process allow: containers and batch systems set a share of a large machine,
-which the number of processors does not tell. A program with a thread a processor is then stopped for most of the time.
+"""CPU quota of the control groups of this process.
 
-The files are those of https://docs.kernel.org/admin-guide/cgroup-v2.html ("cpu.max": quota and period in microseconds, or "max") and
-of version 1 (cpu.cfs_quota_us, -1 without a limit, and cpu.cfs_period_us).
+Containers and batch systems grant a share of a large machine, which the number of processors does not show. A program
+with one thread per processor would then be throttled most of the time.
+
+Files: https://docs.kernel.org/admin-guide/cgroup-v2.html ("cpu.max": quota and period in microseconds, or "max"), and
+in version 1 cpu.cfs_quota_us (-1 without a limit) and cpu.cfs_period_us.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ CGROUP_FILE, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def read_cpu_quota(cgroup_file: Path = CGROUP_FILE, cgroup_root: Path = CGROUP_ROOT) -> float | None:
-    """Processors' worth of time that this process may use, of the tightest group that it is in; None without a limit."""
+    """Return the CPU quota of this process in processors: the smallest of its control groups; None without a limit."""
     try:
         lines = cgroup_file.read_text().splitlines()
     except OSError:
@@ -29,7 +31,7 @@ def read_cpu_quota(cgroup_file: Path = CGROUP_FILE, cgroup_root: Path = CGROUP_R
 
 
 def _cgroup_folders(line: str, root: Path) -> Iterator[Path]:
-    """The folders of a line of /proc/self/cgroup that has processors, from the group's own up to the root."""
+    """Yield the folders of a line of /proc/self/cgroup with a CPU controller, from the group up to the root."""
     number, _, remainder = line.partition(":")
     controllers, _, group_name = remainder.partition(":")
     if number == "0" and not controllers:
@@ -39,7 +41,7 @@ def _cgroup_folders(line: str, root: Path) -> Iterator[Path]:
     else:
         return
     group_path = PurePosixPath("/", group_name).relative_to("/")
-    if ".." not in group_path.parts:  # of a group that this mount does not show
+    if ".." not in group_path.parts:  # `..` means a group that this mount does not show
         yield from (base / folder for folder in (group_path, *group_path.parents) if folder != PurePosixPath("."))
     yield base
 

@@ -1,4 +1,4 @@
-"""What every command sees whatever the backend: environment variables, system folders, interpreter, devices."""
+"""The environment of every command, for all backends: variables, system folders, interpreter, devices."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ ETC_FILES = (
     "vulkan",
 )
 _GPU_NODES = ("nvidia*", "kfd", "dri", "dxg")
-# Which accelerators to use is the one thing taken over from the caller: no secret, and ignoring it would crowd a
-# machine that is shared.
+# The choice of accelerators is the only setting inherited from the caller: it is no secret, and ignoring it would
+# overload a shared machine.
 _DEVICE_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 def command_environment(home: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a command: a fixed list plus `extra`, never the caller's own."""
+    """Return the whole environment of a command: a fixed list plus `extra`, never that of the caller."""
     cpus = str(count_threads())
     result = {
         "PATH": f"{Path(sandboxed_python()).parent}:/usr/local/bin:/usr/bin:/bin",
         "HOME": home,
         "TMPDIR": home,
         "LANG": "C.UTF-8",
-        "USER": "m3b",  # users that /etc/passwd does not list make getpass fail otherwise
+        "USER": "m3b",  # otherwise getpass fails for users that are not in /etc/passwd
         "LOGNAME": "m3b",
         "OMP_NUM_THREADS": cpus,
         "MKL_NUM_THREADS": cpus,
@@ -60,21 +60,21 @@ def command_environment(home: str, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def count_usable_cpus() -> int:
-    """Return how many processors this process may use: those that it is bound to, or a container's share of them."""
+    """Return the number of processors that this process may use, from its CPU affinity and its cgroup quota."""
     affinity, cgroup_quota = len(os.sched_getaffinity(0)), read_cpu_quota()
     return affinity if cgroup_quota is None else max(1, min(affinity, int(cgroup_quota)))
 
 
 def count_threads() -> int:
-    """Return how many threads a command is to compute with: one a processor, or fewer where OMP_NUM_THREADS says so."""
+    """Return the number of compute threads of a command: one per processor, or fewer if OMP_NUM_THREADS says so."""
     requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return max(1, min(count_usable_cpus(), int(requested))) if requested.isdecimal() else count_usable_cpus()
 
 
 def sandboxed_python() -> str:
-    """Return this interpreter, by a path whose every folder is there inside of a sandbox too.
+    """Return the path of this interpreter, such that all its folders exist inside a sandbox too.
 
-    Called as `../.venv/bin/python`, Python keeps the folder on the way in its name, which no sandbox mounts.
+    Called as `../.venv/bin/python`, Python keeps the `..` in its path, and no sandbox mounts the folder before it.
     """
     python = Path(sys.executable)
     return str(python.parent.resolve() / python.name) if ".." in python.parts else sys.executable
@@ -86,9 +86,9 @@ def launcher_python() -> str:
 
 
 def interpreter_folders() -> list[Path]:
-    """Return the folders that Python needs: the environment and the installation below it.
+    """Return the folders that Python needs: the virtual environment and the installation that it is based on.
 
-    Raises SandboxError where this user cannot read one: Python would then quietly run on another installation's parts.
+    Raises SandboxError if this user cannot read one of them: Python would silently use parts of another installation.
     """
     folders = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix)]
     python = Path(launcher_python())
@@ -96,28 +96,28 @@ def interpreter_folders() -> list[Path]:
         folders.append(python.parent.parent if python.parent.name == "bin" else python)
     unique: list[Path] = []
     for folder in folders:
-        for spelling in (folder, folder.resolve()):  # scripts may spell the installation by a link to it
-            if not os.access(spelling, os.R_OK | os.X_OK):
+        for path in (folder, folder.resolve()):  # scripts may refer to the installation by a link
+            if not os.access(path, os.R_OK | os.X_OK):
                 raise SandboxError(
-                    f"this user cannot read {spelling}, which Python ({sys.executable}) needs; use a Python that is "
+                    f"this user cannot read {path}, which Python ({sys.executable}) needs; use a Python that is "
                     "installed where every user can read it"
                 )
-            if spelling not in unique and not spelling.is_relative_to("/usr"):
-                unique.append(spelling)
+            if path not in unique and not path.is_relative_to("/usr"):
+                unique.append(path)
     return unique
 
 
 def bootstrap_command(module: str) -> list[str]:
-    """Return the command line that runs `guard.<module>` in a bare interpreter, which inherits `bundle.bundle_descriptor()`."""
+    """Return the command that runs `guard.<module>` in a bare interpreter with `bundle.bundle_descriptor()`."""
     return [launcher_python(), "-I", "-S", "-c", bundle.bootstrap_code(module)]
 
 
 def system_files() -> list[Path]:
-    """Return the system's folders and the few files of /etc that programs need, those that exist."""
+    """Return the system folders and the few files of /etc that programs need, if they exist."""
     candidates = [Path(p) for p in SYSTEM_FOLDERS] + [Path("/etc") / name for name in ETC_FILES]
     return [p for p in candidates if p.exists()]
 
 
 def gpu_nodes() -> list[Path]:
-    """Return the device files and folders of accelerators that this machine has."""
+    """Return the device files and folders of the accelerators of this machine."""
     return sorted(node for pattern in _GPU_NODES for node in Path("/dev").glob(pattern))

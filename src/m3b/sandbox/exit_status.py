@@ -1,4 +1,4 @@
-"""How a command in the sandbox ended."""
+"""Exit status of a command in the sandbox."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ExitReason = Literal["exit", "wall_time", "memory", "processes", "disk", "files"
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a command ended. `code` is 128 + signal where a signal ended it, as in a shell; 137 where m3b did.
+    """Exit status of a command. `code` is 128 + signal if a signal ended it, as in a shell, and 137 if m3b ended it.
 
-    `memory` also where the machine ran out of memory and the kernel chose the command. `lost`: the supervisor was
-    killed, or a process would not die.
+    The reason `memory` includes a kill by the kernel because the machine ran out of memory. `lost`: the supervisor was
+    killed, or a process could not be ended.
     """
 
     code: int

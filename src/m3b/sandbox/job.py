@@ -1,4 +1,4 @@
-"""What the backends have in common: checking the paths, and the job for the supervisor."""
+"""Code shared by the backends: the check of the mounted paths, and the job for the supervisor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _THREADS_PER_PROCESS = 8
 def resolve_mounts(mounts: Mounts, cwd: Path) -> Mounts:
     """Return the mounts with absolute paths and all links resolved.
 
-    Raises SandboxError for a path that does not exist and for a `cwd` that lies in none of them.
+    Raises SandboxError if a path does not exist, is `/`, or if `cwd` lies in no mounted folder.
     """
     resolved: dict[str, tuple[Path, ...]] = {}
     for kind in ("read", "write"):
@@ -58,9 +58,9 @@ def make_supervisor_job(
     seccomp: SeccompPolicy | None = None,
     keep: Sequence[int] = (),
 ) -> SupervisorJob:
-    """Return the job for the supervisor. `home` is the private folder's name inside; mounts are resolved.
+    """Return the job for the supervisor. `home` is the path of the private folder inside the sandbox.
 
-    Raises SandboxError for an empty command or one with a NUL byte.
+    The mounts must be resolved. Raises SandboxError for an empty command or one with a NUL byte.
     """
     if not command or any("\0" in word for word in command):
         raise SandboxError(f"not a command line: {list(command)!r}; give a list of words without NUL bytes")
@@ -95,20 +95,20 @@ def make_supervisor_job(
 def _make_filter(policy: SeccompPolicy | None) -> bytes:
     if policy is None:
         return b""
-    return _pack_filter(tuple(policy["families"]), policy["beside_others"], policy["connects"])
+    return _pack_filter(tuple(policy["families"]), policy["shares_host"], policy["connects"])
 
 
 @cache
-def _pack_filter(families: tuple[int, ...], beside_others: bool, connects: bool) -> bytes:
+def _pack_filter(families: tuple[int, ...], shares_host: bool, connects: bool) -> bytes:
     return seccomp_filter.pack_filter(
-        SeccompPolicy(families=list(families), beside_others=beside_others, connects=connects)
+        SeccompPolicy(families=list(families), shares_host=shares_host, connects=connects)
     )
 
 
 def _make_rlimits(limits: Limits) -> dict[str, int]:
     result = {"CORE": 0, "FSIZE": limits.file_mib * _MIB, "NOFILE": 16384}
     if not gpu_nodes():
-        # CUDA reserves far more addresses than it uses. Without it, this stops one process that grows faster than the
-        # watchdog looks; mapped data sets and shared libraries need the head room.
+        # Not with CUDA, which reserves far more addresses than it uses. The limit stops a process that grows faster
+        # than the supervisor measures; the factor leaves room for mapped data sets and shared libraries.
         result["AS"] = (2 * limits.memory_mib + 8192) * _MIB
     return result

@@ -16,21 +16,21 @@ from m3b.sandbox.guard.job import LandlockRules, SeccompPolicy
 from m3b.sandbox.process import Process
 from m3b.untrusted import TemporaryFolder
 
-MIN_ABI = 3  # before it, files could be emptied with truncate() whatever the rules say
-FULL_PROTECTION_ABI = 6  # before it, signals and abstract unix sockets reach processes outside
+MIN_ABI = 3  # older versions do not stop truncate() from emptying any file
+FULL_PROTECTION_ABI = 6  # older versions let signals and abstract unix sockets reach processes outside
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PROTECTION = (
     "landlock (ABI {abi}): only mounted folders, the interpreter and the system's programs can be opened, and no "
-    "network; predict.py has no sockets and no shared memory. Open are, for agents' scripts, streams to unix sockets "
-    "with a path (a Docker socket that the user may use is a way out) and the shared /dev/shm; for all, the command "
-    "lines of other processes, names, sizes and times of files elsewhere, the list of mounts, as root the "
+    "network; predict.py has no sockets and no shared memory. Not confined are, for agents' scripts, streams to unix "
+    "sockets with a path (a Docker socket that the user may use is a way out) and the shared /dev/shm; for all scripts, "
+    "the command lines of other processes, names, sizes and times of files elsewhere, the list of mounts, as root the "
     "use of the machine's memory in numbers, and the kernel itself; chmod and the like do nothing."
 )
 _WEAK_ABI_NOTE = " This kernel's version also lets a script signal other processes of the same user."
 
 
 class Landlock:
-    """Runs commands that the kernel lets open nothing but the mounted folders."""
+    """Runs commands for which the kernel allows access to the mounted folders only."""
 
     name = "landlock"
 
@@ -49,7 +49,10 @@ class Landlock:
         limits: Limits | None = None,
         keep: Sequence[int] = (),
     ) -> Process:
-        """See `Sandbox.start`. Raises SandboxError also for a read-only or hidden path inside a writable folder."""
+        """Start a command as `Sandbox.start`.
+
+        Raises SandboxError also for a read-only or hidden path inside a writable folder.
+        """
         limits = limits or Limits()
         mounts = job.resolve_mounts(mounts, cwd)
         _refuse_holes(mounts)
@@ -68,7 +71,7 @@ class Landlock:
                 landlock=_make_rules(mounts, private, limits.isolated),
                 seccomp=SeccompPolicy(
                     families=[] if limits.isolated else [int(socket.AF_UNIX)],
-                    beside_others=True,
+                    shares_host=True,
                     connects=not limits.isolated,
                 ),
             )
@@ -76,7 +79,7 @@ class Landlock:
 
 
 def _refuse_holes(mounts: Mounts) -> None:
-    """Landlock's rights only ever add up: nothing inside a writable folder can be taken away again."""
+    """Raise SandboxError for a read-only or hidden path in a writable folder, because Landlock can only add rights."""
     for kind, paths in (("read-only", (*mounts.read, *interpreter_folders())), ("hidden", mounts.hide)):
         for path in paths:
             for folder in mounts.write:
@@ -92,16 +95,16 @@ def _make_rules(mounts: Mounts, private: str, isolated: bool) -> LandlockRules:
     read += [p for p in map(Path, ("/bin", "/sbin", "/lib", "/lib64", "/lib32")) if p.is_dir()]
     for path in mounts.read:
         read += list_paths_without(path, mounts.hide)
-    # Python's locks and the tensors of data loader workers lie there under names that nobody can choose.
+    # Python's locks and the tensors of data loader workers are in /dev/shm under names that cannot be predicted.
     write = [*mounts.write, Path(private), *([] if isolated else [Path("/dev/shm")])]  # nosec B108  # a folder inside the sandbox, or a name that is only compared
     devices = [*map(Path, _DEVICES), *gpu_nodes()]
     return LandlockRules(read=[str(p) for p in read], write=[str(p) for p in write], devices=[str(p) for p in devices])
 
 
 def list_paths_without(path: Path, hidden: Sequence[Path]) -> list[Path]:
-    """Return the paths that together are `path` less the hidden ones.
+    """Return the paths that together cover `path` without the hidden ones.
 
-    A folder that holds a hidden path cannot be listed any more, and what appears in it later cannot be opened.
+    A folder that contains a hidden path can no longer be listed, and files added to it later cannot be opened.
     """
     if any(path.is_relative_to(h) for h in hidden):
         return []
@@ -110,6 +113,6 @@ def list_paths_without(path: Path, hidden: Sequence[Path]) -> list[Path]:
     result: list[Path] = []
     for name in sorted(os.listdir(path)):
         child = path / name
-        if not child.is_symlink():  # a rule would be for what it points at
+        if not child.is_symlink():  # a rule for a link would apply to its target
             result += list_paths_without(child, hidden)
     return result

@@ -1,4 +1,4 @@
-"""No confinement: only a clean environment, limits, and the end of the whole tree. Never chosen by itself."""
+"""The backend without confinement: a clean environment, limits, and no process left behind. Used only on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from m3b.untrusted import TemporaryFolder
 
 
 class Unconfined:
-    """Runs commands as the user, who can read and change everything that the user can."""
+    """Runs commands as the user, with all the user's rights."""
 
     name = "off"
     level = (
@@ -32,7 +32,7 @@ class Unconfined:
         limits: Limits | None = None,
         keep: Sequence[int] = (),
     ) -> Process:
-        """See `Sandbox.start`; the mounts only say whose growth is watched."""
+        """Start a command as `Sandbox.start`; the mounts only determine which folders are watched for growth."""
         mounts = job.resolve_mounts(mounts, cwd)
         folder = TemporaryFolder("sandbox")
         with undo_on_error(folder.close):

@@ -1,4 +1,4 @@
-"""The caller's side of a running command: starts the supervisor, and asks it how the command ended."""
+"""The caller's side of a running command: starts the supervisor, and receives from it how the command ended."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from m3b.sandbox.guard.cleanup import remove_private_folder
 from m3b.sandbox.guard.job import SupervisorJob
 from m3b.untrusted import TemporaryFolder
 
-_START_TIMEOUT_S = 120.0  # the supervisor first counts what the writable folders hold
+_START_TIMEOUT_S = 120.0  # long, because the supervisor first counts the files of the writable folders
 
 
 class Process:
-    """A command in the sandbox. It dies with this object and with the process that made it.
+    """A command in the sandbox. It ends with this object and with the process that created it.
 
-    `private` is the folder that the command has as its /tmp; it is the supervisor's from here on, which removes it.
-    `pid` is the supervisor's process id; `output` the file with standard output and error, which grows while the
-    command runs. All methods may be called from any thread.
+    `private` is the folder that the command sees as its /tmp; the supervisor takes it over and removes it at the end.
+    `pid` is the process id of the supervisor; `output` is the file with standard output and error, which grows while
+    the command runs. Thread-safe.
     """
 
     def __init__(self, job: SupervisorJob, output: Path, private: TemporaryFolder) -> None:
@@ -73,7 +73,7 @@ class Process:
                 env={"PATH": "/usr/bin:/bin"},
                 cwd="/",
                 pass_fds=(*handles, *keep, bundle.bundle_descriptor()),
-                start_new_session=True,  # Ctrl-C in the terminal is the caller's to handle
+                start_new_session=True,  # the caller handles Ctrl-C in the terminal
             )
         finally:
             os.close(target)
@@ -81,7 +81,7 @@ class Process:
         return process
 
     def _send_job(self, job: SupervisorJob) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it died; the status pipe says so below
+        with contextlib.suppress(BrokenPipeError):  # the supervisor died; the status pipe reports it below
             message = marshal.dumps(dict(job))
             self._control.write(len(message).to_bytes(8, "little") + message)
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -94,20 +94,20 @@ class Process:
             self._failure = "the supervisor ended: " + self.output.read_text(errors="replace")[-500:].strip()
         if self._failure is not None:
             self._supervisor.wait()
-            remove_private_folder(self._private)  # where the supervisor was killed
+            remove_private_folder(self._private)  # still there if the supervisor was killed
             raise SandboxError(
                 f"the sandbox did not start the command: {self._failure}. `m3b doctor` shows what this machine allows."
             )
 
     def _receive(self, timeout_s: float | None) -> None:
-        """Wait for the supervisor's next message, at most `timeout_s`, and take in what it said."""
+        """Wait for the next messages of the supervisor, at most `timeout_s`, and handle them."""
         poll = select.poll()
         poll.register(self._status, select.POLLIN)
         poll.poll(None if timeout_s is None else max(0, int(timeout_s * 1000)))
         with self._lock:
             data = self._status.read(1 << 16)
             if data is None or self._exit is not None:
-                return  # nothing yet, or another thread was quicker
+                return  # no message yet, or another thread has read it
             self._messages += data
             *lines, self._messages = self._messages.split(b"\n")
             for line in lines:
@@ -132,11 +132,11 @@ class Process:
         self._exit = exit_status
 
     def poll(self) -> ExitStatus | None:
-        """Return how the command ended, or None while it runs."""
+        """Return the exit status, or None while the command runs."""
         return self.wait(0)
 
     def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
-        """Wait for the end, at most `timeout_s` seconds; None while the command still runs."""
+        """Wait for the end, at most `timeout_s` seconds; return the exit status, or None if the command still runs."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self._exit is None:
             remaining_s = None if deadline is None else deadline - time.monotonic()
@@ -146,12 +146,12 @@ class Process:
         return self._exit
 
     def stop(self) -> ExitStatus:
-        """End the command and everything it started; return how it ended (it may have ended by itself)."""
+        """End the command and all its child processes; return the exit status (it may have ended by itself)."""
         if self._exit is None:
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # it has ended in the meantime
                 self._control.write(b"s")
         exit_status = self.wait(60)
-        if exit_status is None:  # a process that not even SIGKILL ends, in a hung driver for example
+        if exit_status is None:  # SIGKILL does not end a process that hangs in a driver, for example
             self._supervisor.kill()
             exit_status = self.wait(60)
         return exit_status or ExitStatus(137, "lost", time.monotonic() - self._started_at)

@@ -1,4 +1,4 @@
-"""What each backend stops, and what it cannot: the one list behind `m3b doctor` and the table in docs/security.md."""
+"""Threats that each backend stops or does not stop: the list behind `m3b doctor` and the table in docs/security.md."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ BACKEND_TITLES = {"bubblewrap": "bubblewrap", "landlock": "Landlock (ABI 6+)", "
 
 @dataclass(frozen=True)
 class Threat:
-    """One thing that a script could try.
+    """One kind of access that a script could try.
 
     Args:
-        description: in words.
+        description: description in words.
         open_backends: the backends that do not stop it.
-        exceptions: backend -> what it leaves open of a thing that it stops otherwise.
+        exceptions: backend -> the case that it does not stop, although it stops all others.
     """
 
     description: str
@@ -23,7 +23,7 @@ class Threat:
     exceptions: tuple[tuple[str, str], ...] = ()
 
     def cell(self, backend: str) -> str:
-        """The table's cell."""
+        """Return the cell of the table for a backend."""
         if backend in self.open_backends:
             return "no" if backend == "off" else "**no**"
         exception = dict(self.exceptions).get(backend)
@@ -51,12 +51,12 @@ THREATS = (
 
 
 def list_open_threats(backend: str) -> list[str]:
-    """What a backend does not stop, in words; of an unknown backend, nothing is said."""
+    """Return the descriptions of what a backend does not stop; empty for an unknown backend."""
     return [row.description.replace("`", "") for row in THREATS if backend in row.open_backends]
 
 
 def format_threat_table() -> str:
-    """The table of docs/security.md, as Markdown."""
+    """Return the table of docs/security.md as Markdown."""
     lines = [f"| | {' | '.join(BACKEND_TITLES[name] for name in BACKENDS)} |", "|---" * (len(BACKENDS) + 1) + "|"]
     lines += [f"| {row.description} | {' | '.join(row.cell(name) for name in BACKENDS)} |" for row in THREATS]
     return "\n".join(lines)

@@ -1,9 +1,9 @@
-"""What tests of m3b, and of what is built on it, are made with; public, and kept stable.
+"""Test tools for m3b and for packages that build on it; a public and stable interface.
 
-- `ScriptedModel` is a model that says what a test wrote for it: `m3b.testing.scripted_model` has the steps.
-- `RecordingLLM` writes down what is said to a model, `ReplayLLM` says it again and fails with a diff where the conversation
-  departs from the recording (`RecordingMismatch`).
-- `m3b.testing.conformance` holds a provider to what every provider of m3b does.
+- `ScriptedModel` is a language model that answers with the steps of a test: see `m3b.testing.scripted_model`.
+- `RecordingLLM` records a conversation with a model. `ReplayLLM` replays the recording and fails with a diff if the
+  conversation departs from it (`RecordingMismatch`).
+- `m3b.testing.conformance` tests that a provider behaves as all providers of m3b do.
 """
 
 from m3b.llm.recording import RecordingLLM, RecordingMismatch, ReplayLLM

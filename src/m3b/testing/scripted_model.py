@@ -1,4 +1,4 @@
-"""A model that says what a test wrote for it, and that can misbehave on purpose."""
+"""A scripted language model for tests, and its steps, which include misbehaviour."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from m3b.messages import Message, Reply, ToolCall, ToolSpec, Usage
 
 Step = Reply | str | dict[str, Any] | BaseException | Callable[[Sequence[Message], Sequence[ToolSpec]], Any]
 """One answer: a reply, its text, a dict as `m3b.llm.callable.as_reply` reads it, an exception to raise, or a function of
-`(messages, tools)` that gives one of these."""
+`(messages, tools)` that returns one of these."""
 
 
 class ScriptExhausted(AssertionError):
-    """The agent asked once more than the test wrote answers for."""
+    """The agent sent more requests than the script has steps."""
 
 
 class ScriptedModel:
-    """Answers with `steps`, one after the other.
+    """A language model that answers with `steps`, one after the other.
 
     Args:
-        steps: see `Step`. A `Transient` among them is retried inside `ask`, as a provider does it, without real
-            waiting: it uses up its step, and the next step answers.
-        name: the model's name.
-        facts: window, prices and so on.
-        repeat: give the last step again and again, so that the model never finishes.
-        strict: refuse, as the real providers do, a conversation in which a call has no answer or an answer no call.
-        enforce_window: raise `ContextOverflow` when the estimated request and `max_output` pass the window.
+        steps: see `Step`. A `Transient` among them is retried inside `ask`, as a provider does, without real waiting:
+            it consumes its step, and the next step answers.
+        name: the name of the model.
+        facts: context window, prices and so on.
+        repeat: repeat the last step for ever, so that the model never finishes.
+        strict: refuse, as real providers do, a conversation with a call without result or a result without call.
+        enforce_window: raise `ContextOverflow` if the estimated request and `max_output` exceed the context window.
 
-    `requests` keeps the `(messages, tools)` of each request and `waits` the `(reason, seconds)` of each wait.
+    `requests` has the `(messages, tools)` of each request and `waits` the `(reason, seconds)` of each wait.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class ScriptedModel:
 
     @property
     def remaining_steps(self) -> int:
-        """How many steps are still to come."""
+        """Number of steps that are not yet used."""
         return len(self._steps) - self._played_steps
 
     def ask(self, request: LLMRequest) -> Reply:
-        """The next step, as a reply with estimated usage where the step gives none.
+        """Return the next step as a reply; usage is estimated if the step has none.
 
         Raises:
             ScriptExhausted: there is no next step.
-            LLMError: what the step raises, or what a real provider would raise at this conversation.
+            LLMError: the error of the step, or the error of a real provider for this conversation.
         """
 
         def record_wait(reason: str, seconds: float) -> None:
@@ -93,15 +93,15 @@ class ScriptedModel:
         sent = tokens.estimate_request_tokens(request.messages, request.tools)
         if self._enforce_window and sent + self.facts.max_output > self.facts.window:
             raise ContextOverflow(
-                f"About {sent} tokens of input and {self.facts.max_output} of output do not fit the window of"
-                f" {self.facts.window}. Shorten the conversation."
+                f"About {sent} tokens of input and {self.facts.max_output} of output do not fit into the context window"
+                f" of {self.facts.window}. Shorten the conversation."
             )
 
     def _play_step(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
         if self.remaining_steps <= 0 and not (self._repeat and self._steps):
             last = messages[-1] if messages else Message("user")
             raise ScriptExhausted(
-                f"{self.name}: the script's {len(self._steps)} steps are used up, and request {len(self.requests)} came."
+                f"{self.name}: all {len(self._steps)} steps of the script are used, but there is a request {len(self.requests)}."
                 f" Its last message is from {last.role!r}: {last.text[:300]!r}. Add a step, or repeat=True."
             )
         step: Any = self._steps[min(self._played_steps, len(self._steps) - 1)]
@@ -112,8 +112,8 @@ class ScriptedModel:
             raise step
         reply = as_reply(step, f"step {self._played_steps} of {self.name}")
         calls = tuple(
-            replace(call, id=call.id or f"call_{self._played_steps}_{place}")
-            for place, call in enumerate(reply.calls, 1)
+            replace(call, id=call.id or f"call_{self._played_steps}_{number}")
+            for number, call in enumerate(reply.calls, 1)
         )
         return replace(reply, calls=calls, stop="tools" if calls and reply.stop == "end" else reply.stop)
 
@@ -122,63 +122,63 @@ class ScriptedModel:
 
 
 def say(text: str) -> Reply:
-    """A reply of text alone."""
+    """Return a reply with text only."""
     return Reply(text)
 
 
 def call(name: str, /, **arguments: Any) -> Reply:
-    """A reply that calls one tool. The call's id is given when it is played."""
+    """Return a reply that calls one tool. The id of the call is set when the step is used."""
     return Reply(calls=(ToolCall("", name, arguments),), stop="tools")
 
 
 def combine_calls(*replies: Reply, text: str = "") -> Reply:
-    """Several `call(...)` in one turn, with text before them."""
+    """Return a reply with several `call(...)`, with text before them."""
     calls = tuple(tool_call for reply in replies for tool_call in reply.calls)
     return Reply(text or " ".join(reply.text for reply in replies if reply.text), calls, stop="tools")
 
 
 def nonsense_reply() -> Reply:
-    """Text that is no answer to anything."""
+    """Return a reply of meaningless text."""
     return Reply("Colourless green tensors sleep furiously. </tool> {{ ]] \x00\ufffd")
 
 
 def unknown_tool(name: str = "launch_rocket") -> Reply:
-    """A call of a tool that nobody offered."""
+    """Return a call of a tool that was not offered."""
     return call(name, target="moon")
 
 
 def malformed_call(tool: str, raw: str = '{"path": "train.py", "text": "import to') -> Reply:
-    """A call whose arguments were cut in the middle, as the parser of a provider reports it."""
+    """Return a call with truncated arguments, as the parser of a provider reports it."""
     return Reply(calls=(make_call("", tool, raw),), stop="tools")
 
 
 def truncated_reply(text: str = "I will now write the file that") -> Reply:
-    """A reply that ended because its output limit was reached."""
+    """Return a reply that was cut at the output limit."""
     return Reply(text, stop="length")
 
 
 def refusal_reply(text: str = "I cannot help with that.") -> Reply:
-    """A reply that declines."""
+    """Return a reply in which the model refuses."""
     return Reply(text, stop="refusal")
 
 
 def transient_error(retry_after: float | None = None, message: str = "429 from a scripted provider.") -> Transient:
-    """Trouble that passes with the next step."""
+    """Return a temporary error: the next step answers."""
     return Transient(message, retry_after)
 
 
 def overflow_error() -> ContextOverflow:
-    """The provider's refusal of a conversation that is too long."""
+    """Return the error of a provider for a conversation that is too long."""
     return ContextOverflow("A scripted provider found the conversation too long. Shorten it.")
 
 
 def llm_error(error: type[LLMError] = LLMError, message: str = "A scripted provider failed.") -> LLMError:
-    """Any other failure."""
+    """Return an error of any other class."""
     return error(message)
 
 
 def dump_reply(reply: Reply) -> str:
-    """A reply as one line of JSON, for scripts kept in files; `as_reply(json.loads(line), "")` reads it back."""
+    """Return a reply as one line of JSON, for scripts in files; `as_reply(json.loads(line), "")` reads it."""
     calls = [
         {"id": tool_call.id, "name": tool_call.name, "arguments": tool_call.arguments} for tool_call in reply.calls
     ]

@@ -1,4 +1,4 @@
-"""The eight tools of an agent: look at data, read and write files, run scripts in the sandbox."""
+"""The eight tools of an agent: preview data, read and write files, run scripts in the sandbox."""
 
 from m3b.tools.context import ToolResult
 from m3b.tools.jobs import ScriptJob

@@ -1,4 +1,4 @@
-"""What every tool gets, and what it gives back."""
+"""The input and the result of a tool: `ToolContext`, `PreviewContext` and `ToolResult`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from m3b.tools.phi import Phi
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a model reads back, and sees where it can.
+    """Result of a tool call: a text for the model, facts for programs, and images.
 
     Args:
-        data: the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`); `done` ends the agent's work
-            as its own word would.
-        images: shown to models that take images; the journal does not keep them.
+        data: the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`); `done` ends the agent's
+            work as if the agent had said so.
+        images: shown to models that accept images; the journal does not keep them.
     """
 
     text: str
@@ -31,7 +31,7 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class PreviewContext:
-    """What those tools need that only look: where they may go, what is masked, and how long a result may be."""
+    """Context of a preview tool: the folders it may read, what is masked, and the maximum length of a result."""
 
     roots: Roots
     phi: Phi
@@ -40,7 +40,7 @@ class PreviewContext:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """The run that a tool works for: see `Toolbox` for the meaning of each."""
+    """Context of a tool call, the same for all calls of a run. `Toolbox` documents the fields."""
 
     roots: Roots
     jobs: JobManager
@@ -51,4 +51,4 @@ class ToolContext:
     is_cancelled: Callable[[], bool]
     max_result_chars: int
     reader: Reader
-    """Opens the files that tools look at."""
+    """The confined process that opens files for the preview tools."""

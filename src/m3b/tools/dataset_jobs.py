@@ -1,4 +1,4 @@
-"""What runs, `m3b look`, `m3b data survey` and `m3b data croissant` ask of the reader process about a folder."""
+"""Worker jobs on a data folder, for runs, `m3b look`, `m3b data survey` and `m3b data croissant`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from m3b.reader import WorkerJob
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """A folder, and the seconds that looking at it may take."""
+    """The folder to survey, and the time limit in seconds."""
 
     folder: Path
     seconds: float
@@ -21,7 +21,7 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class CroissantRequest:
-    """A manifest of a folder; as `m3b.data.spec.croissant.written`."""
+    """The manifest of a folder, to be exported as Croissant. Arguments as of `m3b.data.spec.croissant.written`."""
 
     spec: IndexSpec
     root: Path
@@ -32,7 +32,7 @@ JobPayload = dict[str, Any]
 MANIFEST_JOB: WorkerJob[JobPayload, JobPayload] = WorkerJob(
     "m3b.data.spec.inside:answer", JobPayload, JobPayload, 1800.0
 )
-"""A job of `m3b.data.spec.inside` and its answer, both as JSON."""
+"""A job of `m3b.data.spec.inside`; input and output are JSON."""
 SURVEY_JOB = WorkerJob("m3b.tools.dataset_jobs:survey_data", SurveyRequest, Survey, 600.0)
 CROISSANT_JOB: WorkerJob[CroissantRequest, dict[str, Any]] = WorkerJob(
     "m3b.tools.dataset_jobs:export_croissant", CroissantRequest, dict[str, Any], 600.0
@@ -40,7 +40,7 @@ CROISSANT_JOB: WorkerJob[CroissantRequest, dict[str, Any]] = WorkerJob(
 
 
 def survey_data(request: SurveyRequest) -> Survey:
-    """Inside the reader: as `m3b.data.survey.survey`. Raises DataError."""
+    """Survey a folder with `m3b.data.survey.survey`. Runs in the reader process. Raises DataError."""
     from m3b.data.survey import survey
     from m3b.data.survey.facts import SurveyLimits
 
@@ -48,7 +48,7 @@ def survey_data(request: SurveyRequest) -> Survey:
 
 
 def export_croissant(request: CroissantRequest) -> dict[str, Any]:
-    """Inside the reader: the manifest as a Croissant file. Raises DataError."""
+    """Return the manifest as the JSON of a Croissant file. Runs in the reader process. Raises DataError."""
     from m3b.data.spec.croissant import written
 
     return written(request.spec, request.root, request.name)

@@ -1,4 +1,4 @@
-"""List, copy and write files."""
+"""The tools list_files, copy_files, write_files and edit_files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from m3b import untrusted
+from m3b.data.natural import natural
 from m3b.errors import ToolError
 from m3b.tools.context import ToolContext, ToolResult
-from m3b.tools.natural import natural
 from m3b.tools.paths import Roots, copy_file, list_entries, open_for_reading, walk, write_atomic
 from m3b.tools.text import format_bytes, pluralize, shorten
 from m3b.writing import to_one_line
@@ -58,10 +58,10 @@ def edit_files(ctx: ToolContext, path: str, content: str | None = None, edits: l
 
 
 def apply_edits(text: str, edits: list[Edit], path: str) -> str:
-    """The text after all replacements.
+    """Return the text after all replacements.
 
     Raises:
-        ToolError: an `old` that is empty, missing or not unique; says where, and that nothing was changed.
+        ToolError: an `old` is empty, missing or not unique; the message says where, and that nothing was changed.
     """
     has_crlf = "\r\n" in text and "\n" not in text.replace("\r\n", "")
     for number, edit in enumerate(edits, 1):
@@ -79,7 +79,7 @@ def apply_edits(text: str, edits: list[Edit], path: str) -> str:
 
 
 def _find_occurrences(text: str, old: str) -> list[int]:
-    """Where `old` begins, overlapping occurrences too."""
+    """Return the positions of `old`, including overlapping ones, at most 100."""
     positions: list[int] = []
     position = text.find(old)
     while position >= 0 and len(positions) < 100:
@@ -109,7 +109,7 @@ def _explain_mismatch(text: str, old: str, positions: list[int], edit_label: str
 
 
 def _describe_changed_lines(before: str, after: str) -> str:
-    """Which lines of the new text differ."""
+    """Return as text which lines of the new text differ."""
     old, new = before.split("\n"), after.split("\n")
     start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     end = next((i for i, (a, b) in enumerate(zip(old[::-1], new[::-1], strict=False)) if a != b), 0)
@@ -159,7 +159,7 @@ def list_files(ctx: ToolContext, path: str = ".", depth: int = 2) -> ToolResult:
 
 
 def _list_into(ctx: ToolContext, folder: Path, indent: str, depth: int, lines: list[str]) -> bool:
-    """Add one folder's entries; whether the list is full."""
+    """Add the entries of one folder to `lines`; return whether the list is full."""
     try:
         sorted_entries = sorted(list_entries(folder), key=lambda entry: natural(entry.name))
     except OSError as error:
@@ -181,7 +181,7 @@ def _list_into(ctx: ToolContext, folder: Path, indent: str, depth: int, lines: l
 
 
 def _count_contents(folder: Path) -> str:
-    """How much a folder holds that is not shown itself."""
+    """Return the number of entries of a folder as text."""
     try:
         return f"  ({pluralize(len(list_entries(folder)), 'entry', 'entries')})"
     except OSError:
@@ -227,7 +227,7 @@ def copy_files(ctx: ToolContext, source: str, destination: str) -> ToolResult:
 
 
 def _copy_pairs(start: Path, target: Path) -> Iterator[tuple[Path, Path, bool]]:
-    """Source and target of every file, and whether it is a regular one."""
+    """Yield source and target of every file, and whether it is a regular file."""
     if not start.is_dir():
         yield start, target, True
         return
@@ -240,7 +240,7 @@ def _copy_pairs(start: Path, target: Path) -> Iterator[tuple[Path, Path, bool]]:
 
 
 def _copy_single(ctx: ToolContext, source: Path, target: Path) -> int:
-    """Copy one file; returns its size in bytes. Blocks go from file to file, so that size does not matter."""
+    """Copy one file block by block, so that its size does not matter; return its size in bytes."""
     resolved_target = ctx.roots.resolve(str(target), write=True)
     try:
         return copy_file(source, ctx.roots.work, resolved_target)
@@ -274,9 +274,7 @@ def write_files(ctx: ToolContext, files: list[NewFile]) -> ToolResult:
 
 
 def missing_path_error(roots: Roots, path: str, real: Path) -> ToolError:
-    """The error for a path that leads nowhere, with what lies where it should be."""
-    import difflib
-
+    """Return the error for a path that does not exist, with similar names or the content of the nearest folder."""
     folder = real.parent
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent

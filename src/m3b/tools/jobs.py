@@ -1,4 +1,4 @@
-"""Scripts that run in the sandbox, numbered, until they end or are stopped."""
+"""Script jobs: numbered bash commands in the sandbox, and the store of their logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from m3b.tools.paths import Roots
 JOB_LOGS, RESULT_LOGS = "jobs", "results"
 _SUFFIX = {JOB_LOGS: ".log", RESULT_LOGS: ".txt"}
 _MAX_LOG_NUMBER = 9999
-"""Numbers that a file in `work` can claim; a script could name one in the millions."""
+"""Largest log number that is accepted from file names in `work`; a script could use one in the millions."""
 
 
 def _existing_numbers(root: Path, name: str, kind: str) -> list[int]:
@@ -28,13 +28,13 @@ def _existing_numbers(root: Path, name: str, kind: str) -> list[int]:
 
 
 class LogStore:
-    """m3b's own copy of each text, and one below `work/Logout` that agents and their scripts may read.
+    """Store of script output and long results: m3b's own copy, and one in `work/Logout` for agents and their scripts.
 
-    m3b itself reads its own copy only: what lies in `work` may have been replaced by a link or a pipe.
+    m3b itself reads only its own copy: a file in `work` may have been replaced by a link or a pipe.
 
     Args:
-        roots: its `work` gets the copies.
-        folder: where m3b's own copies lie, out of the scripts' reach; None makes a temporary one.
+        roots: its `work` gets the copies for agents.
+        folder: folder of m3b's own copies, out of the scripts' reach; None creates a temporary one.
     """
 
     def __init__(self, roots: Roots, folder: Path | None) -> None:
@@ -46,15 +46,15 @@ class LogStore:
         self.folder = folder
 
     def next_file(self, kind: str) -> tuple[int, Path]:
-        """The next free number, and the path of m3b's own copy.
+        """Return the next free number, and the path of m3b's own copy.
 
         Raises:
-            OSError: the folder cannot be made.
+            OSError: the folder cannot be created.
         """
         kind_folder = self.folder / kind
         if kind_folder.is_dir():
             used_numbers = _existing_numbers(kind_folder, "", kind)
-        else:  # a run of before m3b kept its own copies goes on with its numbers
+        else:  # runs started before m3b kept its own copies continue with the numbers in `work`
             used_numbers = [
                 number for number in _existing_numbers(self._work, f"Logout/{kind}", kind) if number <= _MAX_LOG_NUMBER
             ]
@@ -63,13 +63,13 @@ class LogStore:
         return number, kind_folder / f"{number:03d}{_SUFFIX[kind]}"
 
     def display_name(self, log_file: Path) -> str:
-        """How agents spell the copy of a text."""
+        """Return the agent's path of its copy."""
         return f"Logout/{log_file.parent.name}/{log_file.name}"
 
     def publish(self, log_file: Path, content: bytes) -> str:
-        """Put the copy into `work`; returns why that cannot be done, empty where it is.
+        """Write the copy into `work`; return the reason if that fails, otherwise an empty text.
 
-        A link or pipe in the place of the file is replaced; a link on the way to it is not written through.
+        A link or pipe in place of the file is replaced; a link in the folders above it is not followed.
         """
         try:
             untrusted.write_atomic(self._work, self.display_name(log_file), content)
@@ -78,20 +78,20 @@ class LogStore:
         return ""
 
     def close(self) -> None:
-        """Remove what is temporary."""
+        """Remove the temporary folder, if there is one."""
         if self._temporary is not None:
             self._temporary.close()
 
 
 MAX_RUNNING_SCRIPTS = 4
-"""Scripts that may run at the same time: more only take the machine from each other."""
+"""Maximum number of scripts at the same time; more would only compete for the machine."""
 
 _MAX_READ_BYTES = 512 * 1024
 
 
 @dataclass
 class ScriptJob:
-    """One script. `started_at` is in seconds of `time.monotonic`; `stop_reason` says why m3b stopped it, where it did."""
+    """One script. `started_at` is in seconds of `time.monotonic`; `stop_reason` says why m3b stopped it, if it did."""
 
     number: int
     command: str
@@ -104,7 +104,7 @@ class ScriptJob:
 
     @property
     def is_running(self) -> bool:
-        """Whether the script still runs, as far as was last looked."""
+        """Whether the script still runs; polls the process."""
         if self.exit is None:
             self.exit = self.process.poll()
         return self.exit is None
@@ -122,7 +122,7 @@ class ScriptJob:
         return time.monotonic() - self.last_output_at
 
     def read_output(self) -> str:
-        """What the script has printed; only head and tail when that is long."""
+        """Return the output of the script; if it is long, only its head and tail."""
         try:
             with self.process.output.open("rb") as file:
                 length = file.seek(0, 2)
@@ -141,12 +141,12 @@ class JobManager:
     """All scripts of one toolbox.
 
     Args:
-        roots: `work` is the scripts' directory and the only folder that they may write.
-        sandbox: what confines them.
-        limits: what each of them may use.
+        roots: `work` is the working directory of the scripts and the only folder that they may write.
+        sandbox: confines the scripts.
+        limits: resource limits of each script.
         mounts_read: read-only folders that they may read.
-        env: variables that they get besides the sandbox's own.
-        logs: where their output is kept, out of their own reach.
+        env: environment variables for scripts, in addition to those of the sandbox.
+        logs: keeps their output, out of their reach.
     """
 
     def __init__(
@@ -167,10 +167,11 @@ class JobManager:
         self._closed = False
 
     def start(self, command: str) -> ScriptJob:
-        """Start a command of bash.
+        """Start a bash command.
 
         Raises:
-            ToolError: as many scripts run already as may, or the output file cannot be made.
+            ToolError: the maximum number of scripts is running already, or the run is over.
+            OSError: the output file cannot be created.
             SandboxError: the sandbox did not start.
         """
         with self._lock:
@@ -179,7 +180,7 @@ class JobManager:
             running = [job.number for job in self.all_jobs if job.is_running]
             if len(running) >= MAX_RUNNING_SCRIPTS:
                 raise ToolError(
-                    f"{len(running)} scripts run already (jobs {', '.join(map(str, running))}). Wait for one with "
+                    f"{len(running)} scripts are running already (jobs {', '.join(map(str, running))}). Wait for one with "
                     f"run_script(job={running[0]}) or stop one with run_script(job={running[0]}, stop=true)."
                 )
             number, output = self._logs.next_file(JOB_LOGS)
@@ -197,10 +198,10 @@ class JobManager:
             return job
 
     def find_job(self, number: int) -> ScriptJob:
-        """A job by its number.
+        """Return a job by its number.
 
         Raises:
-            ToolError: there is none; the message lists those that there are.
+            ToolError: there is no such job; the message lists the existing jobs.
         """
         for job in self.all_jobs:
             if job.number == number:
@@ -223,7 +224,7 @@ class JobManager:
     ) -> bool:
         """Wait until a job ends, the time is up or the run is cancelled (which stops the job).
 
-        `on_tick` is called about twice a second. Returns whether the run was cancelled.
+        Calls `on_tick` about twice a second. Returns whether the run was cancelled.
         """
         deadline = time.monotonic() + wait_s
         last_tick = time.monotonic()
@@ -243,17 +244,20 @@ class JobManager:
         return False
 
     def stop_running(self, reason: str) -> list[ScriptJob]:
-        """Stop everything that runs, whole trees of processes; return what was stopped, with `reason` noted on it."""
+        """Stop all running scripts with their child processes; return the stopped jobs.
+
+        `reason` becomes their `stop_reason`.
+        """
         with self._lock:
             stopped = [job for job in self.all_jobs if job.is_running]
             for job in stopped:
                 job.exit = job.process.stop()
-                if job.exit.reason != "exit":  # else it ended by itself meanwhile
+                if job.exit.reason != "exit":  # otherwise it ended by itself in the meantime
                     job.stop_reason = reason
             return [job for job in stopped if job.stop_reason]
 
     def close(self) -> None:
-        """Stop everything that runs; nothing can be started afterwards."""
+        """Stop all running scripts; none can be started afterwards."""
         with self._lock:
             self._closed = True
         self.stop_running("the run is over")

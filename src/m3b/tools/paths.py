@@ -1,4 +1,4 @@
-"""Where the paths of an agent may lead: the run's own folder, and the read-only material put into it."""
+"""Paths as an agent writes them, and the folders they may lead to: the run's own folder and read-only material."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FILESYSTEM_ROOT = Path("/")
 
 
 class Roots:
-    """The folders that an agent may name, and how it names them.
+    """The folders that an agent may access, and their names for the agent.
 
     Args:
-        work: the only folder that may be written; relative paths start here.
-        read: read-only folders by the spelling that leads to them, such as `{"data/chest": Path("/mnt/chest")}`.
+        work: the only writable folder; relative paths start here.
+        read: read-only folders, keyed by the agent's name for them, such as `{"data/chest": Path("/mnt/chest")}`.
 
-    Every path that `resolve` returns is real (no link in it) and lies inside one of these folders.
+    Every path that `resolve` returns is a real path (without links) inside one of these folders.
     """
 
     def __init__(self, work: Path, read: Mapping[str, Path]) -> None:
@@ -32,11 +32,13 @@ class Roots:
         self._reserved_names = {name.split("/")[0] for name in self.read}
 
     def resolve(self, path: str, *, write: bool = False) -> Path:
-        """The real path behind the agent's spelling; it need not exist. A name that had to be spelled out is found too.
+        """Return the real path for a path written by the agent; it need not exist.
+
+        Names with escape sequences, as `to_one_line` writes them, are decoded if such a file exists.
 
         Raises:
-            ToolError: an empty path, `..`, a path or link that leads out of the roots, or read-only material that
-                is to be written. The message names the allowed roots or the way round.
+            ToolError: the path is empty, contains `..`, leads out of the roots (also by a link), or is read-only and
+                `write` is set. The message names the allowed roots or another way.
         """
         if "\\" in path and not write and (decoded := from_one_line(path)) != path:
             real = self.resolve(decoded)
@@ -59,7 +61,7 @@ class Roots:
         except (OSError, ValueError) as error:
             raise ToolError(f"{path!r}: not a usable path ({error}).") from None
         if write and real != unresolved:
-            raise ToolError(f"{path}: a link lies on the way, and links are not written through. Use a plain path.")
+            raise ToolError(f"{path}: the path contains a link, and links are not written through. Use a plain path.")
         if real.is_relative_to(base) or (not write and self._innermost_root(real) is not None):
             return real
         raw = name is not None and name.startswith("data/")
@@ -69,11 +71,11 @@ class Roots:
         )
 
     def readable_paths(self) -> Inside:
-        """Which paths lie below one of these folders."""
+        """Return the set of paths below these folders, for tests with `in`."""
         return Inside((self.work, *self.read.values()))
 
     def display_path(self, path: Path) -> str:
-        """A real path in the agent's spelling, on one line; a path outside every root comes back as its last name only."""
+        """Return a real path as the agent writes it, on one line; for a path outside all roots, its last name only."""
         best: tuple[int, str] | None = None
         for name, base in [("", self.work), *self.read.items()]:
             if path.is_relative_to(base):
@@ -84,7 +86,7 @@ class Roots:
         return to_one_line(best[1] if best else path.name)
 
     def is_writable(self, path: Path) -> bool:
-        """Whether a resolved path lies in the folder that may be written."""
+        """Return whether a resolved path lies in the writable folder."""
         return self._innermost_root(path) == self.work
 
     def _split_path(self, path: str) -> list[str]:
@@ -124,7 +126,7 @@ class Roots:
         return None
 
     def _innermost_root(self, real: Path) -> Path | None:
-        """The innermost root around a path."""
+        """Return the innermost root that contains a path, or None."""
         bases = [base for base in (self.work, *self.read.values()) if real.is_relative_to(base)]
         return max(bases, key=lambda base: len(base.parts), default=None)
 
@@ -134,17 +136,19 @@ class Roots:
 
 
 def open_without_links(path: Path, flags: int, mode: int = 0o644) -> int:
-    """A descriptor of a real path, refusing any link on the way: a script may have swapped one in since `resolve`.
+    """Open a real path without following any link, because a script may have put one there since `resolve`.
+
+    Returns the file descriptor.
 
     Raises:
-        OSError: as `os.open`; `Unsafe` for a link.
+        OSError: as `os.open`; `UnsafePathError` for a link.
     """
     return untrusted.open_below(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT), flags, mode)
 
 
 @contextmanager
 def open_folder(folder: str) -> Iterator[int]:
-    """A descriptor of a real folder, to list it and look at what it holds. Raises OSError as `open_without_links`."""
+    """Yield a descriptor of a real folder, to list and stat its contents. Raises OSError as `open_without_links`."""
     descriptor = open_without_links(Path(folder), os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
@@ -153,7 +157,7 @@ def open_folder(folder: str) -> Iterator[int]:
 
 
 def list_entries(path: Path) -> list[untrusted.TreeEntry]:
-    """What a real folder holds, in no order; a link that was swapped in on the way is refused.
+    """List the entries of a real folder, in no order. A link in the path is refused.
 
     Raises:
         OSError: as `open_without_links`.
@@ -162,16 +166,16 @@ def list_entries(path: Path) -> list[untrusted.TreeEntry]:
 
 
 def walk(path: Path, *, skip: Collection[str] = ()) -> Iterator[untrusted.TreeEntry]:
-    """Everything below a real folder, links named and not followed. Raises as `untrusted.walk`."""
+    """Yield everything below a real folder; links are listed and not followed. Raises as `untrusted.walk`."""
     return untrusted.walk(_FILESYSTEM_ROOT, path.relative_to(_FILESYSTEM_ROOT), skip=skip)
 
 
 def open_for_reading(path: Path, display_name: str) -> io.FileIO:
-    """A regular file, open for reading, unbuffered.
+    """Open a regular file for reading, unbuffered.
 
     Raises:
-        ToolError: a folder, a pipe or a device (which could block for ever).
-        DataError: this file has ended a reader process before.
+        ToolError: the path is a folder, a pipe or a device (which could block for ever).
+        DataError: this file has crashed a reader process before.
         OSError: as `open_without_links`.
     """
     untrusted.announce_opening(path)
@@ -182,7 +186,7 @@ def open_for_reading(path: Path, display_name: str) -> io.FileIO:
 
 
 def copy_file(source: Path, root: Path, target: Path) -> int:
-    """Copy one regular file to the real path `target` below `root`; returns its size in bytes.
+    """Copy one regular file to the real path `target` below `root`; return its size in bytes.
 
     Raises:
         OSError: as `untrusted.copy_file`.
@@ -191,7 +195,7 @@ def copy_file(source: Path, root: Path, target: Path) -> int:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Put a file there in one step: readers see the old content or the new, never half of it.
+    """Write a file in one step: readers see either the old content or the new content.
 
     Raises:
         OSError: as `untrusted.write_atomic`.

@@ -1,4 +1,4 @@
-"""File names grouped by pattern (`m3b.data.patterns`), for the previews."""
+"""File names grouped by pattern: re-exports `m3b.data.patterns` for the previews."""
 
 from m3b.data.patterns import MAX_SHAPES, PatternGroup, collapse, extension, group_names, shapes
 

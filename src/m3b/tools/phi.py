@@ -1,4 +1,4 @@
-"""What names a person in raw data (`m3b.data.phi`), for the tools that show it."""
+"""Masking of personal data (PHI): re-exports `m3b.data.phi` for the tools that show raw data."""
 
 from m3b.data.phi import (
     PROSE_WORDS,

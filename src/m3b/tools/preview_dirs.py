@@ -1,4 +1,4 @@
-"""What a data folder holds, in a few hundred tokens. Runs in the reader process."""
+"""The tool preview_dirs: the content of a data folder in a few hundred tokens. Runs in the reader process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from m3b.data.links import WHAT_TO_DO
+from m3b.data.natural import natural
 from m3b.errors import ToolError
 from m3b.facts import FolderSummary, NamePattern
 from m3b.tools.context import PreviewContext, ToolResult
 from m3b.tools.files import missing_path_error
-from m3b.tools.natural import natural
 from m3b.tools.patterns import PatternGroup, group_names
 from m3b.tools.survey import FolderNode, FolderWalk, walk_folder
 from m3b.tools.text import format_bytes, pluralize
@@ -20,11 +20,11 @@ _MAX_PATTERNS = 24
 _MAX_CHILDREN = 10
 _MAX_LINES = 40
 MAX_NAME_TEMPLATES = 3
-"""Templates of names that are told of folders that are not shown by name."""
+"""Maximum number of name templates that describe the folders that are not listed by name."""
 
 
 def preview_dirs(ctx: PreviewContext, path: str, samples: int = 5) -> ToolResult:
-    """See `m3b.tools.preview_tools.preview_dirs`."""
+    """Preview a folder; see `m3b.tools.preview_tools.preview_dirs`."""
     top = ctx.roots.resolve(path)
     if not top.exists():
         raise missing_path_error(ctx.roots, path, top)
@@ -44,7 +44,7 @@ def preview_dirs(ctx: PreviewContext, path: str, samples: int = 5) -> ToolResult
 
 
 def format_report(folder_walk: FolderWalk, display_path: str, top: Path, samples: int) -> str:
-    """A survey as text."""
+    """Return a folder walk as text."""
     size_qualifier = "" if folder_walk.is_exact else "about "
     total = sum(sizes.estimated_bytes for sizes in folder_walk.sizes.values())
     lines = [
@@ -66,7 +66,7 @@ def format_report(folder_walk: FolderWalk, display_path: str, top: Path, samples
 
 
 def summarise_folder(folder_walk: FolderWalk, display_path: str) -> FolderSummary:
-    """A survey as data: the patterns that the text shows too."""
+    """Return a folder walk as data: the same patterns that the text shows."""
     patterns = tuple(NamePattern(text=group.shown(), count=group.count) for group in _largest_groups(folder_walk))
     return FolderSummary(path=display_path, files=folder_walk.files, patterns=patterns)
 
@@ -101,7 +101,7 @@ def _format_tree(node: FolderNode, indent: str, depth: int, lines: list[str]) ->
 
 
 def _describe_common_names(names: list[str]) -> str:
-    """What many folders are called: the templates of their names, where a few say it."""
+    """Return the name templates of many folders as text, or an empty text if a few templates do not describe them."""
     groups = sorted(group_names(names), key=lambda group: (-group.count, group.pattern))
     if len(groups) > MAX_NAME_TEMPLATES or any(group.count == 1 and group.pattern == "*" for group in groups):
         return ""
@@ -124,13 +124,13 @@ def _format_patterns(folder_walk: FolderWalk) -> list[str]:
 
 
 def _largest_groups(folder_walk: FolderWalk) -> list[PatternGroup]:
-    """The patterns with most files, in natural order."""
+    """Return the patterns with the most files, in natural order."""
     largest = sorted(folder_walk.groups.values(), key=lambda group: (-group.count, group.pattern))
     return sorted(largest[:_MAX_PATTERNS], key=lambda group: natural(group.shown()))
 
 
 def _format_examples(folder_walk: FolderWalk, top: Path, samples: int) -> list[str]:
-    """First paths of the largest patterns, in natural order; those whose pattern says it all are left out."""
+    """Return example paths of the largest patterns, in natural order; patterns of a single file need none."""
     repeated: list[PatternGroup] = [group for group in folder_walk.groups.values() if group.count > 1]
     repeated.sort(key=lambda group: (-group.count, group.pattern))
     paths = sorted((os.path.relpath(group.example, top) for group in repeated[:samples]), key=natural)

@@ -1,4 +1,4 @@
-"""What a data file holds, whatever its kind. Runs in the reader process."""
+"""The tool preview_files: the content of data files of any kind. Runs in the reader process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from m3b import untrusted
+from m3b.data.natural import natural
 from m3b.errors import DataError, ToolError
 from m3b.facts import FileSummary, Previews
 from m3b.tools.context import PreviewContext, ToolResult
@@ -33,7 +34,7 @@ _KIND_EXTENSIONS = {
     "dicom": (".dcm", ".dicom", ".ima"),
 }
 _MAX_COPIED_BYTES = 2**31
-"""Bytes of a volume in the working folder that are looked at."""
+"""Maximum size of a volume in the working folder that is previewed, with its companion files."""
 _MIN_SPARSE_BYTES = 2**30
 COPY_PREFIX = f"m3b-look-{os.getpid()}-"
 _MAX_SERIES_FILES = 5000
@@ -41,7 +42,7 @@ _KIND_BY_EXTENSION = {end: kind for kind, ends in _KIND_EXTENSIONS.items() for e
 
 
 def preview_files(ctx: PreviewContext, paths: list[str]) -> ToolResult:
-    """One part a path; a path that cannot be read costs its own part."""
+    """Return one part of text for each path; a path that cannot be read affects only its own part."""
     parts: list[str] = []
     files: list[FileSummary] = []
     failed = 0
@@ -56,7 +57,7 @@ def preview_files(ctx: PreviewContext, paths: list[str]) -> ToolResult:
             failed += 1
         except MemoryError:
             parts.append(
-                f"{to_one_line(path)}: cannot be read: it asks for more memory than there is. Look at it with a script."
+                f"{to_one_line(path)}: cannot be read: it needs more memory than there is. Look at it with a script."
             )
             failed += 1
     if len(paths) > 40:
@@ -66,17 +67,17 @@ def preview_files(ctx: PreviewContext, paths: list[str]) -> ToolResult:
 
 
 def display_paths(ctx: PreviewContext, text: str) -> str:
-    """A message with real paths in the agent's spelling."""
+    """Replace real paths in a message by the agent's names for them."""
     for name, base in sorted([("", ctx.roots.work), *ctx.roots.read.items()], key=lambda root: -len(str(root[1]))):
         text = text.replace(f"{base}/", f"{name}/" if name else "")
     return text
 
 
 def preview_path(ctx: PreviewContext, path: str, files: list[FileSummary]) -> str:
-    """One file or series folder as text; as data it is added to `files`, where its kind has such.
+    """Return the preview of one file or series folder as text; add its summary to `files` if its kind has one.
 
     Raises:
-        ToolError: it does not exist or cannot be read as what it seems to be.
+        ToolError: the path does not exist or cannot be read as the kind that it seems to be.
     """
     real = ctx.roots.resolve(path)
     if not real.exists():
@@ -122,8 +123,12 @@ def preview_path(ctx: PreviewContext, path: str, files: list[FileSummary]) -> st
 
 @contextmanager
 def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
-    """A volume that a running script could change between the look at its header and the opening by its library is
-    copied first; every other kind of file is opened by a descriptor."""
+    """Yield a path that is safe to open.
+
+    A volume in the working folder is copied first: a running script could change it between the check of its header and
+    the opening by its library. All other kinds of files are opened by a descriptor, so their path is returned
+    unchanged.
+    """
     if kind != "volumes" or not ctx.roots.is_writable(real):
         yield real
         return
@@ -145,7 +150,7 @@ def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
 
 
 def detect_kind(path: Path, head: bytes) -> str:
-    """The preview module for a file: by its extension, else by its first bytes."""
+    """Return the preview module for a file, by its extension or else by its first bytes."""
     kind = _KIND_BY_EXTENSION.get(extension(path.name))
     if kind == "pickles" or kind is None:
         return _detect_by_content(path, head, kind)
@@ -182,7 +187,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def _preview_folder(ctx: PreviewContext, folder: Path, display_path: str, summaries: list[FileSummary]) -> str:
-    """A DICOM series, a folder of slices, or the advice to use preview_dirs."""
+    """Return the preview of a DICOM series, or of one file of another folder with the advice to use preview_dirs."""
     files = _list_series_files(ctx, folder, display_path)
     if not files:
         return f"{display_path}: a folder without files"
@@ -200,10 +205,10 @@ def _preview_folder(ctx: PreviewContext, folder: Path, display_path: str, summar
 
 
 def _list_series_files(ctx: PreviewContext, folder: Path, display_path: str) -> list[Path]:
-    """Real paths of the regular files below a folder in natural order, a few more than `_MAX_SERIES_FILES` at most; links count
-    where they stay within the roots."""
-    from m3b.tools.natural import natural
+    """Return the real paths of the regular files below a folder in natural order, up to just above `_MAX_SERIES_FILES`.
 
+    Links to files are included if they stay within the roots.
+    """
     readable, files = ctx.roots.readable_paths(), dict[str, Path]()
     try:
         for entry in walk(folder):

@@ -1,4 +1,4 @@
-"""The tools that look into files: they ask the reader process, so that m3b's own opens none of them."""
+"""The preview tools: they run in the reader process, so that the main process of m3b opens no untrusted file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PreviewToolName = Literal["read_files", "preview_dirs", "preview_files"]
 
 @dataclass(frozen=True)
 class PreviewCall:
-    """A call of one of these tools, with all that it needs to know of the run."""
+    """A call of a preview tool, with the context that it needs from the run."""
 
     tool: PreviewToolName
     arguments: dict[str, Any]
@@ -85,7 +85,7 @@ def _display_paths(ctx: ToolContext, text: str) -> str:
 
 
 def run_preview_tool(preview_call: PreviewCall) -> ToolResult:
-    """Inside the reader: run the tool.
+    """Run a preview tool. Runs in the reader process.
 
     Raises:
         ToolError: as the tool.

@@ -1,4 +1,4 @@
-"""Text files, page by page. Runs in the reader process."""
+"""The tool read_files: text files, page by page. Runs in the reader process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_COUNTED_BYTES = 64 * 2**20
 
 
 def read_files(ctx: PreviewContext, paths: list[str], offset: int = 0, limit: int = 400) -> ToolResult:
-    """See `m3b.tools.preview_tools.read_files`."""
+    """Read text files; see `m3b.tools.preview_tools.read_files`."""
     chars_left = 3 * ctx.max_result_chars
     parts: list[str] = []
     failed = 0
@@ -72,7 +72,7 @@ def _read_file(ctx: PreviewContext, path: str, offset: int, limit: int, chars_le
 
 
 def _read_page(file: io.FileIO, offset: int, limit: int, chars_left: int) -> tuple[list[str], int, bool]:
-    """Lines of one page, how many of them were cut, and whether the file ends there."""
+    """Return the lines of one page, how many of them were cut, and whether the file ends there."""
     lines: list[str] = []
     n_cut = 0
     source = _iterate_lines(file)
@@ -90,7 +90,7 @@ def _read_page(file: io.FileIO, offset: int, limit: int, chars_left: int) -> tup
 
 
 def _iterate_lines(file: io.FileIO) -> Iterator[bytes]:
-    """Lines, none longer in memory than 64 KiB; the rest of a longer line is skipped."""
+    """Yield lines of at most 64 KiB; the rest of a longer line is skipped."""
     buffered = io.BufferedReader(file, 1 << 20)
     try:
         while line := buffered.readline(1 << 16):

@@ -1,4 +1,4 @@
-"""From a typed function to the JSON schema that a model sees, and from a model's arguments to typed ones."""
+"""JSON schemas of tools from typed functions, and typed arguments from those that a model sends."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ARGUMENT_LINE = re.compile(r"^ {4}(\w+): (.*)$")
 
 
 def make_tool_spec(function: Callable[..., Any]) -> ToolSpec:
-    """The schema of a tool. Its first parameter is m3b's own and not shown.
+    """Return the specification of a tool. The first parameter of the function, the context, is not part of it.
 
-    The docstring's text becomes the description; its `Args:` section describes the parameters.
+    The text of the docstring becomes the description; its `Args:` section describes the parameters.
     """
     text, descriptions = _parse_docstring(function)
     hints = _hints(function)
@@ -42,10 +42,10 @@ def make_tool_spec(function: Callable[..., Any]) -> ToolSpec:
 
 
 def coerce_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as the function wants them, fixed where what was meant is certain.
+    """Return the arguments with the types of the function, converted if the intended value is certain.
 
     Raises:
-        ToolError: naming an unknown, missing or mistyped argument, and what is wanted.
+        ToolError: an argument is unknown, missing or of a wrong type; the message says what is expected.
     """
     hints, parameters = _hints(function), _parameters(function)
     for name in arguments:
@@ -70,10 +70,10 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def coerce(value: Any, hint: Any, location: str) -> Any:
-    """A JSON value as the wanted type: `"5"` as 5, `"a"` as `["a"]`, a JSON text as the list or object it spells.
+    """Convert a JSON value to a type: `"5"` to 5, `"a"` to `["a"]`, a JSON text to the list or object that it encodes.
 
     Raises:
-        ToolError: when it is not certain what was meant.
+        ToolError: the intended value is not certain.
     """
     hint = _strip_none(hint)
     if hint is Any:
@@ -144,7 +144,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _strip_none(hint: Any) -> Any:
-    """The type without its `| None`."""
+    """Return the type without its `| None`."""
     if get_origin(hint) in (types.UnionType, typing.Union):
         return next(member for member in get_args(hint) if member is not type(None))
     return hint

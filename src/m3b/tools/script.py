@@ -1,4 +1,4 @@
-"""Run a command in the sandbox, and say what became of it."""
+"""The tool run_script: run a command in the sandbox and report its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXIT_REASON_TEXTS = {
     "memory": "killed: it used more memory than a script may. Use smaller batches, patches or fewer workers",
     "processes": "killed: it started more processes than a script may. Use fewer workers",
     "disk": "killed: it wrote more to disk than a script may. Keep fewer checkpoints or smaller caches",
-    "files": "killed: it made more files than a script may. Put what it keeps into fewer, larger files",
+    "files": "killed: it created more files than a script may. Write fewer, larger files",
     "stopped": "stopped on request",
     "lost": "lost: its supervisor ended before it did. Run it again",
 }

@@ -1,4 +1,4 @@
-"""Cutting and reading the output of scripts for a reader with little room."""
+"""Text helpers for tool results: counts and sizes as text, shortening, and parsing of script output."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CHAINED_MESSAGES = (
 
 
 def pluralize(count: int, singular: str, plural_form: str = "") -> str:
-    """`1 file`, `1,200 files`."""
+    """Return a count with its noun: `1 file`, `1,200 files`."""
     return f"{count:,} {singular if count == 1 else plural_form or singular + 's'}"
 
 
 def format_bytes(count: float) -> str:
-    """Bytes for people: `812 B`, `5.2 MiB`."""
+    """Return a number of bytes as text: `812 B`, `5.2 MiB`."""
     if count < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):
@@ -33,13 +33,13 @@ def format_bytes(count: float) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """One line of at most `limit` characters."""
+    """Return the text as one line of at most `limit` characters."""
     text = " ".join(text.split()) if "\n" in text or "\r" in text else text
     return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
 
 
 def clip(text: str, limit: int, note: str = "") -> str:
-    """Head and tail of a long text, cut at line ends where those are near; `note` says where the rest is."""
+    """Return head and tail of a long text, cut at line ends if those are near; `note` says where the full text is."""
     if len(text) <= limit:
         return text
     head, tail = text[: limit * 2 // 5], text[-(limit * 3 // 5) :]
@@ -52,7 +52,7 @@ def clip(text: str, limit: int, note: str = "") -> str:
 
 
 def clean_terminal_output(text: str) -> str:
-    """Output as a terminal would have left it: no escape codes, progress bars at their last state only."""
+    """Return output as a terminal would show it in the end: no escape codes, only the last state of progress bars."""
     text = _ANSI.sub("", text.replace("\r\n", "\n")).replace("\0", "")
     lines: list[str] = []
     bars = 0
@@ -73,7 +73,7 @@ def clean_terminal_output(text: str) -> str:
 
 
 def last_traceback(text: str) -> str:
-    """The last Python traceback in a text, the exceptions that it chains from included; empty without one."""
+    """Return the last Python traceback in a text with the exceptions that it chains from; empty if there is none."""
     lines = text.split("\n")
     starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(_TRACEBACK)]
     if not starts:
@@ -89,7 +89,7 @@ def last_traceback(text: str) -> str:
 
 
 def _traceback_end(lines: list[str], start: int) -> int:
-    """One past the line that names the exception, and past the further lines of a long message."""
+    """Return the index behind the line that names the exception, and behind the further lines of a long message."""
     indent = len(lines[start]) - len(lines[start].lstrip())
     index = start + 1
     while index < len(lines) and (not lines[index].strip() or lines[index].startswith(" " * (indent + 1))):
@@ -101,7 +101,7 @@ def _traceback_end(lines: list[str], start: int) -> int:
 
 
 def find_nonfinite_loss(text: str) -> str:
-    """The first line that reports a loss of NaN or infinity; empty without one."""
+    """Return the first line that reports a loss of NaN or infinity; empty if there is none."""
     for line in text.split("\n"):
         if _NONFINITE_LOSS.search(line):
             return line.strip()

@@ -1,4 +1,4 @@
-"""The toolbox: from a call that a model asks for to the text that it reads back."""
+"""The toolbox: runs the tool calls of a model and returns their results as text."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ TOOLS: dict[str, Callable[..., ToolResult]] = {
         preview_files,
     )
 }
-"""The eight tools, in the order in which they are shown."""
+"""The eight tools, in the order in which models see them."""
 
 REPEATABLE = frozenset(TOOLS) - {"edit_files", "run_script"}
-"""Tools of which a call that was cut short can be made once more: the second time they do the same."""
+"""Idempotent tools: an interrupted call can be repeated."""
 
 HAND_OVER_REASON = "the work was handed over, and nothing may run on while it is checked"
 
 _SELF_LIMITING_TOOLS = ("read_files", "run_script")
-"""Tools that bound their own results: one pages, the other's whole output is in a file already."""
+"""Tools that limit their own results: one returns pages, the other has its whole output in a file already."""
 
 
 class _MalformedCall(ToolError):
-    """A call that could not be understood, let alone run."""
+    """A tool call with an unknown tool or invalid arguments; nothing was run."""
 
 
 def _never() -> bool:
@@ -63,19 +63,19 @@ class Toolbox:
     """The tools of one run, bound to its folders and its sandbox.
 
     Args:
-        roots: where paths may lead.
-        sandbox: what confines scripts.
-        limits: what one script may use.
+        roots: the folders that paths may lead to.
+        sandbox: confines scripts.
+        limits: resource limits of one script.
         mounts_read: read-only folders that scripts may read.
-        phi: `mask` hides what names a person in previews, `allow` shows it.
-        approve: asked with every command before it runs; false refuses it.
-        on_output: told a job's number and its latest output while it is waited for, at most twice a second.
-        is_cancelled: asked while waiting; true stops the script that is waited for.
-        max_result_chars: longer results are cut head and tail, the whole kept in a file that the agent can read.
-        env: variables that scripts get besides the sandbox's own.
-        logs: where m3b keeps the output of scripts and long results, out of the scripts' reach; copies for agents go
+        phi: `mask` hides personal data in previews, `allow` shows it.
+        approve: called with every command before it runs; false refuses the command.
+        on_output: called with a job's number and its latest output while waiting for it, at most twice a second.
+        is_cancelled: called while waiting; true stops the script that is waited for.
+        max_result_chars: longer results are cut in the middle; the full text is kept in a file that the agent can read.
+        env: environment variables for scripts, in addition to those of the sandbox.
+        logs: folder for the output of scripts and for long results, out of the scripts' reach; copies for agents go
             to `Logout/` of the working folder. None keeps them in a temporary folder until `close`.
-        user_tools: further tools by name, as `own.bound` makes them.
+        user_tools: further tools by name, from `bind_user_tools`.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class Toolbox:
 
     @property
     def jobs(self) -> list[ScriptJob]:
-        """Every script that was started, ended ones included."""
+        """All scripts that were started, including those that have ended."""
         return self.context.jobs.all_jobs
 
     def tool_specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """The named tools as a model is told of them: always in the same order, byte for byte the same.
+        """Return the specifications of the named tools, always in the same order and byte for byte the same.
 
         Raises:
-            ToolError: a name that is no tool.
+            ToolError: there is no tool of that name.
         """
         for name in names:
             if name not in self.tools:
@@ -120,12 +120,12 @@ class Toolbox:
         return tuple(schema.make_tool_spec(tool) for name, tool in self.tools.items() if name in names)
 
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
-        """Run one call. The model's faults and the file system's come back as results that name the remedy.
+        """Run one call. Errors of the model and of the file system are returned as results that say what to do.
 
-        Bytes of file names that are no UTF-8 are spelled out in the result.
+        Bytes of file names that are not UTF-8 are escaped in the result.
 
         Raises:
-            SandboxError: the sandbox would not start, which no agent can fix.
+            SandboxError: the sandbox did not start, which no agent can fix.
         """
         result = self._answer(call, allowed)
         text = result.text.encode("utf-8", "backslashreplace").decode()
@@ -145,22 +145,26 @@ class Toolbox:
         return result if call.name in _SELF_LIMITING_TOOLS else self._limit_length(result)
 
     def record_lost_jobs(self, continuations: Mapping[int, str]) -> None:
-        """Scripts that ended with an earlier process of m3b: number -> how their work goes on; a call for one is told."""
+        """Record scripts that ended with an earlier process of m3b.
+
+        Args:
+            continuations: job number -> advice on how to continue; it is part of the error for a call with that number.
+        """
         self.context.jobs.lost_jobs = dict(continuations)
 
     def stop_running_scripts(self) -> list[str]:
-        """Stop every running script at a hand-over; say of each which it was. Others can be started afterwards.
+        """Stop all running scripts before an artifact is checked; return one message for each stopped script.
 
-        What is checked cannot be changed by a script while it is looked at.
+        This keeps scripts from changing the artifact while it is checked. New scripts can be started afterwards.
         """
         return [
-            f"Job {job.number} (`{' '.join(job.command.split())[:80]}`) still ran at the hand-over and was stopped: nothing may run "
-            "on while the work is checked. Start it again if you need what it makes."
+            f"Job {job.number} (`{' '.join(job.command.split())[:80]}`) still ran at the hand-over and was stopped: "
+            "nothing may run while the work is checked. Start it again if you need its output."
             for job in self.context.jobs.stop_running(HAND_OVER_REASON)
         ]
 
     def close(self) -> None:
-        """Stop every script; nothing is left running."""
+        """Stop all scripts and the reader process."""
         self.context.jobs.close()
         self.context.logs.close()
         self.context.reader.close()
@@ -209,7 +213,7 @@ class Toolbox:
         return ToolResult(clip(result.text, limit, f"all of it is in {log_name}"), result.is_error, data)
 
     def _describe_os_error(self, error: OSError) -> str:
-        """A fault of the file system, in the agent's spelling of the path."""
+        """Return the message for a file system error, with the path as the agent writes it."""
         name = error.filename if isinstance(error.filename, str) else ""
         shown_path = self.context.roots.display_path(Path(name)) if name.startswith("/") else name
         if isinstance(error, UnsafePathError):
@@ -232,7 +236,7 @@ def _format_usage(tool: Callable[..., ToolResult]) -> str:
 
 
 def _format_schema(tool: Callable[..., ToolResult]) -> str:
-    """The schema of the arguments, without the descriptions that the model has been given already."""
+    """Return the schema of the arguments without the descriptions, which the model has already."""
     schema_json = json.dumps(_strip_descriptions(schema.make_tool_spec(tool).parameters), separators=(",", ":"))
     return f"Schema of the arguments: {schema_json}"
 
@@ -240,7 +244,7 @@ def _format_schema(tool: Callable[..., ToolResult]) -> str:
 def _strip_descriptions(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
-    # `properties` holds names, one of which may be `description` itself.
+    # The keys of `properties` are parameter names; one of them may be `description` itself.
     stripped = {
         key: value for key, value in node.items() if key not in ("description", "additionalProperties", "default")
     }

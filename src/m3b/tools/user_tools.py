@@ -1,4 +1,4 @@
-"""Tools of the user's own: any typed function with a docstring, offered to agents beside the eight."""
+"""User tools: typed functions with a docstring that agents may call in addition to the eight tools."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from m3b.tools.toolbox import TOOLS
 UserTool = Callable[..., str | ToolResult]
 BoundTool = Callable[..., ToolResult]
 REPORTED_ERRORS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-"""What a tool may raise and the agent then reads; anything else ends the run."""
+"""Errors of a user tool that are returned to the agent; any other error ends the run."""
 
 
 def bind_user_tools(functions: Iterable[UserTool]) -> dict[str, BoundTool]:
-    """The functions as the toolbox calls them, by name.
+    """Return the functions as tools of the toolbox, by name.
 
     Raises:
-        UsageError: a function without name, docstring or types, of a type that no schema holds, or of a name that is taken.
+        UsageError: a function has no name, docstring or type hints, has a type that JSON schema cannot express, or has
+            a name that is already in use.
     """
     tools_by_name: dict[str, BoundTool] = {}
     for function in functions:
         name = getattr(function, "__name__", "")
         if not name.isidentifier() or name in TOOLS or name in tools_by_name:
             raise UsageError(
-                f"The tool {name or function!r} needs a name of its own; taken are {', '.join((*TOOLS, *tools_by_name))}."
+                f"The tool {name or function!r} needs a name of its own; names in use: {', '.join((*TOOLS, *tools_by_name))}."
             )
         if not inspect.getdoc(function):
-            raise UsageError(f"The tool {name} needs a docstring: it is what agents are told of it.")
+            raise UsageError(f"The tool {name} needs a docstring: agents read it to learn what the tool does.")
         tools_by_name[name] = _bind_user_tool(function, name)
     return tools_by_name
 
@@ -51,10 +52,10 @@ def _bind_user_tool(function: UserTool, name: str) -> BoundTool:
         return answer if isinstance(answer, ToolResult) else ToolResult(str(answer))
 
     tool.__name__, tool.__doc__, tool.__annotations__ = name, function.__doc__, hints
-    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    tool.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+    context_parameter = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    tool.__signature__ = inspect.Signature([context_parameter, *parameters])  # type: ignore[attr-defined]
     try:
         schema.make_tool_spec(tool)
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"The tool {name} has a parameter that no JSON schema holds: {error}.") from error
+        raise UsageError(f"The tool {name} has a parameter that a JSON schema cannot describe: {error}.") from error
     return tool

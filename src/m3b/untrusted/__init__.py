@@ -1,8 +1,8 @@
-"""Files that a script of an agent may have made or swapped: how m3b's own process opens, lists, copies and writes them.
+"""Safe access to files that a script of an agent may have created or replaced: open, list, copy, write and hash them.
 
-Every function takes a root that m3b trusts and a name below it. The way from the root to the name is walked one folder
-at a time by descriptors, and a link on it is refused, so that a folder or file that is swapped between two steps leads
-nowhere else. Only regular files are opened, without waiting, and only up to a size.
+Every function takes a root that m3b trusts and a name below it. The path from the root to the name is opened one folder
+at a time by descriptors, and links in it are refused, so that a folder or file that is replaced between two steps
+cannot lead elsewhere. Only regular files are opened, without blocking, and only up to a maximum size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which file is being read just now, told before a library opens it, so that who waits outside can name it afterwards.
+"""Announcement of each file before a library opens it, so that a file that crashes the process can be named.
 
-In the reader process (`m3b.reader`) a watch sends the name out. A file that ended an earlier reader is refused here,
-before any library sees it again.
+In the reader process (`m3b.reader`) a watch sends the name to the client. A file that crashed an earlier reader is
+refused before any library opens it again.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from m3b.errors import DataError
 
 @dataclass(frozen=True)
 class FileWatch:
-    """Who is told of files that are opened.
+    """Callbacks and rules for files that are opened.
 
     Args:
-        on_open: takes the absolute path of the file that is opened next.
-        on_progress: takes how much is done, and of how much.
-        refused_files: absolute paths that are refused, each with the words that say why.
-        one_at_a_time: whether files shall be opened one after another, so that the one that ends the process is known.
+        on_open: called with the absolute path of the file that is opened next.
+        on_progress: called with the finished and the total amount.
+        refused_files: absolute paths of refused files -> error message.
+        one_at_a_time: whether files must be opened one after another, so that a file that crashes the process is known.
     """
 
     on_open: Callable[[str], None]
@@ -35,10 +35,10 @@ _active_watches: list[FileWatch] = []
 
 
 def announce_opening(*parts: str | os.PathLike[str]) -> None:
-    """Say that the file `parts` joined name is opened next.
+    """Announce that the file with the path of the joined `parts` is opened next.
 
     Raises:
-        DataError: opening this file has ended a reader before; the message says how.
+        DataError: opening this file has crashed a reader before; the message says how.
     """
     if not _active_watches:
         return
@@ -50,19 +50,19 @@ def announce_opening(*parts: str | os.PathLike[str]) -> None:
 
 
 def report_progress(done: int, total: int) -> None:
-    """Say how far a long piece of work has come."""
+    """Report the progress of a long job."""
     for watch in _active_watches:
         watch.on_progress(done, total)
 
 
 def should_open_one_by_one() -> bool:
-    """Whether files shall be opened one after another."""
+    """Return whether files must be opened one after another."""
     return any(watch.one_at_a_time for watch in _active_watches)
 
 
 @contextmanager
 def watch_files(watch: FileWatch) -> Iterator[None]:
-    """Tell of every file that is opened inside, by any thread."""
+    """Activate a watch for the `with` block, for files that are opened by any thread."""
     _active_watches.append(watch)
     try:
         yield

@@ -1,4 +1,4 @@
-"""JSON that others wrote: whatever stands in it, parsing it raises nothing but ValueError."""
+"""Parsing of untrusted JSON: whatever it contains, only ValueError is raised."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class TooDeep(ValueError):
-    """JSON whose lists and objects are nested more deeply than any data is."""
+    """The JSON is nested more deeply than the parser allows."""
 
     def __init__(self) -> None:
         super().__init__("nested too deeply")
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text as it stands, half characters (`"\\ud800"`) of odd file names included.
+    """Return the value of a JSON text; lone surrogates (`"\\ud800"`), as in unusual file names, are kept.
 
     Raises:
-        TooDeep: nested too deeply.
-        ValueError: no JSON.
+        TooDeep: the text is nested too deeply.
+        ValueError: the text is not JSON.
     """
     try:
         return json.loads(text)
@@ -30,11 +30,11 @@ def parse_json(text: str) -> Any:
 
 
 def parse_data_json(content: str | bytes) -> Any:
-    """Return the value of a JSON file of a data set; half characters in it become `?`, so that every text can be written.
+    """Return the value of a JSON file of a data set; lone surrogates become `?`, so that every text can be encoded.
 
     Raises:
-        TooDeep: nested too deeply.
-        ValueError: no JSON, or no Unicode.
+        TooDeep: the content is nested too deeply.
+        ValueError: the content is not JSON, or not Unicode.
     """
     text = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
     value = parse_json(text.removeprefix("\ufeff"))

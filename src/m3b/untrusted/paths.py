@@ -1,4 +1,4 @@
-"""One file below a trusted root: opened and read up to a size; links, pipes and devices refused."""
+"""Access to one file below a trusted root, up to a maximum size; links, pipes and devices are refused."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from m3b.untrusted.json_text import parse_json
 
 
 def make_folder(root: Path, name: str | Path) -> int:
-    """A descriptor of a folder below `root`, made with its parents where missing.
+    """Create a folder below `root` with its missing parents; return its descriptor.
 
     Raises:
-        Unsafe: a link on the way.
+        UnsafePathError: the path contains a link.
         OSError: as `os.mkdir`.
     """
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    with undo_on_error(lambda: os.close(folder)):  # the one that is open by then
+    with undo_on_error(lambda: os.close(folder)):  # a lambda, because `folder` changes in the loop
         for part in split_name(name):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=folder)
@@ -35,12 +35,12 @@ def make_folder(root: Path, name: str | Path) -> int:
 
 
 def write_atomic(root: Path, name: str | Path, content: bytes, *, executable: bool = False) -> None:
-    """Put a file there in one step: readers see the old content or the new, never half of it.
+    """Write a file in one step: readers see either the old content or the new content.
 
-    A file that is replaced keeps its permissions, of which those of the owner are given in any case.
+    A replaced file keeps its permissions; the owner can always read and write it.
 
     Raises:
-        Unsafe: a link on the way; one in the place of the file itself is replaced.
+        UnsafePathError: a folder of the path is a link. A link in place of the file itself is replaced.
         OSError: as `os.open` and `os.replace`.
     """
     *parents, file_name = split_name(name)
@@ -74,15 +74,15 @@ def _file_mode(name: str, folder: int) -> int:
 
 
 MAX_TEXT_BYTES = 64 * 2**20
-"""Bytes of a JSON or text file that are read at most, unless the caller says otherwise."""
+"""Default maximum size of a JSON or text file that is read."""
 
 FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""A folder on the way: it need not be readable, passing through is enough."""
+"""Flags for a folder within a path: it need not be readable."""
 FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class UnsafePathError(OSError):
-    """What stands at a path may not be opened: a link, a pipe, a device, too large, too deep. `strerror` says which."""
+    """A path may not be opened: a link, a pipe, a device, too large or too deep. `strerror` says which."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(errno.EPERM, reason, str(path))
@@ -92,10 +92,10 @@ class UnsafePathError(OSError):
 
 
 def split_name(name: str | Path) -> list[str]:
-    """The parts of a name below a root.
+    """Return the parts of a name below a root.
 
     Raises:
-        Unsafe: an absolute name, `..` or a NUL byte.
+        UnsafePathError: the name is absolute or contains `..` or a NUL byte.
     """
     text = str(name)
     parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -105,10 +105,10 @@ def split_name(name: str | Path) -> list[str]:
 
 
 def open_below(root: Path, name: str | Path, flags: int, mode: int = 0o644) -> int:
-    """A descriptor of what `name` is below `root`, with no link on the way; the root's own path may hold links.
+    """Open `name` below `root` without following links; return the descriptor. The path of the root may contain links.
 
     Raises:
-        Unsafe: a link or a file stands where a folder is needed, or the name leads out.
+        UnsafePathError: there is a link or a file where a folder is needed, or the name leads out of the root.
         OSError: as `os.open`.
     """
     parts, full_path = split_name(name), root / name
@@ -124,11 +124,12 @@ def open_below(root: Path, name: str | Path, flags: int, mode: int = 0o644) -> i
 
 
 def open_step(part: str, flags: int, folder: int, full_path: Path, mode: int = 0) -> int:
+    """Open one part of a path in the descriptor `folder`. `full_path` is for messages. Raises as `open_below`."""
     try:
         return os.open(part, flags, mode, dir_fd=folder)
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _is_link(part, folder)):
-            raise UnsafePathError(full_path, "a link lies on the way; links are not followed here") from None
+            raise UnsafePathError(full_path, "the path contains a link; links are not followed here") from None
         if error.errno == errno.ENXIO:
             raise UnsafePathError(full_path, "not a regular file") from None
         raise type(error)(error.errno, error.strerror, str(full_path)) from None
@@ -141,13 +142,13 @@ def _is_link(part: str, folder: int) -> bool:
 
 
 def open_file(root: Path, name: str | Path, *, max_bytes: int | None = None) -> io.FileIO:
-    """A regular file, open for reading, unbuffered; opening never waits.
+    """Open a regular file for reading, unbuffered. Opening never blocks.
 
     Args:
-        max_bytes: bytes that it may have.
+        max_bytes: maximum size of the file.
 
     Raises:
-        Unsafe: a link, folder, pipe, socket or device, or more bytes than `max_bytes`.
+        UnsafePathError: a link, folder, pipe, socket or device, or a file of more than `max_bytes` bytes.
         OSError: as `os.open`.
     """
     descriptor = open_below(root, name, os.O_RDONLY)
@@ -158,28 +159,28 @@ def open_file(root: Path, name: str | Path, *, max_bytes: int | None = None) -> 
         if not stat.S_ISREG(status.st_mode):
             raise UnsafePathError(root / name, "not a regular file")
         if max_bytes is not None and status.st_size > max_bytes:
-            raise UnsafePathError(root / name, f"{status.st_size:,} bytes, more than the {max_bytes:,} that are read")
+            raise UnsafePathError(root / name, f"{status.st_size:,} bytes, more than the maximum of {max_bytes:,}")
         return io.FileIO(descriptor, "rb")
 
 
 def read_bytes(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """The content of a regular file. Raises as `open_file`; a file that grows past `max_bytes` while it is read, too."""
+    """Return the content of a regular file. Raises as `open_file`, also if the file grows beyond `max_bytes`."""
     with open_file(root, name, max_bytes=max_bytes) as file:
         content = bytearray()
         while block := file.read(min(1 << 20, max_bytes + 1 - len(content))):
             content += block
             if len(content) > max_bytes:
-                raise UnsafePathError(root / name, f"more than the {max_bytes:,} bytes that are read")
+                raise UnsafePathError(root / name, f"more than the maximum of {max_bytes:,} bytes")
         return bytes(content)
 
 
 def read_text(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The content as UTF-8, a byte order mark left out and bytes that are none replaced. Raises as `read_bytes`."""
+    """Return the content as UTF-8 text without byte order mark, invalid bytes replaced. Raises as `read_bytes`."""
     return read_bytes(root, name, max_bytes).decode("utf-8-sig", "replace")
 
 
 def read_start(root: Path, name: str | Path, size: int) -> str:
-    """Return the first `size` bytes of a file as UTF-8, however long the file is; other bytes are replaced.
+    """Return the first `size` bytes of a file of any length as UTF-8 text, with invalid bytes replaced.
 
     Raises as `open_file`.
     """
@@ -189,17 +190,17 @@ def read_start(root: Path, name: str | Path, size: int) -> str:
 
 
 def read_json(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> Any:
-    """The value that a JSON file holds.
+    """Return the value of a JSON file.
 
     Raises:
-        Unsafe, OSError: as `read_bytes`.
-        ValueError: no JSON, not UTF-8, or nested too deeply.
+        UnsafePathError, OSError: as `read_bytes`.
+        ValueError: the content is not JSON, not UTF-8, or nested too deeply.
     """
     return parse_json(read_bytes(root, name, max_bytes).decode("utf-8-sig"))
 
 
 def is_file(root: Path, name: str | Path) -> bool:
-    """Whether a regular file stands there that `open_file` would open."""
+    """Return whether there is a regular file that `open_file` can open."""
     try:
         open_file(root, name).close()
     except OSError:
@@ -208,7 +209,7 @@ def is_file(root: Path, name: str | Path) -> bool:
 
 
 def is_folder(root: Path, name: str | Path) -> bool:
-    """Whether a folder stands there, and no link on the way."""
+    """Return whether there is a folder, and no link in its path."""
     try:
         os.close(open_below(root, name, os.O_RDONLY | os.O_DIRECTORY))
     except OSError:
@@ -217,6 +218,6 @@ def is_folder(root: Path, name: str | Path) -> bool:
 
 
 def hash_file(root: Path, name: str | Path) -> str:
-    """Hex digest of a regular file. Raises as `open_file`."""
+    """Return the SHA-256 of a regular file as hex digest. Raises as `open_file`."""
     with open_file(root, name) as file:
         return hashlib.file_digest(io.BufferedReader(file, 1 << 20), "sha256").hexdigest()

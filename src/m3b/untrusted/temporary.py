@@ -1,7 +1,7 @@
-"""Temporary folders that end with the process that made them: by itself, or, where it was killed, when the next one sweeps.
+"""Temporary folders that are removed with their process, or, if it was killed, by the next call of `sweep_temporary`.
 
-The process holds a lock on its folder, which the kernel lets go whatever ends the process. A lock that can be had says
-that the folder is nobody's, at once and for processes of other containers too.
+The process holds a lock on its folder, which the kernel releases however the process ends. If the lock is free, the
+folder is orphaned; this holds at once, and for processes of other containers too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a folder whatever was built in it: however deep, whatever its permissions; links are not followed.
+    """Delete a folder of any depth and with any permissions. Links are not followed.
 
-    What cannot be deleted stays; nothing is raised.
+    What cannot be deleted is left; no error is raised.
     """
     with contextlib.suppress(OSError):
         if not folder.is_symlink() and folder.is_dir():
@@ -32,8 +32,10 @@ def remove_tree(folder: Path) -> None:
 
 
 def _remove_contents(top: int) -> None:
-    """Delete all that is below a descriptor, which is closed. Deep folders are moved up to the top first, so that
-    neither recursion nor the length of a path grows with the depth."""
+    """Delete everything in the folder of a descriptor, and close it.
+
+    Deep folders are moved up to the top first, so that neither recursion nor the length of paths grows with the depth.
+    """
     try:
         n_moved, prefix = 0, f".{secrets.token_hex(8)}-"
         while names := os.listdir(top):
@@ -41,13 +43,13 @@ def _remove_contents(top: int) -> None:
             for name in names:
                 n_moved += _remove_entry(top, name, prefix, n_moved)
             if n_moved == n_before and os.listdir(top):
-                return  # what is left cannot be deleted
+                return  # the rest cannot be deleted
     finally:
         os.close(top)
 
 
 def _remove_entry(top: int, name: str, prefix: str, n_moved: int) -> int:
-    """Delete one entry of the top folder, or move its sub-folders up beside it; returns how many steps were made."""
+    """Delete one entry of the top folder, or move its sub-folders into the top folder; return the number of steps."""
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=top)
         return 1
@@ -74,28 +76,29 @@ def _remove_entry(top: int, name: str, prefix: str, n_moved: int) -> int:
 _LOCKED_NAME = re.compile(r"m3b-[a-z]+-held-\w+")
 _PID_NAME = re.compile(r"m3b-[a-z]+-(\d+)-\w+")
 MIN_ORPHAN_AGE_S = 3600.0
-"""Of a folder on a file system without locks, which has the number of its process in its name. A process of another
-container has no number here: only what was left alone this long is nobody's."""
+"""Minimum age of an orphaned folder on a file system without locks, which has its process id in its name.
+
+Process ids of other containers are not visible, so only a folder that was not changed for this long is orphaned."""
 
 
 class TemporaryFolder:
-    """A folder among the system's temporary files, removed by `close`, at the end of a `with` block or of Python.
+    """A folder in the system's temporary folder, removed by `close`, at the end of a `with` block or of Python.
 
     Args:
-        kind: a word of small letters for its name.
+        kind: a word in lower case that becomes part of its name.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
 
     def __init__(self, kind: str) -> None:
         self.path, lock = _make_folder(kind)
         self.handles = () if lock is None else (lock,)
-        """The lock; a process that inherits it holds the folder too."""
+        """The descriptor of the lock; a process that inherits it keeps the folder too."""
         self.close = weakref.finalize(self, _remove_folder, self.path, self.handles)
 
     def hand_over(self) -> None:
-        """Leave the folder to a process that has inherited the handles."""
+        """Hand the folder over to a process that has inherited the handles."""
         self.close.detach()
         _close_handles(self.handles)
 
@@ -112,21 +115,21 @@ def _make_folder(kind: str) -> tuple[Path, int | None]:
         try:
             lock = _lock_folder(path)
         except (BlockingIOError, FileNotFoundError):
-            continue  # somebody sweeps, and had it first, or removed it already
+            continue  # a sweep has locked it first, or has removed it already
         except OSError:  # a file system without locks
             path.rmdir()
             return Path(os.path.realpath(tempfile.mkdtemp(prefix=f"m3b-{kind}-{os.getpid()}-"))), None
         if path.exists():
             return path, lock
-        os.close(lock)  # it was swept before it was locked
+        os.close(lock)  # a sweep removed it before it was locked
 
 
 def _lock_folder(path: Path) -> int:
-    """A handle that holds the folder until it is closed, or this process ends.
+    """Lock a folder; return the descriptor that holds the lock until it is closed or this process ends.
 
     Raises:
-        BlockingIOError: another process holds it.
-        OSError: it cannot be locked.
+        BlockingIOError: another process holds the lock.
+        OSError: the folder cannot be locked.
     """
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -148,7 +151,7 @@ def _close_handles(handles: tuple[int, ...]) -> None:
 
 
 def sweep_temporary() -> None:
-    """Remove this user's temporary folders that processes left which were killed."""
+    """Remove this user's temporary folders that were left by killed processes."""
     for folder in Path(tempfile.gettempdir()).glob("m3b-*-*-*"):
         with contextlib.suppress(OSError):
             status = folder.lstat()

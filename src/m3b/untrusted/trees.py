@@ -1,4 +1,4 @@
-"""Whole folders below a trusted root: walked without recursion, copied and hashed, however they are built."""
+"""Access to whole folders below a trusted root: walk without recursion, copy and hash, for any folder structure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EntryKind = Literal["file", "folder", "link", "other"]
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """One entry of a tree: `name` counts from the folder that was walked; size in bytes; `mode` the permissions."""
+    """One entry of a folder tree. `name` is relative to the walked folder, `size` in bytes, `mode` the permissions."""
 
     name: str
     kind: EntryKind
@@ -40,15 +40,15 @@ def walk(
     max_depth: int = MAX_DEPTH,
     max_entries: int = MAX_ENTRIES,
 ) -> Iterator[TreeEntry]:
-    """Everything below a folder, sorted within each folder, links named but never followed.
+    """Yield everything below a folder, sorted within each folder. Links are listed but never followed.
 
     Args:
-        skip: names of files and folders that are left out wherever they stand.
-        max_depth: levels of folders that are allowed.
-        max_entries: entries that are allowed.
+        skip: names of files and folders to skip at any level.
+        max_depth: maximum depth of folders.
+        max_entries: maximum number of entries.
 
     Raises:
-        Unsafe: a tree that is deeper or has more entries, or a link where the folder should be.
+        UnsafePathError: the tree is too deep or has too many entries, or the folder is a link.
         OSError: the folder cannot be listed.
     """
     pending = [("", 0)]
@@ -69,7 +69,7 @@ def walk(
 def list_entries(
     root: Path, name: str | Path = "", *, skip: Collection[str] = (), max_entries: int = MAX_ENTRIES
 ) -> list[TreeEntry]:
-    """What one folder holds, in no order, links named but not followed. Raises as `walk`."""
+    """Return the entries of one folder, in no order. Links are listed but not followed. Raises as `walk`."""
     descriptor = open_below(root, name, os.O_RDONLY | os.O_DIRECTORY)
     result: list[TreeEntry] = []
     try:
@@ -107,15 +107,15 @@ def copy_tree(
     max_entries: int = MAX_ENTRIES,
     strict: bool = True,
 ) -> list[TreeEntry]:
-    """Copy a folder to `target`, which m3b owns and which is made if missing; returns the files that were copied.
+    """Copy a folder to `target`, a trusted folder that is created if missing; return the copied files.
 
     Args:
-        max_total_bytes: of all files together.
-        strict: whether a link or a special file is refused; else it is left out.
+        max_total_bytes: maximum size of all files together.
+        strict: whether links and special files are refused; otherwise they are skipped.
 
     Raises:
-        Unsafe: as `walk`; a link or special file; more bytes than `max_total_bytes`.
-        OSError: something cannot be read or written.
+        UnsafePathError: as `walk`; also for a link or special file, and for more than `max_total_bytes` bytes.
+        OSError: a file cannot be read or written.
     """
     target.mkdir(parents=True, exist_ok=True)
     copied: list[TreeEntry] = []
@@ -124,71 +124,59 @@ def copy_tree(
         if entry.kind == "folder":
             os.close(make_folder(target, entry.name))
         elif entry.kind == "file":
-            total += copy_file(
-                root, Path(name, entry.name), target, entry.name, max_bytes=_remaining_bytes(max_total_bytes, total)
-            )
+            bytes_left = None if max_total_bytes is None else max(max_total_bytes - total, 0)
+            total += copy_file(root, Path(name, entry.name), target, entry.name, max_bytes=bytes_left)
             copied.append(entry)
         elif strict:
             raise UnsafePathError(root / name / entry.name, "a link or a special file, not a regular one")
     return copied
 
 
-def _remaining_bytes(max_bytes: int | None, used: int) -> int | None:
-    return None if max_bytes is None else max(max_bytes - used, 0)
-
-
 def copy_file(
     root: Path, name: str | Path, target: Path, target_name: str | Path, *, max_bytes: int | None = None
 ) -> int:
-    """Copy one regular file to `target_name` below `target`, in place of what stands there; returns its size in bytes.
+    """Copy one regular file to `target_name` below `target`, replacing any file there; return its size in bytes.
 
     Raises:
-        Unsafe, OSError: as `open_file` and `write_atomic`.
+        UnsafePathError, OSError: as `open_file` and `write_atomic`.
     """
     parent, _, file_name = str(target_name).rpartition("/")
     with open_file(root, name, max_bytes=max_bytes) as source:
+        mode = 0o644 | (os.fstat(source.fileno()).st_mode & 0o111)
         folder = make_folder(target, parent)
         try:
-            return _copy_into(source, folder, file_name, str(target_name))
+            with _new_file(folder, file_name, mode, str(target_name)) as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+                return out.tell()
         finally:
             os.close(folder)
 
 
 def clone_file(root: Path, name: str | Path, target: Path, to: str) -> bool:
-    """Make `to` in the folder `target` a copy that shares its blocks with a regular file.
+    """Copy a regular file to `to` in the folder `target` such that both share their blocks on disk.
 
-    Whatever stands at `to` is replaced, so that a link there is never written through. Returns False, and leaves an empty
-    file, if the file system cannot share blocks.
+    A file or link at `to` is replaced, so that a link there is never written through. Returns False, and leaves an
+    empty file, if the file system cannot share blocks.
 
     Raises:
-        Unsafe, OSError: as `open_file` and `write_atomic`.
+        UnsafePathError, OSError: as `open_file` and `write_atomic`.
     """
     with open_file(root, name) as source:
         folder = make_folder(target, "")
         try:
-            with _fresh_file(folder, to, 0o644) as copy:
-                return _shares_blocks(copy, source)
+            with _new_file(folder, to, 0o644) as copy:
+                try:
+                    fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
+                except OSError:
+                    return False
+                return True
         finally:
             os.close(folder)
 
 
-def _shares_blocks(copy: io.BufferedWriter, source: io.FileIO) -> bool:
-    try:
-        fcntl.ioctl(copy.fileno(), FICLONE, source.fileno())
-    except OSError:
-        return False
-    return True
-
-
-def _copy_into(source: io.FileIO, folder: int, file_name: str, target_name: str) -> int:
-    with _fresh_file(folder, file_name, 0o644 | (os.fstat(source.fileno()).st_mode & 0o111), target_name) as out:
-        shutil.copyfileobj(source, out, 1 << 20)
-        return out.tell()
-
-
 @contextlib.contextmanager
-def _fresh_file(folder: int, name: str, mode: int, display_path: str = "") -> Iterator[io.BufferedWriter]:
-    """A new file in a folder, open for writing, in place of what stands there."""
+def _new_file(folder: int, name: str, mode: int, display_path: str = "") -> Iterator[io.BufferedWriter]:
+    """Yield a new file in a folder, open for writing; a file or link of that name is removed first."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
@@ -202,11 +190,12 @@ def _fresh_file(folder: int, name: str, mode: int, display_path: str = "") -> It
 
 
 def hash_tree(root: Path, name: str | Path, *, skip: Collection[str] = ("__pycache__",)) -> str:
-    """Hex digest of a regular file, or of names and contents of all files below a folder; links and special files
-    count by their name.
+    """Return the SHA-256 of a regular file, or of the names and contents of all files below a folder, as hex digest.
+
+    Of links and special files, name and kind are hashed.
 
     Raises:
-        Unsafe, OSError: as `walk` and `open_file`.
+        UnsafePathError, OSError: as `walk` and `open_file`.
     """
     try:
         return hash_file(root, name)

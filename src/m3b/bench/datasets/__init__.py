@@ -1,8 +1,8 @@
-"""The fourteen data sets of M3Bench: a trusted reader of each raw layout, and a stand-in with that very layout.
+"""The fourteen data sets of M3Bench: a trusted reader of each raw layout, and a stand-in with the same layout.
 
 spec = get_dataset("KneeMRI")
-generated = spec.make(Path("knees"))   # invented images, real layout, real faults
-raw_dataset = spec.read(Path("knees"))  # cases without any agent; the same call reads the real set
+generated = spec.make(Path("knees"))   # synthetic images in the real layout with the faults of real data
+raw_dataset = spec.read(Path("knees"))  # cases read without an agent; the same call reads the real data set
 """
 
 from __future__ import annotations

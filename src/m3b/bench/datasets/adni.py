@@ -1,7 +1,7 @@
-"""ADNI: three-way diagnosis from T1 brain MRI, as `.pt` tensors beside a collection export in CSV.
+"""ADNI: three-way diagnosis from T1 brain MRI, as `.pt` tensors with a collection export in CSV.
 
-Planted signal: the ventricles' radius, one rung of a ladder per group. Planted faults: groups that must be dropped,
-several visits per subject, rows without a file, files without a row.
+Planted signal: the radius of the ventricles, which grows from group to group. Planted faults: groups that must be
+excluded, several visits per subject, rows without a file, files without a row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SHAPE = (48, 52, 44)
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Subjects with two visits each, and a third as many of other groups."""
+    """Write the stand-in: subjects with two visits each, and about a third as many scans of other groups."""
     random = np.random.default_rng(options.seed)
     numbers = random.permutation(900_000)[: 4 * options.patients + 20] + 100_000
     ids = iter(f"I{number}" for number in numbers)
@@ -83,7 +83,7 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 def _write_visits(
     folder: Path, random: Random, ids: object, group: str, size: float, subject: int, visits: int
 ) -> list[list[object]]:
-    """Write one subject's volumes; visits share the head, so that a leak between splits pays."""
+    """Write the volumes of one subject. All visits show the same head, so that a leak between splits has an effect."""
     name = _make_subject_id(random, subject)
     head_seed = int(random.integers(1 << 31))
     rows = []
@@ -105,7 +105,7 @@ def _make_row(image: str, random: Random, subject: str, group: str, visit: str) 
 
 
 def draw(head: Random, scan: Random, ventricles: float) -> Floats:
-    """A skull-stripped brain `(48, 52, 44)`, float32, background 0. `head` draws what is the subject's own."""
+    """Return a skull-stripped brain `(48, 52, 44)`, float32, background 0. `head` determines the subject."""
     image = np.zeros(SHAPE, dtype=np.float32)
     centre = [size / 2 + head.uniform(-1.5, 1.5) for size in SHAPE]
     brain = Blob(SHAPE, centre, [size * 0.45 * head.uniform(0.93, 1.02) for size in SHAPE], random=head, rough=0.04)
@@ -127,7 +127,7 @@ def _save_volume(folder: Path, image: str, array: Floats) -> None:
 
 
 def read(folder: Path) -> RawDataset:
-    """Rows of the groups CN, MCI and AD that have a file. Ids match with or without their leading I."""
+    """Read the rows of the groups CN, MCI and AD that have a file. Ids match with or without their leading I."""
     require_entries(folder, "ADNI_PT", description="ADNI (a folder ADNI_PT of .pt files and one CSV)")
     table = get_only_file(folder, ".csv", "the collection export")
     path_by_id = {

@@ -1,8 +1,8 @@
 """BTCV: thirteen abdominal organs in CT, `Training/{img,label}` and `Testing/img`.
 
-Planted signal: each organ its own place, size and HU. Planted faults: image and label differ by prefix, gaps in the
-numbers, Testing without labels, no gallbladder in one case. The official layout lies in `RawData` and has no list of
-names.
+Planted signal: each organ has its own position, size and HU. Planted faults: names of image and label differ by prefix,
+gaps in the numbers, Testing without labels, no gallbladder in one case. The official layout is in `RawData` and has no
+list of names.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ ORGANS: tuple[tuple[str, float, tuple[float, float, float], tuple[float, float, 
     ("right adrenal gland", 60, (63, 36, 31), (3.4, 3.4, 2.6)),
     ("left adrenal gland", 62, (36, 36, 32), (3.4, 3.4, 2.6)),
 )
-"""Name, HU, centre and radii in voxels (x to the patient's left hand is small; y to the front; z to the head)."""
+"""Name, HU, centre and radii in voxels (small x is the patient's left; y increases to the front, z to the head)."""
 VALUES = {number: organ[0] for number, organ in enumerate(ORGANS, 1)}
 DRAWING_ORDER = (6, 7, 1, 2, 3, 4, 5, 9, 8, 11, 10, 12, 13)
 IDS = (*range(1, 11), *range(21, 41), *range(81, 1000))
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Three quarters of the patients with labels, a quarter without."""
+    """Write the stand-in: three quarters of the patients with labels, a quarter without."""
     random = np.random.default_rng(options.seed)
     root = options.folder if options.layout == CARD else options.folder / "RawData"
     labelled_count = options.patients - options.patients // 4
@@ -74,7 +74,7 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 
 
 def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outline]:
-    """A portal-venous abdomen `(96, 96, 48)` in HU; the patient's right, and so the liver, is at large x."""
+    """Return a portal-venous abdomen `(96, 96, 48)` in HU; the patient's right, with the liver, is at large x."""
     outline = Outline(SHAPE, random, OUTLINE_ERROR)
     shift, scale = random.uniform(-8, 8, 3) * (0.6, 1, 0.45), random.uniform(0.85, 1.02)
     brightness = {}
@@ -96,7 +96,7 @@ def draw(random: Random, *, gallbladder: bool) -> tuple[NDArray[np.int16], Outli
 
 
 def read(folder: Path) -> RawDataset:
-    """The labelled cases of Training; Testing has no labels and cannot be scored."""
+    """Read the labelled cases of Training; Testing has no labels and cannot be scored."""
     root, layout = (folder / "RawData", OFFICIAL) if (folder / "RawData").is_dir() else (folder, CARD)
     require_entries(root, "Training", description="BTCV (Training/img, Training/label and Testing/img)")
     require_entries(root / "Training", "img", "label", description="BTCV's Training (img and label)")

@@ -1,8 +1,8 @@
-"""CC-CCII: COVID-19, other pneumonia or normal from chest CT, each scan a folder of slices.
+"""CC-CCII: COVID-19, other pneumonia or normal from chest CT; each scan is a folder of slices.
 
-Planted signal: one large dense area (CP), many small peripheral ones on both sides (NCP), or nothing; a few patients
-show what another class shows. Planted faults: several scans of a patient, names without leading zeros, a scan in JPEG,
-RGB slices, a doubled slice, an empty scan folder.
+Planted signal: one large dense area (CP), many small peripheral areas on both sides (NCP), or none; a few patients show
+the signal of another class. Planted faults: several scans of a patient, names without leading zeros, a scan in JPEG,
+RGB slices, a duplicate slice, an empty scan folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Two thirds of the patients have one scan, the others up to three."""
+    """Write the stand-in: two thirds of the patients have one scan, the others up to three."""
     random = np.random.default_rng(options.seed)
     truth = [number % 3 for number in range(options.patients)]
     shown_classes = swap_some_classes(random, truth, MISTAKE_SHARE, 3)
@@ -72,7 +72,7 @@ def _save_scan(scan_folder: Path, volume: NDArray[np.uint8], scan: int) -> None:
 
 
 def draw(patient: Random, scan: Random, kind: str) -> NDArray[np.uint8]:
-    """A windowed chest CT `(slices, 128, 128)`. `patient` draws the disease, `scan` the reconstruction."""
+    """Return a windowed chest CT `(slices, 128, 128)`. `patient` determines the disease, `scan` the reconstruction."""
     depth = int(scan.integers(16, 41))
     shape = (24, SIDE, SIDE)
     image = np.full(shape, 0.05, dtype=np.float32)
@@ -112,7 +112,7 @@ def _lesions(random: Random, shape: tuple[int, int, int], kind: str) -> list[Blo
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per scan folder, its slices in the order of their numbers."""
+    """Read one case per scan folder, with its slices in the order of their numbers."""
     require_entries(folder, *CLASSES, description="CC-CCII (the class folders CP, NCP and Normal)")
     collector = CaseCollector(folder, "CC-CCII", CARD)
     label_by_patient: dict[str, str] = {}
@@ -120,7 +120,7 @@ def read(folder: Path) -> RawDataset:
         for patient in list_folders(folder / label):
             if label_by_patient.setdefault(patient.name, label) != label:
                 raise DataError(
-                    f"Patient {patient.name} lies in {label_by_patient[patient.name]} and in {label} of {folder}."
+                    f"Patient {patient.name} is in {label_by_patient[patient.name]} and in {label} of {folder}."
                 )
             for scan in list_folders(patient):
                 slices = tuple(relative_path(folder, file) for file in list_files(scan, *PICTURE_SUFFIXES))

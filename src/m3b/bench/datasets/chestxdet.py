@@ -1,8 +1,8 @@
-"""ChestX-Det10: ten kinds of abnormality in frontal chest X-rays, as boxes or as masks made of them.
+"""ChestX-Det10: ten kinds of abnormality in frontal chest X-rays, as boxes or as masks of filled boxes.
 
-Planted signal: box-shaped patches of a brightness, grain and place of their own; the recorded box is off by a little.
-Planted faults: overlapping boxes of different kinds (the smaller wins in the mask), images without a finding, an image
-in RGBA, mask values that look black, numbers without a patient.
+Planted signal: box-shaped patches, each kind with its own brightness, grain and position; recorded boxes have a small
+error. Planted faults: overlapping boxes of different kinds (the smaller one is on top in the mask), images without a
+finding, an image in RGBA, mask values that look black, no patient ids.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .masks import pair_masks, require_card_layout
 
 @dataclass(frozen=True)
 class FindingStyle:
-    """How an abnormality looks at 256 pixels: median box, brightness, grain, and how often it occurs."""
+    """Appearance of a kind of abnormality in 256 pixels: median box, brightness, grain, and frequency."""
 
     width: int
     height: int
@@ -71,7 +71,7 @@ TEST_EVERY = 5
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """One image a number, a fifth of them without a finding; a fifth of them is the official test part."""
+    """Write the stand-in: a fifth of the images have no finding, and a fifth are the official test split."""
     random = np.random.default_rng(options.seed)
     numbers = random.permutation(60_000)[: options.patients] + 36_000
     records_by_part: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
@@ -108,7 +108,7 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 
 
 def place_findings(random: Random, index: int) -> list[PixelBox]:
-    """One to four findings inside the lungs; in every other image the second lies over the first."""
+    """Return one to four findings inside the lungs; in every other image the second overlaps the first."""
     frequencies = np.array([style.frequency for style in FINDING_STYLES.values()], dtype=float) ** 0.7
     labels = [
         str(style_name)
@@ -133,7 +133,7 @@ def place_findings(random: Random, index: int) -> list[PixelBox]:
 
 
 def jitter_box(random: Random, box: PixelBox) -> PixelBox:
-    """The box as a reader would note it: every edge off by a few per cent of the side."""
+    """Return the box as recorded by a reader: every edge has an error of a few percent of the side."""
     w, h = box.x2 - box.x1, box.y2 - box.y1
     edge_errors = random.normal(0, BOX_ERROR, 4) * (w, h, w, h)
     x1, y1, x2, y2 = (
@@ -143,7 +143,7 @@ def jitter_box(random: Random, box: PixelBox) -> PixelBox:
 
 
 def fill_boxes(boxes: list[PixelBox]) -> NDArray[np.uint8]:
-    """A mask of filled boxes, smaller ones over larger ones, with the kinds' small numbers."""
+    """Return a mask of filled boxes with the number of their kind, smaller boxes over larger ones."""
     mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
     for box in sorted(boxes, key=lambda box: -(box.x2 - box.x1) * (box.y2 - box.y1)):
         mask[box.y1 : box.y2, box.x1 : box.x2] = list(FINDING_STYLES).index(box.label) + 1
@@ -151,7 +151,7 @@ def fill_boxes(boxes: list[PixelBox]) -> NDArray[np.uint8]:
 
 
 def draw(random: Random, boxes: list[PixelBox]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """A frontal chest `(256, 256)` with the findings, and where they truly are."""
+    """Return a frontal chest X-ray `(256, 256)` with the findings, and their true mask."""
     shape = (SIDE, SIDE)
     image: Floats = np.full(shape, 0.55, dtype=np.float32)
     for side in (-1, 1):
@@ -171,7 +171,7 @@ def draw(random: Random, boxes: list[PixelBox]) -> tuple[NDArray[np.uint8], NDAr
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per image; the official layout gives boxes and a split, the card's gives masks."""
+    """Read one case per image; the official layout has boxes and a split, the card's has masks."""
     if (folder / "masks").is_dir() or (folder / "images").is_dir():
         require_card_layout(folder, "masks", "ChestX-Det10", VALUES)
         collector = CaseCollector(folder, "ChestX-Det10", CARD)
@@ -190,7 +190,7 @@ def read(folder: Path) -> RawDataset:
 
 
 def _read_columns(record: Any) -> tuple[list[Any], list[Any]]:
-    """The two lists of a record; of different lengths where it has none."""
+    """Return the two lists of a record; lists of different lengths if the record is malformed."""
     syms, corners = (record.get(key) if isinstance(record, dict) else None for key in ("syms", "boxes"))
     return (syms, corners) if isinstance(syms, list) and isinstance(corners, list) else ([], [None])
 

@@ -1,4 +1,4 @@
-"""Planted class signals whose best possible score is known."""
+"""Planted class signals with a known best possible score."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ClassSizeModel:
-    """One measurable size per class, normally distributed around the class's own mean; neighbours overlap."""
+    """A measurable size, normally distributed around the mean of each class; neighbouring classes overlap."""
 
     means: tuple[float, ...]
     sd: float
 
     def draw(self, random: np.random.Generator, class_index: int) -> float:
-        """A size for a case of class number `class_index`, at most 2.5 standard deviations away."""
+        """Return a random size for a case of a class, at most 2.5 standard deviations from its mean."""
         return self.means[class_index] + self.sd * float(np.clip(random.standard_normal(), -2.5, 2.5))
 
     def posterior(self, sizes: Sequence[float]) -> Floats:
-        """(cases, classes): what an observer who measures the size exactly believes, all classes equally common."""
+        """Return the class probabilities (cases, classes) of an observer who measures the size exactly.
+
+        All classes are equally frequent.
+        """
         distances = (np.asarray(sizes)[:, None] - np.asarray(self.means)[None]) / self.sd
         weights = np.exp(-0.5 * (distances**2 - (distances**2).min(axis=1, keepdims=True)))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def ceiling(self, class_indices: Sequence[int], sizes: Sequence[float]) -> float:
-        """Macro AUROC of that observer on these cases."""
+        """Return the macro AUROC of that observer on these cases."""
         return macro_auroc(class_indices, self.posterior(sizes))
 
 
 def swap_some_classes(
     random: np.random.Generator, class_indices: Sequence[int], share: float, classes: int
 ) -> list[int]:
-    """What each patient's images show: its class, except in about `share` of the patients, who show another one."""
+    """Return the class that the images of each patient show: for about `share` of the patients, not the true one."""
     shown_classes = list(class_indices)
     for index in random.choice(len(shown_classes), size=round(share * len(shown_classes)), replace=False):
         shown_classes[index] = int((shown_classes[index] + random.integers(1, classes)) % classes)
@@ -44,7 +47,7 @@ def swap_some_classes(
 
 
 def compute_swap_ceiling(truth: Sequence[int], shown_classes: Sequence[int], classes: int, share: float) -> float:
-    """Macro AUROC of an observer who sees exactly what is shown; for many cases `1 - share * K / (2 (K - 1))`."""
+    """Return the macro AUROC of an observer who sees the shown class; for many cases `1 - share * K / (2 (K - 1))`."""
     posteriors = np.full((classes, classes), share / (classes - 1)) + np.eye(classes) * (
         1 - share - share / (classes - 1)
     )
@@ -52,7 +55,7 @@ def compute_swap_ceiling(truth: Sequence[int], shown_classes: Sequence[int], cla
 
 
 def macro_auroc(truth: Sequence[int], belief: Floats) -> float:
-    """Mean one-vs-rest area under the ROC curve, ties counted half (Mann-Whitney), over the classes that occur."""
+    """Return the mean one-vs-rest AUROC over the classes that occur; ties count half (Mann-Whitney)."""
     target = np.asarray(truth)
     areas = []
     for number in range(belief.shape[1]):

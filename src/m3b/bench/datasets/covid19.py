@@ -1,7 +1,7 @@
 """COVID19 (Ma et al.): both lungs and the infection in twenty chest CTs with their real names.
 
-Planted signal: soft dense areas inside dark lungs. Planted faults: half of the set is HU, the other half is windowed
-from -1250..250 to 0..255 with fewer slices and a placeholder spacing; two pairs of scans share a patient.
+Planted signal: soft dense areas inside dark lungs. Planted faults: half of the scans are in HU, the other half is
+windowed from -1250..250 to 0..255 with fewer slices and a placeholder spacing; two pairs of scans share a patient.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCANS = ("4_85506_1", "7_85703_0", "10_85902_1", "10_85902_3", "14_85914_0", "27
 NAMES = tuple(
     name for number, scan in enumerate(SCANS, 1) for name in (f"coronacases_{number:03d}", f"radiopaedia_{scan}")
 )
-"""All twenty, the two halves in turn."""
+"""All twenty scans, alternating between the two halves."""
 IMAGES_FOLDER, MASKS_FOLDER = "COVID-19-CT-Seg_20cases", "Lung_and_Infection_Mask"
 WINDOW = (-1250.0, 250.0)
 SIDE = 128
@@ -43,7 +43,7 @@ OUTLINE_ERROR = 0.05
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """The first `options.patients` of the twenty scans."""
+    """Write the stand-in: the first `options.patients` of the twenty scans."""
     random = np.random.default_rng(options.seed)
     names = NAMES[: options.patients]
     agreements = []
@@ -77,13 +77,13 @@ def _save_case(options: GeneratorOptions, name: str, image: NDArray[np.int16 | n
 
 
 def _nearest_lung(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The lung that a voxel would belong to: left where x is small."""
+    """Return for each voxel the lung on its side: left at small x."""
     x = np.arange(mask.shape[0])[:, None, None]
     return np.broadcast_to(np.where(x < mask.shape[0] / 2, 1, 2), mask.shape).astype(np.uint8)
 
 
 def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
-    """A chest CT `(128, 128, depth)` in HU with one to four infected areas a lung."""
+    """Return a chest CT `(128, 128, depth)` in HU with one to four infected areas per lung."""
     shape = (SIDE, SIDE, depth)
     outline = Outline(shape, random, OUTLINE_ERROR)
     body = np.full(shape, -1000, dtype=np.float32)
@@ -107,19 +107,19 @@ def draw(random: Random, depth: int) -> tuple[NDArray[np.int16], Outline]:
 
 
 def patient_of(name: str) -> str:
-    """`radiopaedia_10` of `radiopaedia_10_85902_3`; `coronacases_001` is its own patient.
+    """Return the patient of a case: `radiopaedia_10` for `radiopaedia_10_85902_3`, or `coronacases_001` unchanged.
 
     Raises:
-        DataError: neither kind of name.
+        DataError: it is neither kind of name.
     """
     match = re.match(r"(coronacases|radiopaedia)(?:_org)?_(?:covid-19-pneumonia-)?(\d+)", name)
     if match is None:
-        raise DataError(f"{name!r} is no name of the COVID19 set; expected coronacases_NNN or radiopaedia_N_....")
+        raise DataError(f"{name!r} is not a name of the COVID19 set; expected coronacases_NNN or radiopaedia_N_....")
     return f"{match[1]}_{match[2]}"
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per scan with a mask of lungs and infection."""
+    """Read one case per scan with a mask of lungs and infection."""
     if (folder / "images").is_dir():
         require_card_layout(folder, "segmentation_masks", "COVID19", VALUES)
         collector = CaseCollector(folder, "COVID19", CARD)

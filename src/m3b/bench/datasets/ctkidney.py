@@ -1,9 +1,9 @@
-"""CT-Kidney: normal, cyst, stone or tumour from single CT cuts in four class folders.
+"""CT-Kidney: normal, cyst, stone or tumour from single CT slices in four class folders.
 
-Planted signal: a dark round spot (cyst), a small very bright one (stone), a larger brighter one (tumour), or none; a
-few show what another class shows. Planted faults: runs of neighbouring numbers from one invented patient whom nobody
-recorded, three equal channels, a picture of another size; in the official layout the nested folder name and a table
-with stale paths and a row without a file.
+Planted signal: a dark round spot (cyst), a small very bright spot (stone), a larger brighter spot (tumour), or none; a
+few pictures show the signal of another class. Planted faults: runs of consecutive numbers from one patient who is not
+recorded, three equal channels, a picture of another size; in the official layout the nested folder and a table with
+outdated paths and a row without a file.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MISTAKE_SHARE = 0.04
 SIDE = 128
 PICTURES_PER_PATIENT = 4
 RUNS_PER_CLASS = 20
-"""Each class is cut into this many runs of consecutive numbers; a run stays on one side of a split."""
+"""Number of runs of consecutive numbers per class; each run is treated as one patient."""
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Four consecutive numbers share an invented patient; `options.patients` counts pictures here."""
+    """Write the stand-in: four consecutive numbers share a patient; `options.patients` is the number of pictures."""
     random = np.random.default_rng(options.seed)
     counts = {name: max(4, round(options.patients * share / sum(SHARES.values()))) for name, share in SHARES.items()}
     truth = [CLASSES.index(name) for name, count in counts.items() for _ in range(-(-count // PICTURES_PER_PATIENT))]
@@ -90,7 +90,7 @@ def _make_row(index: int, name: str, number: int) -> list[object]:
 
 
 def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
-    """One axial cut `(128, 128)`; `body` draws what the neighbours share, `cut` the rest."""
+    """Return one axial slice `(128, 128)`; `body` determines what slices of a patient share, `cut` the rest."""
     shape = (SIDE, SIDE)
     image = np.full(shape, 0.03, dtype=np.float32)
     Blob(shape, (66, 64), (48 * body.uniform(0.93, 1.05), 60)).add(image, 0.34, sharp=20)
@@ -114,7 +114,7 @@ def draw(body: Random, cut: Random, kind: str) -> NDArray[np.uint8]:
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per picture, its class from its folder; `patient` is the run of consecutive numbers that it lies in."""
+    """Read one case per picture, with the class of its folder; `patient` is its run of consecutive numbers."""
     root, layout = _find_root(folder)
     collector = CaseCollector(folder, "CT-Kidney", layout)
     file_stems = set()
@@ -123,7 +123,7 @@ def read(folder: Path) -> RawDataset:
         for file in list_files(root / label, ".jpg", ".jpeg", ".png"):
             bracket = re.search(r"\((\d+)\)", file.name)
             if bracket is None:
-                raise DataError(f"{file} carries no number in brackets, as in `{label}- (12).jpg`.")
+                raise DataError(f"The name of {file} has no number in brackets, as in `{label}- (12).jpg`.")
             numbered[int(bracket[1])] = file
         for rank, number in enumerate(sorted(numbered)):
             file = numbered[number]
@@ -140,7 +140,7 @@ def read(folder: Path) -> RawDataset:
 
 
 def _find_root(folder: Path) -> tuple[Path, str]:
-    """Where the four class folders lie: here, or up to two folders down."""
+    """Return the folder with the four class folders (`folder` itself, or up to two levels below), and the layout."""
     for root, layout in (
         (folder, CARD),
         (folder / OUTER_FOLDER, OFFICIAL),

@@ -1,9 +1,9 @@
-"""CT-RATE: reports of chest CT, with nested case folders.
+"""CT-RATE: reports of chest CT, in nested case folders.
 
-Planted signal: an effusion, an opacity, a nodule and a large heart, each with a side where it has one, in the image and
-in the words. Planted faults: reconstructions that share a report, a listed volume without a file; in the official
-layout stored values that only the table turns into HU (intercept -1024 or -8192), spacings that only the table knows,
-a head scan, and `Not given.` for no text.
+Planted signal: effusion, opacity and nodule, each with a side, and a large heart, in the image and in the report.
+Planted faults: reconstructions that share a report, a listed volume without a file; in the official layout, stored
+values whose conversion to HU is only in the table (intercept -1024 or -8192), spacings that are only in the table, a
+head scan, and `Not given.` instead of a text.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ VOLUME_NAME = re.compile(r"^((?:train|valid)_\d+)_([a-z]+)_(\d+)\.nii(?:\.gz)?$"
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """A fifth of the patients are the test part; every third scan has two reconstructions."""
+    """Write the stand-in: a quarter of the patients are the test split; every third scan has two reconstructions."""
     random = np.random.default_rng(options.seed)
     records_by_part: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
     metadata_rows: dict[str, list[list[object]]] = {"train": [], "test": []}
@@ -109,7 +109,7 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 
 
 def _save_volume(options: GeneratorOptions, file: Path, hu: NDArray[np.int16], number: int) -> list[object]:
-    """Save a volume; officially as stored values with a meaningless header. Gives its row of the metadata table."""
+    """Save a volume, in the official layout as stored values with a meaningless header; return its metadata row."""
     intercept = 0
     if options.layout == OFFICIAL:
         intercept = -8192 if number % 4 == 1 else -1024
@@ -159,26 +159,26 @@ def _write_lists(
 
 
 def draw_facts(random: Random) -> list[str]:
-    """The facts of one patient; about a fifth have none."""
+    """Return the facts of one patient; about a fifth have none."""
     facts = [f"{name}:{random.choice(['left', 'right'])}" for name, probability in
              (("effusion", 0.45), ("opacity", 0.45), ("nodule", 0.2)) if random.random() < probability]  # fmt: skip
     return facts + (["heart"] if random.random() < 0.35 else [])
 
 
 def list_findings(facts: list[str]) -> list[str]:
-    """What the report's text goes through, present or absent."""
+    """Return the facts that the report mentions, present or absent."""
     fact_by_name = {fact.partition(":")[0]: fact for fact in facts}
     lungs = [fact_by_name[name] for name in ("opacity", "nodule") if name in fact_by_name] or ["clear"]
     return [fact_by_name.get("heart", "no heart"), fact_by_name.get("effusion", "no effusion"), *lungs]
 
 
 def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
-    """A chest `(96, 96, 48)` in HU with those findings; the patient's left is at small x."""
+    """Return a chest CT `(80, 80, 40)` in HU with these findings; the patient's left is at small x."""
     sides = {name: -1 if side == "left" else 1 for name, _, side in (fact.partition(":") for fact in facts)}
     image = np.full(SHAPE, -1000, dtype=np.float32)
 
     def blob(offset: tuple[float, float, float], radii: tuple[float, float, float], rough: float = 0.0) -> Blob:
-        """Positions count from the middle, in tenths of the half width."""
+        """Return a blob; positions are relative to the centre, in tenths of the half width."""
         size, middle = np.array(SHAPE) / 20, (np.array(SHAPE) - 1) / 2
         return Blob(SHAPE, middle + np.array(offset) * size, np.array(radii) * size, random=random, rough=rough)
 
@@ -199,7 +199,7 @@ def draw(random: Random, facts: list[str]) -> NDArray[np.float32]:
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per scan: of several reconstructions with one report the first that is there."""
+    """Read one case per scan: the first existing reconstruction of those that share a report."""
     if (folder / "train_reports.json").is_file() or (folder / "train.json").is_file():
         return _read_card(folder)
     root = folder / "dataset" if (folder / "dataset").is_dir() else folder
@@ -250,20 +250,20 @@ def _read_official(folder: Path, root: Path) -> RawDataset:
 
 
 def _read_rescales(file: Path) -> dict[str, tuple[float, float]]:
-    """Volume -> slope and intercept that give HU."""
+    """Return volume -> slope and intercept of the conversion to HU."""
     scales = {}
     for row in read_rows(file, ("VolumeName", "RescaleSlope", "RescaleIntercept")):
         try:
             scales[row["VolumeName"]] = float(row["RescaleSlope"]), float(row["RescaleIntercept"])
         except ValueError as error:
-            raise DataError(f"{file}: slope and intercept of {row['VolumeName']} are no numbers.") from error
+            raise DataError(f"{file}: slope and intercept of {row['VolumeName']} are not numbers.") from error
     return scales
 
 
 def _parse_volume_name(name: str) -> tuple[str, str, str]:
     match = VOLUME_NAME.match(name)
     if match is None:
-        raise DataError(f"{name!r} is no volume of CT-RATE; expected train_1_a_1.nii.gz: part, patient, scan, number.")
+        raise DataError(f"{name!r} is not a volume of CT-RATE; expected a name such as train_1_a_1.nii.gz.")
     return match[1], match[2], match[3]
 
 

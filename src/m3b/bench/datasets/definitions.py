@@ -1,4 +1,4 @@
-"""What M3Bench knows of a data set, and what reading or making one gives."""
+"""Data set specifications of M3Bench, the results of reading and generating one, and functions that write its files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from m3b.resources import get_resources_folder
 
 AcceptableRange = tuple[float, float | None]
 CARD, OFFICIAL = "card", "official"
-"""Layouts: as the data card promises (re-arranged folders), and as the publisher's archives unpack."""
+"""Layouts: as described in the data card (rearranged folders), and as unpacked from the publisher's archives."""
 
 
 @dataclass(frozen=True, slots=True)
 class PixelBox:
-    """A finding's box in pixels: `x1, y1` upper left, `x2, y2` lower right."""
+    """The box of a finding in pixels: `x1, y1` upper left, `x2, y2` lower right."""
 
     label: str
     x1: int
@@ -33,17 +33,17 @@ class PixelBox:
 
 @dataclass(frozen=True, slots=True)
 class RawCase:
-    """One case as its raw layout names it. Paths are relative to the data set's folder, with forward slashes.
+    """One case of the raw data. Paths are relative to the folder of the data set, with forward slashes.
 
     Args:
-        name: unique within the set.
-        images: one file; or the slices of one volume in order; or the views of one study.
-        patient: cases with the same value must stay on one side of a split. Where nobody recorded patients it is the
-            best substitute, and `DatasetSpec.patient_key` is empty.
-        split: `train`, `validation` or `test` where the publisher gives a split, else empty.
+        name: name, unique within the data set.
+        images: one file, or the slices of one volume in order, or the views of one study.
+        patient: cases with the same value must be in the same part of a split. If the data set does not record
+            patients, this is the best substitute, and `DatasetSpec.patient_key` is empty.
+        split: `train`, `validation` or `test` if the publisher defines a split, otherwise empty.
         labels: the true class (diagnosis), or the findings that occur (boxes).
-        mask: the label file, or empty.
-        rescale: slope and intercept that turn stored voxels into HU, where the image file does not know them.
+        mask: the mask file, or empty.
+        rescale: slope and intercept that convert stored values to HU, if the image file does not contain them.
     """
 
     name: str
@@ -60,7 +60,7 @@ class RawCase:
 
 @dataclass(frozen=True)
 class RawDataset:
-    """A data set as read: its cases, which layout was found, and in words what was left out and why."""
+    """A data set as read: its cases, its layout, and in words which data was excluded and why."""
 
     cases: tuple[RawCase, ...]
     layout: str
@@ -68,13 +68,13 @@ class RawDataset:
 
     @property
     def patients(self) -> tuple[str, ...]:
-        """Every patient once, in order of appearance."""
+        """All patients, each once, in order of appearance."""
         return tuple(dict.fromkeys(case.patient for case in self.cases))
 
 
 @dataclass(frozen=True)
 class GeneratorOptions:
-    """What a generator is asked for."""
+    """Options of a generator."""
 
     folder: Path
     patients: int
@@ -84,13 +84,13 @@ class GeneratorOptions:
 
 @dataclass(frozen=True)
 class GeneratedSet:
-    """What a generator wrote.
+    """A generated data set.
 
     Args:
-        cases: how many the reader must find.
-        patients: how many different patients they come from; 0 where the raw layout does not record them.
-        ceiling: the metric on these cases of an observer who sees the planted signal itself; what is missing to 1 is
-            planted doubt (overlapping classes, wrong labels, another hand's outlines or words).
+        cases: number of cases that the reader must find.
+        patients: number of patients; 0 if the raw layout does not record them.
+        ceiling: the metric on these cases of an ideal observer who sees the planted signal itself. The difference to 1
+            is planted uncertainty (overlapping classes, wrong labels, outlines or words of another reader).
         planted_faults: the planted faults, in words.
     """
 
@@ -103,15 +103,14 @@ class GeneratedSet:
 
 @dataclass(frozen=True)
 class StandIn:
-    """The generated counterpart. Reference figures of the real set do not transfer to it.
+    """The stand-in of a data set. Reference values of the real data set do not apply to it.
 
     Args:
-        patients: how many are made unless asked otherwise.
+        patients: default number of patients.
         acceptable: range of the metric on held-out stand-in cases; the lower end is well above `baseline`.
-        baseline: what a model reaches that never looks at an image: chance, the mean atlas of the training masks, or the
-            best constant report.
-        ceiling: about what `GeneratedSet.ceiling` comes to at the default size.
-        max_patients: the largest number of patients, where the real names are finite.
+        baseline: the image-blind baseline: chance, the mean atlas of the training masks, or the best constant report.
+        ceiling: approximate value of `GeneratedSet.ceiling` at the default size.
+        max_patients: maximum number of patients, if the number of real names is limited.
         minutes: training time on two processor cores after which a working pipeline is well inside the range.
     """
 
@@ -126,13 +125,13 @@ class StandIn:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """One of the fourteen: its facts from the data card, its generator and its trusted reader.
+    """One of the fourteen data sets: facts from its data card, its generator and its trusted reader.
 
     Args:
-        acceptable: range of `metric` on held-out cases of the real set (proposed; the paper publishes none).
-        patient_key: what names the patient in the raw data; empty where nobody recorded it.
+        acceptable: range of `metric` on held-out cases of the real data set (proposed; the paper publishes none).
+        patient_key: the field that names the patient in the raw data; empty if patients are not recorded.
         values: mask value -> structure, without the background.
-        merged_class: the one class that the score counts, where it is any finding against background; else empty.
+        merged_class: the single class that is scored, if all findings count as one against the background; else empty.
     """
 
     name: str
@@ -160,13 +159,13 @@ class DatasetSpec:
         layout: str = CARD,
         with_broken_image: bool = False,
     ) -> GeneratedSet:
-        """Write the stand-in into `folder`, which must not exist or be empty. The same seed gives the same files.
+        """Write the stand-in into `folder`, which must not exist or must be empty. The same seed gives the same files.
 
         Args:
             with_broken_image: also plant one image that does not open.
 
         Raises:
-            UsageError: the folder is not empty, or there is no such layout or number of patients.
+            UsageError: the folder is not empty, or the layout or the number of patients is not possible.
         """
         size = self.stand_in.patients if patients is None else patients
         if layout not in self.layouts:
@@ -175,7 +174,7 @@ class DatasetSpec:
             bounds = f"at least {self.stand_in.min_patients}" + (
                 f", at most {self.stand_in.max_patients}" if self.stand_in.max_patients else ""
             )
-            raise UsageError(f"{size} patients cannot be made for {self.name}: {bounds}.")
+            raise UsageError(f"{size} patients cannot be generated for {self.name}: {bounds}.")
         if seed < 0:
             raise UsageError(f"The seed (--seed) must not be negative; it is {seed}.")
         make_empty_folder(folder)
@@ -187,14 +186,14 @@ class DatasetSpec:
         )
 
     def read(self, folder: Path) -> RawDataset:
-        """The cases of a copy of the data set, real or made, in whichever layout it lies there.
+        """Read a copy of the data set, real or stand-in, in any of its layouts.
 
         Raises:
-            DataError: the folder does not hold this set; the message says what is missing and what was found.
+            DataError: the folder does not contain this data set; the message says what is missing and what was found.
         """
         if not folder.is_dir():
             raise DataError(
-                f"There is no folder {folder} to read {self.name} from. Name the unpacked data set's folder."
+                f"There is no folder {folder} to read {self.name} from. Name the folder of the unpacked data set."
             )
         return self.reader(folder)
 
@@ -209,7 +208,7 @@ def make_spec(
     layouts: tuple[str, ...] = (CARD,),
     merged_class: str = "",
 ) -> DatasetSpec:
-    """A spec whose published facts come from `resources/datacards/<card>.json`, so that they are written once."""
+    """Return a specification with the published facts of `resources/datacards/<card>.json`."""
     raw: dict[str, Any] = json.loads(
         (get_resources_folder() / "datacards" / f"{card}.json").read_text(encoding="utf-8")
     )
@@ -241,7 +240,7 @@ Licence of these synthetic files: CC0 1.0 (public domain). The real data set has
 
 
 def make_empty_folder(folder: Path) -> None:
-    """Make `folder`.
+    """Create `folder`.
 
     Raises:
         UsageError: it exists and is not empty.
@@ -254,7 +253,7 @@ def make_empty_folder(folder: Path) -> None:
 def finish_stand_in(
     spec: DatasetSpec, generated: GeneratedSet, folder: Path, *, with_broken_image: bool
 ) -> GeneratedSet:
-    """What every stand-in gets: a note on its licence, a stray file, and on request an image that does not open."""
+    """Add the common parts of all stand-ins: a README with the licence, a stray file, and optionally a broken image."""
     planted_faults = [*generated.planted_faults, "a stray .DS_Store"]
     (folder / "README.md").write_text(README.format(name=spec.name, url=spec.url), encoding="utf-8")
     inner_folder = min((entry for entry in folder.iterdir() if entry.is_dir()), default=folder)
@@ -267,11 +266,11 @@ def finish_stand_in(
 
 
 def save_nifti(file: Path, array: NDArray[Any], spacing: Sequence[float] = (1, 1, 1), orientation: str = "RAS") -> None:
-    """A `.nii.gz` whose voxels are `array` (x, y, z in RAS order), stored in another orientation if asked.
+    """Write `array` (x, y, z in RAS order) as NIfTI file, stored in the given orientation.
 
     Args:
         spacing: mm along the three axes of `array`.
-        orientation: three letters of the stored axes, e.g. `PIR`; the place of each voxel in space stays the same.
+        orientation: three letters of the stored axes, e.g. `PIR`; the position of each voxel in space is the same.
     """
     import nibabel as nib
     from nibabel.orientations import axcodes2ornt, ornt_transform
@@ -287,7 +286,7 @@ def save_nifti(file: Path, array: NDArray[Any], spacing: Sequence[float] = (1, 1
 
 
 def save_picture(file: Path, array: NDArray[np.uint8]) -> None:
-    """A PNG or JPEG from `(H, W)` or `(H, W, channels)`."""
+    """Write an array `(H, W)` or `(H, W, channels)` as PNG or JPEG."""
     from PIL import Image
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -299,7 +298,7 @@ def save_picture(file: Path, array: NDArray[np.uint8]) -> None:
 
 
 def save_csv(file: Path, header: Sequence[str], rows: Sequence[Sequence[object]], *, quote_all: bool = False) -> None:
-    """A CSV file with a header."""
+    """Write a CSV file with a header."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL)
@@ -308,11 +307,11 @@ def save_csv(file: Path, header: Sequence[str], rows: Sequence[Sequence[object]]
 
 
 def save_json(file: Path, value: Any) -> None:
-    """A JSON file, indented by one."""
+    """Write a JSON file, indented by one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def write_apple_double(file: Path) -> None:
-    """The `._name` file that macOS archives leave beside `name`."""
+    """Write the `._name` file that archives of macOS contain next to `name`."""
     (file.parent / f"._{file.name}").write_bytes(b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ")

@@ -1,4 +1,4 @@
-"""Downloads that survive a lost connection: HTTP ranges, checksums, one unpacking, a record of what came from where."""
+"""Resumable downloads of data sets: HTTP ranges, checksums, unpacking, and a record of all downloaded files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class RemoteFile:
     """One file to download.
 
     Args:
-        into: folder below the data set's own in which an archive is unpacked, or a plain file is put.
-        checksum: `md5:...` or `sha256:...`; empty where nobody published one.
+        into: sub-folder of the data set for the content of an archive, or for a file that is no archive.
+        checksum: `md5:...` or `sha256:...`; empty if none is published.
     """
 
     url: str
@@ -36,7 +36,7 @@ class RemoteFile:
 
     @property
     def file(self) -> str:
-        """The file's name."""
+        """The name of the file."""
         return self.url.rpartition("/")[2]
 
 
@@ -97,11 +97,11 @@ NOTES = {
     "KneeMRI": "Take metadata.csv from https://zenodo.org/records/14789903 as well, and unpack the .7z file with 7z.",
     "VerSe": "About 48 GB of archives. Should this server be down: the same data lie on OSF as nqjyw and t98fz.",
 }
-"""What a program cannot do, or what is worth knowing before."""
+"""Remaining manual steps, and notes on a download."""
 
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the file's name, bytes so far, bytes in all if known."""
+"""Called with the name of the file, the bytes so far, and the total number of bytes if known."""
 
 BLOCK_BYTES = 1 << 20
 MAX_TRIES = 5
@@ -110,10 +110,10 @@ ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".tar.gz")
 
 
 def describe_manual_download(name: str) -> str:
-    """What to do for a set that no program may download: where it lies and under which terms."""
+    """Return instructions for a data set that no program may download: its address and terms."""
     spec = get_dataset(name)
     return (
-        f"{spec.name} has to be fetched by you: {spec.url}\nTerms: {spec.terms}\nUnpack it into a folder and give that"
+        f"{spec.name} must be downloaded by you: {spec.url}\nTerms: {spec.terms}\nUnpack it into a folder and give that"
         f" folder to m3b. Without it, `m3b data make {spec.name} DIR` draws a stand-in of the same layout."
     )
 
@@ -122,19 +122,19 @@ def fetch(
     name: str, folder: Path, *, sources: Sequence[RemoteFile] | None = None, progress: Progress | None = None,
     pause_s: float = 2.0,
 ) -> list[str]:  # fmt: skip
-    """Download and unpack a data set; a second call goes on where the first one stopped.
+    """Download and unpack a data set; a second call continues where the first one stopped.
 
     Args:
-        sources: other places than the known ones.
-        pause_s: wait before the second try of a lost connection; it doubles each time.
+        sources: files to download instead of the known ones.
+        pause_s: wait before the second try after a lost connection; it doubles each time.
 
     Returns:
-        What there is to say: files fetched, those without a published checksum, what is left to do by hand.
+        Messages: the downloaded files, those without a published checksum, and remaining manual steps.
 
     Raises:
-        UsageError: the set cannot be downloaded by a program (the message says where it lies), the folder holds
-            something else, or the disk is too small.
-        DataError: the server refuses, the connection stays lost, or a checksum does not fit.
+        UsageError: the data set cannot be downloaded by a program (the message gives its address), the folder contains
+            other files, or there is not enough disk space.
+        DataError: the server refuses, the connection stays lost, or a checksum is wrong.
     """
     spec = get_dataset(name)
     remote_files = SOURCES.get(spec.name) if sources is None else sources
@@ -147,7 +147,7 @@ def fetch(
         *(f"{source.file}.part" for source in remote_files),
     }
     if (existing_files := {path.name for path in folder.iterdir()}) and not existing_files & expected_files:
-        raise UsageError(f"{folder} is not empty, and holds no download of {spec.name}. Name a folder of its own.")
+        raise UsageError(f"{folder} is not empty, and contains no download of {spec.name}. Name a new folder.")
     record = _read_record(folder)
     messages = []
     for source in remote_files:
@@ -177,10 +177,10 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 
 def download(url: str, file: Path, *, progress: Progress | None = None, pause_s: float = 2.0) -> None:
-    """Fetch `url` into `file` by way of `file.part`, going on from what lies there.
+    """Download `url` to `file` by way of `file.part`, which is continued if it exists.
 
     Raises:
-        DataError: an answer that no second try will fix, or five tries in a row without a byte more.
+        DataError: the server answers with a permanent error, or five tries in a row receive no further byte.
     """
     if file.is_file():
         return
@@ -209,11 +209,11 @@ def download(url: str, file: Path, *, progress: Progress | None = None, pause_s:
 
 
 def _continue_download(url: str, partial_file: Path, progress: Progress | None) -> None:
-    """One connection: append what is missing; begin anew if the server's file is another one by now.
+    """Append the missing bytes in one connection; start again if the file on the server has changed.
 
     Raises:
         OSError: the connection ended early.
-        UsageError: the disk is too small.
+        UsageError: there is not enough disk space.
     """
     received = partial_file.stat().st_size if partial_file.is_file() else 0
     tag = _tag_file(partial_file).read_text(encoding="utf-8") if _tag_file(partial_file).is_file() else ""
@@ -226,7 +226,7 @@ def _continue_download(url: str, partial_file: Path, progress: Progress | None) 
         if error.code != 416:
             raise
         if str(error.headers.get("Content-Range", "")).endswith(f"/{received}"):
-            return  # all of it was here already
+            return  # the file was complete already
         partial_file.unlink()
         raise OSError("the server's file has become shorter") from error
     with answer:
@@ -252,28 +252,28 @@ def _continue_download(url: str, partial_file: Path, progress: Progress | None) 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"{url} is no web address.")
+        raise UsageError(f"{url} is not a web address.")
     if is_offline():
         raise UsageError(f"{url} is on another machine, and {OFFLINE_VARIABLE} is set.")
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)  # nosec B310  # the scheme was looked at
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)  # nosec B310  # the scheme was checked
 
 
 def _tag_file(partial_file: Path) -> Path:
-    """Beside the part lies what names the server's version of the file."""
+    """Return the file next to the partial file that holds the tag of the server's version."""
     return partial_file.with_name(partial_file.name + ".tag")
 
 
 def _get_strong_tag(headers: Any) -> str:
-    """A strong ETag or the date of the last change; either may stand in If-Range. Weak tags may not (RFC 9110, 13.1.5)."""
+    """Return a strong ETag or the date of the last change; If-Range allows no weak tags (RFC 9110, 13.1.5)."""
     tag = str(headers.get("ETag") or "")
     return tag if tag and not tag.startswith("W/") else str(headers.get("Last-Modified") or "")
 
 
 def verify_checksum(file: Path, checksum: str) -> dict[str, str]:
-    """The file's digests: sha256, and the published kind.
+    """Return the digests of a file: sha256, and the one of the published checksum.
 
     Raises:
-        DataError: it is not what was published; the file is removed, so that the next call fetches it anew.
+        DataError: the checksum is wrong; the file is removed, so that the next call downloads it again.
     """
     kind, _, expected = checksum.partition(":")
     hashers = {name: hashlib.new(name) for name in {"sha256", kind or "sha256"}}
@@ -289,7 +289,7 @@ def verify_checksum(file: Path, checksum: str) -> dict[str, str]:
 
 
 def unpack(file: Path, into: Path) -> None:
-    """Unpack an archive and remove it; put any other file into place. Nothing is written outside `into`.
+    """Unpack an archive into `into` and remove it; move any other file there. Nothing is written outside `into`.
 
     Raises:
         DataError: the archive is damaged, or would write elsewhere; it is removed.
@@ -302,7 +302,7 @@ def unpack(file: Path, into: Path) -> None:
     try:
         if file.name.lower().endswith(".zip"):
             with zipfile.ZipFile(file) as archive:
-                archive.extractall(into)  # nosec B202  # zipfile keeps every name below the folder
+                archive.extractall(into)  # nosec B202  # zipfile writes only below the folder
         else:
             with tarfile.open(file) as archive:
                 archive.extractall(into, filter="data")

@@ -1,8 +1,8 @@
 """INSTANCE22: intracranial haemorrhage in head CT with thick slices.
 
-Planted signal: one bleeding of about 54 HU in brain of about 32 HU, from tiny to large. Planted faults: image and mask
-share their name, ten-to-one anisotropy, a wide border of air with a head rest in one case, evaluation cases without
-labels in the official layout.
+Planted signal: one haemorrhage of about 60 HU in brain of about 32 HU, from tiny to large. Planted faults: image and
+mask have the same name, an anisotropy of 11 to 1, a wide border of air with a head rest in one case, evaluation cases
+without labels in the official layout.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OUTLINE_ERROR = 0.06
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """One scan a patient, each with a bleeding; the official layout adds two without labels."""
+    """Write the stand-in: one scan with a haemorrhage per patient; the official layout has two more without labels."""
     random = np.random.default_rng(options.seed)
     is_official = options.layout == OFFICIAL
     images, masks = ("train/data", "train/label") if is_official else ("images", "masks")
@@ -64,7 +64,7 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 
 
 def draw(random: Random, *, has_wide_border: bool) -> tuple[NDArray[np.int16], Outline]:
-    """A head `(128, 128, 28)` in HU with one bleeding; `has_wide_border` leaves much air and a head rest around it."""
+    """Return a head `(128, 128, 28)` in HU with one haemorrhage; `has_wide_border` adds air and a head rest."""
     outline = Outline(SHAPE, random, OUTLINE_ERROR)
     shrink = 0.75 if has_wide_border else 1.0
     centre = (64 + random.uniform(-2, 2), 64 + random.uniform(-2, 2), 14.0)
@@ -87,7 +87,7 @@ def draw(random: Random, *, has_wide_border: bool) -> tuple[NDArray[np.int16], O
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per labelled scan."""
+    """Read one case per labelled scan."""
     if (folder / "images").is_dir():
         require_card_layout(folder, "masks", "INSTANCE22", VALUES)
         collector = CaseCollector(folder, "INSTANCE22", CARD)

@@ -1,9 +1,9 @@
 """IU-Xray: chest X-rays with de-identified reports in CSV.
 
-Planted signal: a large heart, an effusion and an opacity, with sides, in the image and in the words; 35 % are normal.
-Planted faults: one or two views a study, studies without findings, without an impression or without both, `XXXX` for
-removed identity, commas and quotes in the text, a row without a file. The official layout (as on Kaggle) has reports
-and projections in two tables; the card's has one row an image. The archives of Open-i are read as well.
+Planted signal: a large heart, an effusion and an opacity, with sides, in the image and in the report; 35 % are normal.
+Planted faults: one or two views per study, studies without findings, without impression or without both, `XXXX` for
+removed identifiers, commas and quotes in the text, a row without a file. The official layout (as on Kaggle) has reports
+and projections in two tables; the card's has one row per image. The archives of Open-i can be read too.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ REPORTS_FILE, PROJECTIONS_FILE = "indiana_reports.csv", "indiana_projections.csv
 OPENI_FOLDER = "ecgen-radiology"
 SIDE = 256
 IMAGE_COLUMNS = ("image_id", "image", "filename", "id", "image_path")
-"""Columns that may name the image in the card's single table."""
+"""Possible names of the image column in the single table of the card layout."""
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Two of three studies have a lateral view as well."""
+    """Write the stand-in: two of three studies have a lateral view too."""
     random = np.random.default_rng(options.seed)
     image_folder = options.folder / "images" / ("images_normalized" if options.layout == OFFICIAL else "")
     reports: list[list[object]] = []
@@ -118,12 +118,12 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 
 
 def _blank_texts(number: int, text: str, summary: str) -> tuple[str, str]:
-    """Every eighth study lacks findings, every fiftieth both, some the impression."""
+    """Return the texts with some removed: findings in every eighth study, findings or both in others."""
     return "" if number % 8 == 5 else text, "" if number % 48 in (5, 30) else summary
 
 
 def draw_facts(random: Random) -> list[str]:
-    """The facts of one study; 35 % have none."""
+    """Return the facts of one study; 35 % have none."""
     if random.random() < 0.35:
         return []
     finding_names = [name for name in ("effusion", "opacity", "heart") if random.random() < 0.5] or ["opacity"]
@@ -131,7 +131,7 @@ def draw_facts(random: Random) -> list[str]:
 
 
 def list_findings(facts: list[str]) -> list[str]:
-    """What the report's text goes through, present or absent."""
+    """Return the facts that the report mentions, present or absent."""
     fact_by_name = {fact.partition(":")[0]: fact for fact in facts}
     return [
         fact_by_name.get("heart", "no heart"),
@@ -142,7 +142,7 @@ def list_findings(facts: list[str]) -> list[str]:
 
 
 def draw(body: Random, scan: Random, facts: list[str], view: str) -> NDArray[np.uint8]:
-    """A frontal or lateral chest `(256, 256)`; the patient's left is on the right of a frontal view."""
+    """Return a frontal or lateral chest X-ray `(256, 256)`; the patient's left is on the right of a frontal view."""
     sides = {name: 1 if side == "left" else -1 for name, _, side in (fact.partition(":") for fact in facts)}
     shape = (SIDE, SIDE)
     is_lateral = view == "Lateral"
@@ -164,7 +164,7 @@ def draw(body: Random, scan: Random, facts: list[str], view: str) -> NDArray[np.
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per study, its views frontal first; studies without any text or any image are left out."""
+    """Read one case per study, with frontal views first; studies without text or image are excluded."""
     if (folder / OPENI_FOLDER).is_dir():
         return _read_openi(folder)
     if (folder / REPORTS_FILE).is_file() or (folder / PROJECTIONS_FILE).is_file():
@@ -200,11 +200,11 @@ def _read_official(folder: Path) -> RawDataset:
 
 
 def _read_openi(folder: Path) -> RawDataset:
-    """The archives of Open-i: an XML report a study, which names its images."""
+    """Read the archives of Open-i: one XML report per study, which names its images."""
     studies = {}
     for file in list_files(folder / OPENI_FOLDER, ".xml"):
         try:
-            root = ElementTree.parse(file).getroot()  # nosec B314  # the publisher's own set, asked for by name
+            root = ElementTree.parse(file).getroot()  # nosec B314  # a data set that the user has named
         except (ElementTree.ParseError, OSError) as error:
             raise DataError(f"The report {file} cannot be read as XML: {error}.") from error
         texts = {part.get("Label", ""): (part.text or "").strip() for part in root.iter("AbstractText")}
@@ -215,7 +215,7 @@ def _read_openi(folder: Path) -> RawDataset:
 
 
 def uid_of(name: str) -> str:
-    """The study that an image belongs to: `1` of `1_IM-0001-4001.dcm.png`, of `CXR1_1_IM-0001-3001.png`.
+    """Return the study of an image: `1` for `1_IM-0001-4001.dcm.png` and for `CXR1_1_IM-0001-3001.png`.
 
     Raises:
         DataError: the name does not begin with a number.
@@ -223,7 +223,7 @@ def uid_of(name: str) -> str:
     match = re.match(r"(?:CXR)?(\d+)_", Path(name).name)
     if match is None:
         raise DataError(
-            f"The image name {name!r} does not begin with the study's number, as in 1_IM-0001-4001.dcm.png."
+            f"The image name {name!r} does not begin with the number of the study, as in 1_IM-0001-4001.dcm.png."
         )
     return match[1]
 

@@ -1,8 +1,8 @@
 """KneeMRI: grade of the anterior cruciate ligament from pickled `(slices, H, W)` stacks and `metadata.csv`.
 
-Planted signal: how much of a dark band is gone and filled with fluid, inside the box that the table gives. Planted
-faults: two volumes of some exams, sizes that differ, a row without a file. The official layout has the folders vol01
-... and the real shares of the classes (75, 19 and 6 %); the card layout has one folder and equal classes.
+Planted signal: the size of a gap in a dark band, filled with fluid, inside the box that the table gives. Planted
+faults: two volumes for some exams, different sizes, a row without a file. The official layout has the folders vol01 ...
+and the real class frequencies (75, 19 and 6 %); the card layout has one folder and equally frequent classes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PER_FOLDER = 92
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """One volume an exam, two for every thirtieth; a healthy knee has a whole band."""
+    """Write the stand-in: one volume per exam, two for every thirtieth exam; a healthy knee has an intact band."""
     random = np.random.default_rng(options.seed)
     exams = random.permutation(800_000)[: options.patients + 1] + 100_000
     rows: list[list[object]] = []
@@ -90,7 +90,7 @@ def _choose_folder(options: GeneratorOptions, number: int) -> Path:
 
 
 def draw(random: Random, tear_size: float, side: tuple[int, int]) -> tuple[NDArray[np.uint16], list[int]]:
-    """A knee `(slices, H, W)`, 12-bit grey, and its roiX, roiY, roiZ, roiHeight, roiWidth, roiDepth."""
+    """Return a knee `(slices, H, W)`, 12-bit grey, and its roiX, roiY, roiZ, roiHeight, roiWidth, roiDepth."""
     height, width = side
     depth = int(random.integers(22, 33))
     shape = (depth, height, width)
@@ -112,7 +112,7 @@ def draw(random: Random, tear_size: float, side: tuple[int, int]) -> tuple[NDArr
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per row of `metadata.csv`; the volume is looked for beside the table and one folder down."""
+    """Read one case per row of `metadata.csv`; volumes may be in the folder of the table or one level below."""
     require_entries(folder, "metadata.csv", description="KneeMRI (metadata.csv and .pck volumes)")
     path_by_name: dict[str, str] = {}
     candidate_folders = [folder, *(subfolder for subfolder in list_folders(folder))]

@@ -1,4 +1,4 @@
-"""Shared parts of the readers: listing, tables, JSON, and the words in which a broken layout is refused."""
+"""Shared parts of the data set readers: listing files, tables, JSON, collecting cases, errors of broken layouts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from m3b.bench.datasets.definitions import RawCase, RawDataset
 from m3b.errors import DataError
 
 MAX_MISSING = 0.5
-"""A listed set of which more than this share has no files is an incomplete download, not a set with faults."""
+"""Maximum share of listed cases without files; with more, the data set is an incomplete download."""
 
 csv.field_size_limit(10_000_000)
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sort key that counts: `2.png` before `10.png`."""
+    """Return a sort key that compares numbers by value: `2.png` before `10.png`."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
 
 
 def is_junk(name: str) -> bool:
-    """Files that operating systems leave behind: `.DS_Store`, `._x.nii.gz`, `__MACOSX`, `Thumbs.db`."""
+    """Return whether a file is left by an operating system: `.DS_Store`, `._x.nii.gz`, `__MACOSX`, `Thumbs.db`."""
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def describe_contents(folder: Path, limit: int = 8) -> str:
-    """What lies in a folder, in a few words, for error messages."""
+    """Return the content of a folder in a few words, for error messages."""
     try:
         names = sorted((entry.name for entry in folder.iterdir() if not is_junk(entry.name)), key=natural_key)
     except OSError as error:
@@ -40,10 +40,10 @@ def describe_contents(folder: Path, limit: int = 8) -> str:
 
 
 def require_entries(folder: Path, *names: str, description: str) -> None:
-    """Refuse a folder in which one of `names` is missing.
+    """Check that a folder contains all `names`.
 
     Raises:
-        DataError: names the missing ones and what lies there instead.
+        DataError: a name is missing; the message says which, and what the folder contains.
     """
     missing_names = [name for name in names if not (folder / name).exists()]
     if missing_names:
@@ -53,7 +53,7 @@ def require_entries(folder: Path, *names: str, description: str) -> None:
 
 
 def list_files(folder: Path, *suffixes: str) -> list[Path]:
-    """Files with one of the suffixes (lower case, with dots) in natural order; junk is passed over."""
+    """Return the files with one of the suffixes (lower case, with dots) in natural order, without junk."""
     if not folder.is_dir():
         return []
     matches = [file for file in folder.iterdir() if not is_junk(file.name) and file.name.lower().endswith(suffixes)]
@@ -61,31 +61,31 @@ def list_files(folder: Path, *suffixes: str) -> list[Path]:
 
 
 def list_folders(folder: Path) -> list[Path]:
-    """Folders inside `folder` in natural order; junk is passed over."""
+    """Return the folders inside `folder` in natural order, without junk."""
     subfolders = [entry for entry in folder.iterdir() if entry.is_dir() and not is_junk(entry.name)]
     return sorted(subfolders, key=lambda entry: natural_key(entry.name))
 
 
 def get_only_file(folder: Path, suffix: str, description: str) -> Path:
-    """The one file with that suffix.
+    """Return the only file with a suffix.
 
     Raises:
-        DataError: none, or several.
+        DataError: there is none, or several.
     """
     matches = list_files(folder, suffix)
     if len(matches) != 1:
         names_text = ", ".join(file.name for file in matches[:5]) or describe_contents(folder)
         raise DataError(
-            f"{folder} must hold exactly one {suffix} file with {description}; found {len(matches)}: {names_text}."
+            f"{folder} must contain exactly one {suffix} file with {description}; found {len(matches)}: {names_text}."
         )
     return matches[0]
 
 
 def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a CSV file with a header, every value as text.
+    """Return the rows of a CSV file with a header, all values as text.
 
     Raises:
-        DataError: it cannot be read, or a column is missing.
+        DataError: the file cannot be read, or a column is missing.
     """
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
@@ -105,40 +105,42 @@ def read_rows(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def read_json(file: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """A JSON file whose top level is a list or an object.
+    """Read a JSON file whose top level is a list or an object.
 
     Raises:
-        DataError: it is not that.
+        DataError: the file cannot be read, or its top level is of another type.
     """
     try:
         value = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read as JSON: {error}.") from error
     if not isinstance(value, kind):
-        raise DataError(f"{file} must hold a JSON {'list' if kind is list else 'object'}, not {type(value).__name__}.")
+        raise DataError(
+            f"{file} must contain a JSON {'list' if kind is list else 'object'}, not {type(value).__name__}."
+        )
     return value
 
 
 def resolve_inside(folder: Path, path: str, source: Path) -> str:
-    """A path from a data set's own list, tidied; it must stay inside the set's folder.
+    """Return a path from a list of the data set in normal form; it must stay inside the folder of the data set.
 
     Raises:
-        DataError: it is absolute or climbs out.
+        DataError: the path is absolute or leads out of the folder.
     """
     normalized = PurePosixPath(path.replace("\\", "/"))
     if not path or normalized.is_absolute() or ".." in normalized.parts:
-        raise DataError(f"{source} names {path!r}, which does not lie inside {folder}. Paths must be relative to it.")
+        raise DataError(f"{source} names {path!r}, which is not inside {folder}. Paths must be relative to it.")
     return normalized.as_posix()
 
 
 def relative_path(folder: Path, file: Path) -> str:
-    """`file` relative to the set's folder, with forward slashes."""
+    """Return `file` relative to the folder of the data set, with forward slashes."""
     return file.relative_to(folder).as_posix()
 
 
 @dataclass
 class CaseCollector:
-    """Cases while a reader goes through a set; `finish` refuses what cannot be the whole set."""
+    """Collects the cases and exclusions of a data set; `finish` checks that the data set is complete."""
 
     folder: Path
     name: str
@@ -148,15 +150,15 @@ class CaseCollector:
     missing: int = 0
 
     def exclude(self, reason: str, case_name: str, *, missing: bool = False) -> None:
-        """Leave one out; `missing` says that its file is not there."""
+        """Exclude a case; `missing` means that its file does not exist."""
         self.exclusions.setdefault(reason, []).append(case_name)
         self.missing += missing
 
     def finish(self) -> RawDataset:
-        """The reading.
+        """Return the data set.
 
         Raises:
-            DataError: no case; two cases of one name; most of the listed files missing.
+            DataError: there is no case, two cases have the same name, or most of the listed files are missing.
         """
         notes = tuple(
             f"{len(excluded)} {reason}: {_format_few(excluded)}" for reason, excluded in self.exclusions.items()
@@ -174,7 +176,7 @@ class CaseCollector:
         names = [case.name for case in self.cases]
         duplicates = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if duplicates:
-            raise DataError(f"{self.folder} holds several cases of the same name: {_format_few(duplicates)}.")
+            raise DataError(f"{self.folder} contains several cases of the same name: {_format_few(duplicates)}.")
         return RawDataset(tuple(self.cases), self.layout, notes)
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of the mask sets: pairing images with masks, opening a mask strictly, and drawing one with doubt."""
+"""Shared parts of data sets with masks: pairing images with masks, strict reading of masks, and drawing of masks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NIFTI = (".nii.gz", ".nii")
 
 
 def strip_suffix(file: Path) -> str:
-    """The name without `.nii.gz`, `.nii` or any other single suffix."""
+    """Return the file name without `.nii.gz`, `.nii` or any other single suffix."""
     return re.sub(r"\.(nii\.gz|[A-Za-z0-9]+)$", "", file.name)
 
 
@@ -29,11 +29,11 @@ def pair_masks(
     collector: CaseCollector, images: Path, masks: Path, *, patient: Callable[[str], str], key: Callable[[str], str] = str,
     suffixes: tuple[str, ...] = NIFTI, split: str = "",
 ) -> None:  # fmt: skip
-    """Add a case per image of one folder whose mask of the same name lies in the other.
+    """Add a case for each image in one folder that has a mask of the same name in the other folder.
 
     Args:
         patient: case name -> patient.
-        key: reduces an image's and a mask's name to what they share.
+        key: reduces the names of an image and of its mask to their common part.
     """
     mask_by_name = {key(strip_suffix(file)): file for file in list_files(masks, *suffixes)}
     for image in list_files(images, *suffixes):
@@ -59,17 +59,17 @@ def pair_masks(
 
 
 def require_card_layout(folder: Path, masks: str, name: str, values: Mapping[int, str]) -> None:
-    """Refuse a card layout without `images`, the folder `masks` and a `labels.json` that names the structures.
+    """Check that a card layout has `images`, the folder `masks` and a `labels.json` with the names of the structures.
 
     Raises:
-        DataError: a part is missing, or `labels.json` lists other names.
+        DataError: a part is missing, or `labels.json` does not fit.
     """
     require_entries(folder, "images", masks, "labels.json", description=f"{name} (images, {masks} and labels.json)")
     check_labels(folder / "labels.json", values)
 
 
 def check_labels(file: Path, values: Mapping[int, str]) -> None:
-    """`file` must be a JSON list of names, as many as there are structures; wording may differ.
+    """Check that `file` is a JSON list with one name for each structure; the wording may differ.
 
     Raises:
         DataError: it is not.
@@ -77,12 +77,12 @@ def check_labels(file: Path, values: Mapping[int, str]) -> None:
     names = read_json(file, list)
     if not all(isinstance(name, str) for name in names) or len(names) != len(values):
         raise DataError(
-            f"{file} must list {len(values)} names, one a structure ({', '.join(values.values())}); it lists {names}."
+            f"{file} must list {len(values)} names, one per structure ({', '.join(values.values())}); it lists {names}."
         )
 
 
 def parse_last_number(name: str) -> str:
-    """The last number of a case name, which names the patient where there is one scan each.
+    """Return the last number of a case name, which is the patient in data sets with one scan per patient.
 
     Raises:
         DataError: the name has no number.
@@ -94,23 +94,23 @@ def parse_last_number(name: str) -> str:
 
 
 def read_mask(file: Path, values: Mapping[int, str]) -> NDArray[np.uint8]:
-    """A label file as whole numbers; masks stored as floats are rounded.
+    """Read a mask file as integers; masks stored as floats are rounded.
 
     Raises:
-        DataError: it does not open, holds fractions, or a value that no structure has.
+        DataError: the file does not open, contains fractions, or a value of no known structure.
     """
     array = _read_array(file)
     rounded = np.rint(array)
     if float(np.abs(array - rounded).max(initial=0)) > 1e-3:
-        raise DataError(f"{file} is no mask: it holds fractions, for example {array[array != rounded].flat[0]:g}.")
+        raise DataError(f"{file} is no mask: it contains fractions, for example {array[array != rounded].flat[0]:g}.")
     unknown = sorted(set(np.unique(rounded).astype(int).tolist()) - {0, *values})
     if unknown:
-        raise DataError(f"{file} holds the values {unknown[:5]}, which no structure has; known are {sorted(values)}.")
+        raise DataError(f"{file} contains the unknown values {unknown[:5]}; known are {sorted(values)}.")
     return np.asarray(rounded, dtype=np.uint8)
 
 
 def _read_array(file: Path) -> NDArray[Any]:
-    """The raw numbers of a NIfTI or picture file."""
+    """Return the stored values of a NIfTI or picture file."""
     is_volume = file.name.lower().endswith(NIFTI)
     try:
         array = attempt(partial(_read_volume if is_volume else _read_picture, file))
@@ -135,10 +135,10 @@ def _read_picture(file: Path) -> NDArray[Any]:
 
 
 class Outline:
-    """A mask drawn as a second reader would, and how well the drawn truth agrees with it.
+    """A mask as drawn by a second reader, and its agreement with the true shapes.
 
-    The image shows the true shapes, the mask holds outlines that are off by a smooth error: no model can know that
-    error, so the agreement (`mean_agreement`) is the best Dice to be had.
+    The image shows the true shapes; the outlines of the mask have a smooth error that no model can predict. Therefore
+    the agreement (`mean_agreement`) is the best possible Dice.
     """
 
     def __init__(self, shape: tuple[int, ...], random: Random, outline_error: float) -> None:
@@ -147,20 +147,20 @@ class Outline:
         self.mask = np.zeros(shape, dtype=np.uint8)
 
     def add(self, blob: Blob, value: int, within: int | None = None) -> None:
-        """A structure; later ones lie over earlier ones. `within` keeps it inside structures of that value."""
+        """Add a structure over the earlier ones. `within` limits it to the inside of structures of that value."""
         redrawn = blob.redraw_outline(self.random, self.outline_error)
         for array, region in ((self.true_mask, blob.hard_mask()), (self.mask, redrawn)):
             box = array[blob.box]
             box[region & ((box == within) if within is not None else True)] = value
 
     def dice_by_value(self) -> dict[int, float]:
-        """Dice of truth and mask, per value that occurs in either."""
+        """Return the Dice of true shapes and mask for each value that occurs in either."""
         values = sorted({*np.unique(self.true_mask).tolist(), *np.unique(self.mask).tolist()} - {0})
         return {value: dice(self.true_mask == value, self.mask == value) for value in values}
 
 
 def mean_agreement(agreements: list[dict[int, float]], selected_values: tuple[int, ...] = ()) -> float:
-    """Mean over structures of their mean over cases; `selected_values` restricts the structures."""
+    """Return the mean over structures of their mean over cases; `selected_values` restricts the structures."""
     values = sorted(
         {value for agreement in agreements for value in agreement if not selected_values or value in selected_values}
     )
@@ -170,7 +170,7 @@ def mean_agreement(agreements: list[dict[int, float]], selected_values: tuple[in
 
 
 def paint(outline: Outline, brightness: Mapping[int, float], background: float | Floats) -> Floats:
-    """An image in which every true structure has its brightness."""
+    """Return an image in which every true structure has its brightness."""
     table = np.zeros(256, dtype=np.float32)
     for value, level in brightness.items():
         table[value] = level

@@ -1,8 +1,8 @@
 """OASIS (Learn2Reg): 35 brain regions in aligned, skull-stripped T1 MRI.
 
-Planted signal: mirrored regions of fixed place and brightness, so that a mean atlas reaches about half, as with the real set.
-Planted faults: labels carry the suffix `_0000` as images do, both vessels missing in one, and in the official layout a
-folder of brain masks that are not the labels.
+Planted signal: mirrored regions of fixed position and brightness, so that a mean atlas reaches a Dice of about one
+half, as with the real data set. Planted faults: labels have the suffix `_0000` as images do, both vessels are missing
+in one case, and in the official layout a folder of brain masks that are not the labels.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAIRED_REGIONS: tuple[tuple[str, int, int, float, tuple[float, float, float], tu
     ("vessel", 18, 34, 0.3, (20, 4, -6.5), (1.6, 1.8, 1.6)),
     ("choroid plexus", 19, 35, 0.26, (10.2, -12, 11), (2.1, 4.2, 2.2)),
 )
-"""Name, left value, right value, brightness, offset of the right one from the centre, radii; in order of drawing."""
+"""Name, left value, right value, brightness, offset of the right region from the centre, radii; in drawing order."""
 MIDLINE_REGIONS = (
     ("third ventricle", 11, 0.15, (0, -4, 0), (2.2, 7, 5)),
     ("fourth ventricle", 12, 0.17, (0, -19, -23), (3.6, 3, 4)),
@@ -65,7 +65,7 @@ VALUES = dict(
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """One scan a subject."""
+    """Write the stand-in: one scan per subject."""
     random = np.random.default_rng(options.seed)
     is_official = options.layout == OFFICIAL
     images, masks = ("imagesTr", "labelsTr") if is_official else ("images", "masks")
@@ -92,7 +92,7 @@ def make(options: GeneratorOptions) -> GeneratedSet:
 
 
 def draw(random: Random, *, has_vessels: bool) -> tuple[Floats, Outline]:
-    """An aligned brain `(80, 112, 96)`, float32 in 0..1 with steps of 1/1000, background 0."""
+    """Return an aligned brain `(80, 112, 96)`, float32 in 0..1 with steps of 1/1000, background 0."""
     outline = Outline(SHAPE, random, OUTLINE_ERROR)
     brightness: dict[int, float] = {}
     centre = np.array([39.5, 58.0, 47.0]) + random.uniform(-3.5, 3.5, 3)
@@ -124,12 +124,12 @@ def _draw_midline(
 
 
 def parse_subject(name: str) -> str:
-    """`0001` of `OASIS_0001_0000`."""
+    """Return the subject of a case: `0001` for `OASIS_0001_0000`."""
     return parse_last_number(name.removesuffix("_0000"))
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per image with a label file; brain masks are not labels."""
+    """Read one case per image with a label file; brain masks are not labels."""
     if (folder / "images").is_dir():
         require_card_layout(folder, "masks", "OASIS", VALUES)
         collector = CaseCollector(folder, "OASIS", CARD)

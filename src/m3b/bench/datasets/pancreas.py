@@ -1,6 +1,6 @@
 """MSD-Pancreas (Task07): the pancreas and the tumour inside it, in abdominal CT.
 
-Planted signal: a long organ of about 100 HU in fat, a darker lesion nested in it. Planted faults: numbers with gaps,
+Planted signal: a long organ of about 100 HU in fat, with a darker lesion inside it. Planted faults: numbers with gaps,
 `._` files of macOS, and in the official layout a `dataset.json` with `./` paths and a misspelt key, and test scans
 without labels.
 """
@@ -38,7 +38,7 @@ OUTLINE_ERROR = 0.05
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """One scan a patient, each with a tumour; the official layout adds two without labels."""
+    """Write the stand-in: one scan per patient, each with a tumour; the official layout has two more without labels."""
     random = np.random.default_rng(options.seed)
     is_official = options.layout == OFFICIAL
     images, masks = ("imagesTr", "labelsTr") if is_official else ("images", "masks")
@@ -78,7 +78,7 @@ def _write_dataset_json(options: GeneratorOptions, names: list[str]) -> None:
 
 
 def draw(random: Random) -> tuple[NDArray[np.int16], Outline]:
-    """A portal-venous upper abdomen `(128, 128, 40)` in HU."""
+    """Return a portal-venous upper abdomen `(128, 128, 40)` in HU."""
     outline = Outline(SHAPE, random, OUTLINE_ERROR)
     body = np.full(SHAPE, -1000, dtype=np.float32)
     Blob(SHAPE, (64, 62, 20), (60, 50, 80)).fill(body, -90)
@@ -103,7 +103,7 @@ def draw(random: Random) -> tuple[NDArray[np.int16], Outline]:
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per labelled scan; officially those that `dataset.json` lists for training."""
+    """Read one case per labelled scan; in the official layout, those in the training list of `dataset.json`."""
     task_folder = folder / "Task07_Pancreas"
     root = task_folder if task_folder.is_dir() else folder
     if (root / "images").is_dir():

@@ -1,8 +1,8 @@
-"""RadGenome-BrainMRI ("BrainGnome"): findings and impressions of brain MRI, several sequences of a case.
+"""RadGenome-BrainMRI ("BrainGnome"): findings and impressions of brain MRI, with several sequences per case.
 
-Planted signal: a lesion's side, lobe and signal, which differ by sequence, in the image and in the words. Planted
-faults: sequences of one case that must stay together, `finding` in the singular, sentences that point to another
-sequence, impressions that hold for the whole case, a listed volume without a file.
+Planted signal: side, lobe and signal of a lesion in the image and in the report; the signal differs by sequence.
+Planted faults: sequences of one case that must stay together, `finding` in the singular, sentences that refer to
+another sequence, impressions that apply to the whole case, a listed volume without a file.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ DISEASES: dict[str, tuple[str, tuple[tuple[str, str, float, float], ...]]] = {
     "sub-strokecase": ("infarct", (("dwi", "DWI", 0.2, 0.6), ("adc", "ADC", 0.6, -0.4))),
     "Singapore": ("white matter hyperintensity", (("T1", "T1WI", 0.45, -0.3), ("FLAIR", "T2FLAIR", 0.38, 0.5))),
 }  # fmt: skip
-"""Prefix of the case -> disease, and its sequences: suffix, name in the text, brain level, lesion's difference."""
+"""Prefix of the case -> disease, and its sequences: suffix, name in the text, brain level, contrast of the lesion."""
 RADII = {"glioma": 12.0, "meningioma": 9.0, "metastasis": 6.0, "infarct": 8.0, "white matter hyperintensity": 4.5}
 CASE_NAME = re.compile(r"^(.+?)[-_](t1n|t1c|t1ce|t2w|t2f|T1|T1WI|T2|FLAIR|dwi|adc|DWI|ADC)$")
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """Cases of five sources with two to four sequences; a quarter of them are the test part."""
+    """Write the stand-in: cases of five sources with two to four sequences each; a quarter are the test split."""
     random = np.random.default_rng(options.seed)
     records_by_part: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
     references, usual_texts = [], []
@@ -128,7 +128,7 @@ def draw(
     change: float,
     has_shift: bool,
 ) -> NDArray[np.float32]:
-    """A skull-stripped brain `(80, 80, 52)`, float32, background 0; the patient's left is at small x."""
+    """Return a skull-stripped brain `(80, 80, 52)`, float32, background 0; the patient's left is at small x."""
     image = np.zeros(SHAPE, dtype=np.float32)
     centre = np.array([39.5, 39.5, 25.5]) + head.uniform(-1, 1, 3)
     brain = Blob(SHAPE, centre, (31, 36, 22), random=head, rough=0.02)
@@ -147,14 +147,14 @@ def draw(
 
 
 def patient_of(name: str) -> str:
-    """The case without its sequence, and without the time point of BraTS: `BraTS-GLI-00291` of `...-000-t1n`."""
+    """Return the patient: the case without sequence and time point, `BraTS-GLI-00291` for `BraTS-GLI-00291-000-t1n`."""
     match = CASE_NAME.match(name)
     case = match[1] if match else name
     return re.sub(r"^(BraTS-[A-Z]+-\d+)-\d{3}$|^(sub-[^_]+)_ses-\d+$", lambda groups: groups[1] or groups[2], case)
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per listed volume; all sequences of a case share a patient."""
+    """Read one case per listed volume; all sequences of a case share a patient."""
     require_entries(folder, "images", "reports_train.json", "reports_test.json",
          description="RadGenome-BrainMRI (images, reports_train.json and reports_test.json)")  # fmt: skip
     collector = CaseCollector(folder, "RadGenome-BrainMRI", CARD)

@@ -1,4 +1,4 @@
-"""Names of the data sets, and the module that knows each; a module is imported when its set is asked for."""
+"""Registry of the data sets: name -> module; a module is imported when its data set is requested."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ DATASET_NAMES = tuple(MODULE_BY_NAME)
 
 
 def get_dataset(name: str) -> DatasetSpec:
-    """The data set of that name; case and punctuation do not matter (`ct-kidney`, `ctkidney`).
+    """Return the data set of a name; case and punctuation do not matter (`ct-kidney`, `ctkidney`).
 
     Raises:
-        UsageError: there is no such set; the message lists them.
+        UsageError: there is no such data set; the message lists all names.
     """
     from m3b.data.cards import slug
 

@@ -1,4 +1,4 @@
-"""Reports for drawn findings, in varying words, and the best score to be had when only the words are in doubt."""
+"""Reports for synthetic findings in varying words, their BLEU-1, and reading of report lists."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from m3b.bench.datasets.layout_reading import read_json
 from m3b.errors import DataError
 
 USUAL_SHARE = 0.75
-"""How often a sentence takes its usual wording rather than one of the others."""
+"""Probability that a sentence has its usual wording instead of another one."""
 
 SentenceBank = Mapping[str, tuple[str, ...]]
-"""Fact -> ways to say it, the usual one first. `{}` is replaced by what the fact carries, e.g. a side."""
+"""Fact -> wordings, the usual one first. `{}` is replaced by the details of the fact, e.g. a side."""
 
 
 def compose_text(bank: SentenceBank, facts: Sequence[str], random: np.random.Generator | None = None) -> str:
-    """Sentences for facts such as `effusion` or `effusion:left`; without `random`, in their usual words."""
+    """Return sentences for facts such as `effusion` or `effusion:left`; without `random`, in their usual wording."""
     sentences = []
     for fact in facts:
         name, _, detail = fact.partition(":")
@@ -33,12 +33,15 @@ def compose_text(bank: SentenceBank, facts: Sequence[str], random: np.random.Gen
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words and full stops."""
+    """Return the lower-case words and full stops of a text."""
     return re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*|\.", text.lower())
 
 
 def bleu_1(references: Sequence[str], candidates: Sequence[str]) -> float:
-    """Corpus BLEU-1: clipped unigram precision times the brevity penalty (Papineni et al. 2002), one reference each."""
+    """Return the corpus BLEU-1 with one reference per text.
+
+    Clipped unigram precision times the brevity penalty (Papineni et al. 2002).
+    """
     matched = candidate_length = reference_length = 0
     for reference, candidate in zip(references, candidates, strict=True):
         reference_counts, candidate_counts = Counter(tokenize(reference)), Counter(tokenize(candidate))
@@ -53,10 +56,10 @@ def bleu_1(references: Sequence[str], candidates: Sequence[str]) -> float:
 
 
 def read_reports(file: Path) -> list[dict[str, Any]]:
-    """A list of `{image_path, finding(s), impression}` with the text keys as `findings` and `impression`.
+    """Read a list of `{image_path, finding(s), impression}`; return it with the keys `findings` and `impression`.
 
     Raises:
-        DataError: a record lacks a key, or a text is no text.
+        DataError: a record lacks a key, or a value is not a text.
     """
     records = []
     for number, raw in enumerate(read_json(file, list)):
@@ -68,6 +71,6 @@ def read_reports(file: Path) -> list[dict[str, Any]]:
             "impression": raw.get("impression", raw.get("impressions")) or "",
         }
         if not all(isinstance(value, str) for value in record.values()):
-            raise DataError(f"{file}: record {number} must hold text only; found {raw!r:.200}.")
+            raise DataError(f"{file}: record {number} must contain text only; found {raw!r:.200}.")
         records.append(record)
     return records

@@ -1,4 +1,4 @@
-"""Shapes and textures that the stand-ins are drawn with. Positions and radii are in voxels, any number of axes."""
+"""Shapes and textures of the stand-ins. Positions and radii are in voxels, with any number of axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Random = np.random.Generator
 
 
 def texture(random: Random, shape: Sequence[int], strength: float, cells: int = 8) -> Floats:
-    """Smooth noise of standard deviation about `strength`: random numbers on a coarse grid, linearly enlarged."""
+    """Return smooth noise of standard deviation `strength`: random numbers on a coarse grid, linearly interpolated."""
     field = random.standard_normal((cells,) * len(shape)).astype(np.float32)
     for axis, size in enumerate(shape):
         field = np.moveaxis(np.tensordot(_interpolation_weights(size, cells), field, axes=(1, axis)), 0, axis)
@@ -23,7 +23,7 @@ def texture(random: Random, shape: Sequence[int], strength: float, cells: int = 
 
 
 def _interpolation_weights(size: int, cells: int) -> Floats:
-    """(size, cells) weights of linear interpolation."""
+    """Return the weights of linear interpolation, shape (size, cells)."""
     positions = np.linspace(0, cells - 1, size)
     lower_cells = np.minimum(positions.astype(int), cells - 2)
     weights = np.zeros((size, cells), dtype=np.float32)
@@ -33,16 +33,16 @@ def _interpolation_weights(size: int, cells: int) -> Floats:
 
 
 def noise(random: Random, shape: Sequence[int], strength: float) -> Floats:
-    """Independent Gaussian noise."""
+    """Return independent Gaussian noise of standard deviation `strength`."""
     return random.standard_normal(tuple(shape), dtype=np.float32) * np.float32(strength)
 
 
 class Blob:
-    """An ellipsoid as a level inside its own box: below 1 is inside, and the squared distance grows outwards.
+    """An ellipsoid as level set in its bounding box: the squared relative distance from the centre, below 1 inside.
 
     Args:
-        centre, radii: voxels, one per axis.
-        rough: standard deviation of the outline, as a share of the radius (0 for a smooth one).
+        centre, radii: in voxels, one per axis.
+        rough: standard deviation of the outline, as a fraction of the radius (0 for a smooth outline).
     """
 
     MARGIN = 1.35
@@ -71,15 +71,15 @@ class Blob:
             self.level = self.level * (1 + texture(random, self.level.shape, 2 * rough, cells=4))
 
     def hard_mask(self) -> Bools:
-        """Inside or not, over the box."""
+        """Return whether each voxel of the box is inside."""
         return np.asarray(self.level < 1, dtype=np.bool_)
 
     def soft_mask(self, sharp: float = 6.0) -> Floats:
-        """1 inside, 0 outside, with a soft edge, over the box."""
+        """Return 1 inside and 0 outside, with a soft edge, for the voxels of the box."""
         return np.asarray(1 / (1 + np.exp(np.clip((self.level - 1) * sharp, -30, 30))), dtype=np.float32)
 
     def redraw_outline(self, random: Random, outline_error: float) -> Bools:
-        """The outline that a second reader would draw: the radius is off by a smooth error of sd `outline_error`."""
+        """Return the mask of a second reader: the radius has a smooth relative error of sd `outline_error`."""
         if not self.level.size:
             return self.hard_mask()
         error = texture(random, self.level.shape, 2 * outline_error, cells=4)
@@ -95,16 +95,16 @@ class Blob:
 
 
 def dice(first: Bools, second: Bools) -> float:
-    """Overlap of two masks; 1 where both are empty."""
+    """Return the Dice of two masks; 1 if both are empty."""
     total = int(first.sum()) + int(second.sum())
     return 2 * int((first & second).sum()) / total if total else 1.0
 
 
 def to_bytes(image: Floats, low: float = 0.0, high: float = 1.0) -> NDArray[np.uint8]:
-    """8-bit grey from the window `low..high`."""
+    """Return the image as 8-bit grey values for the window `low..high`."""
     return np.asarray(np.clip((image - low) / (high - low) * 255, 0, 255), dtype=np.uint8)
 
 
 def to_hu(image: Floats) -> NDArray[np.int16]:
-    """16-bit HU, -1024 to 3071."""
+    """Return the image as 16-bit HU, -1024 to 3071."""
     return np.asarray(np.clip(np.rint(image), -1024, 3071), dtype=np.int16)

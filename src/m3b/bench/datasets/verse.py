@@ -1,8 +1,9 @@
 """VerSe: every visible vertebra of a spine CT, with the publisher's numbering and its gap.
 
-Planted signal: a chain of vertebrae that grow and lose density downwards; the thoracic ones carry ribs. Planted faults: mixed
-orientations, float64 masks, a T13 with value 28, an L6, two scans of one subject, vertebrae cut by the border drawn but
-not labelled. The official layout is BIDS: `rawdata`, `derivatives` with centroids, one archive folder per split.
+Planted signal: a chain of vertebrae that become larger and less dense downwards; the thoracic ones have ribs. Planted
+faults: mixed orientations, float64 masks, a T13 with value 28, an L6, two scans of one subject, and vertebrae at the
+border that are visible but not labelled. The official layout is BIDS: `rawdata`, `derivatives` with centroids, one
+archive folder per split.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SPLITS = ("training", "training", "training", "validation", "test")
 
 @dataclass(frozen=True)
 class Scan:
-    """One scan: its file name's stem, patient, split folder, and the mask values of its spine from top to bottom."""
+    """One scan: stem of its file name, patient, split, mask values of the spine downwards, first visible level."""
 
     name: str
     patient: str
@@ -58,7 +59,7 @@ class Scan:
 
 
 def make(options: GeneratorOptions) -> GeneratedSet:
-    """One scan a subject, two for one of them."""
+    """Write the stand-in: one scan per subject, two for one subject."""
     random = np.random.default_rng(options.seed)
     scans = list(_plan_scans(random, options.patients))
     agreements = []
@@ -101,7 +102,7 @@ def _plan_scans(random: Random, patients: int) -> list[Scan]:
 
 
 def draw(random: Random, scan: Scan) -> tuple[NDArray[np.int16], Outline, dict[int, tuple[float, float, float]]]:
-    """A spine CT `(64, 64, 128)` in HU, its masks, and the centres of the labelled vertebrae in voxels."""
+    """Return a spine CT `(64, 64, 128)` in HU, its masks, and the centres of the labelled vertebrae in voxels."""
     outline = Outline(SHAPE, random, OUTLINE_ERROR)
     body = np.full(SHAPE, -1000, dtype=np.float32)
     Blob(SHAPE, (32, 34, 64), (30, 27, 200)).fill(body, 25)
@@ -142,9 +143,10 @@ def _draw_vertebra(
     *,
     is_labelled: bool,
 ) -> None:
-    """A body and a spinous process; ribs beside a thoracic one, which no mask holds.
+    """Draw a vertebra with body and spinous process, and ribs at thoracic levels, which are in no mask.
 
-    Downwards they grow to two and a half times the width and twice the height, and become less dense, as in people.
+    From top to bottom, vertebrae grow to two and a half times the width and twice the height, and become less dense, as
+    in real spines.
     """
     half_width = 5.0 + 8.0 * level / 24
     parts = [
@@ -168,12 +170,12 @@ def _draw_vertebra(
 
 
 def _density(level: int) -> float:
-    """HU of a vertebra, counted from the top."""
+    """Return the HU of a vertebra by its level, counted from the top."""
     return 450.0 - 270.0 * level / 24
 
 
 def patient_of(name: str) -> str:
-    """`sub-verse401` of `sub-verse401_split-verse253_ct`.
+    """Return the patient of a scan: `sub-verse401` for `sub-verse401_split-verse253_ct`.
 
     Raises:
         DataError: the name does not begin with `sub-`.
@@ -185,7 +187,7 @@ def patient_of(name: str) -> str:
 
 
 def read(folder: Path) -> RawDataset:
-    """A case per scan with a mask; the official archives' names give the split."""
+    """Read one case per scan with a mask; the split is in the names of the official archives."""
     if (folder / "images").is_dir():
         require_card_layout(folder, "masks", "VerSe", VALUES)
         collector = CaseCollector(folder, "VerSe", CARD)
@@ -222,7 +224,7 @@ def _read_archive(collector: CaseCollector, root: Path) -> None:
 
 
 def _strip_entities(name: str) -> str:
-    """What the names of a scan and of its mask share."""
+    """Return the common part of the names of a scan and its mask."""
     return re.sub(r"(_dir-[a-z]+)?(_ct|_seg-vert_msk|_seg-vert)?$", "", name)
 
 

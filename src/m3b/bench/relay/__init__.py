@@ -1,4 +1,4 @@
-"""The language model of an outside system: `server` answers outside the sandbox what `inside` asks within it."""
+"""The relay to the language model for external systems: `loopback` runs inside the sandbox, `server` outside."""
 
 from .server import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
 

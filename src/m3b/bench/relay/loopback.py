@@ -1,4 +1,6 @@
-"""Runs inside the sandbox, on the standard library alone: a loopback address for the model, then the agent's command.
+"""Program inside the sandbox: serves the model on a loopback address and runs the agent's command.
+
+Uses only the standard library.
 
 python loopback.py FOLDER MODEL -- COMMAND...
 """
@@ -22,7 +24,7 @@ _lock = threading.Lock()
 
 
 def ask_relay(folder: Path, body: bytes) -> tuple[int, dict[str, Any]]:
-    """Hand a request over and wait for its answer."""
+    """Write a request for the relay and wait for its answer; return status and body."""
     with _lock:
         number = next(_numbers)
     name = f"{os.getpid()}-{number:06d}.json"
@@ -37,11 +39,11 @@ def ask_relay(folder: Path, body: bytes) -> tuple[int, dict[str, Any]]:
             answer_file.unlink()
             return answer["status"], answer["body"]
         time.sleep(POLL_S)
-    return 504, {"error": {"message": "the relay gave no answer in time"}}
+    return 504, {"error": {"message": "the relay did not answer in time"}}
 
 
 def make_handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
-    """The request handler for one relay folder."""
+    """Return the request handler for a relay folder."""
 
     class RelayHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -64,7 +66,7 @@ def make_handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
-            if status != 200:  # m3b's own client has tried again already
+            if status != 200:  # the client of m3b has retried already
                 self.send_header("x-should-retry", "false")
             self.end_headers()
             self.wfile.write(data)
@@ -81,7 +83,7 @@ def make_handler(folder: Path, model: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\ndata: [DONE]\n\n")
 
         def log_message(self, *args: object) -> None:
-            """Nothing: the agent's own output is what is kept."""
+            """Log nothing: only the output of the agent is kept."""
 
     return RelayHandler
 
@@ -90,13 +92,13 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing of agents that stopped waiting: their own output is what is kept."""
+        """Ignore agents that closed the connection: only the output of the agent is kept."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 def main(arguments: list[str]) -> int:
-    """Serve, run the command, end with its status."""
+    """Start the server, run the command and return its exit status."""
     folder, model = Path(arguments[0]), arguments[1]
     command = arguments[arguments.index("--") + 1 :]
     server = _Server(("127.0.0.1", 0), make_handler(folder, model))
@@ -109,7 +111,7 @@ def main(arguments: list[str]) -> int:
         "OPENAI_API_KEY": "relay",
         "M3B_BASE_URL": base,
         "M3B_MODEL": model,
-        "M3B_ROUTED_MODEL": f"openai/{model}",  # as programs on LiteLLM name it
+        "M3B_ROUTED_MODEL": f"openai/{model}",  # the name of the model in LiteLLM
     }
     try:
         return subprocess.run([word.replace("{base_url}", base) for word in command], env=env, check=False).returncode

@@ -1,8 +1,8 @@
-"""The language model of an outside system: an address inside the sandbox, answered by m3b outside of it.
+"""The relay outside the sandbox: answers the requests of an external system to its language model.
 
-The sandbox has no network and no keys. Inside, `loopback.py` listens on the loopback with the wire of OpenAI's chat
-completions and hands each request over as a file; here it is answered with m3b's own client, counted, and refused once the
-budget is spent. Every system is so measured by one meter.
+The sandbox has no network and no keys. Inside, `loopback.py` serves the chat completions protocol of OpenAI on the
+loopback interface and writes each request to a file. Here it is answered with the client of m3b, metered, and refused
+once the budget is used up. So the usage of all systems is measured in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from m3b.writing import write_text_atomically
 
 
 def read_messages(request: Mapping[str, Any]) -> list[Message]:
-    """The conversation of a chat completion request, in the order that every provider takes."""
+    """Return the conversation of a chat completion request, in an order that every provider accepts."""
     messages = []
     for raw_message in request["messages"]:
         role = {"developer": "system", "function": "tool"}.get(raw_message["role"], raw_message["role"])
@@ -38,7 +38,7 @@ def read_messages(request: Mapping[str, Any]) -> list[Message]:
 
 
 def _order_system_turns(messages: list[Message]) -> list[Message]:
-    """System turns first, then one of the user: AIDE sends a system turn alone, aider reminds in a late one."""
+    """Make system turns behind the beginning user turns: AIDE sends only a system turn, aider sends a late one."""
     first_turn = next(
         (index for index, message in enumerate(messages) if message.role != "system"), max(0, len(messages) - 1)
     )
@@ -49,7 +49,7 @@ def _order_system_turns(messages: list[Message]) -> list[Message]:
 
 
 def _describe_tool_choice(request: Mapping[str, Any]) -> str:
-    """A tool choice in words, since models that m3b asks cannot be forced to call a function."""
+    """Return a tool choice in words, because the client of m3b cannot force a model to call a function."""
     choice = request.get("tool_choice")
     if isinstance(choice, Mapping):
         return f"Answer with a call of the function `{choice['function']['name']}`, not in text."
@@ -57,7 +57,7 @@ def _describe_tool_choice(request: Mapping[str, Any]) -> str:
 
 
 def read_tools(request: Mapping[str, Any]) -> list[ToolSpec]:
-    """The functions of a chat completion request."""
+    """Return the functions of a chat completion request."""
     if request.get("tool_choice") == "none":
         return []
     functions = [tool["function"] for tool in request.get("tools") or () if tool.get("type", "function") == "function"]
@@ -79,13 +79,13 @@ def _parse_call(raw: Mapping[str, Any]) -> ToolCall:
 
 
 def cut_at_stop(text: str, stops: Any) -> str:
-    """The text up to the first stop word; the model behind the relay does not know of them."""
+    """Return the text up to the first stop word; stop words are not sent to the model."""
     stop_words = [stops] if isinstance(stops, str) else stops or ()
     return text[: min((text.find(word) for word in stop_words if word in text), default=len(text))]
 
 
 def to_completion(reply: Reply, request: Mapping[str, Any], request_number: int) -> dict[str, Any]:
-    """A reply as the body of a chat completion."""
+    """Return a reply as the body of a chat completion."""
     message: dict[str, Any] = {"role": "assistant", "content": cut_at_stop(reply.text, request.get("stop")) or None}
     if reply.calls:
         message["tool_calls"] = [
@@ -108,16 +108,16 @@ LOOPBACK_PROGRAM = Path(__file__).with_name("loopback.py")
 """The program that runs inside the sandbox."""
 
 MODEL_ROUTE = "openai/"
-"""What programs that choose a wire by the model's name want before it."""
+"""Prefix of model names for programs that choose the protocol by the name of the model."""
 
 
 NO_RETRY_STATUS = 401
-"""The status after which no program asks again; others, 403 too, are tried again for minutes by some."""
+"""A status after which no program retries; some retry others, even 403, for minutes."""
 
 
 @dataclass
 class UsageMeter:
-    """What was asked so far, and how much may be."""
+    """Usage of the language model so far, and its limits."""
 
     max_requests: int = 100
     max_tokens: int | None = None
@@ -127,21 +127,21 @@ class UsageMeter:
     refusal: str = ""
     failure: str = ""
     failed_in_a_row: int = 0
-    """Requests in a row that got no answer."""
+    """Number of consecutive requests without an answer."""
 
     def explain_limit(self) -> str:
-        """Why no further request is answered; empty while one may be."""
+        """Return why no further request is answered; empty if requests are left."""
         if self.requests >= self.max_requests:
             return f"all {self.max_requests} requests are used"
         if self.max_tokens is not None and self.usage.total_tokens >= self.max_tokens:
             return f"all {self.max_tokens} tokens are used"
         if self.max_cost is not None and self.usage.cost_usd >= self.max_cost:
-            return f"the {self.max_cost} US dollars are used"
+            return f"all {self.max_cost} US dollars are used"
         return ""
 
 
 class Relay:
-    """Answers the requests that appear in a folder, in a thread of its own."""
+    """Answers the requests that appear in a folder, in a separate thread."""
 
     def __init__(self, folder: Path, llm: LLM, meter: UsageMeter) -> None:
         self.folder, self.llm, self.meter = folder, llm, meter
@@ -178,12 +178,12 @@ class Relay:
         if limit:
             self.meter.refusal = limit
             self.meter.failed_in_a_row += 1
-            return NO_RETRY_STATUS, _make_error(f"The budget of this run is spent: {limit}.")
+            return NO_RETRY_STATUS, _make_error(f"The budget of this run is used up: {limit}.")
         try:
             request = json.loads(file.read_text(encoding="utf-8"))
             messages, tools = read_messages(request), read_tools(request)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            return 400, _make_error(f"This is no chat completion request: {error}.")
+            return 400, _make_error(f"This is not a chat completion request: {error}.")
         self.meter.requests += 1
         try:
             reply = self.llm.ask(LLMRequest(messages, tools))
@@ -194,9 +194,9 @@ class Relay:
         return 200, to_completion(reply, request, self.meter.requests)
 
     def _record_failure(self, error: LLMError) -> tuple[int, dict[str, Any]]:
-        """The status that tells a program whether asking again makes sense."""
+        """Record a failed request; return the answer, whose status tells the program whether to retry."""
         self.meter.failed_in_a_row += 1
-        if isinstance(error, ContextOverflow):  # the program's own doing: its conversation is too long
+        if isinstance(error, ContextOverflow):  # caused by the program, whose conversation is too long
             return 400, _make_error(str(error), "context_length_exceeded")
         if not isinstance(error, BadRequest) or not self.meter.usage.output_tokens:
             self.meter.failure = str(error)

@@ -1,4 +1,4 @@
-"""The systems that are compared: m3b, its ablations, and others that start a command in the same workspace."""
+"""The benchmark systems: m3b, its ablations, and external programs that run in the same workspace."""
 
 from __future__ import annotations
 

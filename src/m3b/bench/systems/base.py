@@ -1,4 +1,4 @@
-"""What a system is to the benchmark: it gets a job and leaves a delivered model, or a reason why there is none."""
+"""Interface of a benchmark system: it gets a job and returns a delivered model, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class CellJob:
-    """One cell's work.
+    """The job of one cell.
 
     Args:
-        folder: the cell's own, new; nothing else may be written.
-        cards: data cards with paths; every shipped card stands beside them.
+        folder: the new folder of the cell; the system may write nowhere else.
+        cards: data cards with paths, in addition to all shipped cards.
         model: `provider:model`, or `rules`.
         options: keyword options of `m3b.Options`.
     """
@@ -29,16 +29,16 @@ class CellJob:
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """How a system ended.
+    """The outcome of a system.
 
     Args:
-        status: a `Result.status`; `completed` means only that a model was handed over.
-        model: the delivered folder.
+        status: a `Result.status`; `completed` means only that a model was delivered.
+        model: the folder of the deliverable.
         work: the working directory.
-        run: the run folder of m3b, where there is one.
-        claimed: m3b's own test figure of the run, or what the system says of itself; never the score.
-        integrity: `clean`, or what was found.
-        kind: of a failure that is no matter of the task: `not_installed`, `crashed`, `timeout`, `provider`.
+        run: the run folder of m3b, if there is one.
+        claimed: the test metric of the run as measured by m3b, or as claimed by the system; never the score.
+        integrity: `clean`, or the violation that was found.
+        kind: kind of a failure that does not depend on the task: `not_installed`, `crashed`, `timeout`, `provider`.
     """
 
     status: str
@@ -61,15 +61,15 @@ class CellOutcome:
 
 
 class System(Protocol):
-    """A way to turn a job into a model."""
+    """A system that turns a job into a model."""
 
     @property
     def name(self) -> str: ...
 
     def explain_missing(self) -> str:
-        """Why it cannot run on this machine, and what to install; empty where it can."""
+        """Return why the system cannot run on this machine, and what to install; empty if it can run."""
         ...
 
     def run(self, job: CellJob) -> CellOutcome:
-        """Work on the job. Failures of the system are outcomes, not exceptions."""
+        """Run the job. Failures of the system are outcomes, not exceptions."""
         ...

@@ -1,8 +1,9 @@
-"""Any outside system: a command in the same workspace, with the same prompt, budget and confinement."""
+"""External systems: a command that runs in the same workspace with the same prompt, budget and confinement."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -16,7 +17,6 @@ from m3b.agents import prompts
 from m3b.agents.checks.index_lock import INTEGRITY_CLEAN, fingerprint_folder
 from m3b.agents.roles import BUILTIN_ROLES
 from m3b.bench.relay import LOOPBACK_PROGRAM, MODEL_ROUTE, Relay, UsageMeter
-from m3b.bench.systems import program
 from m3b.bench.systems.base import CellJob, CellOutcome
 from m3b.cleanup import undo_on_error
 from m3b.data.cards import Card, absent_told
@@ -43,10 +43,10 @@ Limits: {actions} requests to the language model{tokens}{wall}; plan for {minute
 def build_prompt(
     folder: Path, request: str, cards: Sequence[Card], limits: Mapping[str, object], *, examples: bool = True
 ) -> str:
-    """The whole prompt as one text.
+    """Return the whole prompt as one text.
 
     Args:
-        folder: the prompts.
+        folder: folder of the prompt files.
         limits: `max_actions`, `max_tokens`, `max_wall` (s) and `train_minutes`, as options of m3b.
     """
     local_cards = [card for card in cards if card.path]
@@ -68,7 +68,7 @@ DELIVER_FOLDER, DECLINED_FILE, PROMPT_FILE = "Deliver", "DECLINED.txt", "PROMPT.
 POLL_S = 0.1
 DEFAULT_WALL_S = 4 * 3600.0
 MAX_FAILED_REQUESTS = 10
-"""So often in a row a program may ask and get no answer; one that goes on then would do so until the time is up."""
+"""Maximum number of consecutive unanswered requests; a program that goes on would do so until the time is up."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,16 @@ class CommandSystem:
     """A system that is started as a command.
 
     Args:
-        template: words of the command; `{prompt}` is the prompt's text, `{prompt_file}` its file, `{model}` the model's
-            name at `{base_url}`, `{data}` the folder of the first data set, `{steps}` the actions allowed, `{half}` half of
-            them, `{here}` the folder of m3b's own programs, `{python}` this interpreter.
-        package: what to `pip install` where the program is missing.
-        env: further variables.
-        prompt_addition: what the prompt says of this program besides.
-        write_files: makes files in the working directory before the start.
-        uses_launcher: whether it is a Python program that starts by way of `launcher.py`.
-        connect: gives the model that the relay asks; for tests.
+        template: words of the command; `{prompt}` is the text of the prompt, `{prompt_file}` its file, `{model}` the
+            name of the model at `{base_url}`, `{data}` the folder of the first data set, `{steps}` the number of
+            allowed actions, `{half}` half of it, `{here}` the folder of m3b's own programs, `{python}` this
+            interpreter.
+        package: the package to `pip install` if the program is missing.
+        env: additional environment variables.
+        prompt_addition: text for this program at the end of the prompt.
+        write_files: writes files to the working directory before the start.
+        uses_launcher: whether it is a Python program that is started by `launcher.py`.
+        connect: returns the language model for the relay; for tests.
     """
 
     name: str
@@ -97,9 +98,9 @@ class CommandSystem:
     connect: Callable[[str], LLM] = field(default=connect)
 
     def explain_missing(self) -> str:
-        """Why the program cannot be started here."""
+        """Return why the program cannot be started on this machine; empty if it can."""
         name = self.template[0]
-        if name == "{python}" or program.find_program(name):
+        if name == "{python}" or find_program(name):
             return ""
         hint = f"pip install {self.package}" if self.package else "put it on the PATH, or give its full path"
         return f"{self.name}: there is no program {name!r} on this machine; {hint}."
@@ -141,7 +142,7 @@ class CommandSystem:
     def _run_command(
         self, run: RunFolder, job: CellJob, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: UsageMeter
     ) -> tuple[int, str, str]:
-        """Run the command to its end; its exit status, how it ended, and the end of what it printed."""
+        """Run the command to its end; return its exit code, the exit reason, and the end of its output."""
         programs_folder = run.path / "bin"
         programs_folder.mkdir(exist_ok=True)
         for file in (LOOPBACK_PROGRAM, *(Path(__file__).with_name(name) for name in ("react_agent.py", "launcher.py"))):
@@ -164,37 +165,37 @@ class CommandSystem:
             argv, cwd=run.work, mounts=mounts, output=log, limits=Limits(wall_s=wall_s), env=dict(self.env)
         )
         with undo_on_error(process.stop):
-            while (ending := process.wait(POLL_S)) is None:
+            while (exit_status := process.wait(POLL_S)) is None:
                 if meter.failed_in_a_row >= MAX_FAILED_REQUESTS:
-                    ending = process.stop()
+                    exit_status = process.stop()
                     break
-        return ending.code, ending.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
+        return exit_status.code, exit_status.reason, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _build_command_line(
         self, run: RunFolder, job: CellJob, prompt: str, programs_folder: Path
     ) -> tuple[list[str], tuple[Path, ...]]:
-        """The command line, and the folders that its program needs."""
+        """Return the command line, and the folders that its program needs."""
         steps, model = int(job.options.get("max_actions", 100)), get_model_name(job)
         placeholders = {"here": str(programs_folder), "prompt": prompt, "prompt_file": PROMPT_FILE, "model": model,
                 "routed_model": MODEL_ROUTE + model, "python": sys.executable,
                 "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
                 "steps": str(steps), "half": str(max(1, steps // 2))}  # fmt: skip
-        words = [program.fill_placeholders(word, placeholders) for word in self.template]
-        words[0] = program.find_program(words[0]) or words[0]
-        program_folders = program.list_program_folders(words[0])
+        words = [fill_placeholders(word, placeholders) for word in self.template]
+        words[0] = find_program(words[0]) or words[0]
+        program_folders = list_program_folders(words[0])
         if self.uses_launcher:
-            python = str(program.find_interpreter(Path(words[0])))
+            python = str(find_interpreter(Path(words[0])))
             words = [python, str(programs_folder / "launcher.py"), self.name, str(steps), *words]
         return words, program_folders
 
 
 def _fingerprint_folders(folders: Sequence[Path], sandbox: Sandbox) -> list[str]:
-    """Cells at work on the same data link to its files, which changes their ctime."""
+    """Return the fingerprints of data folders, in a sandbox without change times, which links from other cells set."""
     return [fingerprint_folder(folder, change_times=sandbox.name == "off") for folder in folders]
 
 
 def get_model_name(job: CellJob) -> str:
-    """The model's name without its provider."""
+    """Return the name of the model without its provider."""
     return job.model.partition(":")[2] or job.model
 
 
@@ -208,20 +209,20 @@ def _make_usage(meter: UsageMeter, wall_s: float) -> dict[str, Any]:
 def _make_outcome(
     run: RunFolder, code: int, reason: str, output_end: str, meter: UsageMeter, integrity: str, usage: dict[str, Any]
 ) -> CellOutcome:
-    """What the command left: a model, a refusal, or nothing."""
+    """Return the outcome of the command: a delivered model, a declined request, or a failure."""
     common: dict[str, Any] = {"work": str(run.work), "integrity": integrity, "usage": usage}
     declined_file = run.work / DECLINED_FILE
     folder = find_newest_deliverable(run.work)
     problems = check_deliverable(folder) if folder else [f"there is no folder {DELIVER_FOLDER}/"]
     if folder and not problems:
         shutil.copytree(folder, run.model, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        return CellOutcome("completed", "A deliverable was handed over.", model=str(run.model), **common)
+        return CellOutcome("completed", "A deliverable was submitted.", model=str(run.model), **common)
     if declined_file.is_file() and not declined_file.is_symlink() and folder is None:
         declined_reason = declined_file.read_text(encoding="utf-8", errors="replace").strip()[:1000]
         return CellOutcome("no_dataset", declined_reason or "declined without a reason", **common)
     exit_text = f" It ended with status {code}; it printed: {output_end.strip()[-600:] or 'nothing'}"
     if meter.failure:
-        return CellOutcome("failed", f"The model could not be asked: {meter.failure}", kind="provider", **common)
+        return CellOutcome("failed", f"The language model did not answer: {meter.failure}", kind="provider", **common)
     if meter.refusal:
         return CellOutcome("out_of_budget", f"{meter.refusal}; {problems[0]}.{exit_text}", **common)
     if reason == "wall_time":
@@ -231,7 +232,7 @@ def _make_outcome(
 
 
 def find_newest_deliverable(work_folder: Path) -> Path | None:
-    """The youngest folder `Deliver` in the working directory; some systems work in a folder of their own inside it."""
+    """Return the newest folder `Deliver` in the working directory; some systems work in a sub-folder of it."""
     candidates = [work_folder / DELIVER_FOLDER] if (work_folder / DELIVER_FOLDER).is_dir() else []
     for folder, folders, _ in os.walk(work_folder):
         depth = len(Path(folder).relative_to(work_folder).parts)
@@ -241,8 +242,54 @@ def find_newest_deliverable(work_folder: Path) -> Path | None:
 
 
 def parse_command(name: str) -> CommandSystem:
-    """`command:PROGRAM ARGUMENTS...` as a system; without a placeholder the prompt's file is the last argument."""
+    """Return the system for `command:PROGRAM ARGUMENTS...`; without prompt placeholder, the prompt file is added."""
     arguments = shlex.split(name.removeprefix("command:"))
     if not any("{prompt" in word for word in arguments):
         arguments.append("{prompt_file}")
     return CommandSystem(name, tuple(arguments))
+
+
+def search_path() -> str:
+    """Return the search path for programs: the folder of this interpreter, then the caller's PATH."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+def find_program(word: str) -> str:
+    """Return the full path of a program; empty if there is none."""
+    return shutil.which(word, path=search_path()) or ""
+
+
+def fill_placeholders(word: str, values: Mapping[str, str]) -> str:
+    """Return the word with each `{name}` replaced; placeholders in inserted values are not replaced."""
+    return re.sub(r"\{(\w+)\}", lambda name: values.get(name[1], name[0]), word)
+
+
+def find_interpreter(program: Path) -> Path:
+    """Return the Python of a program that pip installed.
+
+    It is named in the first line of the program; if that names a shell, it is in the same folder.
+    """
+    with program.open("rb") as stream:
+        first_line = stream.readline(4096)
+    shebang_python = (
+        Path(first_line[2:].decode("utf-8", "replace").strip().split(" ")[0])
+        if first_line.startswith(b"#!/")
+        else program
+    )
+    sibling_python = program.resolve().with_name("python")
+    return (
+        sibling_python if not shebang_python.name.startswith("python") and sibling_python.is_file() else shebang_python
+    )
+
+
+def list_program_folders(word: str) -> tuple[Path, ...]:
+    """Return the folders of a program that must be mounted in the sandbox: its own, its environment, its Python."""
+    program = Path(word)
+    if not program.is_absolute() or word.startswith(("/usr/", "/bin/")):
+        return ()
+    needed_folders = [program.parent, program.resolve().parent]
+    python = find_interpreter(program)
+    for path in (program, python, python.resolve()):
+        if (path.parent.parent / "pyvenv.cfg").is_file() or (path is not program and path.parent.name == "bin"):
+            needed_folders.append(path.parent.parent)
+    return tuple(path for path in dict.fromkeys(needed_folders) if path.is_dir() and str(path) not in ("/", "/usr"))

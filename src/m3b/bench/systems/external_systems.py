@@ -1,7 +1,8 @@
-"""Other people's systems, one small adapter each: how their program is told what to do without anybody at the keyboard.
+"""Adapters for external systems: how each program is run without user input.
 
-All of them find the model by variables that `m3b.bench.relay` sets. They get a name of no known model where the name alone
-would send them to a provider's own address or wire; aider gets the real one, since it chooses its form of edits by it.
+They find the model by the environment variables of `m3b.bench.relay`. Some get the name of an unknown model, because a
+known name would make them use the address or protocol of its provider; aider gets the real name, because it chooses its
+edit format by it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ AIDE_ABOUT = (
 
 LOCAL_COST_MAP = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 COMMAND_TIMEOUT_S = 3600
-"""The time for one command of an agent, as `react` has it; the default of mini-swe-agent is 30 s."""
+"""Maximum time for one command of an agent in seconds, as in `react`; the default of mini-swe-agent is 30 s."""
 
 
 def _write_aider_files(work_folder: Path, job: CellJob) -> None:
@@ -91,9 +92,9 @@ AIDE = CommandSystem(
     prompt_addition=AIDE_ABOUT,
     uses_launcher=True,
 )  # fmt: skip
-"""Its report at the end asks a model of its own; a step asks twice."""
+"""No report at the end, because it would use another model. Each step sends two requests, hence `{half}`."""
 
 REACT = CommandSystem("react", ("{python}", "{here}/react_agent.py", "{prompt_file}", "--steps", "{steps}"))
-"""Reason and act in one loop, in the manner of MLAgentBench; our own small program, so nothing has to be installed."""
+"""Reason and act in one loop, as in MLAgentBench; a small program of m3b, so nothing must be installed."""
 
-EXTERNAL_SYSTEMS = {one.name: one for one in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, REACT)}
+EXTERNAL_SYSTEMS = {system.name: system for system in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, REACT)}

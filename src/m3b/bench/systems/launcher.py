@@ -1,9 +1,9 @@
-"""Runs a Python program in its own interpreter, with limits lifted for which its command line has no option.
+"""Runs an external Python program in its own interpreter, without limits that its command line cannot change.
 
 python launcher.py NAME STEPS PROGRAM ARGUMENTS...
 
-A program that breaks down ends at once, whatever it has started: AIDE would wait for its own worker for ever.
-The standard library alone: it runs where only the other program is installed. The budget of the run is the limit instead.
+The budget of the run is the limit instead. A program that crashes ends at once with all its processes: AIDE would wait
+for its worker for ever. Uses only the standard library, because it runs where only the other program is installed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from types import TracebackType
 
 
 def lift_aider(steps: int) -> None:
-    """Its command ends after three answers to its own test; nobody is there to say "go on".
+    """Raise aider's limit of three reactions to a failed test, after which it waits for a user.
 
-    It takes some models' names for ones that must be asked through the responses API, which the relay does not speak.
+    Also register the model for chat completions: aider would ask some models by name through the responses API, which
+    the relay does not support.
     """
     routed_model = os.environ["M3B_ROUTED_MODEL"]
     chat = {"litellm_provider": routed_model.partition("/")[0], "mode": "chat"}
@@ -29,7 +30,7 @@ def lift_aider(steps: int) -> None:
 
 
 def lift_smolagents(steps: int) -> None:
-    """Its command ends after 20 steps, gives up on code after 30 seconds, and has no `open`."""
+    """Raise smolagents' limits of 20 steps and of 30 s for code, and allow `open`."""
     agent = importlib.import_module("smolagents").CodeAgent
     executor = {"timeout_seconds": None, "additional_functions": {"open": open}}
     agent.__init__ = functools.partialmethod(agent.__init__, max_steps=steps, executor_kwargs=executor)
@@ -39,7 +40,7 @@ LIFTS = {"aider": lift_aider, "smolagents": lift_smolagents}
 
 
 def exit_at_once(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The program is over, and waits for nothing that it has started: the sandbox ends what is left."""
+    """End the program without waiting for its child processes; the sandbox ends them."""
     traceback.print_exception(kind, error, trace)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -47,7 +48,7 @@ def exit_at_once(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def main(arguments: list[str]) -> None:
-    """Lift what can be lifted, then become the program."""
+    """Lift the limits of the program, then run it in this process."""
     name, steps, *command = arguments
     try:
         if name in LIFTS:
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> None:
     except (ImportError, AttributeError) as error:
         print(f"{name} keeps the limits of its command: {error}", file=sys.stderr)
     sys.argv = command
-    sys.path.pop(0)  # m3b's folder, which the program itself would not have
+    sys.path.pop(0)  # the folder of this file, which the program would not have otherwise
     sys.excepthook = exit_at_once
     runpy.run_path(command[0], run_name="__main__")
 

@@ -1,4 +1,4 @@
-"""m3b itself, and its ablations: the same pipeline with one part switched off."""
+"""m3b as benchmark system, its ablations (one part of the pipeline switched off), and its single roles."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ROLE_NAMES = tuple(role.name for role in BUILTIN_ROLES)
 
 @dataclass(frozen=True)
 class SingleRoleSystem:
-    """A role of m3b with the model under test; `rules` is everybody else.
+    """One role of m3b with the model under test; all other roles use `rules`.
 
     Args:
-        connect: gives the model instead of the job's `provider:model`; for scripted models in tests.
+        connect: returns the model for the job's `provider:model`; for scripted models in tests.
     """
 
     role: str
@@ -61,7 +61,7 @@ class SingleRoleSystem:
             return replace(
                 pipeline_outcome,
                 kind="no_handover",
-                reason=f"The roles before it did not get there: {pipeline_outcome.reason}",
+                reason=f"The roles before it did not finish: {pipeline_outcome.reason}",
                 model="",
             )
         roles = {self.role: role_result}
@@ -69,7 +69,7 @@ class SingleRoleSystem:
             return replace(
                 pipeline_outcome,
                 status="completed",
-                reason="Its hand-over was accepted.",
+                reason="Its artifact was accepted.",
                 kind="role",
                 roles=roles,
                 model="",
@@ -78,7 +78,7 @@ class SingleRoleSystem:
 
 
 def parse_role_system(name: str) -> SingleRoleSystem:
-    """`role:data_engineer` as a system.
+    """Return the system for a name such as `role:data_engineer`.
 
     Raises:
         UsageError: there is no such role.
@@ -96,15 +96,15 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "m3b-no-reflect": {"reflect": False},
     "m3b-no-examples": {"examples": False},
 }
-"""Name -> options that differ: the paper's single agent, no debugging, no reflection, no few-shot examples."""
+"""Name -> changed options: the paper's ablations (single agent, no debugging, no reflection, no few-shot examples)."""
 
 
 @dataclass(frozen=True)
 class PipelineSystem:
-    """m3b with some options.
+    """m3b with changed options.
 
     Args:
-        connect: gives the model instead of the job's `provider:model`; for scripted models in tests.
+        connect: returns the model for the job's `provider:model`; for scripted models in tests.
     """
 
     name: str
@@ -124,7 +124,7 @@ class PipelineSystem:
 
 
 def to_outcome(result: Result, job: CellJob) -> CellOutcome:
-    """A run's Result in the benchmark's words. Only an accepted deliverable counts as handed over."""
+    """Return the result of a run as outcome of a cell. Only an accepted deliverable counts as delivered."""
     run = job.folder / "run"
     model_folder = result.model_dir or ""
     kind = "provider" if result.status == "failed" and _is_provider_failure(result.reason) else ""

@@ -1,7 +1,7 @@
-"""A plain ReAct agent in the manner of MLAgentBench: thought, action, observation, in text, until it says that it is done.
+"""A simple ReAct agent as in MLAgentBench: thought, action and observation as text, until the final answer.
 
-Runs inside the sandbox on the standard library: `python react_agent.py PROMPT.md --steps N`. The format of the
-reply is that of the paper (MLAgentBench, arXiv 2310.03302, section 4): Reflection, Thought, Action, Action Input.
+Runs inside the sandbox with the standard library only: `python react_agent.py PROMPT.md --steps N`. The reply format is
+that of the paper (MLAgentBench, arXiv 2310.03302, section 4): Reflection, Thought, Action, Action Input.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Action: one of List Files, Read File, Write File, Run Command, Final Answer
 Action Input: one JSON object: {"path": ...}, {"path": ..., "text": ...}, {"command": ...} or {"answer": ...}
 Then stop; the next message is the observation."""
 KEPT_EXCHANGES = 12
-"""So many of the last exchanges are sent again in full; older observations are shortened, as the agent's memory is."""
+"""Number of the last exchanges that are sent in full; older observations are shortened, to limit the context."""
 MAX_OBSERVATION_CHARACTERS = 6000
 COMMAND_TIMEOUT_S = 3600
 
 
 def ask_model(messages: list[dict[str, str]]) -> str:
-    """One reply of the model at `M3B_BASE_URL`."""
+    """Return the reply of the model at `M3B_BASE_URL`."""
     body = json.dumps({"model": os.environ.get("M3B_MODEL", "model"), "messages": messages}).encode()
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{os.environ['M3B_BASE_URL']}/chat/completions", body, headers)
@@ -38,10 +38,10 @@ def ask_model(messages: list[dict[str, str]]) -> str:
 
 
 def parse_reply(text: str) -> tuple[str, dict[str, str]]:
-    """Action and input of a reply.
+    """Return the action and its input from a reply.
 
     Raises:
-        ValueError: what the reply lacks.
+        ValueError: the reply has not the required form; the message says why.
     """
     action = re.search(r"^Action:\s*(.+?)\s*$", text, re.MULTILINE)
     start = re.search(r"^Action Input:\s*", text, re.MULTILINE)
@@ -54,7 +54,7 @@ def parse_reply(text: str) -> tuple[str, dict[str, str]]:
 
 
 def act(action: str, arguments: dict[str, str]) -> str:
-    """Do it, and say what came of it."""
+    """Do an action and return the observation."""
     if action == "list files":
         return "\n".join(sorted(os.listdir(arguments.get("path", "."))))
     if action == "read file":
@@ -79,7 +79,7 @@ def act(action: str, arguments: dict[str, str]) -> str:
 
 
 def shorten(text: str, limit: int = MAX_OBSERVATION_CHARACTERS) -> str:
-    """Beginning and end of a long observation."""
+    """Return beginning and end of a long observation."""
     return (
         text
         if len(text) <= limit
@@ -88,7 +88,7 @@ def shorten(text: str, limit: int = MAX_OBSERVATION_CHARACTERS) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Work until the final answer, the steps are used, or the model refuses."""
+    """Run the agent; return 0 after the final answer, 3 if the model does not answer, 4 if all steps are used."""
     parser = argparse.ArgumentParser()
     parser.add_argument("prompt", type=Path)
     parser.add_argument("--steps", type=int, default=50)

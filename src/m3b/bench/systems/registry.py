@@ -1,4 +1,4 @@
-"""Systems by name."""
+"""Registry of benchmark systems by name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .command import parse_command
 
 
 def list_systems() -> tuple[str, ...]:
-    """The names that `get_system` takes, besides `command:...`."""
+    """Return the names that `get_system` accepts, without `command:...`."""
     return (*ABLATIONS, *EXTERNAL_SYSTEMS, *(ROLE_PREFIX + name for name in ROLE_NAMES))
 
 
 def get_system(name: str) -> System:
-    """The system of that name; `command:PROGRAM ...` is any program.
+    """Return the system of a name; `command:PROGRAM ...` is any program.
 
     Raises:
-        UsageError: there is none; systems that only exist as published figures are named as such.
+        UsageError: there is no such system; the message says so if there are only published figures of it.
     """
     if name.startswith("command:"):
         if not name.removeprefix("command:").strip():
@@ -38,6 +38,6 @@ def get_system(name: str) -> System:
         if row.name not in published_results.RUNNABLE_SYSTEMS
     ):
         raise UsageError(
-            f"{name} has no headless form and cannot be run; its published figures stand in `m3b bench table`."
+            f"{name} has no headless form and cannot be run; its published figures are in `m3b bench table`."
         )
     raise UsageError(f"There is no system {name!r}; choose {', '.join(list_systems())} or command:PROGRAM.")

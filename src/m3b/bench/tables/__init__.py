@@ -1,4 +1,4 @@
-"""The tables of the paper, from the rows of a sweep, each figure with its interval and beside it what was published."""
+"""The tables of the paper from the rows of a sweep, with intervals and the published results for comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ResultTable", "make_tables"]
 
 
 def make_tables(rows: Sequence[Row]) -> list[ResultTable]:
-    """Everything that can be said of a sweep."""
+    """Return all tables of a sweep that have rows."""
     all_tables = [make_completion_table(rows), make_system_table(rows), make_difference_table(rows),
     *make_execution_tables(rows), *make_role_tables(rows), make_quality_table(rows),
             make_failure_table(rows)]  # fmt: skip

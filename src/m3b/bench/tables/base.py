@@ -1,4 +1,4 @@
-"""What a table is, and what every table counts with."""
+"""The result table, and the counts and means that all tables use."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAIN_SYSTEM = "m3b"
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table ready to be shown.
+    """A table that is ready to be rendered.
 
     Args:
-        name: for files: `table1` and so on.
-        rows: texts; the first of each names the row.
-        bars: label, share, low, high of what a chart shows.
+        name: name for files: `table1` and so on.
+        rows: texts; the first text of each row is its name.
+        bars: label, proportion, low, high of each bar of the chart.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ResultTable:
 
 
 def group_rows(rows: Iterable[Row], *keys: str) -> dict[tuple[str, ...], list[Row]]:
-    """Rows by the values of some keys, in the order of their first appearance."""
+    """Return the rows grouped by the values of keys, in the order of their first appearance."""
     grouped: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[tuple(str(row[key]) for key in keys)].append(row)
@@ -45,7 +45,7 @@ def group_rows(rows: Iterable[Row], *keys: str) -> dict[tuple[str, ...], list[Ro
 
 
 def collect_successes(rows: Iterable[Row]) -> dict[str, list[float]]:
-    """Task -> 1 or 0 a run; a run that never took place for the world's fault counts as a failure, and is told so."""
+    """Return task -> 1 or 0 for each run. Runs that failed for external reasons count as failures; a note says so."""
     successes_by_task: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         successes_by_task[row["task"]].append(float(row["ok"]))
@@ -53,18 +53,18 @@ def collect_successes(rows: Iterable[Row]) -> dict[str, list[float]]:
 
 
 def order_tasks(tasks: Iterable[str]) -> list[str]:
-    """Tasks in the order of the benchmark, unknown ones behind."""
+    """Return tasks in the order of the benchmark, unknown tasks last."""
     positions = {task.id: position for position, task in enumerate(load_tasks())}
     return sorted(set(tasks), key=lambda name: (positions.get(name, len(positions)), name))
 
 
 def format_ratio(rows: Sequence[Row]) -> str:
-    """`4/5`, or nothing where there is no run."""
+    """Return successes and runs as `4/5`; empty without runs."""
     return f"{sum(bool(row['ok']) for row in rows)}/{len(rows)}" if rows else ""
 
 
 def format_ratio_with_interval(rows: Sequence[Row]) -> str:
-    """`4/5 (38-96 %)`: the Wilson interval in whole per cent."""
+    """Return successes and runs with the Wilson interval in whole percent: `4/5 (38-96 %)`."""
     if not rows:
         return ""
     share = wilson_interval(sum(bool(row["ok"]) for row in rows), len(rows))
@@ -74,12 +74,12 @@ def format_ratio_with_interval(rows: Sequence[Row]) -> str:
 
 
 def average_success(rows: Sequence[Row]) -> Estimate:
-    """The share of successes, its interval by task."""
+    """Return the success rate with an interval from resampling tasks."""
     return bootstrap_by_task(collect_successes(rows))
 
 
 def format_pass_k(counts: Sequence[tuple[int, int]]) -> tuple[str, str, int]:
-    """pass@k and pass^k over tasks given as (runs, successes), for the largest k that every task has runs for."""
+    """Return pass@k, pass^k and k over tasks given as (runs, successes), for the largest k possible for all tasks."""
     k = min(n for n, _ in counts)
     any_success = sum(pass_at_k(n, c, k) for n, c in counts) / len(counts)
     all_success = sum(pass_all_k(n, c, k) for n, c in counts) / len(counts)
@@ -87,24 +87,24 @@ def format_pass_k(counts: Sequence[tuple[int, int]]) -> tuple[str, str, int]:
 
 
 def count_successes(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """(runs, successes) a task."""
+    """Return (runs, successes) for each task."""
     return [(len(runs), round(sum(runs))) for runs in collect_successes(rows).values()]
 
 
 def mean_of_successes(rows: Sequence[Row], get_value: Callable[[Row], float | None]) -> float | None:
-    """The mean over successful runs of what `get_value` finds."""
+    """Return the mean of `get_value` over successful runs, or None without values."""
     values = [value for row in rows if row["ok"] and (value := get_value(row)) is not None]
     return sum(values) / len(values) if values else None
 
 
 def format_mean_usage(rows: Sequence[Row], key: str, digits: int = 1) -> str:
-    """The mean of one figure of `usage` over successful runs."""
+    """Return the mean of one value of `usage` over successful runs as text."""
     value = mean_of_successes(rows, lambda row: row["usage"].get(key))
     return "" if value is None else f"{value:.{digits}f}"
 
 
 def format_mean_tokens(rows: Sequence[Row]) -> str:
-    """Mean input and output tokens of successful runs."""
+    """Return the mean number of input and output tokens of successful runs as text."""
     value = mean_of_successes(
         rows, lambda row: row["usage"].get("input_tokens", 0) + row["usage"].get("output_tokens", 0)
     )

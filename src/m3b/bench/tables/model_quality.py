@@ -1,4 +1,4 @@
-"""How good the delivered models are on hidden cases, and how the other runs ended."""
+"""Tables of the quality of delivered models on hidden cases, and of how the other runs ended."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from m3b.bench.tables.base import ResultTable, Row, group_rows, order_tasks
 from m3b.errors import UsageError
 
 UNKNOWN_PATIENTS_MARK = " *"
-"""Behind the name of a row whose data set records no patients."""
+"""Appended to the name of a row whose data set does not record patients."""
 UNKNOWN_PATIENTS_NOTE = (
-    "* nobody recorded the patients of this data set: pictures of one person may be both hidden and learnt from, and intervals are "
-    "over cases."
+    "* this data set does not record patients: images of one person may be both hidden and used for training, and "
+    "intervals are over cases."
 )
 UNINFORMATIVE_KINDS = ("provider", "not_installed", "crashed", "cancelled")
 
 
 def make_quality_table(rows: Sequence[Row]) -> ResultTable:
-    """How good the delivered models are on hidden cases, and what is left of it with shuffled images."""
+    """Return the table of metrics of the delivered models on hidden cases, and with shuffled images."""
     table_rows = []
     has_unknown_patients = False
     scored_rows = [row for row in rows if row.get("score") and row["score"].get("primary")]
@@ -49,9 +49,9 @@ def make_quality_table(rows: Sequence[Row]) -> ResultTable:
         "metric",
         "models",
         "mean",
-        "least-most",
+        "min-max",
         "acceptable",
-        "trivial",
+        "baseline",
         "images shuffled",
     )
     return ResultTable(
@@ -64,7 +64,7 @@ def make_quality_table(rows: Sequence[Row]) -> ResultTable:
 
 
 def _has_known_patients(name: str) -> bool:
-    """Whether the raw data of a set says whose a case is; sets of somebody else's are believed to."""
+    """Return whether the raw data of a data set records patients; assumed for unknown data sets."""
     try:
         return bool(get_dataset(name).patient_key)
     except UsageError:
@@ -72,7 +72,7 @@ def _has_known_patients(name: str) -> bool:
 
 
 def make_failure_table(rows: Sequence[Row]) -> ResultTable:
-    """How runs ended that did not succeed."""
+    """Return the table of how unsuccessful runs ended."""
     table_rows = []
     for (system, model), group in group_rows(rows, "system", "model").items():
         counts = Counter(row["kind"] for row in group)
@@ -94,9 +94,7 @@ def make_failure_table(rows: Sequence[Row]) -> ResultTable:
             )
     uninformative_count = sum(row["kind"] in UNINFORMATIVE_KINDS for row in rows)
     notes = (
-        (
-            f"{uninformative_count} runs ended for reasons that say nothing of the task; they count as failures until --retry.",
-        )
+        (f"{uninformative_count} runs ended for reasons independent of the task; they are failures until --retry.",)
         if uninformative_count
         else ()
     )

@@ -1,4 +1,7 @@
-"""Table 1: completed runs a task and model, ours beside the published ones."""
+"""The tables of the paper: completed runs (1), systems (2), roles (3, 15 to 18) and single executions (5 to 14).
+
+Each table has the results of the sweep and the published results.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ from m3b.bench.tasks import DECLINE
 
 ROLE_HEADER = ("role", "handed over", "share (Wilson)", "actions", "iterations", "tokens")
 REACHED_NOTE = (
-    "Of the runs in which the role was reached; an accepted hand-over counts. Published shares: interval computed here."
+    "Only runs in which the role was reached; an accepted artifact counts. Published shares: interval computed here."
 )
 ROLE_TITLES = {role.name: role.title for role in BUILTIN_ROLES}
 
 
 def make_role_tables(rows: Sequence[Row]) -> list[ResultTable]:
-    """Table 3, family by family, and the single executions of Tables 15 to 18."""
+    """Return Table 3 by task family, and the single executions of Tables 15 to 18."""
     rows_with_roles = [row for row in rows if row["roles"]]
     if not rows_with_roles:
         return []
@@ -120,11 +123,11 @@ def _count_tokens(result: Mapping[str, Any]) -> int:
 
 
 TASK_FAMILIES = tuple(published_results.load_paper()["table3"])
-"""The four kinds of task, in the order of the paper's tables."""
+"""The four task families, in the order of the tables of the paper."""
 
 
 def make_system_table(rows: Sequence[Row]) -> ResultTable:
-    """Completion and mean cost by family, ours and then the published rows as printed."""
+    """Return Table 2: completed runs and mean costs by task family, first ours, then the published rows as printed."""
     task_rows = [row for row in rows if row["family"] != DECLINE]
     table_rows, bars = [], []
     for (name, model), group in group_rows(task_rows, "system", "model").items():
@@ -145,7 +148,7 @@ def make_system_table(rows: Sequence[Row]) -> ResultTable:
     raw = published_results.load_paper()
     notes = (
         "By family: completed runs, and in brackets mean actions / iterations of the completed ones. Actions, tokens, cost "
-        "and time are means over completed runs; of outside systems a request counts as an action.",
+        "and time are means over completed runs; for external systems a request counts as an action.",
         f"Published rows: {raw['table2']['agent_core']}; intervals computed here. M3Builder's completed runs took "
         f"{raw['actions']['low']} to {raw['actions']['high']} actions and {raw['tokens']['low'] // 1000}k to "
         f"{raw['tokens']['high'] // 1000}k tokens.",
@@ -173,7 +176,7 @@ def _format_published_family(row: published_results.PublishedSystem, family: str
 
 
 def make_difference_table(rows: Sequence[Row]) -> ResultTable:
-    """Every system against m3b with the same model, on common tasks; never without its interval."""
+    """Return the table of differences of each system from m3b with the same model, on common tasks, with intervals."""
     grouped = group_rows(rows, "system", "model")
     table_rows = []
     for (name, model), group in grouped.items():
@@ -208,7 +211,7 @@ EXECUTION_NOTE = (
 
 
 def make_execution_tables(rows: Sequence[Row]) -> list[ResultTable]:
-    """A table for each system that has a counterpart in the paper, a row an execution."""
+    """Return a table for each system that is in the paper too, with one row for each execution."""
     task_rows = [row for row in rows if row["family"] != DECLINE]
     present = {system for (system,) in group_rows(task_rows, "system")}
     return [
@@ -264,13 +267,15 @@ def _format_published_execution(execution: published_results.Execution | None) -
 
 
 COMPUTED_NOTE = (
-    "Published columns stand as printed; their Wilson intervals and pass@k are computed here from the printed counts."
+    "Published columns are as printed; their Wilson intervals and pass@k are computed here from the printed counts."
 )
-REAL_DATA_NOTE = "The published runs are of the real data sets; ours are of what the sweep was given (drawn stand-ins unless --data)."
+REAL_DATA_NOTE = (
+    "The published runs used the real data sets; ours used the data of the sweep (generated stand-ins unless --data)."
+)
 
 
 def make_completion_table(rows: Sequence[Row]) -> ResultTable:
-    """A row a task and a column a model, for m3b itself and then for M3Builder as published."""
+    """Return Table 1: one row per task and one column per model, first for m3b, then for M3Builder as published."""
     main_rows = [row for row in rows if row["system"] == MAIN_SYSTEM]
     task_rows = [row for row in main_rows if row["family"] != DECLINE]
     decline_rows = [row for row in main_rows if row["family"] == DECLINE]

@@ -1,5 +1,5 @@
-"""What runs beside and inside the sandbox: supervisor, reaper and launcher, with the standard library alone.
+"""The guards of a sandboxed command: supervisor, reaper and launcher. They use only the standard library.
 
-The folder is put on the path of a bare interpreter (`python -I -S`) as the package `guard`, so its modules import
-each other relatively and import nothing else of m3b.
+A bare interpreter (`python -I -S`) loads this folder as the package `guard`, so its modules import each other
+relatively and import nothing else of m3b.
 """

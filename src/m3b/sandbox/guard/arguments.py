@@ -1,6 +1,6 @@
-"""The part of the filter that decides by arguments: a block of instructions a call, each of which ends in an answer.
+"""The part of the system call filter that examines arguments: one block of instructions per call, ending in an answer.
 
-Only numbers can be examined, never what a pointer leads to.
+A filter can examine numbers only, not the memory behind a pointer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import errno
 
 from .syscalls import EXAMINED_CALLS
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -20,22 +20,23 @@ LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN, AND = 0x20, 0x15, 0x35, 
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
-_TERMINAL_IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX type into somebody else's terminal
-_FLAG_IOCTLS = (0x401C5820,)  # FS_IOC_FSSETXATTR, of a family in which others are harmless
+_TERMINAL_IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX insert input into another process's terminal
+_FLAG_IOCTLS = (0x401C5820,)  # FS_IOC_FSSETXATTR; the others of its family are harmless
 _FILE_IOCTLS = {0x66: (0x80086601, 0xC020660B), 0x76: (0x80087601,), 0x94: (0x40049409, 0x4020940D)}
-"""Families of ioctls by which an owner changes a file or folder opened to read (flags, version, fs-verity, encryption,
-subvolumes), and those of them that only look (FS_IOC_GETFLAGS, FIEMAP, GETVERSION) or ask for a file opened to write
-(FICLONE, FICLONERANGE)."""
+"""Families of ioctls that change a file or folder opened for reading, with their allowed members.
+
+The families concern flags, version, fs-verity, encryption and subvolumes. Allowed are members that only read
+(FS_IOC_GETFLAGS, FIEMAP, GETVERSION) or need a file opened for writing (FICLONE, FICLONERANGE)."""
 _IOCTL_FAMILY_MASK = 0xFF00
 _DENIED_FCNTLS = (
     1024,
     1026,
-)  # F_SETLEASE makes others wait for 45 s where they open the file; F_NOTIFY watches a folder
-_SET_ID = 0o6000  # files that lend the rights of their owner or group to whoever executes them
-_CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that is no other flag's
-_AF_UNIX = 1  # the module socket takes long to import
+)  # F_SETLEASE makes others wait for 45 s when they open the file; F_NOTIFY watches a folder
+_SET_ID = 0o6000  # set-user-ID and set-group-ID: whoever executes the file gets the rights of its owner or group
+_CREATES = 0x400040  # O_CREAT, and the bit of O_TMPFILE that it shares with no other flag
+_AF_UNIX = 1  # a constant here, because importing socket takes long
 _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
-_SOCKET_TYPE_MASK = 0xF  # of a socket's type, less the flags
+_SOCKET_TYPE_MASK = 0xF  # selects the socket type without its flags
 _OWN_PROCESS_CALLS = (
     "sched_setscheduler",
     "sched_setparam",
@@ -52,33 +53,33 @@ _NOT_IMPLEMENTED: Instruction = (RETURN, 0, 0, ERRNO | errno.ENOSYS)
 
 
 def build_argument_checks(policy: SeccompPolicy, column: int) -> list[Instruction]:
-    """The blocks of all calls that are examined; `column` picks the machine's numbers."""
+    """Return the blocks of all examined calls; `column` selects the call numbers of the machine."""
     program = _call_block("clone3", column, [_NOT_IMPLEMENTED]) + _call_block("openat2", column, [_NOT_IMPLEMENTED])
     program += _call_block("clone", column, [_load_argument(0), (JUMP_SET, 0, 1, _NEW_NAMESPACES), _DENIED, _ALLOWED])
     program += _check_sockets(policy, column) + _check_modes(column)
     program += _call_block("ioctl", column, _check_ioctls())
     program += _call_block("fcntl", column, [_load_argument(1), *_answer_values(_DENIED_FCNTLS, _DENIED), _ALLOWED])
-    return program + (_check_own_processes(column) if policy["beside_others"] else [])
+    return program + (_check_own_processes(column) if policy["shares_host"] else [])
 
 
 def _load_argument(index: int, high: bool = False) -> Instruction:
-    """Load the low or the high word of an argument: struct seccomp_data on a little-endian machine."""
+    """Return the instruction that loads the low or high word of an argument (struct seccomp_data, little-endian)."""
     return (LOAD, 0, 0, 16 + 8 * index + 4 * high)
 
 
 def _call_block(name: str, column: int, body: Sequence[Instruction]) -> list[Instruction]:
-    """What decides about one call; nothing on a machine that has no such call."""
+    """Return the block of one call; empty on a machine without that call."""
     number = EXAMINED_CALLS[name][column]
     return [] if number is None else [(JUMP_EQUAL, 0, len(body), number), *body]
 
 
 def _answer_values(values: Sequence[int], answer: Instruction) -> list[Instruction]:
-    """The answer for each of these values of what was loaded."""
+    """Return instructions that give `answer` if the loaded word is one of these values."""
     return [instruction for value in values for instruction in ((JUMP_EQUAL, 0, 1, value), answer)]
 
 
 def _check_ioctls() -> list[Instruction]:
-    """What types into terminals or changes files that were opened to read."""
+    """Return the block body that denies inserting terminal input and changing files opened for reading."""
     program = [_load_argument(1), *_answer_values((*_TERMINAL_IOCTLS, *_FLAG_IOCTLS), _DENIED)]
     program += _answer_values([request for requests in _FILE_IOCTLS.values() for request in requests], _ALLOWED)
     return [
@@ -90,9 +91,12 @@ def _check_ioctls() -> list[Instruction]:
 
 
 def _check_sockets(policy: SeccompPolicy, column: int) -> list[Instruction]:
-    """Families of sockets; beside others no datagrams either, which need no connection to reach a path."""
+    """Return the blocks that limit socket families.
+
+    On a shared host datagram sockets are denied too, because they reach a path without a connection.
+    """
     streams: list[Instruction] = [_ALLOWED]
-    if policy["beside_others"]:
+    if policy["shares_host"]:
         streams = [_load_argument(1), (AND, 0, 0, _SOCKET_TYPE_MASK)]
         for kind in (_SOCK_STREAM, _SOCK_SEQPACKET):
             streams += [(JUMP_EQUAL, 0, 1, kind), _ALLOWED]
@@ -106,7 +110,10 @@ def _check_sockets(policy: SeccompPolicy, column: int) -> list[Instruction]:
 
 
 def _check_modes(column: int) -> list[Instruction]:
-    """No file gets a set-user or set-group bit: changes of mode that hold one seem to work, new files are refused."""
+    """Return the blocks that keep files from getting a set-user or set-group bit.
+
+    Changes of mode with such a bit only pretend to succeed; creating files with one is denied.
+    """
     program: list[Instruction] = []
     for name, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)):
         program += _call_block(name, column, [_load_argument(index), (JUMP_SET, 0, 1, _SET_ID), _PRETENDED, _ALLOWED])
@@ -117,7 +124,7 @@ def _check_modes(column: int) -> list[Instruction]:
             _load_argument(flags + 1),
             (JUMP_SET, 0, 1, _SET_ID),
             _DENIED,
-        ]  # without the flag the mode means nothing
+        ]  # without the flag the mode has no effect
         program += _call_block(
             name, column, [_load_argument(flags), (JUMP_SET, 0, len(mode), _CREATES), *mode, _ALLOWED]
         )
@@ -125,7 +132,7 @@ def _check_modes(column: int) -> list[Instruction]:
 
 
 def _check_own_processes(column: int) -> list[Instruction]:
-    """Limits, priorities and processors of the calling process only, which these calls name as 0."""
+    """Return the blocks that allow changing limits, priorities and CPUs of the calling process only (process id 0)."""
     allow_own: list[Instruction] = [(JUMP_EQUAL, 0, 1, 0), _ALLOWED]
     allow_reading = [_load_argument(2), (JUMP_EQUAL, 0, 3, 0), _load_argument(2, high=True), *allow_own]  # no new limit
     program = _call_block("prlimit64", column, [_load_argument(0), *allow_own, *allow_reading, _DENIED])

@@ -1,4 +1,4 @@
-"""Remove a private folder, whatever modes the script left on what is in it."""
+"""Removal of a private folder, even if a script changed the permissions of its contents."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 
 from .quiet import suppress
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def remove_private_folder(folder: str) -> None:
-    """Delete the folder if it exists; never follows a link out of it, never raises OSError."""
+    """Delete the folder if it exists. Follows no link out of it and raises no OSError."""
 
-    def open_up(_: Callable[..., object], path: str, error: object) -> None:
+    def make_accessible(_: Callable[..., object], path: str, error: object) -> None:
         for candidate in (os.path.dirname(path), path):
             is_inside = candidate == folder or candidate.startswith(
                 folder + os.sep
-            )  # never touch the folder that ours lies in
+            )  # never change the parent of the private folder
             if is_inside and os.path.isdir(candidate) and not os.path.islink(candidate):
                 with suppress(OSError):
                     os.chmod(candidate, 0o700)
@@ -28,10 +28,10 @@ def remove_private_folder(folder: str) -> None:
         if folder:
             _remove_tree(folder)
             return
-    import shutil  # takes long to import, and what is built in the way of a plain removal is rare
+    import shutil  # imported late: it takes long, and a failed plain removal is rare
 
-    for _ in range(3 if folder else 0):  # each pass opens what the one before could not enter
-        shutil.rmtree(folder, onerror=open_up)
+    for _ in range(3 if folder else 0):  # each pass makes folders accessible that the previous one could not enter
+        shutil.rmtree(folder, onerror=make_accessible)
         if not os.path.lexists(folder):
             return
 

@@ -1,19 +1,19 @@
-"""How much the writable folders have grown, counted in small steps so that the supervisor stays responsive."""
+"""Growth of the writable folders, counted in small steps so that the supervisor stays responsive."""
 
 from __future__ import annotations
 
 import os
 import time
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_ENTRIES_PER_STEP = 2000  # entries looked at before the supervisor sees to the rest
+_ENTRIES_PER_STEP = 2000  # entries per step; between steps the supervisor does its other work
 
 
 class DiskUsage:
-    """What folders hold: bytes on the disk, and files and folders of any kind."""
+    """Disk usage of folders: bytes on disk, and the number of files and folders of any kind."""
 
     __slots__ = ("entries", "size")
 
@@ -22,7 +22,7 @@ class DiskUsage:
 
 
 def count_usage(folders: Sequence[str]) -> Iterator[DiskUsage | None]:
-    """Yield None while counting and at last what the folders hold. Links are not followed."""
+    """Yield None while counting and at last the disk usage of the folders. Links are not followed."""
     seen_inodes: set[tuple[int, int]] = set()
     total = entries = 0
     pending = list(folders)
@@ -30,7 +30,7 @@ def count_usage(folders: Sequence[str]) -> Iterator[DiskUsage | None]:
         try:
             listing = os.scandir(pending.pop())
         except OSError:
-            continue  # removed meanwhile, or made unreadable by its owner
+            continue  # removed in the meantime, or made unreadable by its owner
         with listing:
             for entry in listing:
                 entries += 1
@@ -51,7 +51,7 @@ def count_usage(folders: Sequence[str]) -> Iterator[DiskUsage | None]:
 
 
 class Growth:
-    """The growth of the folders since the start against limits, which never exceed what the disk had free."""
+    """Growth of the folders since the start, compared with limits of at most 90 % of the free space at the start."""
 
     def __init__(self, folders: Sequence[str], size: int, entries: int) -> None:
         self._folders = [f for f in folders if os.path.isdir(f)]
@@ -73,17 +73,17 @@ class Growth:
         return total
 
     def _free_space(self) -> DiskUsage:
-        """What the disks have free; 0 entries where they do not say."""
+        """Return the free space of the disks; 0 entries if a file system does not report them."""
         free = [os.statvfs(f) for f in self._folders]
         return DiskUsage(
             min((v.f_bavail * v.f_frsize for v in free), default=0), min((v.f_favail for v in free), default=0)
         )
 
     def step(self, unnamed: int) -> str:
-        """Count on for a moment.
+        """Continue counting for about 20 ms.
 
-        Returns `disk` where the folders plus `unnamed` bytes of open nameless files are too much, `files` where they
-        hold too many, else nothing.
+        Returns `disk` if the folders plus `unnamed` bytes of open unlinked files exceed the limit, `files` if they
+        contain too many files, otherwise an empty text.
         """
         now = time.monotonic()
         if self._counting is None:
@@ -104,7 +104,7 @@ class Growth:
         return ""
 
     def _is_shrinking(self) -> bool:
-        """Whether the disk lost so much since the last count that waiting for the next one is a risk."""
+        """Return whether the disk lost so much free space since the last count that the next one must not wait."""
         now = self._free_space()
         lost = DiskUsage(self._free.size - now.size, self._free.entries - now.entries)
         return lost.size > max(1 << 20, (self.limit.size - self.grown.size) // 2) or (

@@ -1,4 +1,4 @@
-"""The two messages that m3b hands down as JSON: to the supervisor, and on to the launcher inside."""
+"""The two messages that m3b sends in marshal format: to the supervisor, and from there to the launcher inside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class LandlockRules(TypedDict):
-    """What the kernel's Landlock shall let through: files and folders by what may be done to them."""
+    """Files and folders that Landlock allows, by kind of access."""
 
     read: list[str]
     write: list[str]
@@ -14,44 +14,45 @@ class LandlockRules(TypedDict):
 
 
 class SeccompPolicy(TypedDict):
-    """What the filter of system calls lets through.
+    """What the system call filter allows.
 
-    `beside_others`: the machine's other processes and files can be named, as in Landlock, so that limits, priorities,
-    watches and attributes are the command's own only, and changes of owner and mode only seem to work. `connects`:
-    whether sockets may be bound and connected; a pair of its own it may always make.
+    `families`: the socket families. `shares_host`: the command can name other processes and files of the machine, as
+    under Landlock; therefore it may change limits, priorities, watches and attributes of its own only, and changes of
+    owner and mode only pretend to succeed. `connects`: whether sockets may be bound and connected; a socket pair is
+    always allowed.
     """
 
     families: list[int]
-    beside_others: bool
+    shares_host: bool
     connects: bool
 
 
 class Confinement(TypedDict):
-    """What the launcher does to itself before it becomes the command."""
+    """Restrictions that the launcher applies to itself before it executes the command."""
 
     command: list[str]
     cwd: str
     env: dict[str, str]
     rlimits: dict[str, int]  # RLIMIT name without its prefix -> soft and hard limit
-    threads: int  # added to what the user runs already: RLIMIT_NPROC counts all of a user's threads
+    threads: int  # in addition to the user's running threads, because RLIMIT_NPROC counts all threads of a user
     unprivileged: bool
     landlock: LandlockRules | None
-    filter: bytes  # of system calls, as the kernel takes it; empty for none
+    filter: bytes  # system call filter in the format of the kernel; empty for none
 
 
 class SupervisorJob(TypedDict):
-    """What the supervisor starts and watches. Sizes in bytes, times in seconds."""
+    """The command that the supervisor starts and watches, with its limits. Sizes in bytes, times in seconds."""
 
-    outer: list[str]  # the command line that leads to the launcher; empty without bubblewrap
+    outer: list[str]  # the command line that starts the launcher; empty without bubblewrap
     launcher: list[str]
-    guards: int  # the descriptor of their code
+    guards: int  # descriptor of the code of the guards
     confinement: Confinement
-    private: str  # removed at the end
-    watched: list[str]  # folders whose growth counts
+    private: str  # the private folder, removed at the end
+    watched: list[str]  # folders whose growth is limited
     memory: int
     processes: int
     disk: int
-    files: int  # how many more the watched folders may come to hold
+    files: int  # number of files and folders that may be added to the watched folders
     wall_s: float
     output: int
-    keep: list[int]  # descriptors that the command inherits and nobody else
+    keep: list[int]  # descriptors that only the command inherits

@@ -1,6 +1,6 @@
-"""The last step inside: limit and confine this process, then become the command.
+"""The last step inside the sandbox: limit and confine this process, then execute the command.
 
-It gets two descriptors: one to read the `Confinement` from, and one that takes a byte once all is set.
+The arguments are two descriptors: one to read the `Confinement` from, and one to write a byte to once all is set up.
 """
 
 from __future__ import annotations
@@ -10,28 +10,27 @@ import os
 import resource
 import sys
 
-from . import filtering
-from .kernel import PR_SET_NO_NEW_PRIVS, drop_capabilities, prctl
+from .kernel import PR_SET_NO_NEW_PRIVS, drop_capabilities, install_filter, prctl
 from .quiet import suppress
 from .signals import signal
 from .tree import count_user_threads
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from .job import Confinement
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell answers
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes as of a shell
 
 
 def main(arguments: list[str]) -> int:
     config_fd, ready_fd = map(int, arguments)
     with open(config_fd, "rb") as file:
-        file.seek(0)  # the description is shared with whoever wrote it
+        file.seek(0)  # the file position is shared with the process that wrote it
         confinement: Confinement = marshal.loads(file.read())  # nosec B302  # m3b's own process wrote it, over a pipe of its own
     os.chdir(confinement["cwd"])
     _apply_limits(confinement)
     _confine(confinement)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores both, and exec would pass that on
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores both, and the command would inherit that
         signal.signal(number, signal.SIG_DFL)
     os.write(ready_fd, b"+")
     os.close(ready_fd)
@@ -39,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _apply_limits(confinement: Confinement) -> None:
-    # Some containers forbid it; it only decides whom a machine without memory kills first.
+    # Some containers forbid it. It only makes the kernel kill this process first when memory runs out.
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     rlimits = dict(confinement["rlimits"])
@@ -52,7 +51,7 @@ def _apply_limits(confinement: Confinement) -> None:
 
 
 def _is_exempt() -> bool:
-    """Whether the kernel holds the limit of processes against nobody: the machine's own root."""
+    """Return whether the kernel does not apply the limit of processes: for the machine's own root."""
     if os.getuid() != 0:
         return False
     with open("/proc/self/uid_map", encoding="ascii") as file:
@@ -65,11 +64,11 @@ def _confine(confinement: Confinement) -> None:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
     landlock = confinement["landlock"]
     if landlock is not None:
-        from . import rules  # bubblewrap needs none
+        from . import rules  # imported late, because bubblewrap does not need it
 
         rules.restrict_process(landlock["read"], landlock["write"], landlock["devices"])
     if confinement["filter"]:
-        filtering.install_filter(confinement["filter"])
+        install_filter(confinement["filter"])
 
 
 def _exec_command(command: list[str], env: dict[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""The output file: its first half stays, the second half rolls, so that a flood cannot fill the disk."""
+"""The output file: its first half is fixed and its second half rolls, so that endless output cannot fill the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REWRITE_S = 0.25
 class CappedOutput:
     """Writes to the descriptor `target` at most `size` bytes plus one line that says how much was left out.
 
-    `has_failed` is set where the file cannot be written any more, on a full disk for instance; what came is lost then.
+    `has_failed` is set if the file can no longer be written, for example on a full disk; that output is lost.
     """
 
     def __init__(self, target: int, size: int) -> None:
@@ -22,12 +22,12 @@ class CappedOutput:
         self._head = 0
         self._tail = bytearray()
         self._dropped = 0
-        self._on_disk = 0  # bytes of the tail that lie in the file as they are, while nothing was dropped
+        self._on_disk = 0  # bytes of the tail that are in the file already, while nothing was dropped
         self._written = 0.0
         self.has_failed = False
 
     def append(self, data: bytes) -> None:
-        """Take the next piece of output."""
+        """Append a piece of output."""
         head_space = self._half - self._head
         if head_space > 0:
             self._write_at(data[:head_space], self._head)
@@ -38,7 +38,7 @@ class CappedOutput:
             self.flush(force=False)
 
     def flush(self, force: bool = True) -> None:
-        """Bring the file up to date; without `force` at most four times a second once bytes are dropped."""
+        """Update the file; once bytes are dropped and without `force`, at most four times a second."""
         excess = len(self._tail) - self._half
         if excess <= 0 and self._dropped == 0:
             self._write_at(bytes(self._tail[self._on_disk :]), self._head + self._on_disk)

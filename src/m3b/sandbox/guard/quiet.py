@@ -1,10 +1,10 @@
-"""What `contextlib.suppress` does, without the modules that it needs: the guards start with every command."""
+"""A copy of `contextlib.suppress` without its imports, because the guards start with every command."""
 
 from __future__ import annotations
 
 
 class suppress:
-    """Leave the block where one of these exceptions is raised, and go on behind it."""
+    """Context manager that suppresses these exceptions."""
 
     def __init__(self, *kinds: type[BaseException]) -> None:
         self._kinds = kinds

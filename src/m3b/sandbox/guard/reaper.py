@@ -1,7 +1,7 @@
-"""The parent of the confined command: adopts its orphans, and ends them all when the supervisor says so or dies.
+"""The parent of the confined command: adopts its orphans, and kills them all when the supervisor says so or dies.
 
-Two processes watch each other. The supervisor's death closes the lifeline, and the reaper kills the tree; the
-reaper's death hands the tree to the supervisor, which kills it.
+The two processes watch each other. If the supervisor dies, the lifeline closes and the reaper kills the tree. If the
+reaper dies, the supervisor inherits the tree and kills it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .kernel import PR_SET_PDEATHSIG, become_subreaper, prctl, raise_priority
 from .signals import signal
 from .tree import kill_descendants, reap_children
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from typing import NoReturn
 
@@ -27,13 +27,13 @@ class Pipes:
 
     def __init__(self) -> None:
         self.output = os.pipe()
-        self.lifeline = os.pipe()  # supervisor -> reaper: any byte, or the end, means kill
-        self.ready = os.pipe()  # launcher -> supervisor: one byte just before it becomes the command
+        self.lifeline = os.pipe()  # supervisor -> reaper: any byte, or end of file, means kill
+        self.ready = os.pipe()  # launcher -> supervisor: one byte just before it executes the command
         self.done = os.pipe()  # reaper -> supervisor: {"status": wait status or null, "clean": bool}
 
 
 def run_reaper(job: SupervisorJob, pipes: Pipes) -> NoReturn:
-    """Start the command, wait for its end or the lifeline's, leave no process behind, report and exit."""
+    """Start the command, wait for its end or for the lifeline, kill all remaining processes, report and exit."""
     for descriptor in (pipes.output[0], pipes.lifeline[1], pipes.ready[0], pipes.done[0]):
         os.close(descriptor)
     become_subreaper()
@@ -52,7 +52,9 @@ def run_reaper(job: SupervisorJob, pipes: Pipes) -> NoReturn:
     try:
         os.write(pipes.done[1], report)
     except OSError:
-        _remove_private(job["private"])  # the supervisor is dead, and nobody else is left to remove it
+        from .cleanup import remove_private_folder  # imported late: only this rare path needs it
+
+        remove_private_folder(job["private"])  # the supervisor, which usually removes it, is dead
     os._exit(0)
 
 
@@ -71,7 +73,7 @@ def _wait_for_end(command: int, lifeline: int, wakeup_read: int) -> int | None:
 
 
 def _start_command(job: SupervisorJob, pipes: Pipes) -> int:
-    config = os.memfd_create("m3b-confinement")  # not an argument: those have a length limit and show in ps
+    config = os.memfd_create("m3b-confinement")  # not an argument: those have a length limit and are visible in ps
     os.write(config, marshal.dumps(dict(job["confinement"])))
     ready = pipes.ready[1]
     launch = [str(config), str(ready)]
@@ -91,20 +93,14 @@ def _start_command(job: SupervisorJob, pipes: Pipes) -> int:
         os.set_inheritable(job["guards"], bool(job["outer"]))
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            if not job["outer"]:  # nothing lies between: a second interpreter would only take time
+            if not job["outer"]:  # without bubblewrap a second interpreter would only cost time
                 from . import launcher
 
                 os._exit(launcher.main(launch))
             os.execve(argv[0], argv, {"PATH": "/usr/bin:/bin"})
     except OSError as error:
         os.write(2, f"cannot start {argv[0] if job['outer'] else 'the command'}: {error}\n".encode())
-    except BaseException:  # noqa: BLE001 - the last stop of this process
-        sys.excepthook(*sys.exc_info())  # the supervisor hands it on as the reason
+    except BaseException:  # noqa: BLE001 - this process must end here
+        sys.excepthook(*sys.exc_info())  # the supervisor reports it as the reason
     finally:
         os._exit(126)
-
-
-def _remove_private(private: str) -> None:
-    from .cleanup import remove_private_folder  # imported late: only this rare path needs shutil
-
-    remove_private_folder(private)

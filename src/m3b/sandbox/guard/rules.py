@@ -1,4 +1,4 @@
-"""Landlock: which paths may be read and written, no TCP, and no signals or abstract sockets to the outside.
+"""Landlock rules: which paths may be read and written, no TCP, and no signals or abstract sockets to the outside.
 
 Numbers from linux/landlock.h; https://docs.kernel.org/userspace-api/landlock.html.
 """
@@ -11,18 +11,18 @@ import stat
 
 from .kernel import syscall
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # the same on every machine
+_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # system call numbers, the same on every architecture
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
 _FOR_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-_RIGHTS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many rights each version knows; later ones know 16
+_RIGHTS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # number of file rights of each version; 16 in later ones
 _TCP = 0b11  # bind and connect, from ABI 4
 _SCOPES = 0b11  # abstract unix sockets and signals, from ABI 6
 
@@ -41,7 +41,7 @@ class _Beneath(ctypes.Structure):
 
 
 def landlock_abi() -> int:
-    """Return the kernel's Landlock version, 0 where it has none (or has it switched off)."""
+    """Return the Landlock version of the kernel, or 0 if it has none or has it switched off."""
     try:
         return syscall(_CREATE, None, 0, _VERSION_FLAG)
     except OSError:
@@ -54,9 +54,9 @@ def file_rights(version: int) -> int:
 
 
 def restrict_process(read: Iterable[str], write: Iterable[str], devices: Iterable[str]) -> None:
-    """Confine this thread and all that it starts; no-new-privileges must be set.
+    """Confine this thread and its children; no-new-privileges must be set.
 
-    A path that does not exist is left out. Raises OSError where the kernel refuses.
+    Paths that do not exist are skipped. Raises OSError if the kernel refuses.
     """
     version = landlock_abi()
     rights = file_rights(version)

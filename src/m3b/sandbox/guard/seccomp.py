@@ -1,9 +1,9 @@
 """The system call filter: a linear classic BPF program, loaded with prctl.
 
-Denied calls answer EPERM (clone3 and openat2, whose arguments lie in memory where a filter cannot look, answer ENOSYS, so
-that libc falls back to calls that can be examined). Beside others, calls that change owners, modes, times and
-attributes answer 0 and do nothing: Landlock does not govern them, and tools such as tar and shutil.copytree expect them
-to succeed.
+Denied calls return EPERM. clone3 and openat2, whose arguments are in memory that a filter cannot read, return ENOSYS,
+so that libc falls back to calls that can be examined. On a shared host, calls that change owners, modes, times and
+attributes return 0 and do nothing: Landlock does not control them, and tools such as tar and shutil.copytree expect
+them to succeed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from . import arguments
 from .arguments import ALLOW, ERRNO, JUMP_EQUAL, JUMP_GREATER_EQUAL, LOAD, RETURN, Instruction
 from .syscalls import CONNECTING_CALLS, DENIED_CALLS, METADATA_CALLS, NAME_CALLS
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ _X32_BIT = 0x40000000
 
 
 def is_supported(machine: str | None = None) -> bool:
-    """Whether the tables hold this machine's system call numbers."""
+    """Return whether the tables contain the system call numbers of this machine."""
     return (machine or os.uname().machine) in _ARCHES
 
 
@@ -44,7 +44,7 @@ def build_filter(policy: SeccompPolicy, machine: str | None = None) -> list[Inst
     if column == 0:  # the x32 interface renumbers everything
         program += [(JUMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RETURN, 0, 0, ERRNO | errno.ENOSYS)]
     program += _answer_calls(DENIED_CALLS, column, errno.EPERM)
-    if policy["beside_others"]:
+    if policy["shares_host"]:
         program += _answer_calls(METADATA_CALLS, column, 0) + _answer_calls(NAME_CALLS, column, errno.EOPNOTSUPP)
     if not policy["connects"]:
         program += _answer_calls(CONNECTING_CALLS, column, errno.EPERM)
@@ -63,5 +63,5 @@ def _answer_calls(table: Mapping[str, tuple[int | None, int | None]], column: in
 
 
 def pack_filter(policy: SeccompPolicy) -> bytes:
-    """The filter for this machine, as the kernel takes it. Raises KeyError as `build_filter`."""
+    """Return the filter for this machine in the format of the kernel. Raises KeyError as `build_filter`."""
     return b"".join(struct.pack("HBBI", *instruction) for instruction in build_filter(policy))

@@ -1,9 +1,9 @@
-"""Watches one confined command from outside: time, memory, processes, disk, output. Single-threaded.
+"""The supervisor: watches one confined command from outside (time, memory, processes, disk, output). Single-threaded.
 
-It is told what to do by one message on the control pipe (its length in 8 bytes, then a `SupervisorJob` as marshal writes it: both
-sides are the same Python), whose end (the caller's death) or next byte (stop) means the end of the command. It answers
-on the status pipe with lines of JSON: `{"started": true}` once the command itself runs, then `{"code": ..., "reason":
-..., "wall_s": ...}`, or `{"failed": "..."}` when it never came to run.
+It reads one message from the control pipe: the length in 8 bytes, then a `SupervisorJob` in marshal format (both sides
+are the same Python). The next byte (stop) or the end of the pipe (the caller died) ends the command. It answers on the
+status pipe with lines of JSON: `{"started": true}` once the command itself runs, then `{"code": ..., "reason": ...,
+"wall_s": ...}`, or `{"failed": "..."}` if the command could not be started.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .tree import (
     reap_children,
 )
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 _POLL_INTERVAL_S = 0.05
 _SCAN_INTERVAL_S = 0.2
 _KILLED_EXIT_CODE = 137
-_REAPER_TIMEOUT_S = 30.0  # for the reaper to end the tree
+_REAPER_TIMEOUT_S = 30.0  # maximum time for the reaper to kill the tree
 
 
 def main(arguments: list[str]) -> int:
     control, status, output, *private_handles = map(
         int, arguments
-    )  # the last: what locks the private folder while we live
+    )  # the private handles keep the private folder locked as long as this process runs
     for descriptor in (control, status, output, *private_handles):
-        os.set_inheritable(descriptor, False)  # the command must not be able to answer in our place
+        os.set_inheritable(descriptor, False)  # the command must not be able to answer in place of the supervisor
     job: SupervisorJob = marshal.loads(_read_message(control))  # nosec B302  # m3b's own process wrote it, over a pipe of its own
     become_subreaper()
     raise_priority()
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     pipes = Pipes()
     pid = os.fork()
     if pid == 0:
-        os.close(control)  # the status pipe stays open: its end tells the caller that the tree is gone
+        os.close(control)  # the status pipe stays open: when it closes, the caller knows that the tree is gone
         reaper.run_reaper(job, pipes)
     for descriptor in (pipes.output[1], pipes.lifeline[0], pipes.ready[1], pipes.done[1], *job["keep"]):
         os.close(descriptor)
@@ -78,14 +78,14 @@ def _read_exactly(descriptor: int, length: int) -> bytes:
     while len(data) < length:
         piece = os.read(descriptor, length - len(data))
         if not piece:
-            raise SystemExit(1)  # the caller died before it said what to do
+            raise SystemExit(1)  # the caller died before it sent the job
         data += piece
     return bytes(data)
 
 
 def _send_status(status: int, answer: Mapping[str, object]) -> None:
     if "failed" in answer:
-        import json  # only here does a text need escapes, and the module takes long to import
+        import json  # imported late: it takes long, and only this text needs escapes
 
         text = json.dumps(answer)
     else:
@@ -96,7 +96,7 @@ def _send_status(status: int, answer: Mapping[str, object]) -> None:
 
 
 class Supervisor:
-    """The state of one command under watch."""
+    """The state of one watched command."""
 
     def __init__(
         self, job: SupervisorJob, pipes: Pipes, pid: int, control: int, output: CappedOutput, growth: Growth
@@ -104,18 +104,18 @@ class Supervisor:
         self._job, self._pipes, self._reaper, self._control = job, pipes, pid, control
         self._output, self._growth = output, growth
         self._started: float | None = None
-        self._reason = ""  # why the tree was ended, if it was
-        self._report: bytes | None = None  # what the reaper said at its end
+        self._reason = ""  # why the tree was killed, if it was
+        self._report: bytes | None = None  # the final report of the reaper
         self._parent = os.getppid()
-        # A command that ends within one look is not looked at: reading all of /proc is much of what it would cost.
+        # The first scan waits for one interval: for a short command, reading all of /proc would be much of its cost.
         self._next_scan, self._next_files = time.monotonic() + _SCAN_INTERVAL_S, 0.0
         self._threads = count_machine_threads()
         self._in_memory = self._on_disk = 0
         self._oom_kills = count_oom_kills()
-        self._first_output = bytearray()  # says why the command never came to run
+        self._first_output = bytearray()  # the reason, if the command cannot be started
 
     def watch(self, status: int) -> dict[str, object]:
-        """Serve all descriptors until the command's tree is gone; return the last answer."""
+        """Serve all descriptors until the process tree of the command is gone; return the final status."""
         began = time.monotonic()
         deadline = began + _REAPER_TIMEOUT_S
         poll = select.poll()
@@ -138,7 +138,7 @@ class Supervisor:
         return self._final_status(time.monotonic() - (self._started or began), clean)
 
     def _serve_descriptor(self, descriptor: int, status: int) -> bool:
-        """Read what came; False where nothing more will come."""
+        """Handle input of a descriptor; return False at its end."""
         data = os.read(descriptor, 1 << 20 if descriptor == self._pipes.output[0] else 1 << 12)
         if descriptor == self._pipes.output[0]:
             self._output.append(data)
@@ -162,7 +162,7 @@ class Supervisor:
 
     def _check(self, wall_s: float) -> None:
         if os.getppid() != self._parent:
-            self._end_tree("stopped")  # a copy of the control pipe survived in a fork of the dead caller
+            self._end_tree("stopped")  # the caller died, but a fork of it still holds the control pipe open
         if wall_s > self._job["wall_s"]:
             self._end_tree("wall_time")
         now, threads = time.monotonic(), count_machine_threads()
@@ -182,19 +182,19 @@ class Supervisor:
             self._measure_unlinked_files(tree)
         if estimate_memory(tree, self._in_memory, self._job["memory"]) > self._job["memory"]:
             self._end_tree("memory")
-        ended = time.monotonic()
-        self._next_scan = ended + max(_SCAN_INTERVAL_S, 20 * (ended - now))
+        finished_at = time.monotonic()
+        self._next_scan = finished_at + max(_SCAN_INTERVAL_S, 20 * (finished_at - now))
 
     def _measure_unlinked_files(self, tree: dict[int, ProcessStat]) -> None:
         now = time.monotonic()
         files = find_unlinked_files(tree).values()
         self._in_memory = sum(size for size, in_memory in files if in_memory)
         self._on_disk = sum(size for size, in_memory in files if not in_memory)
-        ended = time.monotonic()
-        self._next_files = ended + max(0.5, 20 * (ended - now))
+        finished_at = time.monotonic()
+        self._next_files = finished_at + max(0.5, 20 * (finished_at - now))
 
     def _drain(self) -> None:
-        """Take what still lies in the pipe; its other end is closed once the tree is gone."""
+        """Read the rest of the output pipe; its other end is closed once the tree is gone."""
         source = self._pipes.output[0]
         os.set_blocking(source, False)
         with suppress(BlockingIOError):
@@ -208,7 +208,7 @@ class Supervisor:
         report = marshal.loads(self._report) if self._report else None  # nosec B302  # m3b's own process wrote it, over a pipe of its own
         if not self._reason and report is not None and report["status"] is not None:
             if self._started is None and not self._has_launched():
-                return {"failed": self._first_output.decode(errors="replace").strip() or "it ended without a word"}
+                return {"failed": self._first_output.decode(errors="replace").strip() or "it ended without a message"}
             code = os.waitstatus_to_exitcode(report["status"])
             code = code if code >= 0 else 128 - code
             by_kernel = code == _KILLED_EXIT_CODE and count_oom_kills() > self._oom_kills
@@ -219,7 +219,7 @@ class Supervisor:
         return {"code": _KILLED_EXIT_CODE, "reason": reason, "wall_s": wall_s}
 
     def _has_launched(self) -> bool:
-        """Whether the launcher's byte came, though nobody read it before the command ended."""
+        """Return whether the byte of the launcher is in the pipe, not yet read when the command ended."""
         ready = self._pipes.ready[0]
         os.set_blocking(ready, False)
         with suppress(BlockingIOError):

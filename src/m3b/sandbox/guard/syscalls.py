@@ -1,11 +1,11 @@
-"""System call numbers that the seccomp filter needs, from the kernel headers: name -> (x86_64, aarch64).
+"""System call numbers for the seccomp filter, from the kernel headers: name -> (x86_64, aarch64).
 
-None: the machine has no such call.
+None: the architecture has no such call.
 """
 
 from __future__ import annotations
 
-# Never needed to train a model: they reach into other processes, the kernel or other namespaces.
+# Never needed to train a model: these calls act on other processes, the kernel or other namespaces.
 DENIED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -71,7 +71,7 @@ DENIED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "name_to_handle_at": (303, 264),
 }
 
-# They look at names and attributes that Landlock does not govern: answered as by a file system without them.
+# These calls read names and attributes that Landlock does not control; they fail as on a file system without support.
 NAME_CALLS: dict[str, tuple[int | None, int | None]] = {
     "inotify_add_watch": (254, 27),
     "getxattr": (191, 8),
@@ -82,7 +82,7 @@ NAME_CALLS: dict[str, tuple[int | None, int | None]] = {
     "listxattrat": (465, 465),
 }
 
-# Sockets with a name, and their ends.
+# These calls bind and connect sockets with a name.
 CONNECTING_CALLS: dict[str, tuple[int | None, int | None]] = {
     "connect": (42, 203),
     "bind": (49, 200),
@@ -91,7 +91,7 @@ CONNECTING_CALLS: dict[str, tuple[int | None, int | None]] = {
     "accept4": (288, 242),
 }
 
-# They change owner, mode, times and attributes of files, which Landlock does not govern.
+# These calls change owner, mode, times and attributes of files, which Landlock does not control.
 METADATA_CALLS: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
@@ -116,7 +116,7 @@ METADATA_CALLS: dict[str, tuple[int | None, int | None]] = {
     "file_setattr": (469, 469),
 }
 
-# Allowed or not by their arguments.
+# Allowed or denied depending on their arguments.
 EXAMINED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "clone": (56, 220),
     "clone3": (435, 435),

@@ -1,4 +1,4 @@
-"""The tree of processes below one process, read from /proc: who is in it, what it uses, and how to end it."""
+"""The process tree below one process, read from /proc: its members, what they use, and how to kill it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from .quiet import suppress
 from .signals import signal
 
-TYPE_CHECKING = False  # what the module typing says; importing it takes longer than all else here
+TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UNLINKED_SUFFIX = " (deleted)"
-_FORK_BOMB_PROCESSES = 16  # new processes between two looks that mean: stop them all first
+_FORK_BOMB_PROCESSES = 16  # with more new processes between two scans, all are stopped before they are killed
 _IN_MEMORY = ("/memfd:", "/dev/shm/")  # nosec B108  # a folder inside the sandbox, or a name that is only compared
 
 
@@ -25,7 +25,7 @@ class ProcessStat:
     __slots__ = ("group", "parent", "resident", "state", "threads")
 
     def __init__(self, line: str) -> None:
-        fields = line[line.rindex(")") + 2 :].split()  # the name before may hold blanks and brackets
+        fields = line[line.rindex(")") + 2 :].split()  # the name before it may contain blanks and brackets
         self.state = fields[0]
         self.parent = int(fields[1])
         self.group = int(fields[2])
@@ -40,13 +40,13 @@ def _iterate_processes() -> Iterator[tuple[int, ProcessStat]]:
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
                 process = ProcessStat(file.read())
-        except (OSError, ValueError, IndexError):  # it ended meanwhile
+        except (OSError, ValueError, IndexError):  # it ended in the meantime
             continue
         yield int(name), process
 
 
 def count_user_threads(uid: int) -> int:
-    """Count the threads that belong to the user `uid`, as far as /proc shows them."""
+    """Return the number of threads of the user `uid`, as far as /proc shows them."""
     count = 0
     for pid, process in _iterate_processes():
         with suppress(OSError):
@@ -55,13 +55,13 @@ def count_user_threads(uid: int) -> int:
 
 
 def count_machine_threads() -> int:
-    """Count the threads of the whole machine: one short read, so that a fork bomb shows at once."""
+    """Return the number of threads on the whole machine: one short read, so that a fork bomb is seen at once."""
     with open("/proc/loadavg", encoding="ascii") as file:
         return int(file.read().split()[3].split("/")[1])
 
 
 def count_oom_kills() -> int:
-    """Count the processes that the kernel has killed since it started because memory ran out."""
+    """Return how many processes the kernel has killed since boot because memory ran out."""
     with suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
         for line in file:
             if line.startswith("oom_kill "):
@@ -70,7 +70,7 @@ def count_oom_kills() -> int:
 
 
 def list_descendants(root: int) -> dict[int, ProcessStat]:
-    """Return the living descendants of `root`, zombies and `root` itself left out."""
+    """Return the running descendants of `root`, without zombies and `root` itself."""
     processes = dict(_iterate_processes())
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
@@ -86,17 +86,17 @@ def list_descendants(root: int) -> dict[int, ProcessStat]:
 
 
 def kill_descendants(root: int, patience_s: float = 20.0) -> bool:
-    """End every descendant of `root` (this process, a subreaper) and reap them; False where some are left.
+    """Kill and reap all descendants of `root` (this process, a subreaper); return False if some are left.
 
-    Whole process groups go first, in one call that no fork escapes. What is left in groups of its own is stopped
-    before it is killed, so that a fork bomb of daemons cannot outrun the killing.
+    Whole process groups are killed first, in one call that no fork escapes. Many new processes are stopped before they
+    are killed, so that a fork bomb of daemons cannot start new ones faster than they are killed.
     """
     deadline = time.monotonic() + patience_s
     own_group = os.getpgrp()
     stopped: set[int] = set()
     while time.monotonic() < deadline:
         reap_children()
-        if _is_childless():  # whoever loses its parent below a subreaper becomes its child
+        if _is_childless():  # below a subreaper, orphans become its children, so none is missed
             return True
         descendants = list_descendants(root)
         for group in {s.group for s in descendants.values()} - {own_group, 0}:
@@ -127,7 +127,7 @@ def _send_signal(pids: Iterable[int], number: int) -> None:
 
 
 def reap_children() -> dict[int, int]:
-    """Collect the children that have ended: pid -> wait status."""
+    """Reap the children that have ended; return pid -> wait status."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
         while True:
@@ -139,11 +139,11 @@ def reap_children() -> dict[int, int]:
 
 
 def estimate_memory(tree: dict[int, ProcessStat], unmapped: int, threshold: int) -> int:
-    """Estimate the bytes of memory that the tree holds, or 0 where it clearly is not more than `threshold`.
+    """Return an estimate of the memory of the tree in bytes, or 0 if it is clearly at most `threshold`.
 
-    Resident sizes count a page that forked workers share once for each of them, so where their sum is too large the
-    proportional sizes decide. `unmapped` bytes lie behind open descriptors of nameless files in memory; they count
-    even where nobody maps them, and once where somebody does.
+    The sum of resident sizes counts a page that forked workers share once for each of them, so if it is too large the
+    proportional sizes decide. `unmapped` is the size of unlinked files in memory with open descriptors; they count even
+    if no process maps them, and only once if some do.
     """
     if sum(s.resident for s in tree.values()) + unmapped <= threshold:
         return 0
@@ -156,7 +156,7 @@ def estimate_memory(tree: dict[int, ProcessStat], unmapped: int, threshold: int)
 
 
 def _proportional_sizes(pid: int) -> tuple[int, int] | None:
-    """Return (Pss, Pss_Shmem) in bytes, or None where the kernel does not tell."""
+    """Return (Pss, Pss_Shmem) in bytes, or None if the kernel does not report them."""
     fields: dict[str, int] = {}
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
@@ -170,9 +170,9 @@ def _proportional_sizes(pid: int) -> tuple[int, int] | None:
 
 
 def find_unlinked_files(tree: dict[int, ProcessStat]) -> dict[tuple[int, int], tuple[int, bool]]:
-    """Find files that are open but have no name: (device, inode) -> (bytes held, whether in memory).
+    """Return the open files without a name: (device, inode) -> (bytes on disk or in memory, whether in memory).
 
-    No walk of a folder sees them.
+    A walk over the folders does not see them.
     """
     files: dict[tuple[int, int], tuple[int, bool]] = {}
     for pid in tree:

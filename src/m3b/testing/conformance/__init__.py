@@ -1,6 +1,6 @@
-"""What every provider of m3b must do, held to it over real HTTP, against a server that misbehaves.
+"""Conformance suite for providers: what every provider of m3b must do, tested over HTTP with a server that misbehaves.
 
-A package that offers a provider of its own runs the same suite:
+A package with a provider of its own can run the same suite:
 
     from m3b.testing.conformance import BEHAVIOURS, CANARY, DIALECTS, Subject
 
@@ -13,10 +13,10 @@ A package that offers a provider of its own runs the same suite:
 `python -m m3b.testing.conformance` prints the table of m3b's own providers, `... MODULE:SUBJECT` that of others.
 """
 
-from m3b.testing.conformance.exercise import CANARY, Subject, builtin_subjects
+from m3b.testing.conformance.exercise import BEHAVIOURS, CANARY, Behaviour, Exercise, Subject, builtin_subjects
 from m3b.testing.conformance.report import Outcome, format_table, run_conformance
 
-from .behaviours import BEHAVIOURS, Behaviour, Exercise
+from . import answering, failing  # noqa: F401 - importing them registers their behaviours, in the order of the table
 from .dialects import DIALECTS, Dialect
 from .server import Clock, ReceivedRequest, Server, ServerAnswer, join_pieces
 

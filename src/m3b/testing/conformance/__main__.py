@@ -1,4 +1,4 @@
-"""`python -m m3b.testing.conformance [MODULE:SUBJECT ...] [--write FILE]`."""
+"""Command line of the suite: `python -m m3b.testing.conformance [MODULE:SUBJECT ...] [--write FILE]`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from m3b.testing.conformance.report import format_table, run_conformance
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print or write the table; 1 where a promise is broken."""
+    """Print or write the table; return 1 if a promise is broken."""
     parser = argparse.ArgumentParser(prog="python -m m3b.testing.conformance", description=__doc__)
-    parser.add_argument("subjects", nargs="*", help="MODULE:NAME of a Subject; m3b's own providers where none is given")
+    parser.add_argument("subjects", nargs="*", help="MODULE:NAME of a Subject (default: m3b's own providers)")
     parser.add_argument("--write", type=Path, help="write the table to this file instead of printing it")
     options = parser.parse_args(arguments)
-    logging.getLogger("m3b.llm").setLevel(logging.ERROR)  # the models of this suite are in no list
+    logging.getLogger("m3b.llm").setLevel(logging.ERROR)  # no warnings that the models of this suite are unknown
     outcomes = run_conformance([_load_subject(name) for name in options.subjects] or builtin_subjects())
     if options.write:
         options.write.write_text(format_table(outcomes), encoding="utf-8")
@@ -34,7 +34,7 @@ def _load_subject(name: str) -> Subject:
     module, _, attribute = name.partition(":")
     subject = getattr(importlib.import_module(module), attribute)
     if not isinstance(subject, Subject):
-        raise SystemExit(f"{name} is {type(subject).__name__}, no m3b.testing.conformance.Subject.")
+        raise SystemExit(f"{name} is {type(subject).__name__}, not m3b.testing.conformance.Subject.")
     return subject
 
 

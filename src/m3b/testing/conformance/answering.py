@@ -1,7 +1,7 @@
-"""What a provider makes of an answer, at once or as a stream.
+"""Conformance tests of answers, whole or streamed.
 
-The functions here and in `failing` use nothing of a provider but `LLM.ask`, and nothing of its server but what went over
-HTTP; a broken promise is an AssertionError that says which.
+The tests here and in `failing` use only `LLM.ask` of a provider, and only the HTTP requests that its server received. A
+broken promise is an AssertionError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .server import ServerAnswer, join_pieces
 # --- answers -----------------------------------------------------------------------------------------------------
 
 
-@register_behaviour("answers", "text is read, with the model's name and why it stopped")
+@register_behaviour("answers", "text is read, with the name of the model and the stop reason")
 def text(case: Exercise) -> None:
     case.server.queue_answers(case.text_answer("hello"))
     reply = case.ask()
@@ -25,7 +25,7 @@ def text(case: Exercise) -> None:
     assert reply.model, "the reply does not name its model"
 
 
-@register_behaviour("answers", "usage is the provider's: all input, its cached part, output, its reasoning part")
+@register_behaviour("answers", "usage is as reported by the provider: input, cached input, output, reasoning")
 def usage(case: Exercise) -> None:
     case.server.queue_answers(case.text_answer())
     used = case.ask().usage
@@ -33,7 +33,7 @@ def usage(case: Exercise) -> None:
     assert token_counts == (100, 60, 7, 3), f"usage is {used}"
 
 
-@register_behaviour("answers", "parallel calls go there and back")
+@register_behaviour("answers", "parallel calls and their results are transmitted")
 def parallel_calls(case: Exercise) -> None:
     calls = (("a1", "list_files", '{"path": "data"}'), ("a2", "read_files", "{}"))
     case.server.queue_answers(ServerAnswer(case.subject.dialect.calls(*calls)), case.text_answer("done"))
@@ -49,7 +49,7 @@ def parallel_calls(case: Exercise) -> None:
     assert all(word in sent for word in ("a1", "a2", "list_files", "x.png", "nothing")), sent
 
 
-@register_behaviour("answers", "a malformed call is told as such, and replayed validly")
+@register_behaviour("answers", "a malformed call is reported as such, and sent back in a valid form")
 def malformed_call(case: Exercise) -> None:
     bad = ToolCall("bad id/1", "list files", {}, "no JSON")
     messages = [
@@ -60,17 +60,17 @@ def malformed_call(case: Exercise) -> None:
     case.server.queue_answers(case.text_answer("ok"))
     assert case.ask(messages=messages).text == "ok"
     sent = json.dumps(case.list_turns()[0])
-    assert "bad id/1" not in sent, "a call id went out that providers refuse"
+    assert "bad id/1" not in sent, "a call id was sent that providers refuse"
     assert sent.count("bad_id_1") == 2, "the call and its answer no longer belong together"
 
 
-@register_behaviour("answers", "an answer that was cut says so")
+@register_behaviour("answers", "a truncated answer is marked as truncated")
 def length_stop(case: Exercise) -> None:
     case.server.queue_answers(ServerAnswer(case.subject.dialect.text("so far", stop="length")))
     assert case.ask().stop == "length"
 
 
-@register_behaviour("answers", "a model that declines is told apart")
+@register_behaviour("answers", "a refusal of the model is marked as refusal")
 def refusal(case: Exercise) -> None:
     case.server.queue_answers(ServerAnswer(case.subject.dialect.text("I will not.", stop="refusal")))
     assert case.ask().stop == "refusal"
@@ -86,7 +86,7 @@ def huge_body(case: Exercise) -> None:
 def slow_bytes(case: Exercise) -> None:
     case.server.queue_answers(case.text_answer("slowly", pieces=12, pause_s=0.03))
     assert case.ask(case.make_llm(timeout_s=2.0)).text == "slowly"
-    assert not case.waits, "it asked again"
+    assert not case.waits, "the request was repeated"
 
 
 @register_behaviour("answers", "JSON under another content type is read")
@@ -95,7 +95,7 @@ def wrong_content_type(case: Exercise) -> None:
     assert case.ask(case.make_llm(attempts=1)).text == "plain"
 
 
-@register_behaviour("answers", "a web page in place of an answer is an error that speaks of the address")
+@register_behaviour("answers", "a web page instead of an answer is an error that mentions the address")
 def web_page(case: Exercise) -> None:
     case.server.queue_answers(ServerAnswer(b"<html>welcome</html>", headers={"Content-Type": "text/html"}))
     assert "address" in str(case.expect_error(LLMError, case.make_llm(attempts=1))).lower()
@@ -104,7 +104,7 @@ def web_page(case: Exercise) -> None:
 # --- streams -----------------------------------------------------------------------------------------------------
 
 
-@register_behaviour("streams", "a stream gives the same reply, and the words as they come")
+@register_behaviour("streams", "a stream gives the same reply, and the text piece by piece")
 def stream(case: Exercise) -> str | None:
     if not _has_streams(case):
         return "does not stream"
@@ -121,7 +121,7 @@ def stream(case: Exercise) -> str | None:
     return None
 
 
-@register_behaviour("streams", "half a stream is asked for again, and nothing is heard twice")
+@register_behaviour("streams", "an interrupted stream is requested again, and no text is reported twice")
 def half_a_stream(case: Exercise) -> str | None:
     if not _has_streams(case):
         return "does not stream"
@@ -130,7 +130,7 @@ def half_a_stream(case: Exercise) -> str | None:
     case.server.queue_answers(ServerAnswer(full_answer.body, events=full_answer.events, cut=size // 2), full_answer)
     pieces: list[str] = []
     reply = case.ask(on_text=pieces.append)
-    assert reply.text == join_pieces(pieces) == "one two three four", f"{reply.text!r}, heard {pieces}"
+    assert reply.text == join_pieces(pieces) == "one two three four", f"{reply.text!r}, streamed {pieces}"
     assert len(case.server.requests) == 2
     return None
 

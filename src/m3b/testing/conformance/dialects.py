@@ -1,4 +1,4 @@
-"""How the servers of each protocol answer, and how a request of it is read: the other side of the wires."""
+"""The server side of each provider protocol: how its servers answer, and how its requests are read."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ Call = tuple[str, str, str]
 
 
 class Dialect(Protocol):
-    """One protocol, as its servers speak it."""
+    """One protocol, from the side of its servers."""
 
     name: str
 
     def text(self, text: str, *, stop: str = "end") -> Body:
-        """A response of text; `stop` is `end`, `length` or `refusal`. Usage: 100 tokens in, 60 of them cached, 7 out,
-        3 of them reasoning."""
+        """Return a response with text; `stop` is `end`, `length` or `refusal`.
+
+        Usage: 100 input tokens, 60 of them cached, and 7 output tokens, 3 of them reasoning.
+        """
         ...
 
     def calls(self, *calls: Call) -> Body:
-        """A response that makes calls."""
+        """Return a response with tool calls."""
         ...
 
     def empty(self) -> Body:
-        """A response without anything in it."""
+        """Return a response without content."""
         ...
 
     def error(self, message: str, kind: str = "some_error") -> Body:
-        """The body of a refusal."""
+        """Return the body of an error response."""
         ...
 
     def events(self, body: Body) -> tuple[bytes, ...]:
-        """The same response as a stream; empty for a protocol without streams."""
+        """Return the same response as the events of a stream; empty for a protocol without streams."""
         ...
 
     def turns(self, request: Body) -> list[Any]:
-        """The turns of a request, in the order in which they were sent, without marks for caches."""
+        """Return the turns of a request in the order in which they were sent, without cache marks."""
         ...
 
 
 class ChatCompletionsDialect:
-    """OpenAI's chat completions."""
+    """The chat completions protocol of OpenAI."""
 
     name = "openai"
 
@@ -92,7 +94,7 @@ class ChatCompletionsDialect:
 
 
 class ResponsesDialect:
-    """OpenAI's responses."""
+    """The responses protocol of OpenAI."""
 
     name = "openai-responses"
 
@@ -148,7 +150,7 @@ class ResponsesDialect:
 
 
 class MessagesDialect:
-    """Anthropic's messages."""
+    """The messages protocol of Anthropic."""
 
     name = "anthropic"
 
@@ -217,5 +219,5 @@ def _encode_event(data: Body, name: str = "") -> bytes:
 
 
 DIALECTS: dict[str, Dialect] = {
-    each.name: each for each in (ChatCompletionsDialect(), ResponsesDialect(), MessagesDialect())
+    dialect.name: dialect for dialect in (ChatCompletionsDialect(), ResponsesDialect(), MessagesDialect())
 }

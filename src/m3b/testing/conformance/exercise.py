@@ -1,4 +1,4 @@
-"""One promise at work: a server, a model that talks to it, and what can be asked of both."""
+"""Framework of the conformance suite: subjects (providers), behaviours (promises), and the exercise that tests one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from m3b.testing.conformance.dialects import DIALECTS, Dialect
 from m3b.testing.conformance.server import Clock, Server, ServerAnswer
 
 CANARY = "sk-canary-Zq7x0123456789abcdef"
-"""The key with which a subject's model is to be made; it must turn up in its requests and nowhere else."""
+"""The API key of the models under test; it must appear in their requests and nowhere else."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One provider.
+    """A provider under test.
 
     Args:
-        name: what the table calls it.
-        make: from the server's address (without a path), the patience and the time-out in seconds, a model that keeps
-            to them and whose key is `CANARY`.
-        dialect: how the server is to answer.
+        name: its name in the table.
+        make: returns a model with the key `CANARY` for the address of a server (without path), a retry policy and a
+            time-out in seconds.
+        dialect: the protocol of the server.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Subject:
 
 
 def builtin_subjects() -> list[Subject]:
-    """Every provider that m3b knows by name and reaches over a network, and OpenAI's second protocol."""
+    """Return all providers that m3b knows by name and reaches over a network, and the second protocol of OpenAI."""
     subjects = [_make_subject(name, "m" if name != "openai" else "gpt-4o") for name in PROVIDERS]
-    second = _make_subject("openai", "gpt-5-pro", DIALECTS["openai-responses"])
-    subjects.insert(2, replace(second, name="openai (responses)"))
+    responses_subject = _make_subject("openai", "gpt-5-pro", DIALECTS["openai-responses"])
+    subjects.insert(2, replace(responses_subject, name="openai (responses)"))
     return subjects
 
 
@@ -66,7 +66,7 @@ TIMEOUT_S = 0.25
 
 @dataclass
 class Exercise:
-    """One behaviour at work: a server, a clock on which waiting takes no time, and the model."""
+    """A test of one behaviour: a server, the model, and a clock on which waits take no time."""
 
     subject: Subject
     server: Server
@@ -74,64 +74,65 @@ class Exercise:
     waits: list[tuple[str, float]] = field(default_factory=list)
 
     def make_llm(self, timeout_s: float = 30.0, **patience: Any) -> LLM:
-        """The model, with the test's patience."""
+        """Return the model; `patience` are arguments of its `Retry`."""
         retry = Retry(sleep=self.clock.sleep, clock=self.clock, random=lambda: 0.5, **patience)
         return self.subject.make(self.server.url, retry, timeout_s)
 
     def ask(self, llm: LLM | None = None, **options: Any) -> Reply:
-        """Ask the standard question; what is waited for goes to `waits`."""
+        """Send the standard request; record waits in `waits`."""
         messages = options.pop("messages", START_MESSAGES)
         request = LLMRequest(messages, TOOL_SPECS, on_wait=lambda *wait: self.waits.append(wait), **options)
         return (llm or self.make_llm()).ask(request)
 
     def text_answer(self, text: str = "hello", **options: Any) -> ServerAnswer:
-        """A good answer of text."""
+        """Return a valid answer with text."""
         body = self.subject.dialect.text(text)
         return ServerAnswer(body, events=self.subject.dialect.events(body), **options)
 
     def error_answer(self, status: int, message: str, kind: str = "some_error", **headers: str) -> ServerAnswer:
-        """A refusal in the provider's dialect."""
+        """Return an error answer in the provider's dialect."""
         return ServerAnswer(self.subject.dialect.error(message, kind), status=status, headers=headers)
 
     def list_turns(self) -> list[list[Any]]:
-        """The turns of each request so far."""
+        """Return the turns of each request so far."""
         return [self.subject.dialect.turns(request.body) for request in self.server.requests]
 
     def recovers_from(self, *trouble: ServerAnswer) -> Reply:
-        """The answer after trouble that passes; nothing may be lost or doubled on the way."""
+        """Return the reply after temporary errors; assert that nothing was lost or sent twice."""
         self.server.queue_answers(*trouble, self.text_answer("at last"))
         reply = self.ask(self.make_llm(timeout_s=TIMEOUT_S if any(answer.silence_s for answer in trouble) else 30.0))
         assert reply.text == "at last", f"the reply is {reply.text!r}"
-        assert len(self.waits) == len(trouble), f"{len(self.waits)} waits were told of, not {len(trouble)}"
-        assert len(self.server.requests) == len(trouble) + 1, f"{len(self.server.requests)} requests came"
+        assert len(self.waits) == len(trouble), f"{len(self.waits)} waits were reported, not {len(trouble)}"
+        assert len(self.server.requests) == len(trouble) + 1, f"{len(self.server.requests)} requests arrived"
         assert all(turns == self.list_turns()[0] for turns in self.list_turns()), "the repeated request differs"
         assert reply.usage.requests == 1, "a failed attempt was counted"
         return reply
 
     def fails_at_once(self, kind: type[LLMError], answer: ServerAnswer, requests: int = 1) -> LLMError:
-        """The error of trouble that does not pass, which must be told at once."""
+        """Return the error for an answer that must fail at once, without waits."""
         self.server.queue_answers(answer)
         error = self.expect_error(kind)
-        assert len(self.server.requests) == requests, f"{len(self.server.requests)} requests came, not {requests}"
-        assert not self.clock.slept, f"{sum(self.clock.slept)} s were waited"
+        assert len(self.server.requests) == requests, f"{len(self.server.requests)} requests arrived, not {requests}"
+        assert not self.clock.slept, f"it waited {sum(self.clock.slept)} s"
         return error
 
     def expect_error(self, kind: type[LLMError], llm: LLM | None = None) -> LLMError:
-        """The error with which asking ends."""
+        """Send the standard request and return the error that it must raise."""
         try:
             reply = self.ask(llm)
         except kind as error:
             return error
-        raise AssertionError(f"it answered {reply.text!r} where {kind.__name__} was due")
+        raise AssertionError(f"it answered {reply.text!r}, expected {kind.__name__}")
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One promise.
+    """One promise that every provider keeps.
 
     Args:
-        group: a heading of the table.
-        promise: the promise, in words.
+        group: heading in the table.
+        promise: the promise in words.
+        test: raises AssertionError if the promise is broken; may return why it does not apply to the provider.
     """
 
     group: str
@@ -139,13 +140,13 @@ class Behaviour:
     test: Callable[[Exercise], str | None]
 
     def check(self, subject: Subject) -> str:
-        """Hold a provider to it, over HTTP.
+        """Test the behaviour of a provider over HTTP.
 
         Returns:
-            An empty string; or why it does not apply to this provider.
+            An empty string, or the reason why the behaviour does not apply to this provider.
 
         Raises:
-            AssertionError: the promise is broken. Other exceptions of the provider come through as they are.
+            AssertionError: the promise is broken. Other exceptions of the provider are not caught.
         """
         with Server() as server:
             return self.test(Exercise(subject, server)) or ""
@@ -155,12 +156,14 @@ class Behaviour:
 
 
 BEHAVIOURS: list[Behaviour] = []
-"""Every promise, in the order of the table; filled by the modules that hold them."""
+"""All behaviours, in the order of the table; filled by `answering` and `failing`."""
 
 
 def register_behaviour(
     group: str, promise: str
 ) -> Callable[[Callable[[Exercise], str | None]], Callable[[Exercise], str | None]]:
+    """Decorate a test function to add it to `BEHAVIOURS`."""
+
     def register(test: Callable[[Exercise], str | None]) -> Callable[[Exercise], str | None]:
         BEHAVIOURS.append(Behaviour(group, promise, test))
         return test

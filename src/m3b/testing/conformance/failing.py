@@ -1,4 +1,4 @@
-"""What a provider does when its server fails, and when its caller loses patience."""
+"""Conformance tests of errors of the server, and of cancellation by the caller."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .server import Server, ServerAnswer
 
 SILENCE_S = 0.8
 
-# --- trouble that passes -------------------------------------------------------------------------------------------
+# --- temporary errors -------------------------------------------------------------------------------------------
 
 
-@register_behaviour("trouble that passes", "429 with Retry-After: that long is waited, at least")
+@register_behaviour("temporary errors", "429 with Retry-After: the wait is at least that long")
 def rate_limit_with_seconds(case: Exercise) -> None:
     case.recovers_from(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": "20"}))
-    assert 20 <= case.waits[0][1] <= 30, f"{case.waits[0][1]} s were waited, 20 asked"
+    assert 20 <= case.waits[0][1] <= 30, f"the wait was {case.waits[0][1]} s, requested were 20"
     assert sum(case.clock.slept) >= 20
 
 
-@register_behaviour("trouble that passes", "429 with Retry-After as a date")
+@register_behaviour("temporary errors", "429 with Retry-After as a date")
 def rate_limit_with_date(case: Exercise) -> None:
-    when = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
-    case.recovers_from(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": when}))
-    assert 30 <= case.waits[0][1] <= 60, f"{case.waits[0][1]} s were waited, 40 asked"
+    retry_date = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
+    case.recovers_from(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": retry_date}))
+    assert 30 <= case.waits[0][1] <= 60, f"the wait was {case.waits[0][1]} s, requested were 40"
 
 
-@register_behaviour("trouble that passes", "429 without Retry-After: each wait is longer")
+@register_behaviour("temporary errors", "429 without Retry-After: each wait is longer")
 def rate_limit(case: Exercise) -> None:
     case.recovers_from(*[case.error_answer(429, "slow down", "rate_limit_error")] * 4)
     waits = [seconds for _, seconds in case.waits]
@@ -42,93 +42,93 @@ def rate_limit(case: Exercise) -> None:
     assert waits[-1] > waits[0]
 
 
-@register_behaviour("trouble that passes", "529 and 503, overload")
+@register_behaviour("temporary errors", "529 and 503, overload")
 def overload(case: Exercise) -> None:
     case.recovers_from(case.error_answer(529, "overloaded", "overloaded_error"), case.error_answer(503, "overloaded"))
 
 
-@register_behaviour("trouble that passes", "500, a server error")
+@register_behaviour("temporary errors", "500, a server error")
 def server_error(case: Exercise) -> None:
     case.recovers_from(case.error_answer(500, "oops", "api_error"))
 
 
-@register_behaviour("trouble that passes", "502 with a web page")
+@register_behaviour("temporary errors", "502 with a web page")
 def bad_gateway(case: Exercise) -> None:
     case.recovers_from(ServerAnswer(b"<html>bad gateway</html>", status=502, headers={"Content-Type": "text/html"}))
 
 
-@register_behaviour("trouble that passes", "a connection dropped before the answer")
+@register_behaviour("temporary errors", "a connection dropped before the answer")
 def dropped_connection(case: Exercise) -> None:
     case.recovers_from(ServerAnswer(drop=True))
 
 
-@register_behaviour("trouble that passes", "half an answer")
+@register_behaviour("temporary errors", "an incomplete answer")
 def half_an_answer(case: Exercise) -> None:
     case.recovers_from(case.text_answer("never whole", cut=60))
 
 
-@register_behaviour("trouble that passes", "malformed JSON")
+@register_behaviour("temporary errors", "malformed JSON")
 def malformed_json(case: Exercise) -> None:
     case.recovers_from(ServerAnswer(b'{"id": "1", "choi'))
 
 
-@register_behaviour("trouble that passes", "an answer with nothing in it")
+@register_behaviour("temporary errors", "an empty answer")
 def empty_answer(case: Exercise) -> None:
     case.recovers_from(ServerAnswer(case.subject.dialect.empty()))
 
 
-@register_behaviour("trouble that passes", "silence beyond the time-out")
+@register_behaviour("temporary errors", "no data within the time-out")
 def silence(case: Exercise) -> None:
     case.recovers_from(case.text_answer("too late", silence_s=SILENCE_S))
 
 
-# --- trouble that stays --------------------------------------------------------------------------------------------
+# --- permanent errors --------------------------------------------------------------------------------------------
 
 
-@register_behaviour("trouble that stays", "patience ends in Transient, which names the wait")
+@register_behaviour("permanent errors", "a wait beyond the limit ends in Transient, which names the wait")
 def patience_ends(case: Exercise) -> None:
     case.server.queue_answers(case.error_answer(429, "slow down", "rate_limit_error", **{"Retry-After": "7200"}))
     error = case.expect_error(Transient)
     assert getattr(error, "retry_after", None) == 7200
-    assert sum(case.clock.slept) == 0, "it began to wait for longer than it has patience"
+    assert sum(case.clock.slept) == 0, "it started a wait that is longer than its limit"
 
 
-@register_behaviour("trouble that stays", "401 ends at once, and names the variable to set")
+@register_behaviour("permanent errors", "401 fails at once, and names the variable to set")
 def bad_key(case: Exercise) -> None:
     error = case.fails_at_once(Authentication, case.error_answer(401, "bad key", "authentication_error"))
     assert "_API_KEY" in str(error), f"{error} does not name the variable"
 
 
-@register_behaviour("trouble that stays", "402, an account that cannot pay")
+@register_behaviour("permanent errors", "402, no credit on the account")
 def no_money(case: Exercise) -> None:
     case.fails_at_once(BadRequest, case.error_answer(402, "Your credit balance is too low"))
 
 
-@register_behaviour("trouble that stays", "404, no such model")
+@register_behaviour("permanent errors", "404, unknown model")
 def unknown_model(case: Exercise) -> None:
     case.fails_at_once(BadRequest, case.error_answer(404, "no such model", "not_found_error"))
 
 
-@register_behaviour("trouble that stays", "a conversation that is too long is ContextOverflow")
+@register_behaviour("permanent errors", "a conversation that is too long raises ContextOverflow")
 def overflow(case: Exercise) -> None:
     message = "This model's maximum context length is 8192 tokens, however you requested 9000"
     case.fails_at_once(ContextOverflow, case.error_answer(400, message, "invalid_request_error"))
 
 
-@register_behaviour("trouble that stays", "a content filter's refusal is Refused")
+@register_behaviour("permanent errors", "a refusal of a content filter raises Refused")
 def content_filter(case: Exercise) -> None:
     case.fails_at_once(
         Refused, case.error_answer(400, "The request was blocked: content_policy_violation", "invalid_request_error")
     )
 
 
-@register_behaviour("trouble that stays", "an impossible conversation is refused before anything is sent")
+@register_behaviour("permanent errors", "an invalid conversation is refused before anything is sent")
 def impossible(case: Exercise) -> None:
     messages = [*START_MESSAGES, Message("assistant", "", (ToolCall("a", "list_files"),)), Message("user", "well?")]
     try:
         case.ask(messages=messages)
     except BadRequest:
-        assert not case.server.requests, "it was sent all the same"
+        assert not case.server.requests, "it was sent nevertheless"
         return
     raise AssertionError("a call without an answer was accepted")
 
@@ -147,7 +147,7 @@ def cancel_waiting(case: Exercise) -> None:
     raise AssertionError("the cancellation was not heard")
 
 
-@register_behaviour("the caller", "a cancellation ends a request on which the provider is silent")
+@register_behaviour("the caller", "a cancellation ends a request without an answer")
 def cancel_silence(case: Exercise) -> None:
     case.server.queue_answers(case.text_answer("late", silence_s=30.0))
     begin = time.monotonic()
@@ -159,7 +159,7 @@ def cancel_silence(case: Exercise) -> None:
     raise AssertionError("the cancellation was not heard")
 
 
-@register_behaviour("the caller", "what was sent once is sent again byte for byte, so that caches serve it")
+@register_behaviour("the caller", "earlier messages are sent again byte for byte, so that prompt caches work")
 def stable_prefix(case: Exercise) -> None:
     messages = list(START_MESSAGES)
     llm = case.make_llm()
@@ -175,7 +175,7 @@ def stable_prefix(case: Exercise) -> None:
     assert len({json.dumps(request.body.get("tools"))[:40] for request in case.server.requests}) == 1
 
 
-@register_behaviour("the caller", "the key goes into the request, and into no error or representation")
+@register_behaviour("the caller", "the key is in the request, and in no error or representation")
 def key_is_nowhere(case: Exercise) -> None:
     case.server.queue_answers(case.error_answer(401, f"Incorrect API key provided: {CANARY}; header Bearer {CANARY}"))
     llm = case.make_llm()
@@ -196,4 +196,4 @@ def redirect(case: Exercise) -> None:
             ServerAnswer({}, status=307, headers={"Location": f"{other_server.url}/v1/elsewhere"})
         )
         case.expect_error(LLMError, case.make_llm(attempts=1))
-        assert not other_server.requests, "another host was asked"
+        assert not other_server.requests, "a request was sent to another host"

@@ -1,4 +1,4 @@
-"""A loopback HTTP server that answers as it is told, and misbehaves on purpose."""
+"""A loopback HTTP server that gives prepared answers and misbehaves on purpose."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ServerAnswer:
-    """What the server does with one request.
+    """The answer of the server to one request.
 
     Args:
-        body: JSON, or bytes as they are; for a request that wants a stream, `events` go out instead, where given.
-        status, headers: of the response.
-        events: pieces of a stream.
-        drop: close the connection without a word.
-        silence_s: seconds before the first byte.
-        cut: bytes of the body after which the connection breaks, although more was promised.
-        pieces, pause_s: send the body in so many pieces with a pause after each.
+        body: JSON content, or bytes that are sent unchanged. If the request asks for a stream and there are `events`,
+            those are sent instead.
+        status, headers: status and headers of the response.
+        events: events of a stream.
+        drop: close the connection without an answer.
+        silence_s: delay before the first byte, in seconds.
+        cut: number of bytes of the body after which the connection breaks, although more were announced.
+        pieces, pause_s: send the body in this many pieces, with a pause after each, in seconds.
     """
 
     body: Any = None
@@ -40,7 +41,7 @@ class ServerAnswer:
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """One request as it came."""
+    """A request as the server received it."""
 
     path: str
     headers: dict[str, str]
@@ -56,7 +57,7 @@ Respond = Callable[[ReceivedRequest], ServerAnswer]
 
 
 class Server:
-    """Answers with what `respond` gives, or with the next of `answers`; keeps every request in `requests`.
+    """A server that answers with the result of `respond`, or with the next of `answers`; `requests` has all requests.
 
     Use it as a context manager; `url` is its address, without a path.
     """
@@ -72,17 +73,17 @@ class Server:
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def queue_answers(self, *answers: ServerAnswer) -> None:
-        """Queue answers."""
+        """Append answers for the next requests."""
         self.answers.extend(answers)
 
     def answer(self, request: ReceivedRequest) -> ServerAnswer:
-        """Take a request; called by the handler's threads."""
+        """Record a request and return its answer; called by the threads of the handler."""
         with self._lock:
             self.requests.append(request)
             return self._respond(request)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but not past the end of the server."""
+        """Sleep, at most until the server stops."""
         self._stopping.wait(seconds)
 
     def _next_answer(self, request: ReceivedRequest) -> ServerAnswer:
@@ -107,7 +108,7 @@ class _HttpServer(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is part of the tests."""
+        """Ignore errors: clients that disconnect are part of the tests."""
 
 
 def _make_handler(server: Server) -> type[BaseHTTPRequestHandler]:
@@ -163,7 +164,7 @@ def _split_body(body: bytes, count: int) -> Iterator[bytes]:
 
 @dataclass
 class Clock:
-    """Time that passes only by sleeping, so that no test waits."""
+    """A clock that advances only by `sleep`, so that no test waits."""
 
     now: float = 0.0
     slept: list[float] = field(default_factory=list)
@@ -178,7 +179,7 @@ class Clock:
 
 
 def join_pieces(pieces: Iterable[str]) -> str:
-    """What a listener to a stream has in the end; an empty piece says that the answer begins anew."""
+    """Return the text of the pieces of a stream; an empty piece means that the answer starts again."""
     text = ""
     for piece in pieces:
         text = text + piece if piece else ""
