@@ -77,7 +77,7 @@ def selections(text: str) -> Any:
         (no_index, "I could not find the labels."),
         (half_an_index, "test.json is missing"),
         (one_class, "class"),
-        (no_project, "is not whole"),
+        (no_project, "is incomplete"),
         (project_that_fails, "ValueError: no batch"),
         (selections("I do not know"), "did not answer in the form"),
         (selections('{"data_card": "theirs"}'), "no such data set"),

@@ -87,9 +87,7 @@ def test_an_honest_index_is_accepted_and_its_origin_said(tmp_path: Path, xrays: 
     report = (tmp_path / "run" / "report.html").read_text()
     assert "made by a script of the Data Engineer" in report
     assert "1 file is left out: a document." in report
-    with pytest.raises(
-        UsageError, match="made by a script of the Data Engineer's: no reading of the folder says the same"
-    ):
+    with pytest.raises(UsageError, match="made by a script of the Data Engineer, so there is no manifest of it"):
         load_accepted_manifest(RunFolder.open(tmp_path / "run"))
 
 

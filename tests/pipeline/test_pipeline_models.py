@@ -125,7 +125,7 @@ def test_done_when_it_is_not(build) -> None:
     )
     assert "Datapath" not in result.reason, "the path is the agent's affair"
     result = build(module=[say("The project is in place, I promise.")], max_iterations=1, out="second")
-    check_end(result, "failed", "plan.json", "train.py", "is not whole")
+    check_end(result, "failed", "plan.json", "train.py", "is incomplete")
     assert "Copy the template" not in result.reason
 
 

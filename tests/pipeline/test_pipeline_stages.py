@@ -218,11 +218,11 @@ class Unheld:
         ((*FOUR, make_stage("own", artifact=dataclass(type("Bad", (), {"__annotations__": {"x": Unheld}})))), "cannot hold"),
         ((*FOUR, make_stage("own", artifact=dataclass(type("Model", (), {})))), "rename the class"),
         ((*FOUR, make_stage("own", role=Role("own", "Own", ("open_door",)))), "has the tools open_door; known are list_files"),
-        ((*FOUR, make_stage("own", IndexReviewer, required_artifacts=())), "Nothing tells the agent of own what to do"),
+        ((*FOUR, make_stage("own", IndexReviewer, required_artifacts=())), "The agent of own has no prompt"),
         ((make_stage("own", IndexReviewer, role=Role("own", "Own", ("run_script",), prompt="x")), *FOUR),
          "before a data set is chosen"),
         ((*FOUR, make_stage("maybe", required=False), make_stage("own", artifact=Review, required_artifacts=(Sheet,))),
-         "set required of maybe"),
+         "but maybe, which makes it, is not required"),
     ],
 )  # fmt: skip
 def test_stages_that_do_not_fit_are_refused(stages: Any, words: str) -> None:
