@@ -61,7 +61,7 @@ def server(canaries: dict[str, str]) -> Iterator[Server]:
     key = canaries["M3B_API_KEY"]
 
     def respond(request: Any) -> ServerAnswer:
-        if len(server.heard) % 3 == 1:
+        if len(server.requests) % 3 == 1:
             body = CHAT.error(f"Bad key {key} in Bearer {key}")
             return ServerAnswer(body, status=500, headers={"X-Echo": key, "Retry-After": "0"})
         answer: ServerAnswer = play_on(request)
