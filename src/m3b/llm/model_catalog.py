@@ -10,9 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from typing import Any
 
 from m3b.errors import UsageError
 
@@ -24,46 +22,15 @@ MAX_REPLY_TOKENS = 32_000
 """Tokens of output that m3b asks for at most: enough for any file an agent writes, and done within a time-out."""
 
 _DATE_SUFFIX = re.compile(r"[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+_FIELDS = {
+    "window": "window", "max_output": "max_output", "in": "price_in", "cached": "price_cached",
+    "cache_write": "price_cache_write", "out": "price_out", "tools": "tools", "vision": "vision", "wire": "wire",
+}  # fmt: skip
+_REMARKS = ("why", "ended")
 _UNPRICED: dict[str, Any] = {
     "price_in": None, "price_cached": None, "price_out": None, "price_cache_write": None, "wire": "",
 }  # fmt: skip
 _warned: set[str] = set()
-
-
-class CatalogEntry(BaseModel):
-    """A model in the list: fields of `ModelFacts`, prices under shorter names, and remarks that nothing reads but people."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    window: int = Field(128_000, gt=0)
-    max_output: int = Field(8_192, gt=0)
-    price_in: float | None = Field(None, alias="in", ge=0)
-    price_cached: float | None = Field(None, alias="cached", ge=0)
-    price_cache_write: float | None = Field(None, alias="cache_write", ge=0)
-    price_out: float | None = Field(None, alias="out", ge=0)
-    tools: bool = True
-    vision: bool = False
-    wire: str = ""
-    why: str = ""
-    ended: str = "9999"
-    """The day on which its vendor ended it."""
-
-    def to_facts(self) -> ModelFacts:
-        """Return the facts; a reply may hold a quarter of the window."""
-        facts = ModelFacts(**self.model_dump(exclude={"why", "ended"}))
-        return replace(facts, max_output=min(facts.max_output, MAX_REPLY_TOKENS, max(1, facts.window // 4)))
-
-
-class Catalog(BaseModel):
-    """A list of models.
-
-    Args:
-        models: by `provider:model` or `model`.
-        defaults: the model that a provider's name alone takes.
-    """
-
-    models: dict[str, CatalogEntry] = {}
-    defaults: dict[str, Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]] = {}
 
 
 def look_up(provider: str, model: str, *, priced: bool = True, default: ModelFacts | None = None) -> ModelFacts:
@@ -81,15 +48,15 @@ def look_up(provider: str, model: str, *, priced: bool = True, default: ModelFac
     Raises:
         UsageError: the file that `M3B_MODELS` names cannot be used.
     """
-    user_models = {name.lower(): entry for name, entry in _load_user_catalog().models.items()}
+    user_models = _load_user_models(os.environ.get(CATALOG_VARIABLE, ""))
     for name in _list_candidate_names(provider, model):
         if name in user_models:
-            return user_models[name].to_facts()
+            return _to_facts(user_models[name])
         if name in _load_shipped_models():
-            entry = CatalogEntry.model_validate(_load_shipped_models()[name])
-            facts = entry.to_facts()
-            if priced and entry.ended <= datetime.now(UTC).date().isoformat():
-                _warn_once(provider, model, f"its vendor ended it on {entry.ended}. Newer ones are in docs/llm.md.")
+            entry = _load_shipped_models()[name]
+            facts = _to_facts(entry)
+            if priced and entry.get("ended", "9999") <= datetime.now(UTC).date().isoformat():
+                _warn_once(provider, model, f"its vendor ended it on {entry['ended']}. Newer ones are in docs/llm.md.")
             return facts if priced else replace(facts, **_UNPRICED)
     default_facts = default or ModelFacts(known=False)
     _warn_once(
@@ -148,25 +115,63 @@ def find_user_default(provider: str) -> str:
     Raises:
         UsageError: the file cannot be used.
     """
-    return _load_user_catalog().defaults.get(provider, "")
-
-
-def _load_user_catalog() -> Catalog:
     path = os.environ.get(CATALOG_VARIABLE, "")
-    if not path:
-        return Catalog()
-    try:
-        data = json.loads(Path(path).read_text("utf-8"))
-        has_sections = isinstance(data, dict) and ("models" in data or "defaults" in data)
-        return Catalog.model_validate(data if has_sections else {"models": data})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        location = ".".join(map(str, problem["loc"]))
+    data = _load_json(path) if path else {}
+    defaults = data.get("defaults", {}) if isinstance(data, dict) else {}
+    if not isinstance(defaults, dict) or not all(
+        isinstance(model, str) and model.strip() for model in defaults.values()
+    ):
         raise UsageError(
-            f"{CATALOG_VARIABLE}={path}: {location} is {problem['input']!r}. {problem['msg']}. The form is that of"
-            " src/m3b/llm/models.json."
-        ) from error
+            f'{CATALOG_VARIABLE}={path}: "defaults" must be an object of texts, e.g. {{"openai": "gpt-5.4"}}.'
+        )
+    return str(defaults.get(provider, "")).strip()
+
+
+def _load_json(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{CATALOG_VARIABLE}={path}: {error}. Name a JSON file like src/m3b/llm/models.json."
         ) from error
+
+
+def _load_user_models(path: str) -> dict[str, dict[str, Any]]:
+    if not path:
+        return {}
+    data = _load_json(path)
+    has_sections = isinstance(data, dict) and ("models" in data or "defaults" in data)
+    models = data.get("models", {}) if has_sections else data
+    if not isinstance(models, dict):
+        raise UsageError(
+            f'{CATALOG_VARIABLE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'
+        )
+    for name, facts in models.items():
+        if not isinstance(facts, dict) or not set(facts) <= {*_FIELDS, *_REMARKS}:
+            raise UsageError(
+                f"{CATALOG_VARIABLE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}."
+            )
+        if invalid_keys := [key for key in facts if not _is_valid_value(key, facts[key])]:
+            raise UsageError(
+                f"{CATALOG_VARIABLE}={path}: {name!r}: {invalid_keys[0]} is {facts[invalid_keys[0]]!r}. window and "
+                f"max_output are whole numbers"
+                " above 0, prices are numbers, tools and vision are true or false."
+            )
+    return {name.lower(): facts for name, facts in models.items()}
+
+
+def _is_valid_value(key: str, value: Any) -> bool:
+    if key in ("tools", "vision"):
+        return isinstance(value, bool)
+    if key in ("wire", *_REMARKS):
+        return isinstance(value, str)
+    if key in ("window", "max_output"):
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
+
+
+def _to_facts(entry: dict[str, Any]) -> ModelFacts:
+    fields = {_FIELDS[key]: value for key, value in entry.items() if key in _FIELDS}
+    facts = ModelFacts(**fields)
+    reply_limit = min(facts.max_output, MAX_REPLY_TOKENS, max(1, facts.window // 4))
+    return ModelFacts(**{**fields, "max_output": reply_limit})
