@@ -177,7 +177,7 @@ SIMULATIONS: Mapping[str, Callable[[Generator, int, float, int], Scores]] = {
 }
 
 NOT_COVERED = "segmentation: dice, none exact, some fail"
-"""A known limit: rare failures that no test patient shows, in a mean that is never at its edge."""
+"""A known limit: rare failures that no test patient shows, in a mean that never reaches its edge."""
 ALL = {**SIMULATIONS, NOT_COVERED: partial(segmentation, kind="failures")}
 
 

@@ -55,8 +55,8 @@ def __getattr__(name):
         raise AttributeError(name)
     return type(name, (), {})
 """
-"""Stands in for timm where torchvision, which it needs, is absent (there is none for this CPU build of torch). nnU-Net's
-command line imports every trainer it ships to find one by its name, those of Primus with timm too; none of that is used."""
+"""Replacement of timm if torchvision, which timm needs, is absent (there is none for this CPU build of torch). nnU-Net's
+command line imports every shipped trainer to find one by its name, including those of Primus with timm; none of them is used."""
 
 
 def main() -> None:

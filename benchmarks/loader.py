@@ -72,7 +72,7 @@ print("RESULT " + json.dumps({"cached": cached, "decoded": decoded, "waiting": w
 
 
 SIZES = {"detection": ("--size", "1024"), "report": ("--size", "1024", "--cases", "40")}
-"""Pictures of the size of radiographs; the templates' own examples are so small that decoding them costs nothing."""
+"""Images of the size of radiographs; the templates' own examples are so small that decoding them takes no time."""
 
 
 def main() -> None:

@@ -27,8 +27,7 @@ import numpy as np
 import torch
 
 SIDE = 128
-"""Longest side of classified pictures on a processor, as the template's: DenseNet121 is slow there. Half of it is the least that it
-takes."""
+"""Longest side of classified images on a processor, as in the template, since DenseNet121 is slow there. The minimum is half of it."""
 CROP = {2: [96, 96], 3: [96, 96, 96]}
 
 

@@ -36,7 +36,7 @@ PEERS = {
     "smolagents": ("smolagents",),
     "minisweagent": ("mini-swe-agent",),
 }
-"""Module to import, and what pip installs for it."""
+"""Module to import, and the requirement that pip installs for it."""
 
 MODES = ("memory", "recorded", "synced")
 LABELS = {"m3b": "m3b", "langgraph": "LangGraph", "smolagents": "smolagents", "minisweagent": "mini-swe-agent"}
@@ -52,7 +52,7 @@ class Outcome:
     import_s: float = 0.0
     us_per_action: float | None = None
     missing: str = ""
-    """Why there is no time."""
+    """The reason for a missing time."""
 
 
 def measure(name: str, mode: str, folder: Path, actions: int, repeats: int) -> Outcome:

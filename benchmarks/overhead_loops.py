@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 Run = Callable[[int], int]
-"""Plays one conversation of so many actions and returns how many tool calls were run."""
+"""Plays one conversation of the given number of actions and returns the number of tool calls that ran."""
 
 
 def lookup_text(key: str) -> str:
