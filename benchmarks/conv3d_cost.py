@@ -1,9 +1,9 @@
-"""A 3D convolution of one small patch on a processor: by slices as the templates take it, against PyTorch's own.
+"""Compare the templates' 3D convolution by slices with PyTorch's own, on one small patch on a processor.
 
     python benchmarks/conv3d_cost.py [--times 9] [--threads 2]
 
-Forward and backward, float32, kernel 3. The two take turns; printed are both medians in milliseconds and their ratio,
-for patches on either side of the limit (`SMALL`) from which PyTorch takes oneDNN by itself.
+Forward and backward, float32, kernel 3. The two take turns. The script prints both medians in milliseconds and their ratio,
+for patches on either side of the limit (`SMALL`) above which PyTorch uses oneDNN itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHAPES = ((8, 32, 32, 32), (16, 32, 32, 32), (16, 32, 32, 64), (32, 16, 16, 16),
 
 
 def time_step(layer: nn.Module, patch: torch.Tensor) -> float:
-    """Of one step forward and back."""
+    """Return the time of one step forward and backward."""
     started = time.perf_counter()
     layer(patch).sum().backward()
     return time.perf_counter() - started

@@ -1,9 +1,9 @@
-"""How often 95 % intervals hold the true figure, at a perfect figure and just below, for the main metric of every task.
+"""Measure how often 95 % intervals contain the true figure, at a perfect figure and just below, for each task's main metric.
 
-Each answer is right, or, for a share of the patients, as wrong as such answers usually are. The true figure is that of
+Each answer is correct or, for a share of the patients, as wrong as such answers usually are. The true figure is computed on
 a test set so large that chance plays no part.
 
-python benchmarks/coverage.py [SETS]
+    python benchmarks/coverage.py [SETS]
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SHARES = (0.001, 0.01, 0.05)
 
 
 def binary(rng: Generator, n: int, wrong: float, draws: int, metric: str = "auroc") -> Scores:
-    """A fifth is positive; a wrong answer has any probability."""
+    """Simulate a diagnosis: a fifth is positive; a wrong answer has a random probability."""
     truth = np.arange(n) < max(2, n // 5)
     score = np.where(truth, 0.8, 0.2) + rng.uniform(-0.1, 0.1, n)
     score = np.where(rng.random(n) < wrong, rng.random(n), score)
@@ -56,7 +56,7 @@ def binary(rng: Generator, n: int, wrong: float, draws: int, metric: str = "auro
 
 
 def overlapping(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
-    """Scores of two normal distributions, further apart the fewer are wrong: no patient fails as a whole."""
+    """Simulate scores of two normal distributions, further apart if fewer are wrong: no patient fails altogether."""
     from scipy.special import ndtri
 
     truth = np.arange(n) < n // 2
@@ -70,7 +70,7 @@ def overlapping(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
 
 
 def several(rng: Generator, n: int, wrong: float, draws: int, metric: str = "auroc", together: bool = True) -> Scores:
-    """Five findings, the rarest in three patients of 52; an answer is wrong on all of them together, or on each alone."""
+    """Simulate five findings, the rarest in three patients of 52; an answer is wrong on all of them together, or on each alone."""
     truth = np.zeros((n, 5), dtype=bool)
     for k, prevalence in enumerate(PREVALENCES):
         truth[rng.permutation(n)[: max(2, round(prevalence * n))], k] = True
@@ -87,7 +87,7 @@ def several(rng: Generator, n: int, wrong: float, draws: int, metric: str = "aur
 
 
 def grading(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
-    """Five grades; a wrong one is that of any patient."""
+    """Simulate five grades; a wrong one is the grade of a random patient."""
     truth = np.arange(n) % 5
     predicted = np.where(rng.random(n) < wrong, rng.integers(0, 5, n), truth)
     rows = [
@@ -98,9 +98,9 @@ def grading(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
 
 
 def segmentation(rng: Generator, n: int, wrong: float, draws: int, kind: str = "exact") -> Scores:
-    """A wrong mask has any Dice, the others 1 ("exact") or up to 0.01 less ("failures").
+    """Simulate masks: a wrong mask has a random Dice, the others 1 ("exact") or up to 0.01 less ("failures").
 
-    Of the kind "inexact", no mask is exact, and the mean of all is as far below 1 as `wrong` says.
+    With the kind "inexact", no mask is exact, and the mean of all is as far below 1 as `wrong` says.
     """
 
     def dice_of_a_mask() -> float:
@@ -118,7 +118,7 @@ def segmentation(rng: Generator, n: int, wrong: float, draws: int, kind: str = "
 
 
 def detection(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
-    """No to three boxes in an image; a wrong answer misses them all, or finds one where there is none."""
+    """Simulate no to three boxes in an image; a wrong answer misses them all, or finds one in an empty image."""
     rows = []
     for i in range(n):
         truth = tuple(Box((20.0 * k, 0.0, 20.0 * k + 10, 10.0), "a") for k in range(i % 4))
@@ -130,7 +130,7 @@ def detection(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
 
 
 def reports(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
-    """Texts of 8 to 20 words; a wrong one is of other words."""
+    """Simulate texts of 8 to 20 words; a wrong one has other words."""
     rows = []
     for i in range(n):
         size = int(rng.integers(8, 20))
@@ -141,7 +141,7 @@ def reports(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
 
 
 def regression(rng: Generator, n: int, wrong: float, draws: int, metric: str = "mae") -> Scores:
-    """Numbers of a normal distribution; a wrong answer is their mean."""
+    """Simulate numbers of a normal distribution; a wrong answer is their mean."""
     truth = rng.normal(100, 15, n)
     predicted = np.where(rng.random(n) < wrong, 100.0, truth)
     rows = [RegressionCase(str(i), "", float(truth[i]), float(predicted[i])) for i in range(n)]
@@ -149,7 +149,7 @@ def regression(rng: Generator, n: int, wrong: float, draws: int, metric: str = "
 
 
 def survival(rng: Generator, n: int, wrong: float, draws: int) -> Scores:
-    """A third is censored; a wrong risk is any."""
+    """Simulate survival with a third of censored cases; a wrong risk is random."""
     time, event = rng.exponential(10, n) + 0.01, rng.random(n) < 2 / 3
     event[0] = True
     risk = np.where(rng.random(n) < wrong, -rng.exponential(10, n), -time)
@@ -177,13 +177,13 @@ SIMULATIONS: Mapping[str, Callable[[Generator, int, float, int], Scores]] = {
 }
 
 NOT_COVERED = "segmentation: dice, none exact, some fail"
-"""A known limit: rare failures that no test patient shows, in a mean that is never at its edge."""
+"""A known limit: rare failures that no test patient shows, in a mean that never reaches its edge."""
 ALL = {**SIMULATIONS, NOT_COVERED: partial(segmentation, kind="failures")}
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """The true figure, the share of intervals that hold it, how many sets had one, and the median lower limit."""
+    """The true figure, the share of intervals that contain it, the number of sets with an interval, and the median lower limit."""
 
     true: float
     covered_share: float
@@ -201,7 +201,7 @@ def true_figure(name: str, wrong: float, seed: int = 1) -> float:
 
 
 def coverage(name: str, n: int, wrong: float, sets: int, draws: int, seed: int = 0) -> Coverage:
-    """Score `sets` test sets of `n` cases and count the intervals that hold the true figure; a missing one does not."""
+    """Score `sets` test sets of `n` cases and count the intervals that contain the true figure; a missing one does not."""
     true, rng = true_figure(name, wrong), np.random.default_rng(seed)
     measures = [ALL[name](rng, n, wrong, draws).primary for _ in range(sets)]
     spans = [(m.low, m.high) for m in measures if m.low is not None and m.high is not None]

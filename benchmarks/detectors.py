@@ -1,11 +1,11 @@
-"""The detectors that `network.detector` offers, trained on the same cases for the same minutes, side by side.
+"""Train the detectors of `network.detector` on the same cases for the same minutes and compare them.
 
     python benchmarks/detectors.py --data DIR ["REQUEST"] [--detectors own fcos retinanet] [--minutes 3] [--threads 1] [--out DIR]
         [--plan KEY=VALUE ...]
 
-DIR is read as `m3b look` reads it for the request: one index, one split. Each detector is planned, trained, exported and asked as a
-deliverable. Printed is the mAP of the test part at IoU 0.5 with 95 % bootstrap intervals over patients, and how far each is ahead of
-the first one, paired over the same draws. Trainings run one after the other; the load of the machine stands at the end.
+DIR is read as `m3b look` reads it for the request: one index, one split. Each detector is planned, trained, exported and run as a
+deliverable. The script prints the mAP of the test part at IoU 0.5 with 95 % bootstrap intervals over patients, and the difference of
+each to the first one, paired over the same draws. Trainings run one after the other; the load of the machine is printed at the end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def run_detector(work: Path, name: str, options: argparse.Namespace) -> str:
-    """Plan, training, deliverable and its answers (found/answers.json); how many steps and what validation says."""
+    """Plan, train and export a detector, predict (found/answers.json), and return its steps and validation figures."""
     detector_settings = [] if name == "own" else [f"network.detector={name}"]
     threads = {"OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     settings = ["folds=1", f"threads={options.threads}", *detector_settings, *options.plan]
@@ -73,7 +73,7 @@ def run_detector(work: Path, name: str, options: argparse.Namespace) -> str:
 
 
 def rank_detections(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
-    """A case each: (scores, hits at IoU 0.5, true boxes) of every class."""
+    """Return for each case (scores, hits at IoU 0.5, number of true boxes) of every class."""
     sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
     from boxes import rank_images
 
@@ -94,7 +94,7 @@ def rank_detections(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
 
 
 def compute_mean_ap(cases: Sequence[Any]) -> float:
-    """mAP over the classes."""
+    """Return the mAP over the classes."""
     from boxes import average_precision
 
     values = []
@@ -105,7 +105,7 @@ def compute_mean_ap(cases: Sequence[Any]) -> float:
 
 
 def format_lines(tables: Sequence[np.ndarray], patients: Sequence[str]) -> list[str]:
-    """Figure and interval of each, and its difference to the first over the same draws of patients."""
+    """Format figure and interval of each detector, and its difference to the first over the same draws of patients."""
     values, draws = (
         np.array([compute_mean_ap(part) for part in tables]),
         bootstrap_figures(tables, compute_mean_ap, patients),

@@ -1,13 +1,13 @@
-"""Runs against providers that fail: one request in five meets trouble, and the Result must be the same as without.
+"""Run m3b against providers that fail: one request in five fails, and the Result must be the same as without failures.
 
-Every run is a real `Pipeline` with a journal and a ledger of its own. Its model is a script behind a loopback HTTP
-server, asked through the real adapters (OpenAI's two protocols and Anthropic's, in turn); waiting takes no time. Most
+Every run is a real `Pipeline` with its own journal and ledger. Its model is a script behind a loopback HTTP
+server, reached through the real adapters (OpenAI's two protocols and Anthropic's, in turn); waiting takes no time. Most
 runs end after the first role, with `no_dataset`, which takes half a second; `--whole` of them go through all four roles
-to a measured model. One run in 25 meets trouble that stays, must end with a typed status and a reason, and is then
+to a measured model. One run in 25 meets a permanent failure, must end with a typed status and a reason, and is then
 resumed with a healthy provider to the same Result.
 
-The server checks the conversation on the wire: what was said once must be said again unchanged, every reply that it
-delivered must be there once, and every call must be answered once. Every byte that a run wrote is searched for the key.
+The server checks the conversation: earlier messages must be repeated unchanged, every delivered reply
+must be there once, and every call must be answered once. Every byte that a run wrote is searched for the key.
 
     python benchmarks/faults.py                  1,000 runs and 4 whole ones; about ten minutes on two cores
     python benchmarks/faults.py --runs 50 --whole 0 --seed 7
@@ -52,7 +52,7 @@ Fault = Callable[[Dialect, ServerAnswer], ServerAnswer]
 
 
 def make_status_fault(number: int, message: str, kind: str = "some_error", **headers: str) -> Fault:
-    """A refusal with a status."""
+    """Make a refusal with an HTTP status."""
     return lambda dialect, good: ServerAnswer(dialect.error(message, kind), status=number, headers=headers)
 
 
@@ -80,7 +80,7 @@ PERMANENT_FAULTS: dict[str, tuple[Fault, str]] = {
 
 
 def scripts() -> list[dict[str, Any]]:
-    """What the model does in the first role, in different lengths; each ends without a data set."""
+    """Return scripts of the first role, of different lengths; each ends without a data set."""
     look = [
         call("list_files", path="data"),
         combine_calls(
@@ -95,7 +95,7 @@ def scripts() -> list[dict[str, Any]]:
 
 @dataclass
 class Actor:
-    """The model behind the server: plays its script, checks what it is told, and misbehaves."""
+    """The model behind the server: plays its script, checks its messages, and misbehaves."""
 
     acts: dict[str, Any]
     dialect: Dialect
@@ -153,7 +153,7 @@ class Actor:
 
 
 def parse_turns(turns: list[Any]) -> list[Message]:
-    """The turns of any of the wires as far as the script needs them: who spoke, and the user's words."""
+    """Return the speakers and the user's words of a conversation in any of the wire formats."""
     parsed: list[Message] = []
     for turn in turns:
         kind = turn.get("type") if isinstance(turn, dict) else "text"
@@ -173,7 +173,7 @@ def parse_turns(turns: list[Any]) -> list[Message]:
 
 
 def open_model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
-    """One of the real adapters, talking to the server, on a clock of its own."""
+    """Return one of the real adapters, connected to the server, with its own clock."""
     name, title, _ = wire
     clock = Clock()
     retry = Retry(sleep=clock.sleep, clock=clock)
@@ -184,7 +184,7 @@ def open_model(server: Server, wire: tuple[str, str, str], key: str) -> LLM:
 
 
 def comparable_result(result: Result) -> dict[str, Any]:
-    """A Result without what differs from run to run: times and places."""
+    """Return a Result without the values that differ from run to run: times and paths."""
     raw = result.to_json()
     for name in ("run_dir", "model_dir", "report"):
         raw.pop(name)
@@ -195,7 +195,7 @@ def comparable_result(result: Result) -> dict[str, Any]:
 def play_run(
     acts: dict[str, Any], wire: tuple[str, str, str], data: Path, out: Path, actor: Actor, is_complete: bool
 ) -> Result:
-    """One run against one server."""
+    """Make one run against one server."""
     with Server(actor) as server:
         sandbox = "auto" if is_complete else "off"
         pipeline = Pipeline(
@@ -207,7 +207,7 @@ def play_run(
 def run_with_faults(
     number: int, seed: int, data: Path, base: Path, acts: dict[str, Any], expected: dict[str, Any], is_complete: bool
 ) -> Counter[str]:
-    """One run with trouble, held against the Result without; what happened, counted."""
+    """Make one run with failures, compare it with the Result without, and count the events."""
     dice = random.Random(f"{seed}/{number}")
     wire = WIRES[number % len(WIRES)]
     actor = Actor(acts, DIALECTS[wire[2]], dice)
@@ -241,13 +241,13 @@ def run_with_faults(
 
 
 def find_leaks(folder: Path) -> list[str]:
-    """Files of a run that hold the key."""
+    """Return the files of a run that contain the key."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return [path.name for path in files if CANARY.encode() in path.read_bytes()]
 
 
 def measure(runs: int, complete_runs: int, seed: int, workers: int = 2) -> Counter[str]:
-    """All runs; keys that begin with `BROKEN` are what must not be."""
+    """Make all runs; keys that begin with `BROKEN` must not occur."""
     base = Path(tempfile.mkdtemp(prefix="m3b-faults-"))
     total: Counter[str] = Counter()
     try:

@@ -1,18 +1,18 @@
-"""Few-shot detection of abnormal pictures against the ordinary network of the detection template, on the same examples.
+"""Compare few-shot detection of abnormal images with the ordinary network of the detection template, on the same examples.
 
-    python benchmarks/fewshot.py backbone FOLDER... --out DIR          a small backbone, trained on pictures by their folders
+    python benchmarks/fewshot.py backbone FOLDER... --out DIR          a small backbone, trained on images by their folders
     python benchmarks/fewshot.py npz FILE --backbone DIR               an archive of MedMNIST; label 0 is normal
     python benchmarks/fewshot.py table CSV --images DIR --image COL --label COL --abnormal TEXT --patient COL --backbone DIR
-    python benchmarks/fewshot.py bmad DATA --backbone DIR [--protocol paper]      the sets of BMAD that DATA holds
+    python benchmarks/fewshot.py bmad DATA --backbone DIR [--protocol paper]      the sets of BMAD in DATA
 
-For each k of `--shots`, `--draws` times k normal and k abnormal examples are drawn, all networks learn from them and from
-nothing else, and answer the test cases: `few-shot` is what a run of m3b keeps of that draw, `ordinary` the network that it trains
-where there is no backbone. What the first is made of stands beside it: the few-shot detector `alone`, it and the ordinary networks
-`together`, and those networks `averaged`. Printed are AUROC with its spread over the draws, and the difference from the ordinary
-network with a 95 % interval over patients of the test part (bootstrap of the mean over draws). With `--scores DIR` the scores of each
-draw are kept there, and a call that was ended goes on from them; several calls may share the folder. `bmad` prints the published
-figures beside ours (benchmarks/fewshot_published.json), k = 0 among them, with adapters of the other sets that are there; with
-`--protocol paper` the evaluation is the published one: scores scaled over the whole test set, and the epoch that is best on it.
+For each k of `--shots`, `--draws` times k normal and k abnormal examples are drawn. All networks learn only from them
+and predict the test cases: `few-shot` is the model that a run of m3b keeps of that draw, `ordinary` the network that it trains
+without a backbone. The parts of the first are shown too: the few-shot detector `alone`, it and the ordinary networks
+`together`, and those networks `averaged`. The script prints AUROC with its spread over the draws, and the difference to the ordinary
+network with a 95 % interval over patients of the test part (bootstrap of the mean over draws). `--scores DIR` stores the scores of
+each draw, and an interrupted call continues from them; several calls may share the folder. `bmad` prints the published
+figures next to the measured ones (benchmarks/fewshot_published.json), including k = 0, with adapters of the other sets in DATA; with
+`--protocol paper` the evaluation is the published one: scores scaled over the whole test set, and the best epoch on it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
 
 
 def assemble_project() -> Path:
-    """The detection template with its shared files, on the import path."""
+    """Assemble the detection template with its shared files and put it on the import path."""
     folder = Path(tempfile.mkdtemp(prefix="fewshot-"))
     shutil.copytree(TEMPLATES / "detection", folder, dirs_exist_ok=True)
     for file in (TEMPLATES / "shared").glob("*.py"):
@@ -53,7 +53,7 @@ def assemble_project() -> Path:
 
 @dataclass
 class PictureSet:
-    """Pictures (rows, columns[, 3]) uint8, whether each is abnormal, whose it is, and a mask where there is one."""
+    """Images (rows, columns[, 3]) uint8, whether each is abnormal, its patient, and a mask if there is one."""
 
     images: list[np.ndarray]
     abnormal: np.ndarray
@@ -61,7 +61,7 @@ class PictureSet:
     masks: list[np.ndarray] | None = None
 
     def select(self, rows: Sequence[int]) -> PictureSet:
-        """Some of them."""
+        """Return a part of the images."""
         masks = None if self.masks is None else [self.masks[row] for row in rows]
         return PictureSet(
             [self.images[row] for row in rows], self.abnormal[list(rows)], [self.patients[r] for r in rows], masks
@@ -69,7 +69,7 @@ class PictureSet:
 
 
 def to_template_cases(pictures: PictureSet, backbone: dict[str, Any]) -> Any:
-    """As the template's data set."""
+    """Convert to the template's data set."""
     import torch
     from Fewshot.data import Cases
     from Fewshot.looks import prepare
@@ -97,7 +97,7 @@ def to_template_cases(pictures: PictureSet, backbone: dict[str, Any]) -> Any:
 
 
 def from_npz(file: Path) -> tuple[PictureSet, PictureSet]:
-    """The pool (train and val) and the test part of an archive of MedMNIST."""
+    """Return the pool (train and val) and the test part of an archive of MedMNIST."""
     with np.load(file) as stored:
         parts = {
             side: (stored[f"{side}_images"], stored[f"{side}_labels"].ravel() > 0) for side in ("train", "val", "test")
@@ -109,7 +109,7 @@ def from_npz(file: Path) -> tuple[PictureSet, PictureSet]:
 
 
 def from_table(args: argparse.Namespace) -> tuple[PictureSet, PictureSet]:
-    """Half of the patients as the pool, the others as the test part; rows without their image are left out."""
+    """Return half of the patients as the pool, the others as the test part; rows without their image are left out."""
     with args.file.open(encoding="utf-8-sig", newline="") as stream:
         rows = [row for row in csv.DictReader(stream) if (args.images / row[args.image]).is_file()]
     rows = [row for row in rows if row[args.label].strip() not in args.without]
@@ -128,7 +128,7 @@ def from_table(args: argparse.Namespace) -> tuple[PictureSet, PictureSet]:
 
 
 def read_picture(file: Path) -> np.ndarray:
-    """A picture as grey values, or as colours."""
+    """Read an image as grey values, or as colours."""
     from PIL import Image
 
     with Image.open(file) as source:
@@ -141,7 +141,7 @@ def read_picture(file: Path) -> np.ndarray:
 
 
 def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures: int) -> None:
-    """Train the small network to tell from which folder a picture comes, and keep it without its last layer."""
+    """Train the small network to tell from which folder an image comes, and keep it without its last layer."""
     import torch
     from Fewshot.convnet import KIND, Classifier
     from Fewshot.looks import changed
@@ -187,7 +187,7 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
 
 
 def make_plan(args: argparse.Namespace, target: str) -> dict[str, Any]:
-    """The template's settings, with the backbone that was named."""
+    """Return the template's settings, with the named backbone."""
     from Fewshot.backbone import describe
     from Fewshot.planning import add_engine, follow
 
@@ -200,7 +200,7 @@ def make_plan(args: argparse.Namespace, target: str) -> dict[str, Any]:
 
 
 def score_test_cases(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
-    """Scores of the test cases by what m3b keeps, by its parts and by the ordinary network, from one draw."""
+    """Score the test cases by the kept model, by its parts and by the ordinary network, from one draw."""
     from Fewshot.choosing import preferred
     from Fewshot.crossed import joined, taught
     from Fewshot.data import draw
@@ -226,10 +226,10 @@ def score_test_cases(plan: dict[str, Any], pool: Any, test: Any, shots: int, see
 def load_or_make_scores(
     folder: Path | None, name: str, settings: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """What `make` gives, out of a file where an earlier call left it.
+    """Return the result of `make`, or load it from the file of an earlier call.
 
     Raises:
-        SystemExit: the file is of other settings.
+        SystemExit: the file has other settings.
     """
     if folder is None:
         return make()
@@ -246,13 +246,13 @@ def load_or_make_scores(
 
 
 def describe_settings(args: argparse.Namespace) -> str:
-    """What scores rest on besides the examples."""
+    """Return the settings that scores depend on besides the examples."""
     names = ("backbone", "epochs", "ordinary_epochs", "protocol", "object", "most_test")
     return ", ".join(f"{name}={getattr(args, name)}" for name in names)
 
 
 def compare_shots(name: str, pool: PictureSet, test: PictureSet, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row a k: AUROC of both, draw by draw, and their difference with its interval."""
+    """Return for each k the AUROC of both, draw by draw, and their difference with its interval."""
     plan = make_plan(args, "states")
     prepared = [to_template_cases(part, plan["backbone"]) for part in (pool, test)]
     counts = [(int((~part.abnormal).sum()), int(part.abnormal.sum())) for part in (pool, test)]
@@ -279,7 +279,7 @@ def compare_shots(name: str, pool: PictureSet, test: PictureSet, args: argparse.
 def compare_paired(
     scores_by_draw: Sequence[dict[str, np.ndarray]], test: PictureSet, draws: int = 2000
 ) -> dict[str, Any]:
-    """AUROC of each engine and draw; of the mean difference a bootstrap over the patients of the test part."""
+    """Return the AUROC of each engine and draw, and a bootstrap of the mean difference over the patients of the test part."""
     from m3b.metrics.classification_estimators import auroc
 
     names = sorted(set(test.patients))
@@ -300,7 +300,7 @@ def compare_paired(
 
 
 def format_row(row: dict[str, Any]) -> str:
-    """A row for people, a line an engine."""
+    """Format one row, with a line for each engine."""
     lines = [f"  k = {row['shots']}"]
     for engine in (name for name in ("few-shot", "ordinary", "alone", "together", "averaged") if name in row):
         line = f"    {engine} {np.mean(row[engine]):.3f} +- {np.std(row[engine]):.3f}"

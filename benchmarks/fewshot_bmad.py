@@ -1,7 +1,7 @@
-"""The sets of BMAD that a folder holds, at every k, beside what was published; `benchmarks/fewshot.py bmad` runs it.
+"""Measure the sets of BMAD in a folder at every k, next to the published figures; run by `benchmarks/fewshot.py bmad`.
 
-k = 0 is one set left out: adapters learn from the labelled part (`valid`) of every other set that is there, with the published
-protocol from its test part as the published code does, and answer the set's test part. Each set has its own words.
+k = 0 leaves one set out: adapters learn from the labelled part (`valid`) of every other set (with the published
+protocol from its test part, as the published code does) and predict the set's test part. Each set has its own texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PUBLISHED = Path(__file__).with_name("fewshot_published.json")
 
 
 def from_bmad(folder: Path, masks: bool) -> tuple[PictureSet, PictureSet]:
-    """`valid` as the pool and `test` of one set: `{good,Ungood}/img`, masks in `anomaly_mask` under the same names."""
+    """Return `valid` as the pool and `test` of one set: `{good,Ungood}/img`, masks in `anomaly_mask` under the same names."""
     return tuple(_read_part(folder / side, masks) for side in ("valid", "test"))  # type: ignore[return-value]
 
 
@@ -36,7 +36,7 @@ def _read_part(folder: Path, masks: bool) -> PictureSet:
 
 
 def run_bmad(args: argparse.Namespace) -> None:
-    """Every set that is there, at every k, beside what was published."""
+    """Measure every set in the folder, at every k, next to the published figures."""
     published = json.loads(PUBLISHED.read_text())["sets"]
     available_sets = {name: set_info for name, set_info in published.items() if (args.file / f"{name}_AD").is_dir()}
     for name in published:
@@ -62,7 +62,7 @@ def run_bmad(args: argparse.Namespace) -> None:
 
 
 def format_figures(name: str, shots: int, areas: list[tuple[float, float]], set_info: dict[str, Any]) -> str:
-    """Ours, with the spread over the draws, beside the published figure."""
+    """Format the measured figures, with the spread over the draws, next to the published one."""
     image, pixel = (np.array(column, float) for column in zip(*areas, strict=True))
     own_text = f"{100 * image.mean():.2f}" + (f" +- {100 * image.std():.2f}" if len(areas) > 1 else "")
     own_text += f" / {100 * pixel.mean():.2f}" if set_info["masks"] else ""
@@ -70,7 +70,7 @@ def format_figures(name: str, shots: int, areas: list[tuple[float, float]], set_
 
 
 def compute_figures(test: Any, image: np.ndarray, pixel_scores: np.ndarray) -> tuple[float, float]:
-    """AUROC of images and of pixels (NaN without masks), at the size of the backbone's input."""
+    """Return figures of images and of pixels (NaN without masks), at the size of the backbone's input."""
     from Utils.ranks import auroc
 
     truth = test.truths.numpy() > 0.5
@@ -79,7 +79,7 @@ def compute_figures(test: Any, image: np.ndarray, pixel_scores: np.ndarray) -> t
 
 
 def score_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, protocol: str) -> tuple[float, float]:
-    """Figures of one draw of k examples a state."""
+    """Return the figures of one draw of k examples a state."""
     import torch
     from Fewshot.build import build
     from Fewshot.crossed import taught
@@ -106,7 +106,7 @@ def score_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int
 def score_zero_shot(
     args: argparse.Namespace, excluded_set: str, available_sets: dict[str, Any], plan: dict[str, Any], test: Any
 ) -> tuple[float, float]:
-    """Figures of adapters that learnt from the other sets alone, each with its own words."""
+    """Return the figures of adapters that learnt only from the other sets, each with its own texts."""
     import torch
     from Fewshot.build import build
     from Fewshot.fit import one_epoch
@@ -138,13 +138,13 @@ def score_zero_shot(
 
 
 def get_texts(model: Any) -> Any:
-    """What stands for normal and abnormal, where texts say it; None where two vectors are learnt."""
+    """Return the texts for normal and abnormal; None if two learnt vectors replace them."""
     import torch
 
     return None if isinstance(model.texts, torch.nn.Parameter) else model.texts.clone()
 
 
 def set_texts(model: Any, texts: Any) -> None:
-    """Put the words of a set in place."""
+    """Set the texts of a set."""
     if texts is not None:
         model.texts.copy_(texts)

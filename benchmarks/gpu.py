@@ -1,14 +1,14 @@
-"""The templates on the GPU of this machine: time to the processor's figure, samples a second against a bare loop, memory, use.
+"""Measure the templates on the GPU of this machine: time to the processor's figure, samples a second, memory, use.
 
     python benchmarks/gpu.py [--template diagnosis segmentation detection report] [--minutes 3] [--tiny] [--out FILE.json]
 
 Each template is assembled in a temporary folder with its example data. It is trained on the processor for `--minutes`, then on
-the GPU for as long; "time to figure" is the second at which the GPU's log first shows what the processor ended with. Samples a
+the GPU for the same time; "time to figure" is the second at which the GPU's log first reaches the processor's final figure. Samples a
 second are those of the log against a loop of PyTorch alone with the same network, batch, precision and data. Memory is the peak
-of the GPU's tensors against what the plan expected. Use is the mean of nvidia-smi while training.
+of the GPU's tensors against the estimate of the plan. Use is the mean of nvidia-smi while training.
 
-Without a GPU the same is done with two trainings on the processor, and the table says so: it then shows that this script works,
-and nothing about GPUs. `--tiny` trains some steps alone.
+Without a GPU, the script compares two trainings on the processor, and the table says so: it then shows that this script works,
+and nothing about GPUs. `--tiny` only trains a few steps.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def main() -> None:
 
 
 def get_gpu_name() -> str:
-    """Of the first GPU; empty where PyTorch sees none."""
+    """Return the name of the first GPU; empty if PyTorch sees none."""
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
 
 
 def compare_template(name: str, folder: Path, options: argparse.Namespace, gpu: bool) -> dict[str, Any]:
-    """Both trainings of a template and the bare loop."""
+    """Run both trainings of a template and the bare loop."""
     trained = {}
     for device_name in ("cpu", "gpu"):
         work = assemble_template(name, folder / f"{device_name}-{name}")
@@ -127,7 +127,7 @@ def compare_template(name: str, folder: Path, options: argparse.Namespace, gpu: 
 
 
 def assemble_template(name: str, work: Path) -> Path:
-    """The template with its example data."""
+    """Assemble the template with its example data."""
     shutil.copytree(TEMPLATES / name, work)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, work / "Utils")
@@ -136,7 +136,7 @@ def assemble_template(name: str, work: Path) -> Path:
 
 
 def shorten_epochs(work: Path) -> None:
-    """Epochs of a few steps, so that there is a log."""
+    """Set epochs of a few steps, so that there is a log."""
     file = work / "plan.json"
     plan = json.loads(file.read_text())
     plan |= {key: 6 for key in ("epoch_patches", "patches") if key in plan}
@@ -146,7 +146,7 @@ def shorten_epochs(work: Path) -> None:
 
 
 def run_python(work: Path, *command: str) -> str:
-    """Standard output; ends the program with both where the command fails."""
+    """Return standard output; exit with both outputs if the command fails."""
     done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{work.name}: {' '.join(command)} failed\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
@@ -154,7 +154,7 @@ def run_python(work: Path, *command: str) -> str:
 
 
 def read_log(work: Path) -> list[dict[str, str]]:
-    """The log's rows that have the last one's columns filled; of the report template those of its last stage."""
+    """Return the log's rows in which the last row's columns are filled; for the report template, those of its last stage."""
     with (work / "Logout/log.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     last = rows[-1]["fold"]
@@ -162,7 +162,7 @@ def read_log(work: Path) -> list[dict[str, str]]:
 
 
 class GpuUsageMonitor:
-    """The mean use of the first GPU in percent, as nvidia-smi tells it once a second."""
+    """The mean use of the first GPU in percent, read from nvidia-smi once a second."""
 
     def __init__(self) -> None:
         self.samples: list[float] = []
@@ -179,14 +179,14 @@ class GpuUsageMonitor:
                 self.samples.append(float(done.stdout))
 
     def stop(self) -> float | None:
-        """None where nvidia-smi said nothing."""
+        """Return the mean use; None if nvidia-smi printed nothing."""
         self.stop_event.set()
         self.thread.join()
         return sum(self.samples) / len(self.samples) if self.samples else None
 
 
 def format_row(name: str, comparison: dict[str, Any]) -> str:
-    """A line of the table."""
+    """Format a line of the table."""
     reached = "not reached" if comparison["reached"] is None else f"{comparison['reached']:.0f} s"
     use = "-" if comparison["use"] is None else f"{comparison['use']:.0f}%"
     return (

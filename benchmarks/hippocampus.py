@@ -1,13 +1,13 @@
-"""Hippocampus on MRI: m3b's whole pipeline, the segmentation template alone, and nnU-Net's own command line.
+"""Compare m3b's whole pipeline, the segmentation template alone, and nnU-Net's command line on hippocampi on MRI.
 
 All three train for the same minutes on the same training part and are scored by m3b.metrics on the same locked test part.
 
     python benchmarks/hippocampus.py --data DIR [--minutes 25] [--only m3b|nnunet|template ...] [--out DIR]
 
 DIR holds `images/*.nii.gz` and `labels/*.nii.gz` of the same names (Medical Segmentation Decathlon, task 4; labels 1 and
-2). Images without a label are left out. `--split RUN/work/Datapath` takes the split of an earlier run; else `m3b` makes
-it, or where m3b is not asked for, the indexing template. nnU-Net trains on every training case (its fold "all"), with its
-default recipe; only the length is changed: epochs of 20 steps, and so many of them as its measured epoch time allows.
+2). Images without a label are left out. `--split RUN/work/Datapath` uses the split of an earlier run; otherwise `m3b` makes
+it, or the indexing template if m3b is not selected. nnU-Net trains on every training case (its fold "all"), with its
+default recipe; only the length is changed: epochs of 20 steps, and as many as its measured epoch time allows.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def __getattr__(name):
         raise AttributeError(name)
     return type(name, (), {})
 """
-"""Stands in for timm where torchvision, which it needs, is absent (there is none for this CPU build of torch). nnU-Net's
-command line imports every trainer it ships to find one by its name, those of Primus with timm too; none of that is used."""
+"""Replacement of timm if torchvision, which timm needs, is absent (there is none for this CPU build of torch). nnU-Net's
+command line imports every shipped trainer to find one by its name, including those of Primus with timm; none of them is used."""
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def run_command(command: list[str], cwd: Path, **environment: str) -> str:
-    """Standard output; the end of everything is shown where the command fails."""
+    """Return standard output; show the end of all output if the command fails."""
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **environment}
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode:
@@ -97,7 +97,7 @@ def run_command(command: list[str], cwd: Path, **environment: str) -> str:
 
 
 def run_m3b(data: Path, minutes: float, out: Path) -> tuple[tuple[list[float], float], Path]:
-    """The pipeline; its model predicts the test part once more, and that is scored like the others."""
+    """Run the pipeline; its model predicts the test part again and is scored like the others."""
     card = {"name": "hippocampus", "description": "MRI of the hippocampus: images/ and labels/ of the same names, "}
     card["description"] += "1 anterior, 2 posterior hippocampus. Organ segmentation."
     (out / "card.json").write_text(json.dumps([{**card, "path": str(data)}]))
@@ -109,7 +109,7 @@ def run_m3b(data: Path, minutes: float, out: Path) -> tuple[tuple[list[float], f
 
 
 def make_split(data: Path, out: Path) -> Path:
-    """train.json and test.json by the indexing template."""
+    """Write train.json and test.json by the indexing template."""
     work = out / "index"
     (work / "data").mkdir(parents=True, exist_ok=True)
     if not (work / "data" / "hippocampus").exists():
@@ -121,7 +121,7 @@ def make_split(data: Path, out: Path) -> Path:
 
 
 def load_cases(split: Path, part: str) -> list[dict[str, Any]]:
-    """Records with absolute paths."""
+    """Return records with absolute paths."""
     work = split.parent
     records = json.loads((split / f"{part}.json").read_text())
     return [
@@ -137,7 +137,7 @@ def load_cases(split: Path, part: str) -> list[dict[str, Any]]:
 def run_template(
     train: list[dict[str, Any]], test: list[dict[str, Any]], minutes: float, out: Path
 ) -> tuple[list[float], float]:
-    """plan, train, export, predict, without any agent."""
+    """Plan, train, export and predict, without any agent."""
     work = out / "template"
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(TEMPLATES / "segmentation", work)
@@ -162,7 +162,7 @@ def predict_and_score(model: Path, test: list[dict[str, Any]], file: Path) -> li
 
 
 def score(masks: list[Path], test: list[dict[str, Any]]) -> list[float]:
-    """Mean Dice of each label over the test cases, by m3b's own measurement."""
+    """Return the mean Dice of each label over the test cases, by m3b's own measurement."""
     import nibabel as nib
 
     table = []
@@ -179,7 +179,7 @@ def score(masks: list[Path], test: list[dict[str, Any]]) -> list[float]:
 def run_nnunet(
     train: list[dict[str, Any]], test: list[dict[str, Any]], minutes: float, out: Path
 ) -> tuple[list[float], float]:
-    """nnUNetv2_plan_and_preprocess, nnUNetv2_train, nnUNetv2_predict."""
+    """Run nnUNetv2_plan_and_preprocess, nnUNetv2_train, nnUNetv2_predict."""
     folder = out / "nnunet"
     shutil.rmtree(folder, ignore_errors=True)
     raw = folder / "raw" / "Dataset004_Hippocampus"

@@ -1,19 +1,19 @@
-"""Live runs that are killed with SIGKILL at random moments and taken up again, each process a fresh one.
+"""Kill live runs with SIGKILL at random moments and resume them, each in a fresh process.
 
-A run of a scripted model, with real scripts, checks, a real training and a real delivery, is timed once; then, once for
-each moment, a run is begun, killed after a random share of that time, and resumed to its end. With `--events` it is
-killed right after each event that the journal keeps instead. A run that nobody kills gives the Result that all others
-must have.
+A run of a scripted model, with real scripts, checks, a real training and a real delivery, is timed once. Then, for
+each moment, a run is started, killed after a random share of that time, and resumed to its end. With `--events` it is
+killed right after each event that the journal keeps instead. All runs must have the Result of a run that nobody
+kills.
 
     python benchmarks/kills.py                          200 moments
     python benchmarks/kills.py --moments 20 --seed 7
     python benchmarks/kills.py --events                 once at every event
-    python benchmarks/kills.py --results FILE           goes on where a benchmark that was stopped left off
+    python benchmarks/kills.py --results FILE           continues an interrupted benchmark
 
-Printed are the moments at which the Result was another one, replies of the model that were recorded and asked for again,
-calls that were run twice, processes that were left running, and temporary files, in the run's folder and in the system's
-folder for them, which is one of its own for each run. The exit code is 1 if there was any. With `--results` each kill is
-a line of JSON in that file as soon as it is known, kills that have a line are not made again, and the sum is of all lines.
+The script prints the moments with another Result, recorded replies of the model that were requested again,
+calls that ran twice, processes that were left running, and temporary files, in the run's folder and in the system's
+temporary folder, which each run has to itself. The exit code is 1 if there was any. With `--results` each kill is
+a line of JSON in that file as soon as it is known, kills with a line are not repeated, and the sum is over all lines.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ KILLED = -signal.SIGKILL
 
 @dataclass(frozen=True)
 class Kill:
-    """When a run is killed: right after its event `at`, or, where that is 0, after so many seconds."""
+    """The moment at which a run is killed: right after its event `at`, or, if that is 0, after so many seconds."""
 
     name: str
     at: int = 0
     seconds: float = 0.0
 
     def begin(self, run: Path, data: Path) -> int:
-        """Begin a run and kill its process, and nothing else; gives the exit code."""
+        """Start a run and kill its process, and nothing else; return the exit code."""
         if self.at:
             return ended(run, data, self.at)
         run.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one kill: how the first process ended, what was wrong after the second, the processor's seconds."""
+    """The outcome of one kill: how the first process ended, problems after the second, processor seconds."""
 
     name: str
     first: int
@@ -74,7 +74,7 @@ class Outcome:
 
 
 def random_kills(count: int, seed: int, length: float) -> Iterator[Kill]:
-    """Kills at random moments of a run that takes `length` seconds."""
+    """Yield kills at random moments of a run that takes `length` seconds."""
     draw = random.Random(seed)
     for at in range(count):
         share = draw.random()
@@ -82,12 +82,12 @@ def random_kills(count: int, seed: int, length: float) -> Iterator[Kill]:
 
 
 def event_kills(count: int) -> Iterator[Kill]:
-    """A kill right after each event but the last."""
+    """Yield a kill right after each event but the last."""
     yield from (Kill(f"event {at}", at=at) for at in range(1, count))
 
 
 def kill_and_resume(run: Path, data: Path, kill: Kill, expected: dict[str, Any]) -> Outcome:
-    """Begin, kill and resume one run; what is wrong once a second process has worked it to its end."""
+    """Start, kill and resume one run; return the problems after a second process has ended it."""
     before, temporary = get_processor_s(), run.parent / "tmp"
     temporary.mkdir(parents=True)
     os.environ["TMPDIR"] = os.environ["XDG_STATE_HOME"] = str(temporary)  # and no entry in the user's list of runs
@@ -105,12 +105,12 @@ def kill_and_resume(run: Path, data: Path, kill: Kill, expected: dict[str, Any])
 
 
 def get_processor_s() -> float:
-    """Of this process and all that it waited for."""
+    """Return the processor seconds of this process and of all processes that it waited for."""
     return sum(os.times()[:4])
 
 
 def load_outcomes(results: Path | None) -> dict[str, Outcome]:
-    """The kills that an earlier call made, by name; a last line that was torn is left out."""
+    """Load the kills of an earlier call, by name; an incomplete last line is left out."""
     outcomes: dict[str, Outcome] = {}
     for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
         try:
@@ -122,7 +122,7 @@ def load_outcomes(results: Path | None) -> dict[str, Outcome]:
 
 
 def format_outcomes(outcomes: Sequence[Outcome]) -> str:
-    """The sum of all kills, and what was wrong, as lines of text."""
+    """Format the sum of all kills, and the problems, as lines of text."""
     faulty = [result for result in outcomes if result.faults]
     killed = sum(result.first == KILLED for result in outcomes)
     lines = [

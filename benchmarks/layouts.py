@@ -1,9 +1,9 @@
-"""Training steps of the templates' networks on a processor with both memory layouts: the usual one, and channels last.
+"""Compare training steps of the templates' networks on a processor with both memory layouts: the usual one, and channels last.
 
     python benchmarks/layouts.py [--times 9] [--threads 2]
 
-Which is quicker depends on the processor (AVX-512 or not) and on the network, which is why `plan.py` measures it. The two take
-turns; printed are both medians in milliseconds and their ratio.
+Which layout is faster depends on the processor (AVX-512 or not) and on the network, so `plan.py` measures it. The two take
+turns; the script prints both medians in milliseconds and their ratio.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ COMMON = {"classes": ["one", "other"], "channels": 1, "overlap": False, "multi_l
 
 
 def make_unet_plan(dims: int, stages: int, patch: list[int], batch: int) -> dict[str, Any]:
-    """A plan of the segmentation template, as far as its network goes."""
+    """Return the network settings of a plan of the segmentation template."""
     network = {
         "name": "unet",
         "filters": [16 * 2**stage for stage in range(stages)],
@@ -71,7 +71,7 @@ def make_unet_plan(dims: int, stages: int, patch: list[int], batch: int) -> dict
 
 
 def make_classifier_plan(size: list[int], batch: int) -> dict[str, Any]:
-    """The same of the diagnosis template."""
+    """Return the network settings of a plan of the diagnosis template."""
     network = {"name": "small_cnn", "width": 16, "dropout": 0.2}
     return {**COMMON, "task": "diagnosis", "dims": len(size), "network": network, "size": size, "batch": batch}
 

@@ -1,9 +1,9 @@
-"""Samples a second through each template's loader after the first epoch, against decoding the originals each time.
+"""Compare samples a second through each template's loader after the first epoch with decoding the originals each time.
 
     python benchmarks/loader.py [--template diagnosis segmentation detection report] [--seconds 5]
 
 Columns: the loader with its cache; the same items with image (and mask) decoded and resized from the original files every
-time; how many times quicker; and the share of a training step that waits for data (one process, no workers).
+time; their ratio; and the share of a training step that waits for data (one process, no workers).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ print("RESULT " + json.dumps({"cached": cached, "decoded": decoded, "waiting": w
 
 
 SIZES = {"detection": ("--size", "1024"), "report": ("--size", "1024", "--cases", "40")}
-"""Pictures of the size of radiographs; the templates' own examples are so small that decoding them costs nothing."""
+"""Images of the size of radiographs; the templates' own examples are so small that decoding them takes no time."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""A training step of the segmentation template's U-Net on a processor: what keeping freed memory and losses by rows save.
+"""Measure a training step of the segmentation template's U-Net on a processor: savings by keeping freed memory and by losses by rows.
 
     python benchmarks/mask_step.py [--classes 3 13 35] [--side 56] [--steps 15] [--threads 2]
 
-Each row is measured in a process of its own; printed are the median milliseconds of a step, forward and back, and the ratio to
-the first row of the same number of classes.
+Each row is measured in its own process. The script prints the median milliseconds of a step, forward and backward, and the ratio to
+the first row with the same number of classes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure_step_ms(classes: int, options: argparse.Namespace) -> float:
-    """In the folder of an assembled project."""
+    """Return the median milliseconds of a step, in the folder of an assembled project."""
     sys.path.insert(0, ".")
     import torch
     from Model.network import build_model

@@ -1,4 +1,4 @@
-"""Seconds of processor time that scoring takes: fourteen findings of a thousand cases, and two hundred long reports.
+"""Measure the processor seconds of scoring fourteen findings of a thousand cases, and two hundred long reports.
 
 python benchmarks/metrics.py
 """
@@ -16,7 +16,7 @@ FINDINGS = [f"f{k}" for k in range(14)]
 
 
 def make_finding_cases() -> list[ClassificationCase]:
-    """A thousand cases of 500 patients; findings from rare to common."""
+    """Make a thousand cases of 500 patients, with findings from rare to common."""
     rng = np.random.default_rng(0)
     truth = rng.random((1000, 14)) < np.linspace(0.004, 0.4, 14)
     p = np.clip(0.3 * truth + 0.7 * rng.random((1000, 14)), 0, 1)
@@ -33,7 +33,7 @@ def make_finding_cases() -> list[ClassificationCase]:
 
 
 def make_report_cases() -> list[ReportCase]:
-    """Two hundred pairs of eighty words."""
+    """Make two hundred pairs of reports of eighty words."""
     rng = np.random.default_rng(0)
     words = [f"w{k}" for k in range(300)] + ["the", "is", "no", "."] * 20
     texts = [" ".join(rng.choice(words, 80)) for _ in range(400)]

@@ -1,15 +1,15 @@
-"""The plain recipe that recipes.py compares with, as MONAI's tutorials have it: no plan, no clock-driven schedule.
+"""Train the plain recipe of MONAI's tutorials, to which recipes.py compares: no plan, no clock-driven schedule.
 
     python monai_recipe.py PROJECT MINUTES OUT.npz
 
-Runs beside an assembled template project, whose readers and validation split it uses, so that the training alone differs.
+Runs in an assembled template project, whose readers and validation split it uses, so that only the training differs.
 
 Classification ("MedNIST classification"): DenseNet121, Adam, rotations up to 15 degrees, flips and zooms of 10 %, cross-entropy
-(binary for several labels), the epoch with the best validation AUROC; of grades, taken for classes, the best kappa.
-Segmentation ("2D segmentation", "Spleen 3D"): a residual UNet of 16 to 256 filters, Dice loss, Adam, crops about marked and
+(binary for several labels), the epoch with the best validation AUROC; for grades, treated as classes, the best kappa.
+Segmentation ("2D segmentation", "Spleen 3D"): a residual UNet of 16 to 256 filters, Dice loss, Adam, crops around marked and
 unmarked voxels alike, flips and quarter turns (2D, 96 x 96) or none, 1.5 x 1.5 x 2 mm (3D), the epoch with the best validation
-Dice, sliding windows that overlap by a half. Boxes in pictures (MONAI's own detector needs torchvision): "Objects as points" (Zhou
-et al., 2019) on the same residual UNet: a heat map a class and a size at every pixel of the whole picture, focal loss and 0.1 L1,
+Dice, sliding windows that overlap by a half. Boxes in 2D images (MONAI's own detector needs torchvision): "Objects as points" (Zhou
+et al., 2019) on the same residual UNet: a heat map a class and a size at every pixel of the whole image, focal loss and 0.1 L1,
 Adam, flips, the epoch with the best validation mAP at IoU 0.5.
 """
 
@@ -27,8 +27,7 @@ import numpy as np
 import torch
 
 SIDE = 128
-"""Longest side of classified pictures on a processor, as the template's: DenseNet121 is slow there. Half of it is the least that it
-takes."""
+"""Longest side of classified images on a processor, as in the template, since DenseNet121 is slow there. The minimum is half of it."""
 CROP = {2: [96, 96], 3: [96, 96, 96]}
 
 
@@ -51,7 +50,7 @@ def train(
     valid: Callable[[], float],
     seconds: float,
 ) -> None:
-    """Adam until the seconds are over; the weights of the epoch with the best validation figure are kept."""
+    """Train with Adam until the seconds are over; keep the weights of the epoch with the best validation figure."""
     optimizer, start, best, best_weights = (
         torch.optim.Adam(model.parameters(), learning_rate),
         time.monotonic(),
@@ -81,7 +80,7 @@ def train(
 
 
 def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
-    """Probabilities (N, K) of the test images."""
+    """Return probabilities (N, K) of the test images."""
     from Datapath.dataloader import build_datasets
     from monai.networks.nets import DenseNet121
     from monai.transforms import Compose, RandFlip, RandRotate, RandZoom
@@ -135,7 +134,7 @@ def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> di
 
 
 def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
-    """A mask an image on its own grid: `0`, `1`, ... in the order of the paths; ids, or channels where classes overlap."""
+    """Return a mask of each image on its own grid: `0`, `1`, ... in the order of the paths; ids, or channels if classes overlap."""
     import predict
     from Datapath.dataloader import build_datasets
     from monai.inferers import sliding_window_inference
@@ -195,7 +194,7 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
 
 
 def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
-    """Boxes of an image in its file's own coordinates: `0`, `1`, ... in the order of the paths, (N, 6): box, score, class."""
+    """Return boxes of each image in its file's coordinates: `0`, `1`, ... in the order of the paths, (N, 6): box, score, class."""
     import predict
     from Datapath.dataloader import build_datasets
     from monai.networks.nets import UNet
@@ -247,13 +246,13 @@ def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[st
 
 
 def pad_sides(image: np.ndarray) -> torch.Tensor:
-    """(1, C, H, W) with sides that four halvings divide."""
+    """Pad (1, C, H, W) to sides that are divisible by 16."""
     rows, columns = image.shape[1:]
     return torch.nn.functional.pad(torch.from_numpy(image)[None], (0, -columns % 16, 0, -rows % 16))
 
 
 def compute_points_loss(output: torch.Tensor, boxes: np.ndarray, classes: int) -> torch.Tensor:
-    """Penalty-reduced focal loss of the heat maps (K + 2, H, W), and 0.1 L1 of the log sizes at the boxes' middles."""
+    """Return the penalty-reduced focal loss of the heat maps (K + 2, H, W), plus 0.1 L1 of the log sizes at the boxes' centres."""
     heat, size = output[:classes].sigmoid().clamp(1e-4, 1 - 1e-4), output[classes:]
     grid = np.mgrid[: output.shape[1], : output.shape[2]]
     target, spots = np.zeros(heat.shape, np.float32), []
@@ -277,7 +276,7 @@ def compute_points_loss(output: torch.Tensor, boxes: np.ndarray, classes: int) -
 
 
 def find_peaks(output: torch.Tensor, classes: int, max_boxes: int = 100) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Boxes (rows and columns of lower and upper corner), scores and classes of the surest peaks of the heat maps."""
+    """Return boxes (rows and columns of lower and upper corner), scores and classes of the highest peaks of the heat maps."""
     heat, size = output[:classes].sigmoid(), output[classes:].clamp(0, 7).exp()
     peak = torch.where(torch.nn.functional.max_pool2d(heat[None], 3, 1, 1)[0] == heat, heat, torch.zeros_like(heat))
     scores, positions = peak.flatten().topk(min(max_boxes, peak.numel()))

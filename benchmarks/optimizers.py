@@ -1,11 +1,11 @@
-"""AdamW and Muon in a template: the same plan, cases and number of steps, once with each optimiser.
+"""Compare AdamW and Muon in a template: the same plan, cases and number of steps, once with each optimiser.
 
     python benchmarks/optimizers.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--steps 1500] [--minutes 25] [--threads 2]
         [--plan KEY=VALUE ...] [--out DIR]
 
-Each DIR is read as `m3b look` reads it for the request; its test part is left alone. Printed are the validation figures of
-`Logout/metrics.json` after so many steps of each network, and the seconds of training (of both passes, optimiser and scoring; the
-two run one after the other on `--threads` processor threads). `--minutes` are what plan.py plans for.
+Each DIR is read as `m3b look` reads it for the request; its test part is not used. The script prints the validation figures of
+`Logout/metrics.json` after the steps of each network, and the seconds of training (both passes, optimiser and scoring; the
+two run one after the other on `--threads` processor threads). `--minutes` are the minutes that plan.py plans for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def train_with(work: Path, optimizer: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The validation figures after a training with this optimiser, and its `seconds`."""
+    """Return the validation figures after a training with this optimiser, and its `seconds`."""
     shutil.rmtree(work / "Logout", ignore_errors=True)
     settings = (f"threads={options.threads}", f"max_steps={options.steps}", *options.plan, f"optimizer={optimizer}")
     run_python("plan.py", "--minutes", str(options.minutes), "--set", *settings, cwd=work)

@@ -1,16 +1,16 @@
-"""What the agent loop itself costs: one scripted conversation of 100 tool calls through m3b and through its peers.
+"""Measure the overhead of the agent loop: one scripted conversation of 100 tool calls through m3b and through its peers.
 
-No model is asked and no process is started: a canned model calls a tool that returns a line of text, so that what is
-left is the framework. Every contender runs in a fresh process of its own.
+No model is asked and no process is started: a canned model calls a tool that returns a line of text, so that only
+the framework is measured. Every contender runs in its own fresh process.
 
     python benchmarks/overhead.py                            peers that this interpreter can import
     python benchmarks/overhead.py --install                  peers from a new temporary environment (needs a network)
     python benchmarks/overhead.py --peer-python VENV/bin/python
 
-Columns, microseconds per action: *in memory* keeps nothing on disk; *recorded* writes each step down in the
-contender's own way without asking the disk to confirm it; *synced* waits until each step is on the disk. A contender
-that has no such way shows a dash, and one that cannot be imported is said to be missing. Fsync costs what the disk
-costs: the bare price of one is printed below the table, and a folder in memory (tmpfs) makes it free.
+Columns, microseconds per action: *in memory* keeps nothing on disk; *recorded* writes each step in the
+contender's own way without a sync; *synced* waits until each step is on the disk. A dash marks a contender
+without such a mode; a contender that cannot be imported is listed as missing. Fsync costs depend on the
+disk: the time of a single one is printed below the table, and is near zero for a folder in memory (tmpfs).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PEERS = {
     "smolagents": ("smolagents",),
     "minisweagent": ("mini-swe-agent",),
 }
-"""Module to import, and what pip installs for it."""
+"""Module to import, and the requirement that pip installs for it."""
 
 MODES = ("memory", "recorded", "synced")
 LABELS = {"m3b": "m3b", "langgraph": "LangGraph", "smolagents": "smolagents", "minisweagent": "mini-swe-agent"}
@@ -44,7 +44,7 @@ LABELS = {"m3b": "m3b", "langgraph": "LangGraph", "smolagents": "smolagents", "m
 
 @dataclass(frozen=True)
 class Outcome:
-    """One contender in one mode, timed by its quickest conversation: the one that other work disturbed least."""
+    """One contender in one mode, timed by its fastest conversation, which other work disturbed least."""
 
     name: str
     mode: str
@@ -52,14 +52,14 @@ class Outcome:
     import_s: float = 0.0
     us_per_action: float | None = None
     missing: str = ""
-    """Why there is no time."""
+    """The reason for a missing time."""
 
 
 def measure(name: str, mode: str, folder: Path, actions: int, repeats: int) -> Outcome:
     """Time one contender in this process.
 
     Raises:
-        RuntimeError: the conversation had another number of tool calls than it was written with.
+        RuntimeError: the conversation had another number of tool calls than its script.
     """
     if importlib.util.find_spec(name) is None:
         return Outcome(name, mode, missing="not installed")
@@ -98,7 +98,7 @@ def measure_in_subprocess(python: str, name: str, mode: str, args: argparse.Name
 
 
 def measure_fsync_us(folder: Path) -> float:
-    """Microseconds, at best, of appending a line and waiting for the disk, in this folder."""
+    """Return the minimum microseconds of appending a line and waiting for the disk, in this folder."""
     times = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(100):
@@ -111,7 +111,7 @@ def measure_fsync_us(folder: Path) -> float:
 
 
 def install_peers(folder: Path) -> str:
-    """A new environment with the peers in it; returns its interpreter. A peer that pip cannot get stays missing."""
+    """Create an environment with the peers and return its interpreter; peers that pip cannot get stay missing."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
     for packages in PEERS.values():
@@ -122,7 +122,7 @@ def install_peers(folder: Path) -> str:
 
 
 def format_table(outcomes: list[Outcome]) -> str:
-    """The outcomes as a Markdown table, a contender a row."""
+    """Format the outcomes as a Markdown table, one contender a row."""
     lines = ["| loop | version | import, s | in memory, µs | recorded, µs | synced, µs |", "|---|---|--:|--:|--:|--:|"]
     for name in CONTENDERS:
         rows = {outcome.mode: outcome for outcome in outcomes if outcome.name == name}

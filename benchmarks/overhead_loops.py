@@ -1,6 +1,6 @@
-"""The agent loops that `overhead.py` compares: each plays the same conversation with a canned model.
+"""Agent loops that `overhead.py` compares: each plays the same conversation with a canned model.
 
-Each function imports its framework, and returns the version and a function that plays one conversation; None where
+Each function imports its framework, and returns the version and a function that plays one conversation, or None if
 the framework offers no such mode. `mode` is `memory` (nothing is kept), `recorded` or `synced`.
 """
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 Run = Callable[[int], int]
-"""Plays one conversation of so many actions and returns how many tool calls were run."""
+"""Plays one conversation of the given number of actions and returns the number of tool calls that ran."""
 
 
 def lookup_text(key: str) -> str:
-    """What the tool answers: 200 characters that differ with the key, so that nobody sees a repeat."""
+    """Return the tool's answer: 200 characters that differ with the key, so that no loop detects a repetition."""
     return f"value of {key}: ".ljust(200, ".")
 
 
 def m3b(mode: str, folder: Path) -> tuple[str, Run]:
-    """m3b's own loop, with its schema check of each call, and its journal: one line of JSON an event."""
+    """Return m3b's own loop, with its schema check of each call, and its journal: one line of JSON an event."""
     from m3b.agents.budget import Budget
     from m3b.agents.check_result import accept
     from m3b.agents.conversation import Conversation
@@ -86,7 +86,7 @@ def m3b(mode: str, folder: Path) -> tuple[str, Run]:
 
 
 def langgraph(mode: str, folder: Path) -> tuple[str, Run]:
-    """The documented graph of a model node and a `ToolNode`; recorded by its checkpointers."""
+    """Return the documented graph of a model node and a `ToolNode`; recorded by its checkpointers."""
     import sqlite3
 
     from langchain_core.messages import AIMessage
@@ -137,7 +137,7 @@ def langgraph(mode: str, folder: Path) -> tuple[str, Run]:
 
 
 def smolagents(mode: str, folder: Path) -> tuple[str, Run] | None:
-    """Its `ToolCallingAgent`, silent; it keeps its memory in the process and offers no record on disk."""
+    """Return its `ToolCallingAgent`, silent; it keeps its memory in the process and offers no record on disk."""
     if mode != "memory":
         return None
     from smolagents import Model, Tool, ToolCallingAgent
@@ -174,7 +174,7 @@ def smolagents(mode: str, folder: Path) -> tuple[str, Run] | None:
 
 
 def minisweagent(mode: str, folder: Path) -> tuple[str, Run] | None:
-    """Its `DefaultAgent`; recorded by its trajectory file, which is written anew after every step, never synced."""
+    """Return its `DefaultAgent`; recorded by its trajectory file, which is rewritten after every step, never synced."""
     if mode == "synced":
         return None
     from minisweagent.agents.default import DefaultAgent
@@ -209,7 +209,7 @@ def minisweagent(mode: str, folder: Path) -> tuple[str, Run] | None:
             return {}
 
     class Environment:
-        """In place of its shell: a lookup in the process, as the others have it."""
+        """A replacement of its shell: a look-up in the process, as the others have it."""
 
         config: Any = None
         count = 0

@@ -1,12 +1,12 @@
-"""What confinement adds to predictions of a delivered model: first and further ones in Python, and whole commands.
+"""Measure the time that confinement adds to predictions of a delivered model: first and further ones in Python, and whole commands.
 
     python benchmarks/predict_confined.py [--model FOLDER --image FILE] [--times 20]
 
-Unconfined predictions are those of `unconfined=True` and `--unconfined`: a child process each. Unconfined and confined
-ones take turns, so that another load on the machine slows both alike. Printed are medians in milliseconds and the median of
-the paired differences with a 95 % bootstrap interval; `of least` is the shortest confined one less the shortest unconfined one,
-which a load on the machine changes least. Without `--model` a script without libraries is predicted with, so
-that nothing but the processes is measured.
+Unconfined predictions use `unconfined=True` and `--unconfined`: one child process each. Unconfined and confined
+ones take turns, so that other load on the machine slows both alike. The script prints medians in milliseconds and the median of
+the paired differences with a 95 % bootstrap interval; `of least` is the shortest confined one minus the shortest unconfined one,
+which load on the machine changes least. Without `--model`, the model is a script without libraries, so
+that only the processes are measured.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def report(name: str, unconfined: list[float], confined: list[float]) -> None:
 
 
 def measure_python(folder: Path, image: str, times: int, out: Path) -> None:
-    """Print the first prediction of a model object, and the one after it."""
+    """Print the first prediction of a model object, and the next one."""
     first: tuple[list[float], list[float]] = ([], [])
     further: tuple[list[float], list[float]] = ([], [])
 
@@ -88,13 +88,13 @@ def measure_python(folder: Path, image: str, times: int, out: Path) -> None:
 
 
 def processor_ms() -> float:
-    """Return the processor's time of all processes that this one has waited for, and that those have."""
+    """Return the processor milliseconds of all processes that this one has waited for, and of their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1000 * (used.ru_utime + used.ru_stime)
 
 
 def measure_command(folder: Path, image: str, times: int, out: Path) -> None:
-    """Print a whole `m3b predict`, from its start to its end: by the clock, and of the processor."""
+    """Print a whole `m3b predict`, from start to end: wall time and processor time."""
     call = [sys.executable, "-m", "m3b", "predict", str(folder), image, "-o", str(out), "--force"]
 
     def run(*words: str) -> object:

@@ -1,17 +1,17 @@
-"""A small network that was pretrained on one set of pictures, fine-tuned on few cases of another, against scratch.
+"""Fine-tune a small network that was pretrained on one set of images on few cases of another, against scratch.
 
     python benchmarks/pretrained_start.py SOURCE TARGET.npz [--shots 20] [--draws 5] [--steps 200] [--results FILE]
     python benchmarks/pretrained_start.py SOURCE TARGET.csv --images DIR --image COL --label COL --abnormal TEXT --patient COL
         [--without TEXT ...] [...]
 
 SOURCE is an archive of MedMNIST, or a folder of folders that are named after their class: a residual network in torchvision's layout
-learns its training part. TARGET is such an archive, with its own test part, or a table of pictures, their state and their patients:
-half of the patients are the pool, the others the test part. Of each draw `--shots` cases of either state
+learns its training part. TARGET is such an archive, with its own test part, or a table of images, their state and their patients:
+half of the patients are the pool, the others the test part. For each draw, `--shots` cases of each state
 go through the diagnosis template (plan.py, train.py, export.py, predict.py; the same steps for all) three times: `pretrained`, from
 those weights by `network.pretrained=DIR`; `random`, the same network from random weights in the same file; `own`, the network that
-the template makes where no weights are named. Printed are AUROC on the test part, and the difference from each of the others with a
+the template builds if no weights are named. The script prints AUROC on the test part, and the difference to each of the others with a
 95 % interval over the patients of the test part (bootstrap of the mean over draws). With `--results` each draw is a line of JSON in
-that file as soon as it is known, and a call that was ended goes on from there.
+that file as soon as it is known, and an interrupted call continues from there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PREDICT_CODE = "import json, sys; from predict import predict; print('RESULT ' +
 
 
 def assemble_template(folder: Path) -> Path:
-    """The diagnosis template as m3b puts it together, with the registry."""
+    """Assemble the diagnosis template as m3b does, with the registry."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(TEMPLATES / "shared", folder / "Utils", ignore=ignored)
     shutil.copytree(TEMPLATES / "diagnosis", folder, ignore=ignored, dirs_exist_ok=True)
@@ -53,7 +53,7 @@ def run_python(work: Path, *command: str) -> str:
 def pretrain(
     images: Sequence[np.ndarray], classes: np.ndarray, project: Path, out: dict[str, Path], epochs: int
 ) -> float:
-    """Weights in torchvision's layout, pretrained and random; gives the accuracy on the last tenth of the source, held out."""
+    """Write weights in torchvision's layout, pretrained and random; return the accuracy on the held-out last tenth of the source."""
     import torch
     from safetensors.torch import save_file
 
@@ -95,7 +95,7 @@ def pretrain(
 
 
 def load_pictures(source: Path) -> tuple[list[np.ndarray], np.ndarray]:
-    """Pictures and the numbers of their classes."""
+    """Return images and the numbers of their classes."""
     if source.is_file():
         pictures = from_npz(source)[0]
         return pictures.images, pictures.abnormal.astype(int)
@@ -128,7 +128,7 @@ def write_pictures(pictures: PictureSet, folder: Path) -> list[str]:
 def train_and_score(
     arm: str, weights: dict[str, Path], records: list[dict[str, Any]], test: list[str], seed: int, steps: int
 ) -> list[float]:
-    """Chances of the abnormal state of the test pictures, of a network that the template trained on the records."""
+    """Return the probabilities of the abnormal state of the test images, by a network that the template trained on the records."""
     with tempfile.TemporaryDirectory(prefix="start-") as folder:
         work = assemble_template(Path(folder) / "work")
         (work / "Datapath/train.json").write_text(json.dumps(records))

@@ -1,10 +1,10 @@
-"""How fast and how large previews are: a folder of many files against a bare walk, large tables against a bare read.
+"""Measure speed and memory of previews: a folder of many files against a bare walk, large tables against a bare read.
 
     python benchmarks/previews.py [--files 200000] [--mib 2048] [--folder DIR] [--sandbox auto] [--through-alone]
 
-Prints the ratio of times (median of runs that take turns; files read from the disk, and again from the page cache,
-where reading is a mere copy in memory) and the peak of memory that the preview added, each in a process of its own.
-Then the tools themselves, in the process and through the reader (`m3b.reader`), in turns: small files of many kinds at
+The script prints the ratio of times (median of runs that take turns; files read from the disk, and again from the page cache,
+where reading is only a copy in memory) and the peak of memory that the preview added, each in its own process.
+Then it compares the tools in the process and through the reader (`m3b.reader`), in turns: small files of many kinds,
 forty a call, and the folder and tables above; with the load of the machine.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 
 def make_files(folder: Path, count: int) -> None:
-    """Empty-ish files: half in one folder, half in folders of a hundred."""
+    """Make almost empty files: half in one folder, half in folders of a hundred."""
     for index in range(count):
         subfolder = folder / "flat" if index % 2 else folder / "cases" / f"case_{index // 200:05d}"
         if index % 200 < 2:
@@ -33,14 +33,14 @@ def make_files(folder: Path, count: int) -> None:
 
 
 def make_table(path: Path, mib: int, *, quoted: bool) -> None:
-    """A CSV with a label, numbers, a free text (quoted or not) and a patient."""
+    """Make a CSV with a label, numbers, a free text (quoted or not) and a patient."""
     text = '"small, unclear ""shadow"" on the left"' if quoted else "small unclear shadow on the left"
     rows = [f"img_{i:07d}.png,{i % 5},{i * 7 % 1000 / 10},patient{i // 3},{text}\n" for i in range(20_000)]
     _repeat(path, "image,label,score,patient,report\n", "".join(rows), mib)
 
 
 def make_records(path: Path, mib: int) -> None:
-    """JSON lines with a label, a number and a list."""
+    """Make JSON lines with a label, a number and a list."""
     rows = [
         json.dumps(
             {"image": f"img_{i:07d}.png", "label": ["a", "b", "c"][i % 3], "box": [i, 2, 3, 4], "patient": i // 3}
@@ -60,7 +60,7 @@ def _repeat(path: Path, head: str, block: str, mib: int) -> None:
 
 
 def bare_walk(top: Path) -> int:
-    """The bare walk."""
+    """Walk the folder without any preview."""
     pending, count = [str(top)], 0
     while pending:
         with os.scandir(pending.pop()) as entries:
@@ -73,7 +73,7 @@ def bare_walk(top: Path) -> int:
 
 
 def bare_read(path: Path) -> int:
-    """The bare read, in blocks of 1 MiB."""
+    """Read the file in blocks of 1 MiB."""
     buffer, count = bytearray(1 << 20), 0
     with path.open("rb", buffering=0) as file:
         while got := file.readinto(buffer):
@@ -84,7 +84,7 @@ def bare_read(path: Path) -> int:
 def median_seconds(
     works: list[Callable[[Path], object]], path: Path, *, cold: bool = False, turns: int = 9
 ) -> list[float]:
-    """Median seconds of so many runs of each, taking turns; `cold` drops the file from the page cache before each."""
+    """Return the median seconds of each, taking turns; `cold` drops the file from the page cache before each run."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(3 if cold else turns):
         for work, run_times in zip(works, times, strict=True):
@@ -105,7 +105,7 @@ def drop_from_cache(path: Path) -> None:
 
 
 def run_preview(path: Path) -> object:
-    """What the tool does with a folder or file."""
+    """Run the tool's preview of a folder or file."""
     if path.is_dir():
         from m3b.tools.preview_dirs import format_report
         from m3b.tools.survey import walk_folder
@@ -117,7 +117,7 @@ def run_preview(path: Path) -> object:
 
 
 def measure_preview(path: Path) -> None:
-    """In a process of its own: times of both, and the memory that the preview added."""
+    """Measure, in its own process, the times of both and the memory that the preview added."""
     import numpy  # noqa: F401 - its own memory and start are not the preview's
 
     run_preview(Path(__file__).parent if path.is_dir() else path.with_name("tiny" + path.suffix))
@@ -134,7 +134,7 @@ def measure_preview(path: Path) -> None:
 
 
 def make_small(folder: Path) -> None:
-    """Forty files of eight kinds."""
+    """Make forty files of eight kinds."""
     import nibabel
     import numpy as np
     from PIL import Image
@@ -155,7 +155,7 @@ def make_small(folder: Path) -> None:
 
 
 def compare_with_reader(path: Path, sandbox: str) -> None:
-    """The same call of a tool in this process and through a reader that runs already, in turns."""
+    """Compare the same call of a tool in this process and through a running reader, in turns."""
     from m3b.reader import Reader
     from m3b.sandbox import Mounts, choose_sandbox
     from m3b.tools.preview_tools import PREVIEW_JOB, PreviewCall, run_preview_tool

@@ -1,14 +1,14 @@
-"""The templates against a plain MONAI recipe in the same minutes, on real data that m3b itself indexes, side by side.
+"""Compare the templates with a plain MONAI recipe in the same minutes, on real data that m3b itself indexes.
 
     python benchmarks/recipes.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--threads 2] [--out DIR]
         [--plan KEY=VALUE ...] [--each-patient]
 
 Each DIR is read as `m3b look` reads it for the request: the same training, validation and test cases for both, and the same
-readers. The recipe is in monai_recipe.py. Figures are of the test part: mean Dice a case (m3b.metrics), AUROC (mean over the
+readers. The recipe is in monai_recipe.py. Figures are those of the test part: mean Dice a case (m3b.metrics), AUROC (mean over the
 classes), quadratic kappa of grades, or mAP of boxes at IoU 0.5, with 95 % bootstrap intervals over patients; "ahead" is the
-paired difference, template less recipe, with its own. With `--each-patient`, for sets of very few, each patient is the test part
-once, and both train on the others; with fewer than ten patients there are no intervals, but the figures of each.
-Trainings run one after the other on `--threads` processor threads; the load of the machine stands at the end.
+paired difference, template minus recipe, with its own interval. With `--each-patient`, for very small sets, each patient is the test
+part once, and both train on the others; with fewer than ten patients there are no intervals, but the figures of each.
+Trainings run one after the other on `--threads` processor threads; the load of the machine is printed at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
 DRAWS = 2000
 MIN_PATIENTS = 10
-"""Patients below which an interval says nothing."""
+"""Minimum number of patients for an interval."""
 Figure = Callable[[np.ndarray], float]
 
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def compare_set(folder: Path, request: str, options: argparse.Namespace, out: Path) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     work = out / folder.name
     task, test = prepare_project(folder, request, work)
     parts = iterate_patients(work, test) if options.each_patient else [test]
@@ -83,7 +83,7 @@ def compare_set(folder: Path, request: str, options: argparse.Namespace, out: Pa
 
 
 def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Template and recipe on the training part that lies in `work`, and their answers for `test` in `found`."""
+    """Train template and recipe on the training part in `work`, and write their answers for `test` to `found`."""
     write_test_cases(work, test)
     run_python(
         "plan.py", "--minutes", str(options.minutes), "--set", f"threads={options.threads}", *options.plan, cwd=work
@@ -104,7 +104,7 @@ def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Nam
 
 
 def write_test_cases(work: Path, test: Sequence[dict[str, Any]]) -> None:
-    """Names the test cases; nothing is left of an earlier training."""
+    """Write the test cases and remove the results of an earlier training."""
     (work / "test.json").write_text(json.dumps(test))
     (work / "paths.json").write_text(json.dumps([record["image_path"] for record in test]))
     for folder in ("Logout", "Deliver", "found"):
@@ -113,7 +113,7 @@ def write_test_cases(work: Path, test: Sequence[dict[str, Any]]) -> None:
 
 
 def iterate_patients(work: Path, test: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The cases of one patient after the other; those of the others are the training part meanwhile."""
+    """Yield the cases of one patient after the other; the cases of the others are the training part meanwhile."""
     training_file = work / "Datapath" / "train.json"
     all_records = [*json.loads(training_file.read_text()), *test]
     for patient in sorted({patient_of(record) for record in all_records}):
@@ -126,7 +126,7 @@ def patient_of(record: dict[str, Any]) -> str:
 
 
 def prepare_project(folder: Path, request: str, work: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The template assembled on the index that m3b makes; the task, and the test cases."""
+    """Assemble the template on the index that m3b makes; return the task and the test cases."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     manifest_file = work.with_suffix(".manifest.json")
@@ -148,7 +148,7 @@ def prepare_project(folder: Path, request: str, work: Path) -> tuple[str, list[d
 
 
 def run_python(*command: str, cwd: Path, check: bool = True, **environment: str) -> str:
-    """Standard output; the end of everything is shown where the command fails."""
+    """Return standard output; show the end of all output if the command fails."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
     done = subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode and check:
@@ -157,7 +157,7 @@ def run_python(*command: str, cwd: Path, check: bool = True, **environment: str)
 
 
 def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """Mean Dice of each case over its classes, of template and recipe, on the image's own grid."""
+    """Return the mean Dice of each case over its classes, of template and recipe, on the image's own grid."""
     sys.path.insert(0, str(work))
     from Utils.channels import read_case
     from Utils.mask_grid import load_masks
@@ -189,7 +189,7 @@ def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, 
 
 
 def compute_score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """(N, 2 K): probabilities and truth of each case, of template and recipe."""
+    """Return (N, 2 K): probabilities and truth of each case, of template and recipe."""
     sys.path.insert(0, str(TEMPLATES))
     from shared.ranks import macro_auroc
 
@@ -202,7 +202,7 @@ def compute_score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str,
 
 
 def compute_grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """(N, 2): place of the grade decided for and of the true one, of template and recipe."""
+    """Return (N, 2): position of the decided and of the true grade, of template and recipe."""
     plan = json.loads((work / "plan.json").read_text())
     names, count = [str(name) for name in plan["classes"]], len(plan["classes"])
     answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
@@ -224,7 +224,7 @@ def compute_grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str,
 
 
 def compute_box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """A case each: scores, hits at IoU 0.5 and true boxes of every class, of template and recipe."""
+    """Return for each case scores, hits at IoU 0.5 and true boxes of every class, of template and recipe."""
     sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
     from boxes import average_precision, rank_images
 
@@ -259,7 +259,7 @@ def compute_box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, l
 
 
 def format_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> str:
-    """Both figures and their difference, each with the interval over draws of patients, or what each of a few patients has."""
+    """Format both figures and their difference, each with its interval over patients, or the figures of each of a few patients."""
     values = [figure(part) for part in rows]
     if len(set(patients)) < MIN_PATIENTS:
         names = np.array(patients)
@@ -278,7 +278,7 @@ def format_row(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[st
 
 
 def bootstrap_figures(rows: Sequence[np.ndarray], figure: Figure, patients: Sequence[str]) -> np.ndarray:
-    """(draws, models) the figure of each model over the same draws of patients, whose cases go together."""
+    """Return (draws, models): the figure of each model over the same draws of patients, whose cases stay together."""
     groups: dict[str, list[int]] = {}
     for row, name in enumerate(patients):
         groups.setdefault(name, []).append(row)

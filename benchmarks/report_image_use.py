@@ -1,13 +1,13 @@
-"""Does the report template look at its images? Measured with m3b's own metrics on a generated set with known findings.
+"""Measure whether the report template uses its images, with m3b's own metrics on a generated set with known findings.
 
     python benchmarks/report_image_use.py                      IU-Xray's stand-in: two views, sides; three minutes
     python benchmarks/report_image_use.py --data CT-RATE       3D
     python benchmarks/report_image_use.py --data RadGenome-BrainMRI --patients 40
 
 Plan, train, export and predict run as an agent would run them, on the training part; the figures are those of the
-deliverable's predictions for the test part. Three things must hold: with the images shuffled between patients at least
+deliverable's predictions for the test part. Three conditions must hold: with the images shuffled between patients, at least
 half of the label F1 is lost; 20 cases get at least 10 different texts; BLEU-4 is above the best constant training
-report. Exit status 1 where one does not.
+report. The exit status is 1 if one does not hold.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PLANTED_FINDINGS: dict[str, dict[str, list[str]]] = {
         "midline shift": ["midline shift is present", "midline structures are displaced"],
     },
 }
-"""What the generators plant, and the words in which their reports state it."""
+"""Planted findings of the generators, and the words of their reports."""
 
 
 def main() -> int:
@@ -78,7 +78,7 @@ def main() -> int:
 def prepare(
     work: Path, name: str, patients: int | None, seed: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The template put together in `work`, the data made beside it, and its training and test records."""
+    """Assemble the template in `work`, make the data next to it, and return its training and test records."""
     templates = get_resources_folder() / "templates"
     shutil.copytree(templates / "report", work)
     for file in (templates / "shared").glob("*.py"):
@@ -115,8 +115,10 @@ def join_sections(report: dict[str, str]) -> str:
 
 
 def sample_evenly(cases: list[ReportCase], findings: Findings, max_cases: int) -> list[ReportCase]:
-    """At most `max_cases` cases, evenly over the sets of findings that their TRUE reports state: a third of the studies is
-    normal, and the same text is right for all of those."""
+    """Return at most `max_cases` cases, evenly over the sets of findings that their TRUE reports state.
+
+    A third of the studies is normal, and the same text is correct for all of them.
+    """
     groups: dict[frozenset[str], list[ReportCase]] = {}
     for case in cases:
         groups.setdefault(extract_findings(case.reference, findings), []).append(case)
@@ -131,7 +133,7 @@ def judge_image_use(
     predictions: list[dict[str, Any]],
     seconds: float,
 ) -> int:
-    """Prints the figures; 1 where one of the three does not hold."""
+    """Print the figures; return 1 if one of the three conditions does not hold."""
     cases = [
         ReportCase(str(record["image_path"]), record["patient"], join_sections(record["report"]), join_sections(text))
         for record, text in zip(test, predictions, strict=True)

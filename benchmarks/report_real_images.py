@@ -1,13 +1,13 @@
-"""Do reports follow real images? The report template on the images of labelled sets, with sentences that state the labels.
+"""Measure whether reports follow real images: the report template on labelled sets, with sentences that state the labels.
 
     python benchmarks/report_real_images.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--out DIR]
 
 Each DIR is read as `m3b look` reads it for the request: its classes or grades, its training and its test part. The images
-are real; no open set of this size has reports, so each case gets one of several sentences that state its label, which the
-record names too, and one of several about nothing in particular. Plan, train, export and predict run as an agent would run
-them, on the training part. Two things must hold for the test part: the label F1 (m3b.metrics) lies above that of the best
-constant report, with its whole 95 % interval, and with the images shuffled between patients at least half of what it is
-ahead by is lost. Exit status 1 where one does not.
+are real. No open set of this size has reports, so each case gets one of several sentences that state its label, which the
+record names too, and one of several unspecific sentences. Plan, train, export and predict run as an agent would run
+them, on the training part. Two conditions must hold for the test part: the label F1 (m3b.metrics) lies above that of the best
+constant report, with its whole 95 % interval, and with the images shuffled between patients at least half of this gain
+is lost. The exit status is 1 if one does not hold.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def judge_set(folder: Path, request: str, minutes: float, out: Path) -> tuple[str, bool]:
-    """A line of the table, and whether both things hold."""
+    """Return a line of the table, and whether both conditions hold."""
     train, test, classes = make_labelled_records(folder, request, out / f"{folder.name}.index")
     work = assemble_template(out / folder.name, train, test, classes)
     run_python("plan.py", "--minutes", str(minutes), cwd=work)
@@ -92,7 +92,7 @@ def judge_set(folder: Path, request: str, minutes: float, out: Path) -> tuple[st
 def make_labelled_records(
     folder: Path, request: str, work: Path
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """Training and test records with a report each, and what the reports state."""
+    """Return training and test records with a report each, and the findings that the reports state."""
     _, test = index(folder, request, work)
     train: list[dict[str, Any]] = json.loads((work / "Datapath" / "train.json").read_text())
     rng = np.random.default_rng(0)
@@ -126,7 +126,7 @@ def patient_of(record: dict[str, Any]) -> str:
 
 
 def assemble_template(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]], classes: list[str]) -> Path:
-    """The report template on these records."""
+    """Assemble the report template on these records."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(TEMPLATES / "report", work)
     for file in (TEMPLATES / "shared").glob("*.py"):

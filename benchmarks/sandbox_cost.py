@@ -1,10 +1,10 @@
-"""What a sandbox adds to one command, over a bare subprocess: medians and the least of many, in milliseconds.
+"""Measure the time that a sandbox adds to one command, over a bare subprocess: medians and minima, in milliseconds.
 
     python benchmarks/sandbox_cost.py [--times 30] [--most-ms bubblewrap=60 --most-ms landlock=50]
 
-Bare and confined runs take turns, so that another load on the machine slows both alike. The processor's time of all
-processes together is what the clock shows on an idle machine with one core; the least by the clock is what it shows where
-nothing was in the way. With `--most-ms` the exit status is 1 where a backend adds more than that by the least.
+Bare and confined runs take turns, so that other load on the machine slows both alike. The processor time of all
+processes together equals the wall time on an idle machine with one core; the minimum wall time is that of an undisturbed
+run. With `--most-ms` the exit status is 1 if the minimum of a backend adds more than that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMANDS = {"true": ["true"], "python -c pass": [sys.executable, "-c", "pass"]}
 
 @dataclass(frozen=True)
 class Duration:
-    """Milliseconds by the clock, and of the processor in this process and in all that it waited for."""
+    """Milliseconds of wall time, and of processor time in this process and in all that it waited for."""
 
     clock: float
     processor: float
@@ -57,7 +57,7 @@ def run_confined(sandbox: Sandbox, command: list[str], work: Path) -> None:
 
 
 def measure(backend: str, command: list[str], times: int, work: Path) -> tuple[list[Duration], list[Duration]]:
-    """Bare and confined runs in turns; the first of each is left out."""
+    """Measure bare and confined runs in turns; the first of each is left out."""
     sandbox = choose_sandbox(backend)
     without, with_it = [], []
     for _ in range(times + 1):

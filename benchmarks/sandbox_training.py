@@ -1,11 +1,11 @@
-"""Training inside the sandbox and outside: steps a second, and the processor's time a step, of the same steps of a template.
+"""Compare training inside the sandbox and outside: steps a second, and processor time a step, of the same steps of a template.
 
     python benchmarks/sandbox_training.py [--template diagnosis segmentation] [--steps 40] [--turns 5] [--threads 1] [--most 1.05]
 
-Each template is assembled on its own example data; its Trainer makes the same steps (one seed) in a process of its
-own, by turns bare and under each backend that works here. The first three steps are not counted, so that imports are not
-either. Compared are the best turns: by the clock what a quiet machine shows, of the processor what a busy one shows too. With
-`--most` the exit status is 1 where a step takes more of the processor than so many times its bare one.
+Each template is assembled on its own example data; its Trainer makes the same steps (one seed) in its own
+process, in turns bare and under each backend that works on this machine. The first three steps are not counted, so imports are not
+counted either. The best turns are compared: wall time is meaningful on a quiet machine, processor time on a busy one too. With
+`--most` the exit status is 1 if a step takes more processor time than this multiple of a bare one.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ Runner = Callable[[Path, int, int], str]
 
 @dataclass(frozen=True)
 class Throughput:
-    """Steps a second by the clock, and seconds of the processor a step."""
+    """Steps a second of wall time, and processor seconds a step."""
 
     rate: float
     processor: float
 
 
 def run_bare(work: Path, steps: int, threads: int) -> str:
-    """The output of the steps in a process that nothing confines."""
+    """Return the output of the steps in an unconfined process."""
     command = [sys.executable, FILE, str(steps), str(threads)]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
 def make_confined_runner(sandbox: Sandbox) -> Runner:
-    """The same in a sandbox, as a run starts its scripts."""
+    """Return a function that makes the steps in a sandbox, as a run starts its scripts."""
 
     def confined(work: Path, steps: int, threads: int) -> str:
         output = work.parent / f"{work.name}.output"
@@ -85,7 +85,7 @@ def parse_throughput(output: str) -> Throughput:
 
 
 def list_runners() -> dict[str, Runner]:
-    """How the steps are made: bare, and under each backend that works here."""
+    """Return the ways to make the steps: bare, and under each backend that works on this machine."""
     runners: dict[str, Runner] = {"bare": run_bare}
     for backend in BACKENDS:
         try:

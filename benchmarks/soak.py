@@ -1,19 +1,19 @@
-"""Whole runs of the embedded rules in one process, some at a time: does anything pile up?
+"""Make whole runs of the embedded rules in one process, several at a time, and look for leaks.
 
-Every run reads drawn chest radiographs, makes an index, trains a small network and delivers it. After each run the
-memory of this process is noted; after the last one its descriptors, threads and child processes are compared with those
-after the first few, and the temporary folder, which is this script's own, with empty.
+Every run reads drawn chest radiographs, makes an index, trains a small network and delivers it. The script notes the
+memory of this process after each run. After the last run, it compares descriptors, threads and child processes with those
+after the first few, and the temporary folder, which this script has to itself, with an empty one.
 
     python benchmarks/soak.py                          200 runs, four at a time
     python benchmarks/soak.py --runs 24 --minutes 0.05
-    python benchmarks/soak.py --results FILE           goes on where a benchmark that was stopped left off
+    python benchmarks/soak.py --results FILE           continues an interrupted benchmark
     python benchmarks/soak.py --results FILE --max-minutes 30
 
-Printed are the memory's course, its slope with a 95 % interval (least squares over all runs but the first quarter, which
-fill caches), and what was left. With `--results` each run is a line of JSON in that file as soon as it has ended, and a
-later call makes only the runs that have none; memory is then followed within each process, with one slope for all. The
+It prints the course of the memory, its slope with a 95 % interval (least squares over all runs but the first quarter, which
+fills caches), and anything that was left. With `--results` each run is a line of JSON in that file as soon as it has ended, and a
+later call makes only the missing runs; memory is then followed within each process, with one slope for all. The
 exit code is 1 if a run did not end with a model, if something was left, or if memory grows: if the interval of the slope
-lies above zero and 200 runs at its middle would make more than 64 MiB.
+lies above zero and 200 runs at its middle would add more than 64 MiB.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from typing import Any
 MIB = 2**20
 REQUEST = "Build a model that detects lung opacities on chest X-rays"
 WARM_UP_SHARE = 0.25
-"""Share of the runs that fill caches and are left out of the slope."""
+"""Share of the runs that fill caches and are excluded from the slope."""
 MAX_GROWTH_MIB, OVER_RUNS = 64.0, 200
 SETTLE_S = 20.0
-"""Seconds that guards of the last scripts get to end."""
+"""Seconds for the guards of the last scripts to end."""
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """What this process holds."""
+    """Memory, descriptors, threads and children of this process."""
 
     descriptors: tuple[str, ...]
     threads: tuple[str, ...]
@@ -54,7 +54,7 @@ class ProcessState:
 
 
 def get_process_state() -> ProcessState:
-    """What this process holds now."""
+    """Return the present state of this process."""
     descriptors = []
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -69,7 +69,7 @@ def get_process_state() -> ProcessState:
 
 
 def list_children() -> list[str]:
-    """Command lines of all processes below this one."""
+    """Return the command lines of all processes below this one."""
     parents = {}
     for process_folder in Path("/proc").iterdir():
         if process_folder.name.isdigit():
@@ -95,16 +95,16 @@ def list_children() -> list[str]:
 
 
 def get_resident_mib() -> float:
-    """Memory of this process that is in RAM, in MiB."""
+    """Return the resident memory of this process in MiB."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def fit_slope(courses: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Least squares: the growth a step, and half the width of its 95 % interval (normal approximation).
+    """Return the least-squares growth a step, and half the width of its 95 % interval (normal approximation).
 
     Args:
-        courses: of one process each, which begin wherever they like and have one slope.
+        courses: one course a process, with arbitrary starts and a common slope.
     """
     points = [
         (position - (len(values) - 1) / 2, value - sum(values) / len(values))
@@ -120,7 +120,7 @@ def fit_slope(courses: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def load_earlier_runs(results: Path | None) -> list[dict[str, Any]]:
-    """The runs that earlier calls made; a last line that was torn is left out."""
+    """Load the runs of earlier calls; an incomplete last line is left out."""
     runs = []
     for line in results.read_text().splitlines() if results is not None and results.is_file() else ():
         with contextlib.suppress(ValueError):
@@ -130,7 +130,7 @@ def load_earlier_runs(results: Path | None) -> list[dict[str, Any]]:
 
 @dataclass
 class Soak:
-    """Runs one pipeline many times and keeps what it saw."""
+    """Runs one pipeline many times and keeps the measurements."""
 
     place: Path
     data: Path
@@ -143,7 +143,7 @@ class Soak:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run_once(self, number: int) -> None:
-        """One run to its end; its folder goes at once."""
+        """Make one run to its end and delete its folder at once."""
         if time.monotonic() > self.until:
             return
         from m3b import Pipeline
@@ -166,7 +166,7 @@ class Soak:
         shutil.rmtree(out)
 
     def compare(self, before: ProcessState) -> None:
-        """What is there now and was not before."""
+        """Return the things that exist now and did not exist before."""
         end = time.monotonic() + SETTLE_S
         while (now := get_process_state()) != before and time.monotonic() < end:
             time.sleep(0.5)
@@ -182,7 +182,7 @@ class Soak:
 
 
 def format_summary(soak: Soak, started: float, at_once: int) -> str:
-    """The figures in lines, and whether memory grows as a fault."""
+    """Format the figures in lines; also return whether memory grows."""
     courses: dict[object, list[float]] = {}
     for earlier_run in soak.earlier:
         courses.setdefault(earlier_run["process"], []).append(earlier_run["memory"])

@@ -1,4 +1,4 @@
-"""What starting costs: `import m3b`, `from m3b import Pipeline` and `m3b --help` against bare Python, in one run.
+"""Measure the start of `import m3b`, `from m3b import Pipeline` and `m3b --help` against bare Python, in one run.
 
 python benchmarks/startup.py [--runs 15]
 """
@@ -13,7 +13,7 @@ import time
 
 
 def median_seconds(command: list[str], runs: int) -> float:
-    """Median wall time of a command."""
+    """Return the median wall time of a command."""
     times = []
     for _ in range(runs):
         started = time.perf_counter()

@@ -1,9 +1,9 @@
-"""How long the survey of a folder of many files takes, against the preview of the same folder.
+"""Compare the time of surveying a folder of many files with the preview of the same folder.
 
     python benchmarks/survey_time.py [--files 200000] [--folder DIR]
 
-Prints the median seconds of nine runs of each, taking turns in one process with warm caches, their ratio (to stay
-below 2), and the memory that the survey added.
+The script prints the median seconds of nine runs of each, taking turns in one process with warm caches, their ratio (which should
+stay below 2), and the memory that the survey added.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from previews import make_files, median_seconds, run_preview
 
 
 def survey_folder(path: Path) -> object:
-    """The survey of a folder."""
+    """Survey a folder."""
     from m3b.data.survey import survey
 
     return survey(path)

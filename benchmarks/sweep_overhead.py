@@ -1,8 +1,8 @@
-"""What a sweep costs beside its cells: scheduling and isolation per cell, and the memory of ten thousand cells.
+"""Measure the overhead of a sweep: scheduling and isolation per cell, and the memory of ten thousand cells.
 
-python benchmarks/sweep_overhead.py [--cell-seconds 240] [--cells 20] [--many 10000]
+    python benchmarks/sweep_overhead.py [--cell-seconds 240] [--cells 20] [--many 10000]
 
-Cells sleep instead of working. `per cell` is the wall time of a sweep, one cell at a time, less the time slept: starting a
+Cells sleep instead of working. `per cell` is the wall time of a sweep, one cell at a time, minus the time slept: starting a
 process, its imports, the claim and the result on disk, polling. `share` compares it with a cell of the given length.
 """
 
@@ -24,7 +24,7 @@ from m3b.bench.tasks import choose_tasks
 
 
 class InstantEngine:
-    """An engine whose cells take no time: what is left is the sweep's own work."""
+    """An engine whose cells take no time, so that only the sweep's own work remains."""
 
     def run(self, cells: Any, store: SweepStore, begin: Any, end: Any) -> None:
         for cell in cells:
@@ -33,12 +33,12 @@ class InstantEngine:
 
 
 def get_peak_mib() -> float:
-    """The largest resident size of this process so far, MiB."""
+    """Return the largest resident size of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure_cell_overhead(count: int, sleep_s: float) -> float:
-    """Seconds beside the sleep, for each of `count` cells in processes of their own."""
+    """Return the seconds in addition to the sleep, for each of `count` cells in separate processes."""
     plan = SweepPlan(choose_tasks([])[:1], runs=count, simulate=sleep_s)
     with tempfile.TemporaryDirectory() as place:
         started = time.perf_counter()
@@ -47,7 +47,7 @@ def measure_cell_overhead(count: int, sleep_s: float) -> float:
 
 
 def measure_scheduling(count: int) -> dict[str, float]:
-    """Scheduling alone: seconds a cell, and MiB that the process grew by."""
+    """Return seconds a cell of scheduling alone, and the MiB by which the process grew."""
     tasks = choose_tasks(["all"])
     runs = -(-count // (len(tasks) * 10))
     plan = SweepPlan(tasks, models=tuple(f"provider:model-{k}" for k in range(10)), runs=runs, simulate=0.0)

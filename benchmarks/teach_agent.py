@@ -1,16 +1,16 @@
-"""An agent that prompts is taught from nothing: a vision-language model of random weights, expert trajectories, two stages.
+"""Teach a prompting agent from nothing: a vision-language model of random weights, expert trajectories, two stages.
 
     python benchmarks/teach_agent.py OUT [--figure FILE.svg]
 
-The images are drawn (a bright disk in noise), the segmenter answers an ellipse in the box and paints or wipes around clicks,
-so a mask is as good as its prompts. The model has the architecture of Qwen3-VL and some 0.2 million weights. Stage one (TRL's
-SFTTrainer on whole trajectories) ends with experts of both ways, a box first or clicks alone, half each; in the two turns that
-there are the box gets further, which nobody tells the model. Stage two (TRL's GRPOTrainer) plays each episode through the tools.
+The images are drawn (a bright disk in noise). The segmenter answers an ellipse in the box and paints or erases around clicks,
+so a mask is as good as its prompts. The model has the architecture of Qwen3-VL and about 0.2 million weights. Stage one (TRL's
+SFTTrainer on whole trajectories) ends with experts of both kinds, half with a box first, half with clicks alone. With two
+turns, the box reaches a better mask; nobody tells the model. Stage two (TRL's GRPOTrainer) plays each episode through the tools.
 
-Before, between and after, the model plays whole episodes in m3b's own loop on images that nothing was trained on. Printed are
+Before, between and after, the model plays whole episodes in m3b's own loop on images that nothing was trained on. The script prints
 the share of valid episodes (a prompt, no wrong call, ended by a stop or with the last turn), the mean reward and IoU, and the
-rise of the reward by stage two on the same images with its 95 % interval; drawn is the curve of stage two. A stage whose
-folder is there is not done again.
+rise of the reward by stage two on the same images with its 95 % interval; it draws the curve of stage two. A stage whose
+folder exists is not repeated.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from m3b.teaching.supervised import SupervisedRecipe, teach_supervised  # noqa: 
 STYLE = PictureStyle(32, rulers=False)
 TURNS = 2
 TRAIN_SEED, REINFORCED_SEED, HELD_OUT_SEED = 1, 5, 78
-"""Seeds of the images of either stage, and of those that are never trained on."""
+"""Seeds of the images of each stage, and of the images that are never trained on."""
 SMOOTHING_STEPS = 15
 
 
 def make_training_trajectories(out: Path, count: int, mode: PromptMode, min_iou: float) -> None:
-    """Expert trajectories on drawn images: a box first, or clicks alone, which get less far in two turns."""
+    """Make expert trajectories on drawn images: a box first, or clicks alone, which reach less in two turns."""
     if (out / "summary.json").is_file():
         return
     expert = Expert((mode,), TURNS, min_gain=0.01, min_iou=min_iou, enough=0.93, jitter=0.06, tremor=0.5, look=STYLE)
@@ -68,7 +68,7 @@ def is_trained(folder: Path) -> bool:
 
 
 def train_supervised(model: Path, chats: Sequence[ChatRecord], out: Path, steps: int, lr: float) -> None:
-    """Stage one, or a part of it."""
+    """Train stage one, or a part of it."""
     if is_trained(out):
         return
     recipe = SupervisedRecipe(steps=steps, batch=16, accumulate=1, lr=lr, warm_up=0.1, adapters=LoraSettings(rank=0))
@@ -76,7 +76,7 @@ def train_supervised(model: Path, chats: Sequence[ChatRecord], out: Path, steps:
 
 
 def train_reinforced(out: Path, steps: int, lr: float, minutes: float | None) -> None:
-    """Stage two: 8 episodes of each of 4 images a step."""
+    """Train stage two: 8 episodes of each of 4 images a step."""
     if is_trained(out / "reinforced"):
         return
     recipe = ReinforcedRecipe(steps=steps, rollouts=8, targets=4, lr=lr, minutes=minutes, max_turns=TURNS, max_tokens=400, look=STYLE,
@@ -87,7 +87,7 @@ def train_reinforced(out: Path, steps: int, lr: float, minutes: float | None) ->
 
 
 def play_model(model: Path, count: int, temperature: float) -> list[EpisodeScore]:
-    """Whole episodes on images that nothing was trained on."""
+    """Play whole episodes on images that nothing was trained on."""
     import torch
 
     torch.manual_seed(0)
@@ -112,13 +112,13 @@ def format_figure(figure: dict[str, float | None]) -> str:
 
 
 def read_curve(folder: Path) -> np.ndarray:
-    """(steps,) mean reward of the episodes of each step."""
+    """Return (steps,): the mean reward of the episodes of each step."""
     rows = json.loads((folder / "taught.json").read_text(encoding="utf-8"))["curve"]
     return np.array([row["reward"] for row in rows if "reward" in row])
 
 
 def draw_curve(curve: np.ndarray, file: Path) -> None:
-    """The mean reward by step, and its moving mean."""
+    """Draw the mean reward by step, and its moving mean."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def report_results(out: Path, count: int, figure: Path | None) -> None:
-    """Measure and print, draw the curve."""
+    """Measure and print, and draw the curve."""
     results: dict[str, Any] = {}
     print(f"\n{'':<26} {'valid':<12} {'mean reward (95 %)':<23} first IoU  last IoU   masks")
     for sampling, temperature in (("as sampled", 1.0), ("likeliest words", 0.0)):

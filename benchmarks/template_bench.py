@@ -1,4 +1,4 @@
-"""Templates put together on their example data, and code run inside of them, for the benchmarks beside this file."""
+"""Templates assembled on their example data, and code that runs inside them, for the other benchmarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ("diagnosis", "segmentation", "detection", "report")
 
 
 def prepare_template(name: str, folder: Path, *example: str) -> Path | None:
-    """The template with its example data (made with the given options) and a plan; None where it does not exist."""
+    """Assemble the template with its example data (made with the given options) and a plan; None if it does not exist."""
     if not (TEMPLATES / name / "train.py").exists():
         return None
     work = folder / name
@@ -29,7 +29,7 @@ def prepare_template(name: str, folder: Path, *example: str) -> Path | None:
 
 
 def run_in_template(work: Path, code: str, *arguments: str) -> dict[str, Any]:
-    """What the code printed after the word RESULT."""
+    """Return the output of the code after the word RESULT."""
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=work, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if done.returncode or not lines:

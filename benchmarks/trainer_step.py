@@ -1,9 +1,9 @@
-"""Steps a second of the templates' Trainer against a bare PyTorch loop with the same model, data and batch.
+"""Compare the templates' Trainer with a bare PyTorch loop with the same model, data and batch, in steps a second.
 
     python benchmarks/trainer_step.py [--template diagnosis segmentation detection report] [--steps 60]
 
 Each template is assembled in a temporary folder with its own example data. The two loops take turns, three times each,
-and the better time of each is compared: neither scores nor saves anything meanwhile.
+and the better time of each is compared. Neither scores nor saves anything meanwhile.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def with_trainer():
     trainer.train()
     return steps / taken["seconds"]
 """
-"""Run inside of a template put together: `with_trainer()` gives the steps a second of its Trainer, after three to warm up."""
+"""Code for an assembled template: `with_trainer()` returns the steps a second of its Trainer, after three warm-up steps."""
 CODE = (
     TRAINER
     + """

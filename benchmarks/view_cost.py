@@ -1,4 +1,4 @@
-"""What the view of training cases costs: for many small files by each way to get them, and for one large HDF5 file.
+"""Measure the cost of the view of training cases: many small files by each way of providing them, and one large HDF5 file.
 
 python benchmarks/view_cost.py --files 200000 --hdf5-gib 10 --folder /somewhere/with/room
 """
@@ -30,7 +30,7 @@ def time_action(label: str, step: Callable[[], object]) -> object:
 
 
 def measure_small_files(folder: Path, count: int, size: int) -> None:
-    """One file a case, as archives of radiographs have them."""
+    """Measure one file a case, as in archives of radiographs."""
     base = folder / "raw"
     content = np.random.default_rng(0).bytes(size)
     for number in range(count):
@@ -54,7 +54,7 @@ def measure_small_files(folder: Path, count: int, size: int) -> None:
 
 
 def measure_large_hdf5(folder: Path, gib: float, *, is_packed: bool) -> None:
-    """One data set of 512 x 512 slices, all cases in it."""
+    """Measure one data set of 512 x 512 slices that holds all cases."""
     import h5py
 
     items = max(10, int(gib * 2**30 / (512 * 512 * 2)))

@@ -1,15 +1,15 @@
-"""A deliberately weak model: the same run with the repairs of `m3b.llm` and without them.
+"""Make the same run with a deliberately weak model, with the repairs of `m3b.llm` and without them.
 
-The model knows what to do (it is the embedded rules, with some looking around) and cannot say it: one call in three is
-JSON cut in the middle, and the others have arguments of the wrong type, Python's quotes, JSON in a fence, calls that
-stand in its prose, or prose that only speaks of a call. Told in plain words what was wrong and what is expected, it says
-that one call properly; told nothing, it says the same again, as a model does. It is asked over HTTP, by the
-chat-completions protocol, as any small model on a server of one's own.
+The model knows the correct actions (it is the embedded rules, with some additional previews) but cannot express them: one call in
+three is truncated JSON, and the others have arguments of the wrong type, Python's quotes, JSON in a fence, calls inside its prose,
+or prose that only announces a call. If it is told in plain words what was wrong and what is expected, it repeats
+that one call correctly; otherwise it repeats the same reply, as a model does. It is asked over HTTP, by the
+chat-completions protocol, like any small model on a local server.
 
     python benchmarks/weak_model.py                 both runs on generated radiographs; about two minutes
 
-"Without" means what a loop without repairs does: `json.loads`, types as given, calls in the provider's format only, and
-"Invalid arguments." for an answer.
+"Without" is a loop without repairs: `json.loads`, types as given, calls in the provider's format only, and
+"Invalid arguments." as the answer to errors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOOK_CALLS = (
     ToolCall("", "list_files", {"path": ".", "depth": 2}),
     ToolCall("", "read_files", {"paths": ["resources/templates/diagnosis/README.md"], "offset": 0, "limit": 3}),
 )
-"""What the model looks at in each stage before it works: nothing of use, and many chances to slip."""
+"""Previews of the model in each stage before it works: useless, but with many opportunities for errors."""
 
 CORRECTION_PHRASES = ("Schema of the arguments", "You speak of calling a tool", "Tools: ")
 REFUSAL_PHRASES = (*CORRECTION_PHRASES, "Invalid arguments.")
@@ -58,7 +58,7 @@ ANNOUNCEMENT = "I will now call {name} to go on with the task."
 
 @dataclass
 class WeakModel:
-    """The other side of the wire.
+    """The server side of the weak model.
 
     Args:
         brain: decides what to do.
@@ -69,7 +69,7 @@ class WeakModel:
     requests: int = 0
 
     def respond(self, request: ReceivedRequest) -> ServerAnswer:
-        """One request."""
+        """Answer one request."""
         self.requests += 1
         tools = [_spec(tool) for tool in request.body.get("tools", ())]
         messages = _parse_messages(request.body["messages"])
@@ -83,7 +83,7 @@ class WeakModel:
         return ServerAnswer(self._distort_reply(list(reply.calls), slip))
 
     def _intended_reply(self, clean_messages: Sequence[Message], turns: int) -> Reply:
-        """What a better model would say now: first it looks around, then it does what the brain does."""
+        """Return the reply of a better model: first it looks around, then it takes the brain's action."""
         looks = [_call_key(look) for look in LOOK_CALLS]
         looks_done, remaining = 0, list[Message]()
         look_ids: set[str] = set()
@@ -126,7 +126,7 @@ def _distort(arguments: dict[str, Any], slip: str) -> str:
 
 
 def _mistype(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Numbers as text, lists of one as the one, objects as JSON text."""
+    """Return numbers as text, lists of one element as the element, objects as JSON text."""
     mistyped: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, bool | int | float):
@@ -138,8 +138,9 @@ def _mistype(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remove_failures(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[list[Message], int, bool]:
-    """The conversation without what went wrong, how many turns of calls went well, and whether the last thing said was
-    what to do better."""
+    """Return the conversation without failed turns, the number of successful turns of calls, and whether the last message said
+    what to correct.
+    """
     results = {message.call_id: message for message in messages if message.role == "tool"}
     clean_messages: list[Message] = []
     turns, is_informed, should_skip = 0, False, False
@@ -165,13 +166,13 @@ def _remove_failures(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> 
 
 
 def _call_key(call: ToolCall) -> tuple[str, str]:
-    """A call's tool and what it is about, however that was written."""
+    """Return the tool and the subject of a call, in whatever form it was written."""
     target = call.arguments.get("path") or call.arguments.get("paths")
     return call.name, str(target[0] if isinstance(target, list) and target else target)
 
 
 def _stage_number(messages: Sequence[Message]) -> int:
-    """The number of the stage that the conversation is in."""
+    """Return the number of the present stage of the conversation."""
     stage_text = next((message.text for message in messages if message.text.startswith("Stage: ")), "")
     return [stage_text.startswith(f"Stage: {name}") for name in ("selection", "index", "module", "model")].index(True)
 
@@ -217,7 +218,7 @@ def _body(text: str, calls: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def without_repairs() -> Iterator[None]:
-    """m3b as it would be without them."""
+    """Disable the repairs of m3b."""
     lenient, call_tool = schema.coerce, Toolbox.call
 
     def strict_json(raw: Any) -> tuple[dict[str, Any], str]:
@@ -251,7 +252,7 @@ class Outcome:
     result: Result
     slips: Counter[str]
     corrected_calls: int
-    """Calls that were answered with what is wrong with them."""
+    """Calls that were answered with their error."""
 
     def line(self) -> str:
         slips = sum(count for name, count in self.slips.items() if name != "none")

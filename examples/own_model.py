@@ -1,10 +1,10 @@
-"""Bring your own language model: any Python function will do.
+"""Use your own language model: any Python function.
 
     python examples/own_model.py [--minutes 1] [--folder own-model-run]
 
-`answer` gets the conversation and the tools, and returns a text, calls, or both. Here it hands the question to the
-embedded rules, so that the example runs without a key, and counts what a provider would have been sent. Put the request
-to your own model in their place; it may return OpenAI's `{"content": ..., "tool_calls": [...]}` as it is.
+`answer` gets the conversation and the tools, and returns a text, calls, or both. In this example it passes the conversation to the
+embedded rules, so that it runs without a key, and counts the characters that a provider would get. Replace the rules by a request
+to your own model; it may return OpenAI's `{"content": ..., "tool_calls": [...]}` unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ rules = connect("rules")
 
 
 def answer(messages: list[Message], tools: list[ToolSpec]) -> Reply:
-    """One turn. `messages` holds the conversation so far: system, user, assistant, and the tools' answers."""
+    """Answer one turn. `messages` is the conversation so far: system, user, assistant, and the tools' answers."""
     sent_counts["requests"] += 1
     sent_counts["characters"] += sum(len(message.text) for message in messages)
     return ask_llm(rules, messages, tools)  # <- your model

@@ -1,8 +1,8 @@
-"""A whole run from Python: invented data, the embedded rules, no key, no network.
+"""Make a whole run from Python: generated data, the embedded rules, no key, no network.
 
     python examples/rules_on_generated_data.py [--minutes 1] [--folder example-run]
 
-Prints every action as it happens, then the figure, and what the model says of four images that it has not seen.
+It prints every action as it happens, then the figure, and the model's answers for four unseen images.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from m3b.events import Event, IndexAudited, RoleStarted, ToolCalled
 
 
 def show(event: Event) -> None:
-    """One line for what people want to follow."""
+    """Print one line for each event of interest."""
     match event:
         case RoleStarted():
             print(event.title)

@@ -1,9 +1,9 @@
-"""A task family from outside m3b: one landmark in each picture, found as a point.
+"""A task family outside m3b: one landmark in each image, predicted as a point.
 
 Records hold `"point": [x, y]` in pixels. A model is measured by the mean distance of its points to the true ones, and by
-the share that lies within `NEAR_DISTANCE_PX` pixels; the answer that never looks at an image is the mean point of the training cases.
+the share within `NEAR_DISTANCE_PX` pixels. The image-blind baseline is the mean point of the training cases.
 
-`register_task(FAMILY)` makes it known, or an entry point: `[project.entry-points."m3b.tasks"]`,
+`register_task(FAMILY)` registers it; so does an entry point: `[project.entry-points."m3b.tasks"]`,
 `landmarks = "landmarks:FAMILY"`.
 """
 
@@ -27,7 +27,7 @@ NEAR_DISTANCE_PX = 5.0
 
 
 def parse_point(value: Any) -> tuple[float, float]:
-    """Raises ValueError where it is no `[x, y]`."""
+    """Return a point; raise ValueError if the value is no `[x, y]`."""
     numbers = value if isinstance(value, list) and len(value) == 2 else []
     if not numbers or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
         raise ValueError(f"point must be [x, y] in pixels, is {value!r}")
@@ -70,7 +70,7 @@ class LandmarkAnswers(AnswerFormat):
 
 
 class Landmarks(TaskFamily):
-    """One point in each picture."""
+    """One point in each image."""
 
     name = "landmarks"
     records = LandmarkRecords()
@@ -89,26 +89,26 @@ class Landmarks(TaskFamily):
     title_prefix = "Landmark finder"
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """x and y."""
+        """Return 2: x and y."""
         return (2,)
 
     def label_width(self, classes: int) -> int | None:
-        """x and y."""
+        """Return 2: x and y."""
         return 2
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """The true point and the answered one."""
+        """Return the true point and the answer."""
         return {"image": record.key, "patient": record.patient, "true": record.extra["point"],
                 "answered": prediction.extra["point"]}  # fmt: skip
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
-        """The mean point of the training cases, for each record."""
+        """Return the mean point of the training cases, for each record."""
         points = [record.extra["point"] for record in training]
         mean = [sum(axis) / len(points) for axis in zip(*points, strict=True)]
         return [mean for _ in records]
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Mean distance and the share of near points, with intervals over patients."""
+        """Return the mean distance and the share of near points, with intervals over patients."""
         baseline_figures = None if baseline is None else _compute_figures(rows, baseline)
         figures = _compute_figures(rows, [row["answered"] for row in rows])
         patients = [row["patient"] for row in rows]

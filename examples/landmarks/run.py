@@ -1,8 +1,8 @@
-"""A whole run of a task that m3b does not know: landmarks in drawn pictures, from data to a measured model.
+"""Make a whole run of a task that m3b does not know: landmarks in drawn images, from data to a measured model.
 
     python examples/landmarks/run.py [--folder landmarks-run]
 
-The part of the language model is played from a script, so that it needs no key; every check of m3b is at work.
+A script plays the language model, so the example needs no key; every check of m3b runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SELECTION_REPLY = {
 
 
 def draw_pictures(folder: Path) -> Path:
-    """Noisy pictures with one bright spot each, and a table of where it lies."""
+    """Draw noisy images with one bright spot each, and write a table of the positions."""
     import numpy as np
     from PIL import Image
 
@@ -60,7 +60,7 @@ def draw_pictures(folder: Path) -> Path:
 
 
 def make_call(name: str, **arguments: Any) -> dict[str, Any]:
-    """One tool call."""
+    """Return one tool call."""
     return {"name": name, "arguments": arguments}
 
 
@@ -84,7 +84,7 @@ SCRIPT: dict[str, Sequence[Any]] = {
 
 
 def play_script(messages: list[Message], tools: list[ToolSpec]) -> Any:
-    """What the script has next in the stage that the conversation is in."""
+    """Return the script's next reply in the present stage of the conversation."""
     stage, replies = "", 0
     for message in messages:
         if message.role == "user" and message.text.startswith("Stage: "):

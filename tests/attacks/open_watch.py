@@ -209,7 +209,7 @@ def run_with_own_stages(watch: OpenWatch, top: Path) -> Iterable[dict[str, objec
         role = Role("note_taker", "Note Taker")
         artifact = Note
 
-        def check(self, run: object, text: str) -> CheckResult:
+        def check(self, state: object, services: object, closing_text: str) -> CheckResult:
             return accept(Note(text))
 
     data, out = make_spots(top / "spots", patients=40), top / "run"

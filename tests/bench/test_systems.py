@@ -161,6 +161,7 @@ def test_a_refusal_a_crash_and_nothing(job: CellJob, tmp_path: Path) -> None:
     assert (ended.status, ended.kind) == ("out_of_budget", "timeout")
 
 
+@pytest.mark.confined
 def test_a_command_cannot_write_the_data(job: CellJob) -> None:
     ended = run(parse_command("command:sh -c 'echo x >> data/spots/table.csv; true' {prompt_file}"), job)
     assert ended.integrity == "clean"

@@ -209,6 +209,7 @@ def test_differences_are_found_wherever_they_are(tmp_path: Path) -> None:
             difference(predictions, incomparable)
 
 
+@pytest.mark.confined
 def test_outputs_are_compared_where_only_their_own_folders_are_seen(tmp_path: Path) -> None:
     """A model's code writes the paths of masks: one that leads elsewhere opens nothing."""
     outputs = []

@@ -220,6 +220,7 @@ def test_the_process_ends_with_python(tmp_path: Path, image: str) -> None:
     assert not Path(scratch).exists()
 
 
+@pytest.mark.confined
 def test_a_machine_without_sandbox_refuses_and_names_the_way_out(
     tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

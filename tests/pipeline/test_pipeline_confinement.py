@@ -100,6 +100,7 @@ def test_a_run_that_the_user_began_unconfined_goes_on_so(spots: Path, tmp_path: 
     assert RunFolder.open("last").path == moved
 
 
+@pytest.mark.confined
 def test_a_stronger_sandbox_is_taken_where_it_works(
     stopped: Path, only_landlock: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

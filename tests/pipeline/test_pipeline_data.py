@@ -330,6 +330,7 @@ def test_a_path_outside_the_roots(build, path: str, words: str) -> None:
         assert "resources" in answer["text"]
 
 
+@pytest.mark.confined
 def test_raw_data_cannot_be_written(build, spots: Path) -> None:
     before = sorted(spots.rglob("*"))
     result = build(

@@ -23,6 +23,7 @@ while True:
 """
 
 
+@pytest.mark.confined
 def test_a_job_that_runs_on_is_stopped_before_the_check(finish) -> None:
     start = script(f"{TRAIN} && (setsid python rewrite.py & sleep 1); python rewrite.py", wait_s=4)
     result: Result = finish([write({"rewrite.py": REWRITE}), start, say("Done.")])

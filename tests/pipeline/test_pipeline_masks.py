@@ -230,6 +230,7 @@ def test_the_model_card_names_no_file(note: str, kept: str) -> None:
     assert remove_file_names(note) == kept
 
 
+@pytest.mark.confined
 def test_masks_of_test_cases_are_out_of_reach_after_the_lock(squares: Path, tmp_path: Path) -> None:
     cheat = """python - <<'END'
 from pathlib import Path

@@ -31,6 +31,7 @@ END
     ],
     ids=["leak", "removed", "labels"],
 )
+@pytest.mark.confined
 def test_the_index_is_changed_after_the_lock(finish, cheat: str, words: list[str]) -> None:
     result: Result = finish([script(f"{TRAIN} --out Deliver"), script(cheat), say("Done.")])
     check_end(result, "failed", "tampered", *words)
@@ -44,6 +45,7 @@ def test_the_index_is_changed_after_the_lock(finish, cheat: str, words: list[str
     assert "changed after it was locked" in (run / "model" / "provenance.json").read_text()
 
 
+@pytest.mark.confined
 def test_scripts_can_neither_read_nor_write_what_is_locked(finish) -> None:
     spy = "cat ../locked/Datapath/test.json; echo '[]' > ../locked/Datapath/test.json; ls ..; rm -rf ../locked; true"
     result: Result = finish([script(f"{spy}; {TRAIN}"), say("Done.")])

@@ -90,6 +90,7 @@ def test_tools_see_the_training_cases_alone(build, spots: Path) -> None:
     assert "outside of the allowed folders" in texts[3]
 
 
+@pytest.mark.confined
 def test_other_data_sets_are_gone_too(tmp_path: Path, spots: Path) -> None:
     second_dataset = make_spots(tmp_path / "more", seed=3, patients=8)
     acts = play(model=[script(f"{LOOK}; ls data; ls {second_dataset} {spots} || true; {TRAIN}"), say("Done.")])

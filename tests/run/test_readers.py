@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from m3b.reader.self_test import TRIAL_JOB, EscapeTrial
 from m3b.run.sandbox_executor import ReaderPool
 from m3b.sandbox import choose_sandbox
@@ -13,6 +15,7 @@ def open_files(readers: ReaderPool, folder: Path, *files: Path) -> tuple[Path, .
     return readers.get_reader([folder]).run_job(TRIAL_JOB, EscapeTrial(files=files)).readable_files
 
 
+@pytest.mark.confined
 def test_a_reader_is_kept_for_its_folders_alone(tmp_path: Path) -> None:
     first, second = tmp_path / "one", tmp_path / "other"
     for folder in (first, second):

@@ -121,6 +121,7 @@ def card_of(top: Path, data: Path, person: Person) -> Card:
 
 
 @pytest.mark.parametrize("way", [*WAYS, "briefing: notes and card"])
+@pytest.mark.confined
 def test_nothing_that_identifies_leaves(sent: tuple[Person, dict[str, str]], way: str) -> None:
     person, shown_texts = sent
     assert shown_texts[way].strip()

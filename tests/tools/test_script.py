@@ -142,6 +142,7 @@ def test_output_links_are_not_written_through(desk, tmp_path) -> None:
     assert not list((tmp_path / "outside").iterdir())
 
 
+@pytest.mark.confined
 def test_confined_where_this_machine_allows_it(make_desk) -> None:
     try:
         sandbox = choose_sandbox("auto")

@@ -1,4 +1,4 @@
-"""Writes the deliverable: python export.py [--out Deliver]"""
+"""Write the deliverable: python export.py [--out Deliver]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes plan.json: python plan.py [--minutes M] [--steps N]"""
+"""Write plan.json: python plan.py [--minutes M] [--steps N]"""
 
 from __future__ import annotations
 

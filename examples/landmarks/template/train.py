@@ -1,4 +1,4 @@
-"""Trains what plan.json describes, for its steps. Writes Logout/best.safetensors and Logout/valid_predictions.json."""
+"""Train the plan of plan.json for its steps; write Logout/best.safetensors and Logout/valid_predictions.json."""
 
 from __future__ import annotations
 

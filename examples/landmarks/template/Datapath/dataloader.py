@@ -1,4 +1,4 @@
-"""Pictures as (1, size, size) and points as (2,), both between 0 and 1; every fifth patient is for validation."""
+"""Images as (1, size, size) and points as (2,), both between 0 and 1; every fifth patient is for validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Record = Mapping[str, Any]
 
 
 def read_picture(path: str, size: int) -> tuple[torch.Tensor, tuple[int, int]]:
-    """The picture as (1, size, size), and the size of the file."""
+    """Return the image as (1, size, size), and the size of the file."""
     with Image.open(path) as image:
         grey = image.convert("L")
         pixels = np.asarray(grey.resize((size, size)), dtype=np.float32) / 255
@@ -42,7 +42,7 @@ class Cases(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
-    """Training and validation part."""
+    """Return the training and the validation part."""
     records = json.loads(Path("Datapath/train.json").read_text())
     validation_patients = set(sorted({record["patient"] for record in records})[fold::5])
     parts = (

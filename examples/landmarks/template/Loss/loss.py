@@ -1,4 +1,4 @@
-"""How far the points are from where they should be."""
+"""Distance of the predicted points to the true ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import torch
 
 
 def loss(points: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The mean distance, as a share of the picture."""
+    """Return the mean distance, as a share of the image size."""
     distance: torch.Tensor = (points - labels).norm(dim=1).mean()
     return distance

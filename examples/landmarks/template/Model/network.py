@@ -1,4 +1,4 @@
-"""A small convolutional network whose heat map says where the point lies: its centre of mass."""
+"""A small convolutional network whose heat map gives the point by its centre of mass."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ class Network(nn.Module):
 
 
 def build_model(plan: Mapping[str, Any]) -> nn.Module:
-    """The network of a plan."""
+    """Build the network of a plan."""
     return Network()

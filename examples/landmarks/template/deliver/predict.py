@@ -1,4 +1,4 @@
-"""python predict.py [IMAGE...] [--list LIST.json] -o predictions.json: a point for each picture."""
+"""Predict a point for each image: python predict.py [IMAGE...] [--list LIST.json] -o predictions.json"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 
 def main() -> int:
-    """1 where a picture could not be read."""
+    """Predict all images; return 1 if one could not be read."""
     parser = argparse.ArgumentParser()
     parser.add_argument("images", nargs="*")
     parser.add_argument("--list", type=Path)
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def answer(model: torch.nn.Module, path: str, size: int) -> dict[str, Any]:
-    """What is said of one picture."""
+    """Return the answer for one image."""
     try:
         with Image.open(path) as image:
             grey = image.convert("L")
