@@ -210,7 +210,7 @@ def run_with_own_stages(watch: OpenWatch, top: Path) -> Iterable[dict[str, objec
         artifact = Note
 
         def check(self, state: object, services: object, closing_text: str) -> CheckResult:
-            return accept(Note(text))
+            return accept(Note(closing_text))
 
     data, out = make_spots(top / "spots", patients=40), top / "run"
     watch.below(data, out / "work", out / "view")
