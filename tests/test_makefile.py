@@ -110,7 +110,7 @@ def test_real_data_sets_are_asked_for_by_name_and_given_to_their_tests(tmp_path:
     (sets / "EXPECTED.json").write_text("[]")
     (tmp_path / ".venv/bin/pytest").write_text(f'#!/bin/sh\necho "$M3B_FIELD_DATA: $*" >> "{log}"\n')
     assert subprocess.run(command, capture_output=True, text=True).returncode == 0
-    assert log.read_text() == f"{sets}: -n 3 --dist loadfile -m real tests/real\n"
+    assert log.read_text() == f"{sets}: -n 3 --dist loadfile --durations=25 -m real tests/real\n"
 
 
 def test_what_must_pass_are_the_commands_of_the_readme_in_its_order() -> None:

@@ -221,7 +221,7 @@ def test_a_delivered_model_makes_the_first_mask(picture: tuple[ByteImage, Mask],
     (delivered / "config.json").write_text(json.dumps(config))
     (delivered / "predict.py").write_text(MARKS)
     model = seeing(call("stop"))
-    with pytest.raises(UsageError, match="Which class"):
+    with pytest.raises(UsageError, match="Name the class"):
         segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered)
     (delivered / "config.json").write_text(json.dumps({**config, "classes": ["disk"], "labels": {"disk": 3}}))
     result = segment(file, "the disk", llm=model, segmenter=Threshold(), start=delivered, out=tmp_path / "out")

@@ -189,7 +189,7 @@ def test_a_file_exchanged_for_a_link_to_the_same_content(delivered: Path, tmp_pa
     (tmp_path / "elsewhere.py").write_bytes((delivered / "predict.py").read_bytes())
     (delivered / "predict.py").unlink()
     (delivered / "predict.py").symlink_to(tmp_path / "elsewhere.py")
-    with pytest.raises(IntegrityError, match=r"predict\.py is no plain file"):
+    with pytest.raises(IntegrityError, match=r"predict\.py is no longer a regular file"):
         load_model(delivered)
 
 

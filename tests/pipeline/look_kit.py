@@ -70,7 +70,7 @@ class Compared:
         )
         if shown_manifests != offered_manifests:
             return f"look shows {shown_manifests}, the run is offered {offered_manifests}"
-        executed = "The best reading cannot be executed" not in self.preview.insufficient
+        executed = "The best manifest cannot be executed" not in self.preview.insufficient
         if executed and self.preview.insufficient != self.brief["insufficient"]:
             return f"look asks {self.preview.insufficient!r}, the run is told {self.brief['insufficient']!r}"
         if self.preview.insufficient:

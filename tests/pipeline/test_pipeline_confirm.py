@@ -67,7 +67,7 @@ def edited(place: Path, change: Callable[[dict[str, Any]], object]) -> Callable[
     """What a person does who opens the reading that the question names."""
 
     def answer(question: str) -> str:
-        manifest_line = next(line for line in question.splitlines() if line.startswith("The reading as JSON: "))
+        manifest_line = next(line for line in question.splitlines() if line.startswith("The manifest as JSON: "))
         spec = json.loads(Path(manifest_line.partition(": ")[2]).read_text())
         change(spec)
         place.write_text(json.dumps(spec))
@@ -104,7 +104,7 @@ def test_an_edited_reading_takes_the_place_of_the_first(tmp_path: Path, scans: P
                     edited(tmp_path / "mine.json", lambda spec: spec.pop("patient")), "yes")  # fmt: skip
     assert begin(tmp_path, scans, person, confirm=True).reason == STOP
     assert len(person.asked) == 3
-    assert "mine.json" in person.asked[1] or "The reading that was given" in person.asked[1], "why it is not taken"
+    assert "mine.json" in person.asked[1] or "The manifest that was given" in person.asked[1], "why it is not taken"
     assert "plain 24, spot 24" in person.asked[1], "the one at hand stands"
     assert "patients unknown" in person.asked[2]
     index = json.loads((tmp_path / "run/locked/Datapath/train.json").read_text())
@@ -156,7 +156,7 @@ def test_weak_evidence_alone_is_asked_about(tmp_path: Path, scans: Path, table: 
     assert len(person.asked) == asked
     if asked:
         assert "To be decided: A script made the index" in person.asked[0]
-        assert "The reading as JSON" not in person.asked[0], "none says what the script did"
+        assert "The manifest as JSON" not in person.asked[0], "none says what the script did"
 
 
 def test_the_reading_that_is_kept_is_that_of_the_accepted_index(tmp_path: Path, scans: Path) -> None:

@@ -61,7 +61,7 @@ def test_what_cannot_be_measured_says_why(run_result: Result) -> None:
         external_result = run_result.external[name]
         assert not external_result.is_measured
         assert words in external_result.reason, external_result.reason
-    assert "Give a reading" in run_result.external["foreign"].reason
+    assert "Give a manifest" in run_result.external["foreign"].reason
 
 
 def test_images_that_training_had_are_left_out(run_result: Result, places: dict[str, Path]) -> None:
@@ -151,6 +151,6 @@ def test_names_on_the_command_line(tmp_path: Path) -> None:
         "a": (str(tmp_path), str(spec)),
         "b": ("/x", None),
     }
-    for arguments, words in ((["a"], "NAME=DIR"), ([f"a={spec}"], "is a reading"), (["a=/x", "a=/y"], "twice")):
+    for arguments, words in ((["a"], "NAME=DIR"), ([f"a={spec}"], "is a manifest"), (["a=/x", "a=/y"], "twice")):
         with pytest.raises(UsageError, match=words):
             parse_external_arguments(arguments)

@@ -66,7 +66,7 @@ def test_a_whole_reading_is_executed_by_m3b_for_the_rules(tmp_path: Path, xrays:
     assert cases["s000.png"][0] == "normal", "the second reader's column, which evidence alone would not choose"
     assert cases["s003.png"][:2] == ("pneumonia", "Q001x")
     briefing = [event["text"] for event in of_kind(tmp_path / "run", "prompt")][1]
-    assert "The user gave this reading, and it stands" in briefing
+    assert "The user gave this manifest, and it stands" in briefing
 
 
 def test_what_an_agent_writes_does_not_replace_a_given_reading(tmp_path: Path, xrays: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_selection_keeps_to_the_task_of_a_given_reading(tmp_path: Path, xrays:
     acts = play(selection=[say(json.dumps(selection)), llm_error(LLMError, STOP)])
     Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", manifest=spec()).run(REQUEST)
     (check,) = of_kind(tmp_path / "run", "check")
-    assert "The user gave a reading of the data for diagnosis" in check["faults"][0]
+    assert "The user gave a manifest of the data for diagnosis" in check["faults"][0]
 
 
 def test_parts_of_a_reading_narrow_what_is_proposed(tmp_path: Path, xrays: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
         ({"overrides": {"split": "folders"}}, "no folder is called after a part"),
         ({"overrides": {"classes": ["a", "A"]}}, "names a class twice"),
         ({"overrides": {"colour": "red"}}, "`overrides` has no part 'colour'"),
-        ({"manifest": spec(), "overrides": {"split": "part"}}, "--manifest is a whole reading; leave out --split"),
+        ({"manifest": spec(), "overrides": {"split": "part"}}, "--manifest is a whole manifest; leave out --split"),
         ({"manifest": {"task": "diagnosis"}}, "images: Field required"),
         ({"manifest": spec("finding")}, "no column 'finding'; it has"),
         ({"manifest": {**spec(), "images": {"files": {"pattern": "pictures/{x}.png"}}}}, "No file matches"),
@@ -174,7 +174,7 @@ def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
     again = subprocess.run(
         [*command, "--manifest", str(tmp_path / "s.json")], capture_output=True, text=True, check=False
     )
-    assert "the reading that the user gave" in again.stdout
+    assert "the manifest that the user gave" in again.stdout
     assert "cases for training" in again.stdout
     wrong = subprocess.run([*command, "--masks", "third"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2

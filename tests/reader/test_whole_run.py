@@ -31,5 +31,5 @@ def test_a_whole_run_loads_no_parser(tmp_path: Path, sandbox: str) -> None:
     assert report["imported"] == {}
     assert {by.partition(" <- ")[0] for by in report["opened"].values()} <= COPIED
     kinds = ["" if name.startswith(".staged-") else name for name in report["started"]]
-    assert kinds.count("readings work") == 1, "one reader surveys, executes and compares"
+    assert kinds.count("survey work") == 1, "one reader surveys, executes and compares"
     assert len(kinds) <= 5, f"for tools, readings, checks, and after training for staging and checks: {kinds}"

@@ -96,7 +96,9 @@ def _print_overview(folder: Path, *, json: bool) -> None:
         except DataError as error:
             raise UsageError(str(error)) from error
     if json:
-        print_json(folder_overview.model_dump(mode="json"))
+        overview = folder_overview.model_dump(mode="json")
+        overview["proposals"] = overview.pop("readings")
+        print_json(overview)
         return
     if not folder_overview.lines:
         raise UsageError(f"{folder} holds no images, tables or annotations.")
