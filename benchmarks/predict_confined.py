@@ -24,8 +24,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.models import Model, load_model
-from m3b.sandbox import choose_sandbox
 
 SCRIPT = """
 import argparse, json, sys

@@ -4,7 +4,7 @@
 
 The script prints the ratio of times (median of runs that take turns; files read from the disk, and again from the page cache,
 where reading is only a copy in memory) and the peak of memory that the preview added, each in its own process.
-Then it compares the tools in the process and through the reader (`m3b.reader`), in turns: small files of many kinds,
+Then it compares the tools in the process and through the reader (`m3b.isolation.reader`), in turns: small files of many kinds,
 forty a call, and the folder and tables above; with the load of the machine.
 """
 
@@ -156,8 +156,8 @@ def make_small(folder: Path) -> None:
 
 def compare_with_reader(path: Path, sandbox: str) -> None:
     """Compare the same call of a tool in this process and through a running reader, in turns."""
-    from m3b.reader import Reader
-    from m3b.sandbox import Mounts, choose_sandbox
+    from m3b.isolation.reader import Reader
+    from m3b.isolation.sandbox import Mounts, choose_sandbox
     from m3b.tools.preview_tools import PREVIEW_JOB, PreviewCall, run_preview_tool
 
     tool = "preview_files" if path.name == "small" or path.is_file() else "preview_dirs"

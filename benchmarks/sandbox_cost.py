@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Mounts, Sandbox, choose_sandbox
+from m3b.isolation.sandbox import Mounts, Sandbox, choose_sandbox
 
 COMMANDS = {"true": ["true"], "python -c pass": [sys.executable, "-c", "pass"]}
 

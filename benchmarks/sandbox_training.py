@@ -23,7 +23,7 @@ from template_bench import NAMES, prepare_template
 from trainer_step import TRAINER
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Mounts, Sandbox, choose_sandbox
+from m3b.isolation.sandbox import Mounts, Sandbox, choose_sandbox
 
 BACKENDS = ("bubblewrap", "landlock")
 CODE = (

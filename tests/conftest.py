@@ -66,18 +66,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Choose the real sandbox or the warm stand-in before any fixture of the test is made."""
-    import m3b.sandbox
+    import m3b.isolation.sandbox
     from warm import WarmSandbox
 
-    chooser = sys.modules["m3b.sandbox.choose"]
+    chooser = sys.modules["m3b.isolation.sandbox.choose"]
     real = getattr(chooser, "real_candidates", None) or chooser._try_candidates
     chooser.real_candidates = real
     folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
 
-    def candidates(mode: str, accept_weak: bool) -> list[tuple[m3b.sandbox.Sandbox | None, m3b.sandbox.Probe]]:
+    def candidates(
+        mode: str, accept_weak: bool
+    ) -> list[tuple[m3b.isolation.sandbox.Sandbox | None, m3b.isolation.sandbox.Probe]]:
         if mode == "auto" and not accept_weak:
             sandbox = WarmSandbox()
-            return [(sandbox, m3b.sandbox.Probe(sandbox.name, True, sandbox.level))]
+            return [(sandbox, m3b.isolation.sandbox.Probe(sandbox.name, True, sandbox.level))]
         return real(mode, accept_weak=accept_weak)
 
     confined = folder in CONFINED_FOLDERS or item.get_closest_marker("confined") is not None

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from m3b.errors import SandboxError
-from m3b.sandbox import ExitStatus, Limits, Mounts, Sandbox, choose_sandbox
-from m3b.sandbox.process import Process
+from m3b.isolation.sandbox import ExitStatus, Limits, Mounts, Sandbox, choose_sandbox
+from m3b.isolation.sandbox.process import Process
 
 _BACKENDS: dict[str, Sandbox | str] = {}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
+from m3b.isolation import untrusted
 
 
 def iter_complete_lines(file: Path) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_private: bool = False) -> None:
     """Write a file through a temporary one next to it; text and name are on the disk afterwards.
 
-    For m3b's own files in folders that no script can write to; `m3b.untrusted.write_atomic` is for all others.
+    For m3b's own files in folders that no script can write to; `m3b.isolation.untrusted.write_atomic` is for all others.
 
     Args:
         errors: handling of characters that cannot be encoded in UTF-8, as for `open`.

@@ -12,8 +12,8 @@ from m3b.agents.check_result import CheckResult, accept
 from m3b.agents.conversation import Conversation
 from m3b.agents.loop import Agent
 from m3b.events import Event, PromptSent
+from m3b.isolation.sandbox import Limits, choose_sandbox
 from m3b.llm import ModelFacts
-from m3b.sandbox import Limits, choose_sandbox
 from m3b.testing import ScriptedModel
 from m3b.tools import TOOLS, Roots, Toolbox
 

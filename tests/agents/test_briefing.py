@@ -20,9 +20,9 @@ from m3b.agents.briefing import (
 from m3b.agents.proposal_text import describe_proposals
 from m3b.data.cards import Card, card_for_folder
 from m3b.facts import ManifestProposal, SelectionBrief, SurveySummary, TaskProposal
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.resources import get_resources_folder
-from m3b.sandbox import choose_sandbox
 from m3b.tools import Roots, Toolbox, ToolResult
 
 REQUEST = "  Tell pneumonia from normal.\nOn X-rays. "

@@ -24,10 +24,10 @@ from m3b.agents.checks.model import (
 )
 from m3b.data.index import Index, Record
 from m3b.errors import SandboxError
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.models import FrozenCopy
 from m3b.run.folder import RunFolder
 from m3b.run.sandbox_executor import SandboxExecutor
-from m3b.sandbox import choose_sandbox
 from sandbox_kit import LANDLOCK
 
 PREDICT = """

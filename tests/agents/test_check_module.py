@@ -12,9 +12,9 @@ import pytest
 from m3b.agents.artifacts import TrainingModule
 from m3b.agents.check_result import CheckResult
 from m3b.agents.checks.module import PROBE_SCRIPT, REQUIRED_FILES, CommandResult, check_module
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.run.folder import RunFolder
 from m3b.run.sandbox_executor import SandboxExecutor
-from m3b.sandbox import choose_sandbox
 
 CLASSES = ("a", "b")
 LOADER = """

@@ -19,10 +19,10 @@ sys.path.insert(0, str(ATTACKS_FOLDER.parent))
 
 from attacks import cheats  # noqa: E402
 from attacks.table import BACKENDS, OPEN, Row, rows_of, table  # noqa: E402
-from m3b.untrusted import remove_tree  # noqa: E402
+from m3b.isolation.untrusted import remove_tree  # noqa: E402
 
 NOBODY = 65534
-PROBE = "import pytest, numpy; from m3b.sandbox import choose_sandbox; choose_sandbox()"
+PROBE = "import pytest, numpy; from m3b.isolation.sandbox import choose_sandbox; choose_sandbox()"
 
 
 def main(arguments: list[str]) -> int:

@@ -17,7 +17,7 @@ import pytest
 
 import m3b
 from m3b.errors import SandboxError
-from m3b.sandbox import choose_sandbox
+from m3b.isolation.sandbox import choose_sandbox
 from sandbox_kit import bench as bench
 from sandbox_kit import confined as confined
 from sandbox_kit import make_bench as make_bench
@@ -42,7 +42,7 @@ def refusal(backend: str) -> str:
 
 PROBE = """
 import os, sys, tempfile
-from m3b.sandbox import choose_sandbox
+from m3b.isolation.sandbox import choose_sandbox
 import m3b.tools
 assert os.access(os.path.realpath(sys.executable), os.R_OK)
 choose_sandbox(sys.argv[1])

@@ -8,8 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from m3b.isolation.sandbox import Limits, choose_sandbox
 from m3b.messages import ToolCall
-from m3b.sandbox import Limits, choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 

@@ -1,4 +1,4 @@
-"""A watch on this process: which files below given folders it opens elsewhere than in `m3b.untrusted`.
+"""A watch on this process: which files below given folders it opens elsewhere than in `m3b.isolation.untrusted`.
 
 `python open_watch.py SCENARIO FOLDER` runs one scenario below an empty folder and prints what was seen, as JSON.
 """
@@ -22,7 +22,7 @@ ALLOWED = os.sep + os.path.join("m3b", "untrusted") + os.sep
 class OpenWatch:
     """Notes each open of a file below the watched folders, with the module that called it.
 
-    `foreign` holds them: path -> callers. `m3b.untrusted` itself opens relative to descriptors.
+    `foreign` holds them: path -> callers. `m3b.isolation.untrusted` itself opens relative to descriptors.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class OpenWatch:
 
 
 def is_untrusted(frame: FrameType | None) -> bool:
-    """Whether the innermost caller outside Python's own library is `m3b.untrusted`."""
+    """Whether the innermost caller outside Python's own library is `m3b.isolation.untrusted`."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_stdlib(file):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from m3b.sandbox import Limits
+from m3b.isolation.sandbox import Limits
 from sandbox_kit import ATTEMPT, attack
 
 ALONE = Limits(wall_s=60, isolated=True)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from m3b.cli.output import echo, make_console, print_error
+from m3b.isolation.sandbox import Limits
 from m3b.messages import ToolCall
-from m3b.sandbox import Limits
 from m3b.tools import TOOLS, Roots, Toolbox
 from sandbox_kit import ATTEMPT, attack
 

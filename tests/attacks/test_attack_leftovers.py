@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from m3b.sandbox import Limits
+from m3b.isolation.sandbox import Limits
 from sandbox_kit import ATTEMPT
 
 SET_ID = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from m3b.sandbox import Limits
+from m3b.isolation.sandbox import Limits
 from sandbox_kit import ATTEMPT, attack, command_lines
 
 VICTIM = "import time; print('up', flush=True); time.sleep(300)"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from m3b.isolation.sandbox import Limits
 from m3b.messages import ToolCall
-from m3b.sandbox import Limits
 from m3b.tools import TOOLS, Roots, Toolbox
 from sandbox_kit import ATTEMPT, attack
 

@@ -32,7 +32,7 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 from m3b.messages import ToolCall
-from m3b.sandbox import choose_sandbox
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.tools import Roots, Toolbox
 top = Path(sys.argv[1])
 with Toolbox(Roots(top / "work", {"data/x": top / "data"}), sandbox=choose_sandbox("off")) as box:
@@ -138,7 +138,7 @@ def test_a_volume_that_unpacks_to_gigabytes(data: Path) -> None:
 @pytest.mark.parametrize("levels", [900, 1500])
 def test_deep_folders(data: Path, levels: int) -> None:
     from attacks.test_untrusted import deep_tree
-    from m3b.untrusted import remove_tree
+    from m3b.isolation.untrusted import remove_tree
 
     (data / "a.txt").write_text("x")
     deep_tree(data, levels)

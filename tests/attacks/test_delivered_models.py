@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 from m3b.errors import ModelError
+from m3b.isolation.sandbox import Sandbox, choose_sandbox
 from m3b.models.export import export_model
 from m3b.models.worker import PredictWorker
-from m3b.sandbox import Sandbox, choose_sandbox
 from sandbox_kit import ATTEMPT, LANDLOCK, backend
 
 PREDICT = """
@@ -114,7 +114,7 @@ import sys
 from pathlib import Path
 from m3b.errors import ModelError
 from m3b.models.worker import PredictWorker
-from m3b.sandbox import choose_sandbox
+from m3b.isolation.sandbox import choose_sandbox
 try:
     PredictWorker(Path(sys.argv[1]), choose_sandbox(sys.argv[2])).predict([sys.argv[3]])
 except ModelError as error:

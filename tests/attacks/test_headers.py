@@ -17,9 +17,9 @@ from m3b.data.mask_probe import stored_float
 from m3b.data.reading import geometry, read_image, read_mask
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.models import stage_cases
-from m3b.sandbox import choose_sandbox
 from m3b.tools import Roots, Toolbox
 
 SECRET = b"sk-secret-key-01"

@@ -18,10 +18,10 @@ from m3b.data.links import leading_out
 from m3b.data.records import Record
 from m3b.data.view import make_view, wanted_by
 from m3b.errors import DataError, DataRejected, ModelError
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.models import stage_cases
 from m3b.run.precheck import check_data_folders
-from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 CHOICE = Selection("x", "diagnosis", "auroc", "train", ("a", "b"))

@@ -17,12 +17,12 @@ from m3b.cli.app import app
 from m3b.data.index import read_records, write_records
 from m3b.data.records import Record
 from m3b.errors import DataError
+from m3b.isolation.reader import protocol
+from m3b.isolation.sandbox import choose_sandbox
+from m3b.isolation.untrusted import TooDeep, parse_data_json, parse_json, read_json
 from m3b.messages import ToolCall
-from m3b.reader import protocol
 from m3b.run.dataset_preview import preview_dataset
-from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
-from m3b.untrusted import TooDeep, parse_data_json, parse_json, read_json
 from m3b.writing import escape_control_codes
 
 LATIN = os.fsdecode(b"M\xfcller")

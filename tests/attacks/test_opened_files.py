@@ -1,4 +1,4 @@
-"""In m3b's own process, files of a data folder, a work folder or a model are opened by `m3b.untrusted` alone."""
+"""In m3b's own process, files of a data folder, a work folder or a model are opened by `m3b.isolation.untrusted` alone."""
 
 from __future__ import annotations
 

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from attacks.test_untrusted import deep_tree
-from m3b import untrusted
 from m3b.data.cards import Card
 from m3b.data.index import Index
 from m3b.data.records import Record
+from m3b.isolation import untrusted
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.resources import get_resources_folder
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import lay_out_run_folder
 from m3b.run.sandbox_executor import SandboxExecutor
-from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
 from sandbox_kit import LANDLOCK, OFF
 from sandbox_kit import backend as sandbox

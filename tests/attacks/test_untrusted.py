@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b import untrusted
-from m3b.untrusted import UnsafePathError
+from m3b.isolation import untrusted
+from m3b.isolation.untrusted import UnsafePathError
 
 DEEP = 1500
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from m3b.bench.carve_out import carve
 from m3b.bench.exam import derange
 from m3b.bench.scoring import Score, score_hidden_cases
-from m3b.sandbox import choose_sandbox
+from m3b.isolation.sandbox import choose_sandbox
 
 HEAD = """
 import argparse, json

@@ -18,7 +18,7 @@ from test_systems import DELIVER
 from m3b.bench.systems import CellJob, CellOutcome
 from m3b.bench.systems.external_systems import EXTERNAL_SYSTEMS
 from m3b.errors import SandboxError
-from m3b.sandbox import choose_sandbox
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.testing import ScriptedModel
 from m3b.testing.scripted_model import call, llm_error, say
 

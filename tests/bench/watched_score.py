@@ -16,7 +16,7 @@ if __name__ == "__main__":
     from m3b.bench.carve_out import carve
     from m3b.bench.datasets import get_dataset
     from m3b.bench.scoring import score_hidden_cases
-    from m3b.sandbox import choose_sandbox
+    from m3b.isolation.sandbox import choose_sandbox
 
     with opens_below(source) as raw, opens_below(carved) as carved_opens:
         next(one for one in source.rglob("*") if one.is_file()).read_bytes()

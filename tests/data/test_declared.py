@@ -16,8 +16,8 @@ import SimpleITK as sitk
 
 from m3b.data.reading import geometry, read_image, shared
 from m3b.errors import DataError
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
-from m3b.sandbox import choose_sandbox
 from m3b.tools import Roots, Toolbox
 
 META = {

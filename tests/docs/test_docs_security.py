@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from m3b.sandbox import reach
+from m3b.isolation.sandbox import reach
 
 ROOT = Path(__file__).resolve().parents[2]
 

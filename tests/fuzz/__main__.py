@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.fuzzing import Place, fuzz_calls, fuzz_files
-from m3b.sandbox import choose_sandbox
+from m3b.isolation.sandbox import choose_sandbox
 
 
 def main() -> None:

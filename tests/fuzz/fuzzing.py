@@ -22,9 +22,9 @@ from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data.audit import Audit
 from m3b.data.index import LABELS, TEST, TRAIN
 from m3b.errors import DataError
+from m3b.isolation.reader import Reader
+from m3b.isolation.sandbox import Mounts, Sandbox
 from m3b.messages import ToolCall
-from m3b.reader import Reader
-from m3b.sandbox import Mounts, Sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
 from m3b.tools.preview_tools import PREVIEW_JOB, PreviewCall
 

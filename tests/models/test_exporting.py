@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import m3b
 from m3b.cli.app import app
 from m3b.errors import DataError, ModelError, UsageError
+from m3b.isolation.reader.inprocess import open_reader
 from m3b.models import load_model
 from m3b.models.export.monai_bundle import COMPARE, OutputsToCompare, largest_difference
-from m3b.reader.inprocess import open_reader
 
 pytest.importorskip("onnxruntime")
 

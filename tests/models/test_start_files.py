@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from loopback_kit import LoopbackServer
 from m3b.cli.app import app
 from m3b.errors import ModelError, UsageError
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.models.pretrained import find_stored_weights
 from m3b.models.pretrained.install import convert, fetch
-from m3b.sandbox import choose_sandbox
 
 
 def _state() -> dict[str, Any]:

@@ -19,10 +19,10 @@ import pytest
 from PIL import Image
 
 from m3b.errors import ModelError, SandboxError
+from m3b.isolation.sandbox import Sandbox
 from m3b.models import load_model, shown_inputs
 from m3b.models.shown_inputs import ShownInputs, can_be_mounted, folders_to_mount
 from m3b.models.worker import PredictWorker
-from m3b.sandbox import Sandbox
 from sandbox_kit import LANDLOCK, backend
 
 TEMPLATE = """
@@ -224,8 +224,8 @@ def test_the_process_ends_with_python(tmp_path: Path, image: str) -> None:
 def test_a_machine_without_sandbox_refuses_and_names_the_way_out(
     tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", list)
-    monkeypatch.setattr("m3b.sandbox.guard.rules.landlock_abi", lambda: 0)
+    monkeypatch.setattr("m3b.isolation.sandbox.bubblewrap.find_executables", list)
+    monkeypatch.setattr("m3b.isolation.sandbox.guard.rules.landlock_abi", lambda: 0)
     model = make(tmp_path / "m")
     with pytest.raises(SandboxError, match=r"(?s)no sandbox works.*--unconfined.*unconfined=True"):
         load_model(model).predict(image)

@@ -11,11 +11,11 @@ from pipeline_kit import REQUEST, actor, copy_run, journal, play
 
 from m3b import Pipeline, resume
 from m3b.errors import Authentication, SandboxError
+from m3b.isolation.sandbox import choose_sandbox
+from m3b.isolation.sandbox.guard import rules
 from m3b.run.folder import RunFolder, list_runs
 from m3b.run.registry import is_registered, read_registry, register
 from m3b.run.result import Result
-from m3b.sandbox import choose_sandbox
-from m3b.sandbox.guard import rules
 from m3b.testing.scripted_model import llm_error
 
 STOPPED = play(model=[llm_error(Authentication, "The key is refused.")])
@@ -52,7 +52,7 @@ def stopped(halfway_run: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def only_landlock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", list)
+    return lambda: monkeypatch.setattr("m3b.isolation.sandbox.bubblewrap.find_executables", list)
 
 
 def test_less_than_before_takes_a_word_of_the_user(stopped: Path, only_landlock: Callable[[], None]) -> None:
@@ -105,7 +105,7 @@ def test_a_stronger_sandbox_is_taken_where_it_works(
     stopped: Path, only_landlock: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("m3b.sandbox.bubblewrap.find_executables", list)
+        patch.setattr("m3b.isolation.sandbox.bubblewrap.find_executables", list)
         resume(stopped, actor(STOPPED), sandbox="auto")
     assert floor(stopped) == "landlock"
     resume(stopped, actor(STOPPED))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from m3b.reader.client import READER_LIMITS, Reader
-from m3b.sandbox import Mounts
+from m3b.isolation.reader.client import READER_LIMITS, Reader
+from m3b.isolation.sandbox import Mounts
 from sandbox_kit import backend
 
 Make = Callable[..., Reader]

@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 from m3b.errors import DataError
+from m3b.isolation.reader import inprocess
+from m3b.isolation.reader.inprocess import InProcessReader, file_of_reader_path, open_reader, to_reader_path
+from m3b.isolation.reader.self_test import TRIAL_JOB, EscapeTrial
 from m3b.models import ModelInfo, Prediction
 from m3b.models.image_jobs import PAINT_OVERLAY_JOB, PaintOverlayRequest, find_images_confined
-from m3b.reader import inprocess
-from m3b.reader.inprocess import InProcessReader, file_of_reader_path, open_reader, to_reader_path
-from m3b.reader.self_test import TRIAL_JOB, EscapeTrial
 
 INDEX = {"Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"}
 """What m3b's own process may open: JSON in its own format, up to a size."""

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from m3b.errors import DataError, RunCancelled
-from m3b.reader import WorkerJob
-from m3b.reader.remote_errors import ReaderError, error_from_json, error_to_json
-from m3b.reader.self_test import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
-from m3b.sandbox import choose_sandbox
-from m3b.untrusted import UnsafePathError
+from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader.remote_errors import ReaderError, error_from_json, error_to_json
+from m3b.isolation.reader.self_test import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
+from m3b.isolation.sandbox import choose_sandbox
+from m3b.isolation.untrusted import UnsafePathError
 from sandbox_kit import LANDLOCK, OFF
 
 BACKENDS = ("bubblewrap", LANDLOCK, OFF)
@@ -71,7 +71,7 @@ def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path)
 
 
 def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("m3b.reader.client.MAX_BROKEN_FILES", 2)
+    monkeypatch.setattr("m3b.isolation.reader.client.MAX_BROKEN_FILES", 2)
     paths = files(tmp_path / "data", *[b"bad"] * 4)
     with pytest.raises(ReaderError, match=r"2\.bin: reading it ended m3b's reader"):
         make_reader().run_job(TRIAL_JOB, EscapeTrial("crash", paths))
@@ -112,7 +112,8 @@ def test_an_answer_of_another_type_is_refused(make_reader) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "m3b.reader.self_test:nothing", "m3b.nowhere:x", "m3b.reader.self_test:Path"]
+    "name",
+    ["os:system", "m3b.isolation.reader.self_test:nothing", "m3b.nowhere:x", "m3b.isolation.reader.self_test:Path"],
 )
 def test_only_functions_of_m3b_answer(make_reader, name: str) -> None:
     with pytest.raises(ReaderError, match="failed"):
@@ -157,7 +158,7 @@ def test_a_reader_that_sees_too_much_is_told(monkeypatch: pytest.MonkeyPatch) ->
     """The real `off` in the place of a sandbox that fails to confine."""
     open_to_all = choose_sandbox("off")
     open_to_all.name = "landlock"  # type: ignore[misc]
-    monkeypatch.setattr("m3b.sandbox.choose_sandbox", lambda mode: open_to_all)
+    monkeypatch.setattr("m3b.isolation.sandbox.choose_sandbox", lambda mode: open_to_all)
     row = probe_reader()
     assert not row.works
     assert all(words in row.detail for words in ("it reads", "it writes to"))

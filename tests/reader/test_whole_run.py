@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COPIED = {"untrusted/paths.py:step"}
+COPIED = {"isolation/untrusted/paths.py:step"}
 """Who may open a file of the data: whoever copies it byte by byte, where it cannot be linked."""
 TESTS = Path(__file__).parents[1]
 

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     make_spots(data)
     noticed = begin()
     from m3b import Pipeline
-    from m3b.reader import client
+    from m3b.isolation.reader import client
 
     started: list[str] = []
 

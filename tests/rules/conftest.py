@@ -19,6 +19,7 @@ from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
 from m3b.data.spec.inside import answer
 from m3b.facts import IndexBrief
+from m3b.isolation.sandbox import Limits, choose_sandbox
 from m3b.llm import LLMRequest
 from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
@@ -26,7 +27,6 @@ from m3b.resources import get_resources_folder
 from m3b.run.folder import RunFolder
 from m3b.run.manifests import RunManifests
 from m3b.run.provisioning import lay_out_run_folder
-from m3b.sandbox import Limits, choose_sandbox
 from m3b.tools import TOOLS, Toolbox, ToolResult
 
 PLAN = Selection("x", "diagnosis", "auroc", "Read the labels where the preview shows them.", (), "")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from m3b.errors import DataError, UsageError
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.run.dry_run import PlanOptions, is_project, make_dry_plan
-from m3b.sandbox import choose_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "resources" / "templates"

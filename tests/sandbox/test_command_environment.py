@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from m3b.sandbox import environment
-from m3b.sandbox.environment import command_environment
+from m3b.isolation.sandbox import environment
+from m3b.isolation.sandbox.environment import command_environment
 
 
 def test_nothing_of_the_caller_is_passed_on_but_devices_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:

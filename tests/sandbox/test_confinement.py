@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Limits, Mounts
+from m3b.isolation.sandbox import Limits, Mounts
 
 ATTEMPT = """
 def attempt(name, action):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3b.isolation.sandbox import environment
+from m3b.isolation.sandbox.cpu_quota import read_cpu_quota
 from m3b.run import sandbox_executor
-from m3b.sandbox import environment
-from m3b.sandbox.cpu_quota import read_cpu_quota
 
 
 def lay(place: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.sandbox import bundle
-from m3b.sandbox.environment import bootstrap_command
-from m3b.sandbox.guard import disk, seccomp, syscalls, tree
-from m3b.sandbox.guard.cleanup import remove_private_folder
-from m3b.sandbox.guard.job import SeccompPolicy
-from m3b.sandbox.guard.output import CappedOutput
-from m3b.sandbox.landlock import list_paths_without
+from m3b.isolation.sandbox import bundle
+from m3b.isolation.sandbox.environment import bootstrap_command
+from m3b.isolation.sandbox.guard import disk, seccomp, syscalls, tree
+from m3b.isolation.sandbox.guard.cleanup import remove_private_folder
+from m3b.isolation.sandbox.guard.job import SeccompPolicy
+from m3b.isolation.sandbox.guard.output import CappedOutput
+from m3b.isolation.sandbox.landlock import list_paths_without
 
 
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(2, 60))

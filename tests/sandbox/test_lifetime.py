@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from m3b.sandbox import Limits
+from m3b.isolation.sandbox import Limits
 
 DAEMON = """
 import os, subprocess, sys, time
@@ -113,7 +113,7 @@ def test_daemons_go_when_a_guard_is_killed(bench: Any, victim: str) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-from m3b.sandbox import Mounts, choose_sandbox
+from m3b.isolation.sandbox import Mounts, choose_sandbox
 name, root, script = sys.argv[1:]
 work = Path(root) / "work"
 process = choose_sandbox(name).start([sys.executable, "-c", script], cwd=work, mounts=Mounts(write=(work,)),
@@ -136,9 +136,9 @@ def test_daemons_go_when_the_caller_is_killed(bench: Any) -> None:
 
 
 def source() -> str:
-    import m3b.sandbox
+    import m3b.isolation.sandbox
 
-    return str(Path(m3b.sandbox.__file__).parents[2])
+    return str(Path(m3b.isolation.sandbox.__file__).parents[2])
 
 
 def test_a_forgotten_process_is_ended(bench: Any) -> None:

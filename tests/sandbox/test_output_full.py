@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from m3b.sandbox.guard.output import CappedOutput
+from m3b.isolation.sandbox.guard.output import CappedOutput
 
 
 def test_a_full_disk_is_noted_and_nothing_raised() -> None:

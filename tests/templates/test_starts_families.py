@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from starts_kit import assemble, call, densenet, hub, nnunet, resnet, sam_original, stunet, swin, vit
 
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.models.pretrained.install import fetch
-from m3b.sandbox import choose_sandbox
 
 pytestmark = pytest.mark.slow
 Source = Callable[[Path], None]

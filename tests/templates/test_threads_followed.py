@@ -12,7 +12,7 @@ import torch
 from template_kit import TEMPLATES, load
 
 from m3b.errors import SandboxError
-from m3b.sandbox import Mounts, choose_sandbox
+from m3b.isolation.sandbox import Mounts, choose_sandbox
 from sandbox_kit import LANDLOCK
 
 threads = load("threads")

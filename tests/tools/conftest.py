@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from m3b.isolation.sandbox import Limits, choose_sandbox
 from m3b.messages import ToolCall
-from m3b.sandbox import Limits, choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox, ToolResult
 
 Use = Callable[..., ToolResult]

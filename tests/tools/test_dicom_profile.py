@@ -15,8 +15,8 @@ from pydicom.datadict import DicomDictionary
 from m3b.data.survey import survey
 from m3b.data.survey.render import render
 from m3b.data.survey.ten_lines import ten_lines
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
-from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 TEXTS = ("PN", "LO", "SH", "LT", "ST", "UT", "UC", "AE", "DA", "DT", "TM", "UI", "AS")

@@ -24,8 +24,8 @@ from m3b.agents.pseudonymization import Pseudonyms
 from m3b.data.survey import survey
 from m3b.data.survey.render import render
 from m3b.data.survey.ten_lines import ten_lines
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
-from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 

@@ -22,8 +22,8 @@ from pydicom.data import get_testdata_file
 from m3b.agents.briefing import _describe_card
 from m3b.agents.pseudonymization import Pseudonyms
 from m3b.data.cards import Card, load_cards
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
-from m3b.sandbox import choose_sandbox
 from m3b.tools import TOOLS, Roots, Toolbox
 
 

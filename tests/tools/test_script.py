@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.errors import SandboxError
+from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
-from m3b.sandbox import choose_sandbox
 from m3b.tools import jobs as jobs_module
 from m3b.tools import script
 from m3b.tools.text import clean_terminal_output, clip, find_nonfinite_loss, last_traceback

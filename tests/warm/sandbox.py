@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from m3b.sandbox import ExitStatus, Limits, Mounts
-from m3b.sandbox.environment import command_environment
-from m3b.sandbox.job import resolve_mounts
+from m3b.isolation.sandbox import ExitStatus, Limits, Mounts
+from m3b.isolation.sandbox.environment import command_environment
+from m3b.isolation.sandbox.job import resolve_mounts
 from warm.client import request
 
 HERE = Path(__file__).resolve().parent
@@ -78,7 +78,7 @@ def _make_shims(folder: Path) -> None:
 
 
 class WarmProcess:
-    """A command of the warm sandbox; the methods of `m3b.sandbox.process.Process`."""
+    """A command of the warm sandbox; the methods of `m3b.isolation.sandbox.process.Process`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class WarmProcess:
         self._client: socket.socket | None = None
         try:
             if Path(command[0]).name.startswith("python"):
-                kind = "m3b" if any("m3b.reader.server" in word for word in command) else "scripts"
+                kind = "m3b" if any("m3b.isolation.reader.server" in word for word in command) else "scripts"
                 self._client, self.pid = request(
                     zygote(kind), command, str(cwd), environment, (nothing, target, target), keep
                 )
@@ -193,6 +193,6 @@ class WarmSandbox:
         limits: Limits | None = None,
         keep: Sequence[int] = (),
     ) -> WarmProcess:
-        """See `m3b.sandbox.Sandbox.start`; the mounts are only checked."""
+        """See `m3b.isolation.sandbox.Sandbox.start`; the mounts are only checked."""
         resolve_mounts(mounts, cwd)
         return WarmProcess(command, cwd.resolve(), output, env or {}, limits or Limits(), keep)

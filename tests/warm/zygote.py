@@ -36,7 +36,7 @@ TRAINING_MODULES = (
     "transformers.trainer", "accelerate", "matplotlib.pyplot",
 )  # fmt: skip
 M3B_MODULES = (
-    "m3b.reader.server", "m3b.cli.app", "m3b.run.services", "m3b.run.orchestrator", "m3b.run.dataset_preview", "m3b.models",
+    "m3b.isolation.reader.server", "m3b.cli.app", "m3b.run.services", "m3b.run.orchestrator", "m3b.run.dataset_preview", "m3b.models",
     "m3b.tasks", "m3b.bench", "m3b.data.spec.inside", "m3b.tools.preview_files", "m3b.report", "m3b.llm.rules", "numpy",
     "PIL.Image", "nibabel", "pydicom", "SimpleITK", "scipy.ndimage",
 )  # fmt: skip
@@ -91,8 +91,8 @@ def execute(argv: list[str]) -> None:
     target, arguments, with_folder = parse_interpreter(argv)
     kind, _, text = target.partition(":")
     sys.argv = list(arguments)
-    if kind == "c" and "m3b.reader.server import main" in text and "m3b" in sys.modules:
-        text = text[text.index("from m3b.reader.server") :]  # m3b is loaded: only serve
+    if kind == "c" and "m3b.isolation.reader.server import main" in text and "m3b" in sys.modules:
+        text = text[text.index("from m3b.isolation.reader.server") :]  # m3b is loaded: only serve
     if kind == "m":
         import runpy
 

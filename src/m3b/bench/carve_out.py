@@ -21,9 +21,9 @@ from m3b.bench.datasets import DatasetSpec, PixelBox, RawCase, get_dataset
 from m3b.bench.subset import PATIENT_LOOKUPS, PatientLookup, Removal, write_subset
 from m3b.cleanup import undo_on_error
 from m3b.errors import DataError
+from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader.inprocess import open_reader
 from m3b.metrics.verdict import MIN_VERDICT_PATIENTS
-from m3b.reader import WorkerJob
-from m3b.reader.inprocess import open_reader
 
 
 def link_or_copy(source: Path, target: Path, link: Callable[[Path, Path], None] = os.link) -> None:

@@ -132,7 +132,7 @@ def score_cell(cell: Cell, folder: Path, outcome: CellOutcome, *, rescore: bool 
         return Score.from_json(json.loads(score_file.read_text(encoding="utf-8")))
     if not outcome.model or not Path(outcome.model).is_dir() or not cell.task.dataset:
         return None
-    from m3b.sandbox import choose_sandbox
+    from m3b.isolation.sandbox import choose_sandbox
 
     index_folder = Path(outcome.run) / "locked" if outcome.run else Path(outcome.work)
     score_result = score_hidden_cases(

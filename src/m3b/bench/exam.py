@@ -19,9 +19,9 @@ from m3b.data.cards import slug
 from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
 from m3b.data.reading import geometry, read_mask, shared_masks
 from m3b.errors import DataError, ModelError
+from m3b.isolation.reader import WorkerJob
 from m3b.metrics import judge
 from m3b.models import Prediction
-from m3b.reader import WorkerJob
 from m3b.tasks import Row, get_family, score_all
 
 MERGED_FOLDER = "union"

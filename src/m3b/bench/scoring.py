@@ -21,10 +21,10 @@ from m3b.bench.datasets import DatasetSpec
 from m3b.bench.exam import EXAMINE_JOB, GRADE_JOB, MERGED_FOLDER, Exam, ExamRequest, GradedAnswers, GradeRequest
 from m3b.cleanup import undo_on_error
 from m3b.errors import DataError, ModelError
+from m3b.isolation.reader import Reader
+from m3b.isolation.sandbox import Limits, Mounts, Sandbox
+from m3b.isolation.untrusted import TemporaryFolder
 from m3b.models import ModelInfo, Prediction
-from m3b.reader import Reader
-from m3b.sandbox import Limits, Mounts, Sandbox
-from m3b.untrusted import TemporaryFolder
 from m3b.writing import write_text_atomically
 
 POLL_S = 0.05

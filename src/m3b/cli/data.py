@@ -31,7 +31,7 @@ def croissant(
     """Write a manifest of a folder as a Croissant file (MLCommons' format for data sets)."""
     import json as js
 
-    from m3b.reader import inprocess
+    from m3b.isolation.reader import inprocess
     from m3b.run.accepted_manifest import load_accepted_manifest
     from m3b.run.folder import RunFolder
     from m3b.run.overrides import parse_overrides
@@ -229,7 +229,7 @@ def survey(
 ) -> None:
     """Survey a folder: groups of files, their contents, tables, and what belongs together."""
     from m3b.data.survey.render import render
-    from m3b.reader.inprocess import open_reader
+    from m3b.isolation.reader.inprocess import open_reader
     from m3b.tools.dataset_jobs import SURVEY_JOB, SurveyRequest
 
     if not folder.is_dir():

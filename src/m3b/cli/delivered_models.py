@@ -59,9 +59,9 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
     """Return one row for each case. Predicted masks are deleted after they are measured."""
 
     from m3b.data.records import relocated
-    from m3b.reader.inprocess import open_reader
+    from m3b.isolation.reader.inprocess import open_reader
+    from m3b.isolation.untrusted import TemporaryFolder
     from m3b.tasks.worker_jobs import measure_in_reader
-    from m3b.untrusted import TemporaryFolder
 
     records = index.test
     images = [relocated(r.image, lambda path: str((base_folder / path).absolute())) for r in records]
@@ -104,7 +104,7 @@ def _read_class_values(model: Model, index: Path) -> dict[str, int]:
 def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path) -> Any:
     """Return the image-blind baseline if train.json is next to the index; else None."""
     from m3b.data.index import read_records
-    from m3b.reader.inprocess import open_reader
+    from m3b.isolation.reader.inprocess import open_reader
     from m3b.tasks.worker_jobs import compute_baseline_in_reader
 
     training_file = index.with_name("train.json")

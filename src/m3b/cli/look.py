@@ -47,9 +47,9 @@ def look(
     Without a request: what all files hold, and how each task could be read from them.
     """
 
+    from m3b.isolation.untrusted import TemporaryFolder
     from m3b.run import dataset_preview
     from m3b.run.overrides import parse_overrides
-    from m3b.untrusted import TemporaryFolder
     from m3b.writing import write_text_atomically
 
     require_folder(folder)
@@ -87,8 +87,8 @@ def look(
 def _print_overview(folder: Path, *, json: bool) -> None:
     """Print what a folder holds, without a request."""
     from m3b.agents.proposal_text import format_survey_lines
+    from m3b.isolation.untrusted import TemporaryFolder
     from m3b.run.dataset_preview import survey_dataset
-    from m3b.untrusted import TemporaryFolder
 
     with TemporaryFolder("look") as scratch:
         try:

@@ -39,8 +39,8 @@ def plan(
 
     For another machine nothing is measured: memory is counted with tensors without content, and time is estimated.
     """
+    from m3b.isolation.sandbox import choose_sandbox
     from m3b.run.dry_run import PlanOptions, make_dry_plan
-    from m3b.sandbox import choose_sandbox
     from m3b.writing import write_text_atomically
 
     require_folder(source)

@@ -191,9 +191,9 @@ def _find_images(images: Iterable[str], model: Model) -> list[Any]:
 def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
     """Return position -> PNG file; for an image that cannot be drawn, print the error and continue."""
     from m3b.data.records import paths_of
+    from m3b.isolation.reader.inprocess import open_reader
     from m3b.models import read_model_info
     from m3b.models.image_jobs import OverlayPainter, paths_to_mount
-    from m3b.reader.inprocess import open_reader
     from m3b.writing import to_one_line
 
     model_info, plan = read_model_info(model.folder), model.config.get("plan")

@@ -71,8 +71,8 @@ def fetch(
     json: JsonOption = False,
 ) -> None:
     """Copy an entry's weights from a folder or address; they are compared with published digests, pickles converted."""
+    from m3b.isolation.sandbox import choose_sandbox
     from m3b.models.pretrained.install import fetch as fetch_weights
-    from m3b.sandbox import choose_sandbox
 
     with show_transfer_progress() as progress:
         folder, conversion = fetch_weights(name, source, choose_sandbox(sandbox), force=force, progress=progress)
@@ -95,10 +95,10 @@ def convert(
     json: JsonOption = False,
 ) -> None:
     """Convert pickled weights to safetensors in the sandbox; m3b itself never opens a pickle."""
+    from m3b.isolation.sandbox import choose_sandbox
     from m3b.models.pretrained import find_pretrained
     from m3b.models.pretrained.install import convert as convert_weights
     from m3b.models.pretrained.registry import WEIGHTS_FILE, write_description
-    from m3b.sandbox import choose_sandbox
 
     registry_entry = find_pretrained(name) if name else None
     refuse_overwriting([out / WEIGHTS_FILE], force=force)

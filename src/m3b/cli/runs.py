@@ -252,14 +252,14 @@ def verify(
 def doctor(json: JsonOption = False) -> None:
     """Show what works on this machine: sandbox, keys, training packages, device."""
     from m3b.errors import SandboxError
+    from m3b.isolation.reader.self_test import probe_reader
+    from m3b.isolation.sandbox import choose_sandbox, diagnose_sandboxes
+    from m3b.isolation.sandbox.reach import list_open_threats
     from m3b.llm import choose_default_spec, find_provider_keys
     from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
     from m3b.llm.specs import RULES
-    from m3b.reader.self_test import probe_reader
     from m3b.run.packaging import collect_versions
     from m3b.run.sandbox_executor import describe_device
-    from m3b.sandbox import choose_sandbox, diagnose_sandboxes
-    from m3b.sandbox.reach import list_open_threats
 
     probes = diagnose_sandboxes()
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import DataError
-from m3b.untrusted import announce_opening
+from m3b.isolation.untrusted import announce_opening
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ from m3b.data.image_probe import ImageProbe, examine, near_pairs
 from m3b.data.index import Index, Record
 from m3b.data.mask_probe import look_at_masks
 from m3b.data.reading import shared_masks
-from m3b.untrusted import should_open_one_by_one
+from m3b.isolation.untrusted import should_open_one_by_one
 
 Tick = Callable[[int, int], None]
 Looks = dict[str, ImageProbe]

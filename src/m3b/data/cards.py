@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.errors import DataError
+from m3b.isolation import untrusted
 
 ALIASES = {
     "name": ("name", "dataset name", "dataset_name"),

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.data import kinds
 from m3b.data.kinds.covariates import mixed_covariates
 from m3b.data.kinds.parts import mixed_channels, mixed_views, overlapping
 from m3b.data.records import BoxLabel, Mask, Record, Report, kind
 from m3b.data.schemas import example, example_boxes, example_labels, json_schema
 from m3b.errors import DataError
+from m3b.isolation import untrusted
 from m3b.writing import is_text, to_one_line
 
 __all__ = [

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from m3b.untrusted import announce_opening
+from m3b.isolation.untrusted import announce_opening
 
 Answer = TypeVar("Answer")
 

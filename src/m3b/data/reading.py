@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from m3b.errors import DataError
+from m3b.isolation.untrusted import announce_opening
 from m3b.resources import get_resources_folder
-from m3b.untrusted import announce_opening
 
 MODULE = "m3b_template_images"
 MASKS = "m3b_template_masks"

@@ -22,7 +22,7 @@ from m3b.data.reading import shared
 from m3b.data.records import Record
 from m3b.data.sides import WITH_SIDES, sides
 from m3b.errors import DataError
-from m3b.untrusted import clone_file, copy_file
+from m3b.isolation.untrusted import clone_file, copy_file
 
 """Linux: share the blocks of a file with a copy of it, on file systems that can (btrfs, XFS)."""
 _A_TICK = 2000

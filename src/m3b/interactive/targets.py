@@ -14,9 +14,9 @@ from m3b.data.index import Index, Record, read_index
 from m3b.data.links import roots_of
 from m3b.errors import DataError, UsageError
 from m3b.interactive.segmenter import ByteImage, Mask
+from m3b.isolation.reader import Reader
+from m3b.isolation.reader.inprocess import open_reader
 from m3b.models.pixel_jobs import MIN_TARGET_PIXELS, TARGET_PLANES_JOB, TargetPlanesRequest
-from m3b.reader import Reader
-from m3b.reader.inprocess import open_reader
 
 Split = Literal["train", "test"]
 

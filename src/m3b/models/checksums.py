@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from m3b import untrusted
 from m3b.errors import IntegrityError
+from m3b.isolation import untrusted
 
 PROVENANCE_FILE = "provenance.json"
 USER_EDITABLE_FILES = ("README.md",)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from m3b.cleanup import undo_on_error
 from m3b.errors import ModelError, SandboxError
-from m3b.sandbox import Limits, Mounts, Process, Sandbox, choose_sandbox
-from m3b.sandbox.choose import strongest_untried
-from m3b.untrusted import TemporaryFolder
+from m3b.isolation.sandbox import Limits, Mounts, Process, Sandbox, choose_sandbox
+from m3b.isolation.sandbox.choose import strongest_untried
+from m3b.isolation.untrusted import TemporaryFolder
 
 TIMEOUT_S = 3600.0
 LOG_BYTES = 20_000

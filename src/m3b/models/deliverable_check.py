@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.errors import ModelError
+from m3b.isolation import untrusted
+from m3b.isolation.untrusted import read_bytes
 from m3b.models.frozen_copy import MAX_BYTES, MAX_FILES
 from m3b.models.predict_process import read_classes
-from m3b.untrusted import read_bytes
 
 MAX_CONTENT_BYTES = 32 * 2**20
 """Maximum size of a file whose content is searched; callers refuse larger ones before."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from m3b.untrusted import TreeEntry, UnsafePathError, is_folder, open_file, walk
+from m3b.isolation.untrusted import TreeEntry, UnsafePathError, is_folder, open_file, walk
 
 MAX_BYTES = 8 * 2**30
 MAX_FILES = 500

@@ -9,11 +9,11 @@ from typing import Any
 
 from m3b.data.reading import shared
 from m3b.data.records import paths_of, relocated
+from m3b.isolation.reader import Reader, WorkerJob
+from m3b.isolation.reader.base64_bytes import Blob
+from m3b.isolation.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
+from m3b.isolation.untrusted import announce_opening
 from m3b.models.predictions import ModelInfo, Prediction
-from m3b.reader import Reader, WorkerJob
-from m3b.reader.base64_bytes import Blob
-from m3b.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
-from m3b.untrusted import announce_opening
 
 
 @dataclass

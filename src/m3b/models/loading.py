@@ -13,12 +13,12 @@ from m3b.data.reading import shared, shared_channels
 from m3b.data.records import Covariate, Reference, frozen, plain, relocated
 from m3b.display import make_html_table, shorten
 from m3b.errors import ModelError
+from m3b.isolation.untrusted import is_file, read_json, read_start
 from m3b.measure import format_measure
 from m3b.models.checksums import verify_integrity
 from m3b.models.predict_process import read_model_info, run_predict, run_unconfined
 from m3b.models.predictions import Prediction
 from m3b.models.worker import PredictWorker
-from m3b.untrusted import is_file, read_json, read_start
 
 
 def split_covariates(

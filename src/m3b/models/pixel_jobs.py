@@ -17,10 +17,10 @@ import numpy as np
 
 from m3b.data.records import Record, plain
 from m3b.errors import DataError
-from m3b.reader import Reader, WorkerJob
-from m3b.reader.base64_bytes import Blob
-from m3b.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
-from m3b.untrusted import TemporaryFolder, UnsafePathError, read_bytes
+from m3b.isolation.reader import Reader, WorkerJob
+from m3b.isolation.reader.base64_bytes import Blob
+from m3b.isolation.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
+from m3b.isolation.untrusted import TemporaryFolder, UnsafePathError, read_bytes
 
 _PIXELS_FILE = "pixels"
 ByteArray = np.ndarray[Any, np.dtype[np.uint8]]

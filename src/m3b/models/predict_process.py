@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.data.kinds import DEFAULT
 from m3b.data.records import Covariate, Reference, frozen, plain
 from m3b.errors import ModelError
+from m3b.isolation import untrusted
 from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks, parse_reliability
 from m3b.models.confinement import LOG_BYTES, TIMEOUT_S
 from m3b.models.predictions import ModelInfo, Prediction

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from m3b.data.reading import shared
 from m3b.data.view import ViewCounts, put
-from m3b.reader.inprocess import file_of_reader_path, to_reader_path
-from m3b.untrusted import walk
+from m3b.isolation.reader.inprocess import file_of_reader_path, to_reader_path
+from m3b.isolation.untrusted import walk
 
 MAX_MOUNTS = 64
 """Maximum number of folders that are mounted one by one; if there are more, their common parent is mounted."""

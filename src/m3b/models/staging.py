@@ -16,7 +16,7 @@ from m3b.data.reading import shared
 from m3b.data.records import Reference, paths_of
 from m3b.data.view import clone
 from m3b.errors import DataError, ModelError
-from m3b.untrusted import announce_opening, copy_file
+from m3b.isolation.untrusted import announce_opening, copy_file
 
 T = TypeVar("T")
 ImageRef = Reference

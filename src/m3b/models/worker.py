@@ -17,10 +17,10 @@ from typing import Any
 from m3b.cleanup import undo_on_error
 from m3b.data.records import Covariate, Image, Reference, frozen, paths_of, relocated
 from m3b.errors import ModelError
+from m3b.isolation.reader import protocol
+from m3b.isolation.sandbox import ExitStatus, Mounts, Process, Sandbox
+from m3b.isolation.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, write_atomic
 from m3b.models.predict_process import CommandRunner, read_model_info, run_predict
-from m3b.reader import protocol
-from m3b.sandbox import ExitStatus, Mounts, Process, Sandbox
-from m3b.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, write_atomic
 
 from .answers import answer_format_of
 from .confinement import LOG_BYTES, TIMEOUT_S, model_limits, start_confined

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT
+from m3b.isolation import untrusted
 from m3b.journal import SalvagedJournal, salvage_journal
 
 MAX_JSON_BYTES = 64 * 2**20

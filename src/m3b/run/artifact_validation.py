@@ -39,14 +39,14 @@ from m3b.data.view import shared_files, wanted_by
 from m3b.errors import DataError
 from m3b.events import IndexAudited, NoteAdded, ScriptOutput, StepStarted
 from m3b.facts import AuditSummary
+from m3b.isolation.reader import Reader
+from m3b.isolation.untrusted import remove_tree, write_atomic
 from m3b.models.image_jobs import DRAW_EXAMPLES_JOB, ExamplesRequest
-from m3b.reader import Reader
 from m3b.report.manifest_page import render_manifest_page
 from m3b.run.folder import RunFolder
 from m3b.run.manifests import ORIGIN_SCRIPT, RunManifests, proposal_to_json
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
 from m3b.run.provisioning import FROZEN_FOLDER
-from m3b.untrusted import remove_tree, write_atomic
 from m3b.writing import rename_durably, write_text_atomically
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import SandboxError
+from m3b.isolation.sandbox import STRENGTH, Sandbox, choose_sandbox
 from m3b.run.folder import RunFolder
 from m3b.run.registry import read_registry
-from m3b.sandbox import STRENGTH, Sandbox, choose_sandbox
 
 if TYPE_CHECKING:
     from m3b.run.options import SandboxMode

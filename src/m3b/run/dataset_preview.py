@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from m3b.data.cards import Card, card_for_folder, own_notes
 from m3b.errors import DataError, UsageError
 from m3b.facts import SurveySummary
-from m3b.reader import Reader
+from m3b.isolation.reader import Reader
+from m3b.isolation.sandbox import Mounts, choose_sandbox
+from m3b.isolation.untrusted import TemporaryFolder
 from m3b.run.manifests import (
     describe_accounting,
     list_survey_questions,
@@ -21,8 +23,6 @@ from m3b.run.manifests import (
 )
 from m3b.run.overrides import make_relative_to_root, run_reader_job, validate_overrides
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
-from m3b.sandbox import Mounts, choose_sandbox
-from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.errors import DataError, UsageError
+from m3b.isolation import untrusted
+from m3b.isolation.sandbox import Limits, Mounts, Sandbox
+from m3b.isolation.untrusted import TemporaryFolder
 from m3b.resources import get_resources_folder
 from m3b.run.dataset_preview import preview_dataset
 from m3b.run.provisioning import SHARED_FOLDER, copy_template
-from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tasks import get_family
 from m3b.tasks.templates import list_templates_for
-from m3b.untrusted import TemporaryFolder
 
 MAX_PLAN_S = 1800.0
 MAX_MEMORY_MIB = 65536

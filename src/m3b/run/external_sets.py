@@ -23,6 +23,7 @@ from m3b.data.index import Index, read_index, read_records, write_records
 from m3b.data.records import Record, relocated
 from m3b.errors import DataError, M3bError
 from m3b.events import NoteAdded, StepStarted
+from m3b.isolation.untrusted import copy_file, remove_tree
 from m3b.metrics import Scores
 from m3b.run.artifact_validation import MANIFEST_FILE
 from m3b.run.external_sources import ExternalSource
@@ -33,7 +34,6 @@ from m3b.tasks import Row, get_family, score_all
 from m3b.tasks.score_details import add_lookup_control, add_subgroups, add_uncertainty_scores
 from m3b.tasks.worker_jobs import COMPARE_JOB, RENUMBER_JOB, CompareRequest, RenumberRequest
 from m3b.tools.dataset_jobs import MANIFEST_JOB
-from m3b.untrusted import copy_file, remove_tree
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:

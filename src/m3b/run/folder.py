@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b import untrusted
 from m3b.errors import UsageError
+from m3b.isolation import untrusted
 from m3b.locking import acquire_lock, is_locked, read_lock_owner
 from m3b.run.registry import TOKEN_NAME, enclosing, is_registered, read_registry, state_file
 from m3b.writing import write_text_atomically

@@ -20,7 +20,7 @@ from m3b.data.kinds.segmentation import ORIGIN
 from m3b.data.records import Record
 from m3b.data.spec.places import PROMPTED
 from m3b.errors import DataError, ToolError, UsageError
-from m3b.untrusted import hash_file, is_file, write_atomic
+from m3b.isolation.untrusted import hash_file, is_file, write_atomic
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from m3b.data.spec.places import EARLIER_SPEC, OFFERS, SPEC
 from m3b.errors import DataError, DataRejected
 from m3b.events import NoteAdded, StepStarted
 from m3b.facts import ManifestProposal, SurveySummary, TaskProposal
+from m3b.isolation.untrusted import UnsafePathError, is_file, read_bytes, read_json, write_atomic
 from m3b.run.folder import RunFolder
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
 from m3b.tasks import get_family, list_families
-from m3b.untrusted import UnsafePathError, is_file, read_bytes, read_json, write_atomic
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:

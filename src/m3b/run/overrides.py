@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from m3b import untrusted
 from m3b.agents.check_result import CheckResult, Issue, reject
 from m3b.data.cards import Card
 from m3b.errors import DataError, UsageError
-from m3b.reader import Reader
-from m3b.sandbox import Mounts, Sandbox
+from m3b.isolation import untrusted
+from m3b.isolation.reader import Reader
+from m3b.isolation.sandbox import Mounts, Sandbox
+from m3b.isolation.untrusted import TemporaryFolder
 from m3b.tools.dataset_jobs import MANIFEST_JOB
-from m3b.untrusted import TemporaryFolder
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.errors import UsageError
+from m3b.isolation.sandbox import Sandbox, choose_sandbox
 from m3b.llm import LLM, connect
 from m3b.llm.offline import forbid_remote_models, is_offline
 from m3b.run.extensions import UserCheck, UserTool, register_metrics, validate_extensions
@@ -19,7 +20,6 @@ from m3b.run.options import NamedOptions, Options, SandboxMode, ToolMode
 from m3b.run.registry import register
 from m3b.run.result import FINAL_STATUSES, Result
 from m3b.run.stage_sequence import check_agents_ready, check_resumed_state, copy_stages, resolve_stages, role_names_of
-from m3b.sandbox import Sandbox, choose_sandbox
 from m3b.workspace import Source, Workspace
 
 if TYPE_CHECKING:

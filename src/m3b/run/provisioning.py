@@ -15,10 +15,10 @@ from m3b.data import kinds
 from m3b.data.cards import ABSENT, Card, absent_lines
 from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import UsageError
+from m3b.isolation.untrusted import UnsafePathError, is_folder, make_folder, remove_tree, walk
+from m3b.isolation.untrusted.temporary import sweep_temporary
 from m3b.run.folder import RunFolder
 from m3b.tools import Roots
-from m3b.untrusted import UnsafePathError, is_folder, make_folder, remove_tree, walk
-from m3b.untrusted.temporary import sweep_temporary
 from m3b.writing import rename_durably
 
 SCRATCH_FOLDER = "scratch"
@@ -36,7 +36,7 @@ LOCKED_LEFTOVER_PATTERNS = (".model.part", "*.accepted")
 _REPLACE_TEXT_PATTERN = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
 """Temporary file of `m3b.writing.write_text_atomically`."""
 _ATOMIC_WRITE_PATTERN = re.compile(r"(?:.*/)?\.[^/]{1,100}\.[0-9a-f]{12}\.tmp")
-"""Temporary file of `m3b.untrusted.write_atomic`."""
+"""Temporary file of `m3b.isolation.untrusted.write_atomic`."""
 
 
 def remove_leftovers(run: RunFolder) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.roles import ROLE_NAMES
 from m3b.errors import DataError, UsageError
+from m3b.isolation.sandbox import Sandbox
 from m3b.journal import JOURNAL_FORMAT
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
@@ -17,7 +18,6 @@ from m3b.run.extensions import UserExtensions
 from m3b.run.external_sources import ExternalSource, serialize_external_sources
 from m3b.run.folder import RunFolder
 from m3b.run.options import Options, SandboxMode
-from m3b.sandbox import Sandbox
 from m3b.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from m3b import locking, untrusted
-from m3b.sandbox.choose import STRENGTH
+from m3b import locking
+from m3b.isolation import untrusted
+from m3b.isolation.sandbox.choose import STRENGTH
 
 FORMAT = 1
 """Format of a line; lines of a newer format are ignored."""

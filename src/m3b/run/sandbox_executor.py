@@ -18,13 +18,14 @@ from m3b.data.index import Index, Record
 from m3b.data.links import roots_of
 from m3b.data.records import Covariate
 from m3b.errors import ModelError, RunCancelled
+from m3b.isolation.reader import Reader
+from m3b.isolation.reader.remote_errors import ReaderError
+from m3b.isolation.sandbox import Limits, Mounts, Sandbox
+from m3b.isolation.sandbox.environment import count_usable_cpus
+from m3b.isolation.untrusted import remove_tree
 from m3b.models import Prediction, StagedCases, place_links, run_predict, staging
-from m3b.reader import Reader
-from m3b.reader.remote_errors import ReaderError
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import FROZEN_FOLDER
-from m3b.sandbox import Limits, Mounts, Sandbox
-from m3b.sandbox.environment import count_usable_cpus
 from m3b.tasks import Row, get_family, score_details
 from m3b.tasks.worker_jobs import (
     ALTER_FILES_JOB,
@@ -35,7 +36,6 @@ from m3b.tasks.worker_jobs import (
     measure_in_reader,
 )
 from m3b.tools.dataset_jobs import MANIFEST_JOB
-from m3b.untrusted import remove_tree
 
 
 class ReaderPool:

@@ -15,6 +15,7 @@ from m3b.agents.roles import DATA_ENGINEER, Role
 from m3b.data.cards import Card
 from m3b.errors import RunFailed
 from m3b.events import ArtifactAccepted, Event, ScriptOutput
+from m3b.isolation.sandbox import Limits, Sandbox
 from m3b.journal import Journal
 from m3b.llm import LLM, ledger
 from m3b.llm.base import spec_of
@@ -31,7 +32,6 @@ from m3b.run.provisioning import lay_out_run_folder
 from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.run.state import RunState
 from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
-from m3b.sandbox import Limits, Sandbox
 from m3b.tools import Roots, Toolbox, ToolResult
 from m3b.workspace import Workspace
 

@@ -16,6 +16,7 @@ from m3b.agents.loop import Agent
 from m3b.agents.roles import SINGLE_AGENT, Role
 from m3b.errors import BudgetExceeded, RunEnd, RunFailed
 from m3b.events import ArtifactChecked, Event, NoteAdded, PromptSent, RoleEnded, RoleStarted
+from m3b.isolation.untrusted import UnsafePathError, walk
 from m3b.messages import ToolCall
 from m3b.run.extensions import CallbackError, guard_callback
 from m3b.run.folder import RunFolder
@@ -24,7 +25,6 @@ from m3b.run.services import RunServices
 from m3b.run.stages import BUILTIN_STAGES, Stage
 from m3b.run.state import RunState
 from m3b.tools import REPEATABLE
-from m3b.untrusted import UnsafePathError, walk
 
 A = TypeVar("A")
 P = ParamSpec("P")

@@ -22,11 +22,11 @@ from m3b.data.archives import subset
 from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
 from m3b.data.view import Cut, Tick, Wanted, make_view, wanted_by
 from m3b.errors import DataError, RunFailed
-from m3b.reader import Reader
+from m3b.isolation.reader import Reader
+from m3b.isolation.untrusted import read_bytes, remove_tree, write_atomic
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import PARTIAL_WORK_FOLDER, SCRATCH_FOLDER, replace_link
 from m3b.tools import Roots
-from m3b.untrusted import read_bytes, remove_tree, write_atomic
 from m3b.writing import rename_durably
 
 MakeReader = Callable[[Path, Sequence[Path]], Reader]

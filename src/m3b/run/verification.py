@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from m3b import untrusted
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.index_lock import INDEX_FILES, digest_derived_files, list_derived_files, sha256_or_missing
 from m3b.data.index import read_index
 from m3b.errors import M3bError, UsageError
 from m3b.events import Event, ModelDelivered, RunEnded
+from m3b.isolation import untrusted
 from m3b.journal import JournalError, digest_line, read_journal
 from m3b.metrics import Scores
 from m3b.metrics.metric_tables import is_unbounded, lower_is_better

@@ -14,10 +14,10 @@ from typing import Any
 
 from m3b.data.index import Index
 from m3b.data.records import Channels, Record
+from m3b.isolation.reader import Reader, WorkerJob
 from m3b.models import Prediction
 from m3b.models.staging import StagedCases
 from m3b.plugins import is_installed
-from m3b.reader import Reader, WorkerJob
 from m3b.tasks import Row, get_family
 from m3b.tasks.score_details import add_uncertainty
 

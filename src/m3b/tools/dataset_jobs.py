@@ -8,7 +8,7 @@ from typing import Any
 
 from m3b.data.spec.model import IndexSpec
 from m3b.data.survey.relations import Survey
-from m3b.reader import WorkerJob
+from m3b.isolation.reader import WorkerJob
 
 
 @dataclass(frozen=True)

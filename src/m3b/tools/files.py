@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from m3b import untrusted
 from m3b.data.natural import natural
 from m3b.errors import ToolError
+from m3b.isolation import untrusted
 from m3b.tools.context import ToolContext, ToolResult
 from m3b.tools.paths import Roots, copy_file, list_entries, open_for_reading, walk, write_atomic
 from m3b.tools.text import format_bytes, pluralize, shorten

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from m3b import untrusted
 from m3b.errors import ToolError
-from m3b.sandbox import ExitStatus, Limits, Mounts, Process, Sandbox
+from m3b.isolation import untrusted
+from m3b.isolation.sandbox import ExitStatus, Limits, Mounts, Process, Sandbox
 from m3b.tools.paths import Roots
 
 JOB_LOGS, RESULT_LOGS = "jobs", "results"

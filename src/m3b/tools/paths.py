@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from m3b import untrusted
 from m3b.data.links import WHAT_TO_DO, Inside
 from m3b.errors import ToolError
+from m3b.isolation import untrusted
 from m3b.writing import from_one_line, to_one_line
 
 _FILESYSTEM_ROOT = Path("/")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from m3b.errors import DataError, ToolError
-from m3b.reader import WorkerJob
-from m3b.reader.remote_errors import ReaderError
+from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.tools.context import PreviewContext, ToolContext, ToolResult
 from m3b.tools.paths import Roots
 from m3b.tools.phi import Phi

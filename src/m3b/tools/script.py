@@ -6,7 +6,7 @@ import time
 
 from m3b.errors import ToolError
 from m3b.facts import ScriptOutcome
-from m3b.sandbox import ExitStatus
+from m3b.isolation.sandbox import ExitStatus
 from m3b.tools.context import ToolContext, ToolResult
 from m3b.tools.jobs import ScriptJob
 from m3b.tools.text import clean_terminal_output, clip, find_nonfinite_loss, last_traceback

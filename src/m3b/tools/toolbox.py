@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from m3b.errors import ToolError
+from m3b.isolation.reader import Reader
+from m3b.isolation.sandbox import Limits, Mounts, Sandbox
+from m3b.isolation.untrusted import UnsafePathError
 from m3b.messages import ToolCall, ToolSpec
-from m3b.reader import Reader
-from m3b.sandbox import Limits, Mounts, Sandbox
 from m3b.tools import schema
 from m3b.tools.context import ToolContext, ToolResult
 from m3b.tools.files import copy_files, edit_files, list_files, write_files
@@ -25,7 +26,6 @@ from m3b.tools.phi import Phi
 from m3b.tools.preview_tools import preview_dirs, preview_files, read_files
 from m3b.tools.script import run_script
 from m3b.tools.text import clip
-from m3b.untrusted import UnsafePathError
 
 TOOLS: dict[str, Callable[..., ToolResult]] = {
     tool.__name__: tool

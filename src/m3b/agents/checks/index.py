@@ -17,8 +17,8 @@ from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.errors import DataError, DataRejected
+from m3b.isolation.reader import Reader
 from m3b.plugins import is_installed
-from m3b.reader import Reader
 from m3b.tools.paths import write_atomic
 
 AUDIT_FILE = "data_audit.json"

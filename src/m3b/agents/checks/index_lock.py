@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.data import kinds
 from m3b.data.index import LABELS, TEST, TRAIN, Index, Mask, Record, read_index, read_records, write_records
 from m3b.data.kinds import to_json
@@ -18,8 +17,9 @@ from m3b.data.records import UNKNOWN_PATIENT, relocated
 from m3b.data.schemas import json_schema
 from m3b.data.sides import sides
 from m3b.errors import DataError
-from m3b.untrusted import UnsafePathError, hash_file, is_folder, read_bytes, remove_tree, walk
-from m3b.untrusted.trees import copy_file
+from m3b.isolation import untrusted
+from m3b.isolation.untrusted import UnsafePathError, hash_file, is_folder, read_bytes, remove_tree, walk
+from m3b.isolation.untrusted.trees import copy_file
 from m3b.writing import sync_folder, write_text_atomically
 
 MAX_INDEX_BYTES = 2**30

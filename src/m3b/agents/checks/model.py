@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.check_result import CheckResult, Issue, accept, extract_last_line, reject, strip_agent_instructions
 from m3b.data.index import Index, Record
 from m3b.data.records import paths_of
 from m3b.errors import ModelError
+from m3b.isolation import untrusted
 from m3b.metrics import Measure, Scores, judge
 from m3b.models import FrozenCopy, freeze, read_model_info
 from m3b.models.deliverable_check import check_deliverable, find_patient_identifiers

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.agents.artifacts import TrainingModule
 from m3b.agents.check_result import CheckResult, Issue, accept, extract_last_line, reject
+from m3b.isolation import untrusted
 from m3b.tasks import get_family
 
 REQUIRED_FILES = (

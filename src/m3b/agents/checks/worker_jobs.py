@@ -9,9 +9,9 @@ from m3b.data import kinds
 from m3b.data.archive_writers import Items
 from m3b.data.audit import NOBODY, Audit, IndexRequest
 from m3b.data.links import roots_of
+from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader.inprocess import open_reader
 from m3b.plugins import is_installed
-from m3b.reader import WorkerJob
-from m3b.reader.inprocess import open_reader
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def run_audit(audit_request: AuditRequest) -> Audit:
     """Audit the index and open its images and masks; runs in the reader. Raises DataError."""
     from m3b.data.audit import audit_index
     from m3b.data.index import read_index
-    from m3b.untrusted import report_progress
+    from m3b.isolation.untrusted import report_progress
 
     return audit_index(
         read_index(audit_request.work, audit_request.task),
@@ -55,7 +55,7 @@ def run_audit(audit_request: AuditRequest) -> Audit:
 def write_subset(subset_request: SubsetRequest) -> bool:
     """Write the items of an archive as `m3b.data.archives.subset` does; runs in the reader. Raises DataError."""
     from m3b.data.archives import subset
-    from m3b.untrusted import announce_opening
+    from m3b.isolation.untrusted import announce_opening
 
     announce_opening(subset_request.source)
     return subset(subset_request.source, subset_request.target, subset_request.keys)

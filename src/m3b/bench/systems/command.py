@@ -21,11 +21,11 @@ from m3b.bench.systems.base import CellJob, CellOutcome
 from m3b.cleanup import undo_on_error
 from m3b.data.cards import Card, absent_told
 from m3b.errors import LLMError, SandboxError
+from m3b.isolation.sandbox import Limits, Mounts, Sandbox, choose_sandbox
 from m3b.llm import LLM, connect
 from m3b.models import check_deliverable
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import lay_out_run_folder
-from m3b.sandbox import Limits, Mounts, Sandbox, choose_sandbox
 from m3b.workspace import Workspace
 
 PROMPT_ENDING = """# How this run differs

@@ -29,7 +29,7 @@ from m3b.data.survey.reading_tables import read_rows
 from m3b.data.survey.reading_texts import RECORD
 from m3b.data.survey.rows import Rows
 from m3b.errors import DataError
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 Mark = tuple[str, str, tuple[float, ...]]
 """The image as it is named, the class as it is named, and the lower and upper corner; no class where nothing is marked."""

@@ -24,7 +24,7 @@ from m3b.data.spec.readers import Readers
 from m3b.data.spec.value_sources import ROW
 from m3b.data.survey.sides import side_of
 from m3b.errors import DataError
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 SPEC = "m3b:indexSpec"
 """Where the whole reading stands in a file that m3b wrote."""

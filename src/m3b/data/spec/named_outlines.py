@@ -14,7 +14,7 @@ from m3b.data.survey.annotations.marks import UNNAMED
 from m3b.data.survey.annotations.outline import DrawnOutline
 from m3b.data.survey.reading_documents import xml_root
 from m3b.errors import DataError
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 OutlineFormat = Literal["yolo", "cvat", "via"]
 MAX_BYTES = 512 * 2**20

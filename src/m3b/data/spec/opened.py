@@ -15,7 +15,7 @@ from m3b.data.reading import read_image
 from m3b.data.records import Record, paths_of
 from m3b.data.spec.series import series_of, thumbnail_of
 from m3b.errors import DataError
-from m3b.untrusted import should_open_one_by_one
+from m3b.isolation.untrusted import should_open_one_by_one
 
 OPEN_AT_MOST = 30_000
 OPEN_S = 300.0

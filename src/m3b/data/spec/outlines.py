@@ -13,7 +13,7 @@ from typing import Any
 from m3b.data.reading import shared
 from m3b.data.spec.contours import half_open
 from m3b.errors import DataError
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 MAX_BYTES = 512 * 2**20
 BETWEEN = 0.2

@@ -11,7 +11,7 @@ from m3b.data.reading import read_mask
 from m3b.data.spec.labels import LeaveOut
 from m3b.data.spec.places import PROMPTED
 from m3b.errors import DataError
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 if TYPE_CHECKING:
     from m3b.data.spec.cases import CaseDraft

@@ -11,7 +11,7 @@ from m3b.data.reading import read_mask, shared
 from m3b.data.records import Record
 from m3b.data.spec.job import SpecExecution
 from m3b.errors import DataError
-from m3b.untrusted import should_open_one_by_one
+from m3b.isolation.untrusted import should_open_one_by_one
 
 MAX_OPENED = {2: 5000, 3: 200}
 """Masks of pictures and of volumes that are opened at most, by their axes; of larger sets having one is what counts. A

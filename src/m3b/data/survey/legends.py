@@ -13,7 +13,7 @@ from m3b.data.delimited import decode, parse, sniff
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.table_facts import Legend
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 MAX_BYTES = 4 * 2**20
 MAX_FILES = 40

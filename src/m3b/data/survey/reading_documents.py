@@ -11,7 +11,7 @@ from m3b.data.delimited import decode
 from m3b.data.opening import Unreadable
 from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.rows import Cell, Rows
-from m3b.untrusted import TooDeep, parse_data_json
+from m3b.isolation.untrusted import TooDeep, parse_data_json
 
 _DEEPEST = 8
 WHOLE = "(document)"

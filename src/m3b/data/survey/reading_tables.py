@@ -17,7 +17,7 @@ from m3b.data.survey.facts import SurveyLimits
 from m3b.data.survey.reading_documents import flat, read_json, read_xml
 from m3b.data.survey.reading_texts import read_text
 from m3b.data.survey.rows import Rows
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 MOST_PROSE = 1 << 18
 """Bytes of a text that one person wrote about one case."""

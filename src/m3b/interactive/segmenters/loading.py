@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.errors import UsageError
 from m3b.interactive.segmenter import Segmenter
+from m3b.isolation import untrusted
 
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 FETCH_HINT = "Fetch one with `hf download MODEL --local-dir DIR`, or train a small one with `m3b interactive train`."

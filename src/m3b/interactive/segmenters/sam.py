@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from m3b import untrusted
 from m3b.errors import UsageError
 from m3b.interactive.segmenter import BoxPrompt, ByteImage, MaskProposal, Point
+from m3b.isolation import untrusted
 
 MODEL_CLASSES = {
     "sam": "SamModel", "sam2": "Sam2Model", "sam2_video": "Sam2Model",

@@ -10,11 +10,11 @@ from typing import Any
 
 from m3b.data.records import Reference, frozen, relocated
 from m3b.errors import DataError, UsageError
+from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader.inprocess import open_reader, to_reader_path
+from m3b.isolation.untrusted import TemporaryFolder, copy_file
 from m3b.models.image_jobs import paths_to_mount
 from m3b.models.predictions import ModelInfo, Prediction
-from m3b.reader import WorkerJob
-from m3b.reader.inprocess import open_reader, to_reader_path
-from m3b.untrusted import TemporaryFolder, copy_file
 
 PACKAGE = "highdicom"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.data.records import paths_of
 from m3b.errors import DataError
-from m3b.untrusted import announce_opening
+from m3b.isolation.untrusted import announce_opening
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

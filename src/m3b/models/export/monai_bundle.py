@@ -12,8 +12,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from m3b import untrusted
 from m3b.errors import ModelError
+from m3b.isolation import untrusted
+from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader.inprocess import open_reader
+from m3b.isolation.untrusted import copy_file
 from m3b.models.answers import answer_format_of, answer_tasks
 from m3b.models.export.worker import (
     MAX_EXPORT_DIFFERENCE,
@@ -27,10 +30,7 @@ from m3b.models.export.worker import (
 from m3b.models.loading import MAX_CARD_BYTES
 from m3b.models.model_card import escape_markdown
 from m3b.models.predict_process import read_raw_predictions
-from m3b.reader import WorkerJob
-from m3b.reader.inprocess import open_reader
 from m3b.resources import get_resources_folder
-from m3b.untrusted import copy_file
 
 _MASK_KEYS = ("mask", "masks")
 _IMAGE_ONLY_KEYS = ("out_of_distribution", "why")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from m3b.isolation.untrusted import copy_file, list_entries
 from m3b.models.export.worker import (
     MAX_EXPORT_DIFFERENCE,
     ChildProcesses,
@@ -15,7 +16,6 @@ from m3b.models.export.worker import (
     write_json,
 )
 from m3b.models.model_card import escape_markdown
-from m3b.untrusted import copy_file, list_entries
 
 _README_TEMPLATE = """# {title}
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from m3b.data.records import Reference, frozen, paths_of, plain, relocated
 from m3b.errors import ModelError
+from m3b.isolation.untrusted import read_json
 from m3b.models.confinement import run_confined
 from m3b.models.predict_process import run_unconfined
 from m3b.models.shown_inputs import ShownInputs, folders_to_mount
-from m3b.untrusted import read_json
 from m3b.writing import write_text_atomically
 
 MAX_EXPORT_DIFFERENCE = 1e-4

@@ -2,7 +2,7 @@
 
     python m3b_worker.py PROTOCOL.py PREDICT.py REQUESTS ANSWERS
 
-PROTOCOL.py is `m3b.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or
+PROTOCOL.py is `m3b.isolation.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or
 visible. The output of a request goes to its log file. A script that ends the process ends the worker; m3b starts
 another one.
 """

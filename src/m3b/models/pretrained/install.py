@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError, UsageError
+from m3b.isolation.sandbox import Limits, Mounts, Sandbox
+from m3b.isolation.untrusted import TemporaryFolder
 from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
 from m3b.models.checksums import sha256_of
 from m3b.models.pretrained.registry import (
@@ -27,8 +29,6 @@ from m3b.models.pretrained.registry import (
     write_description,
 )
 from m3b.resources import get_resources_folder
-from m3b.sandbox import Limits, Mounts, Sandbox
-from m3b.untrusted import TemporaryFolder
 
 CONVERT_TIMEOUT_S = 1800.0
 CONVERT_MEMORY_MIB = 65536

@@ -12,6 +12,7 @@ from typing import Any
 
 from m3b.data.delimited import decode
 from m3b.facts import DocumentSummary
+from m3b.isolation.untrusted import parse_data_json
 from m3b.tools.paths import open_for_reading
 from m3b.tools.phi import Phi, cell, is_personal, masked_json
 from m3b.tools.previews.blocks import count_lines, spread
@@ -19,7 +20,6 @@ from m3b.tools.previews.coco import coco, marked
 from m3b.tools.previews.fields import NAMES, fields
 from m3b.tools.previews.lines import Lines
 from m3b.tools.text import pluralize, shorten
-from m3b.untrusted import parse_data_json
 
 _WHOLE_UP_TO = 32 * 2**20
 _PREFIX = 2 * 2**20

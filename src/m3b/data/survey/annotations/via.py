@@ -11,7 +11,7 @@ from m3b.data.survey.annotations.marks import UNNAMED, Marks, named_outlines
 from m3b.data.survey.annotations.outline import DrawnOutline, Point, ellipse, rectangle
 from m3b.data.survey.gathering import Gathering
 from m3b.data.survey.tables import TOGETHER
-from m3b.untrusted import parse_data_json
+from m3b.isolation.untrusted import parse_data_json
 
 PROJECT = "_via_img_metadata"
 MAX_BYTES = 512 * 2**20

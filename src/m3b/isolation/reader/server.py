@@ -8,10 +8,10 @@ import sys
 import threading
 from typing import Any
 
-from m3b.reader import protocol
-from m3b.reader.remote_errors import error_to_json
-from m3b.reader.worker_job import load_job_function
-from m3b.untrusted.file_watch import FileWatch, watch_files
+from m3b.isolation.reader import protocol
+from m3b.isolation.reader.remote_errors import error_to_json
+from m3b.isolation.reader.worker_job import load_job_function
+from m3b.isolation.untrusted.file_watch import FileWatch, watch_files
 
 
 def main(incoming: int, outgoing: int) -> None:

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from m3b.cleanup import undo_on_error
-from m3b.sandbox import job
-from m3b.sandbox.base import Limits, Mounts
-from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
-from m3b.sandbox.guard.job import SeccompPolicy
-from m3b.sandbox.process import Process
-from m3b.untrusted import TemporaryFolder
+from m3b.isolation.sandbox import job
+from m3b.isolation.sandbox.base import Limits, Mounts
+from m3b.isolation.sandbox.environment import gpu_nodes, interpreter_folders, system_files
+from m3b.isolation.sandbox.guard.job import SeccompPolicy
+from m3b.isolation.sandbox.process import Process
+from m3b.isolation.untrusted import TemporaryFolder
 
 # IP sockets stay allowed for torchrun: the private network has only its own loopback interface.
 _SOCKET_FAMILIES = [int(socket.AF_UNIX), int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_NETLINK)]

@@ -1,6 +1,6 @@
 """Announcement of each file before a library opens it, so that a file that crashes the process can be named.
 
-In the reader process (`m3b.reader`) a watch sends the name to the client. A file that crashed an earlier reader is
+In the reader process (`m3b.isolation.reader`) a watch sends the name to the client. A file that crashed an earlier reader is
 refused before any library opens it again.
 """
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
-from m3b.sandbox.choose import SANDBOX_MODES, STRENGTH, choose_sandbox, diagnose_sandboxes
-from m3b.sandbox.exit_status import ExitReason, ExitStatus
+from m3b.isolation.sandbox.base import Limits, Mounts, Probe, Sandbox
+from m3b.isolation.sandbox.choose import SANDBOX_MODES, STRENGTH, choose_sandbox, diagnose_sandboxes
+from m3b.isolation.sandbox.exit_status import ExitReason, ExitStatus
 
 if TYPE_CHECKING:
-    from m3b.sandbox.process import Process
+    from m3b.isolation.sandbox.process import Process
 
 __all__ = [
     "SANDBOX_MODES",
@@ -28,7 +28,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "Process":  # imported on demand, because it loads subprocess
-        from m3b.sandbox.process import Process
+        from m3b.isolation.sandbox.process import Process
 
         return Process
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from m3b.cleanup import undo_on_error
-from m3b.sandbox import job
-from m3b.sandbox.base import Limits, Mounts
-from m3b.sandbox.process import Process
-from m3b.untrusted import TemporaryFolder
+from m3b.isolation.sandbox import job
+from m3b.isolation.sandbox.base import Limits, Mounts
+from m3b.isolation.sandbox.process import Process
+from m3b.isolation.untrusted import TemporaryFolder
 
 
 class Unconfined:

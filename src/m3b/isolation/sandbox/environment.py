@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from m3b.errors import SandboxError
-from m3b.sandbox import bundle
-from m3b.sandbox.cpu_quota import read_cpu_quota
+from m3b.isolation.sandbox import bundle
+from m3b.isolation.sandbox.cpu_quota import read_cpu_quota
 
 SYSTEM_FOLDERS = ("/usr", "/nix/store", "/gnu/store", "/run/opengl-driver")
 ETC_FILES = (

@@ -13,7 +13,15 @@ import os
 import struct
 
 from . import arguments
-from .arguments import ALLOW, ERRNO, JUMP_EQUAL, JUMP_GREATER_EQUAL, LOAD, RETURN, Instruction
+from .arguments import (
+    ALLOW,
+    ERRNO,
+    JUMP_EQUAL,
+    JUMP_GREATER_EQUAL,
+    LOAD,
+    RETURN,
+    Instruction,
+)
 from .syscalls import CONNECTING_CALLS, DENIED_CALLS, METADATA_CALLS, NAME_CALLS
 
 TYPE_CHECKING = False  # as in typing, whose import would take longer than all others here

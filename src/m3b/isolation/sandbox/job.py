@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 
 from m3b.errors import SandboxError
-from m3b.sandbox import bundle
-from m3b.sandbox.base import Limits, Mounts
-from m3b.sandbox.environment import bootstrap_command, command_environment, gpu_nodes, sandboxed_python
-from m3b.sandbox.guard import seccomp as seccomp_filter
-from m3b.sandbox.guard.job import Confinement, LandlockRules, SeccompPolicy, SupervisorJob
+from m3b.isolation.sandbox import bundle
+from m3b.isolation.sandbox.base import Limits, Mounts
+from m3b.isolation.sandbox.environment import bootstrap_command, command_environment, gpu_nodes, sandboxed_python
+from m3b.isolation.sandbox.guard import seccomp as seccomp_filter
+from m3b.isolation.sandbox.guard.job import Confinement, LandlockRules, SeccompPolicy, SupervisorJob
 
 _MIB = 1 << 20
 _THREADS_PER_PROCESS = 8

@@ -52,7 +52,9 @@ def run_reaper(job: SupervisorJob, pipes: Pipes) -> NoReturn:
     try:
         os.write(pipes.done[1], report)
     except OSError:
-        from .cleanup import remove_private_folder  # imported late: only this rare path needs it
+        from .cleanup import (
+            remove_private_folder,  # imported late: only this rare path needs it
+        )
 
         remove_private_folder(job["private"])  # the supervisor, which usually removes it, is dead
     os._exit(0)

@@ -7,9 +7,9 @@ cannot lead elsewhere. Only regular files are opened, without blocking, and only
 
 from __future__ import annotations
 
-from m3b.untrusted.file_watch import announce_opening, report_progress, should_open_one_by_one
-from m3b.untrusted.json_text import TooDeep, parse_data_json, parse_json
-from m3b.untrusted.paths import (
+from m3b.isolation.untrusted.file_watch import announce_opening, report_progress, should_open_one_by_one
+from m3b.isolation.untrusted.json_text import TooDeep, parse_data_json, parse_json
+from m3b.isolation.untrusted.paths import (
     UnsafePathError,
     hash_file,
     is_file,
@@ -23,8 +23,8 @@ from m3b.untrusted.paths import (
     read_text,
     write_atomic,
 )
-from m3b.untrusted.temporary import TemporaryFolder, remove_tree
-from m3b.untrusted.trees import TreeEntry, clone_file, copy_file, copy_tree, hash_tree, list_entries, walk
+from m3b.isolation.untrusted.temporary import TemporaryFolder, remove_tree
+from m3b.isolation.untrusted.trees import TreeEntry, clone_file, copy_file, copy_tree, hash_tree, list_entries, walk
 
 __all__ = [
     "TemporaryFolder",

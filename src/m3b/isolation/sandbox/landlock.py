@@ -9,12 +9,12 @@ from pathlib import Path
 
 from m3b.cleanup import undo_on_error
 from m3b.errors import SandboxError
-from m3b.sandbox import job
-from m3b.sandbox.base import Limits, Mounts
-from m3b.sandbox.environment import gpu_nodes, interpreter_folders, system_files
-from m3b.sandbox.guard.job import LandlockRules, SeccompPolicy
-from m3b.sandbox.process import Process
-from m3b.untrusted import TemporaryFolder
+from m3b.isolation.sandbox import job
+from m3b.isolation.sandbox.base import Limits, Mounts
+from m3b.isolation.sandbox.environment import gpu_nodes, interpreter_folders, system_files
+from m3b.isolation.sandbox.guard.job import LandlockRules, SeccompPolicy
+from m3b.isolation.sandbox.process import Process
+from m3b.isolation.untrusted import TemporaryFolder
 
 MIN_ABI = 3  # older versions do not stop truncate() from emptying any file
 FULL_PROTECTION_ABI = 6  # older versions let signals and abstract unix sockets reach processes outside

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from m3b.untrusted.paths import UnsafePathError, hash_file, make_folder, open_below, open_file
+from m3b.isolation.untrusted.paths import UnsafePathError, hash_file, make_folder, open_below, open_file
 
 FICLONE = 0x40049409
 MAX_DEPTH = 64

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from m3b.errors import SandboxError
-from m3b.sandbox import bundle
-from m3b.sandbox.environment import bootstrap_command
-from m3b.sandbox.exit_status import ExitReason, ExitStatus
-from m3b.sandbox.guard.cleanup import remove_private_folder
-from m3b.sandbox.guard.job import SupervisorJob
-from m3b.untrusted import TemporaryFolder
+from m3b.isolation.sandbox import bundle
+from m3b.isolation.sandbox.environment import bootstrap_command
+from m3b.isolation.sandbox.exit_status import ExitReason, ExitStatus
+from m3b.isolation.sandbox.guard.cleanup import remove_private_folder
+from m3b.isolation.sandbox.guard.job import SupervisorJob
+from m3b.isolation.untrusted import TemporaryFolder
 
 _START_TIMEOUT_S = 120.0  # long, because the supervisor first counts the files of the writable folders
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from m3b.sandbox.process import Process
+    from m3b.isolation.sandbox.process import Process
 
 
 @dataclass(frozen=True)

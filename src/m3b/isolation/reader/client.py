@@ -17,12 +17,12 @@ from typing import Any, TypeVar, cast
 
 from m3b.cleanup import undo_on_error
 from m3b.errors import RunCancelled
-from m3b.reader import protocol
-from m3b.reader.remote_errors import ReaderError, error_from_json
-from m3b.reader.worker_job import WorkerJob
+from m3b.isolation.reader import protocol
+from m3b.isolation.reader.remote_errors import ReaderError, error_from_json
+from m3b.isolation.reader.worker_job import WorkerJob
+from m3b.isolation.sandbox import Limits, Mounts, Process, Sandbox
+from m3b.isolation.untrusted import TemporaryFolder
 from m3b.resources import get_resources_folder
-from m3b.sandbox import Limits, Mounts, Process, Sandbox
-from m3b.untrusted import TemporaryFolder
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -64,7 +64,7 @@ class Reader:
         limits: Limits = READER_LIMITS,
         is_cancelled: Callable[[], bool] = _never,
     ) -> None:
-        package = Path(__file__).resolve().parents[1]
+        package = Path(__file__).resolve().parents[2]
         self.sandbox = sandbox
         self.mounts = replace(mounts, read=tuple(dict.fromkeys((*mounts.read, package, get_resources_folder()))))
         self.limits, self.is_cancelled = limits, is_cancelled
@@ -199,14 +199,14 @@ def _startup_code(question_end: int, answer_end: int) -> str:
 
     The code does not need the folder above the package, which the process cannot see.
     """
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     return (
         "import importlib.util as u, sys; "
         f"sys.path += {[str(folder) for folder in library_folders()]!r}; "
         f"s = u.spec_from_file_location('m3b', {str(package / '__init__.py')!r}, "
         f"submodule_search_locations=[{str(package)!r}]); "
         "m = u.module_from_spec(s); sys.modules['m3b'] = m; s.loader.exec_module(m); "
-        f"from m3b.reader.server import main; main({question_end}, {answer_end})"
+        f"from m3b.isolation.reader.server import main; main({question_end}, {answer_end})"
     )
 
 

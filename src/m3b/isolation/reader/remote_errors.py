@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from m3b import errors
-from m3b.untrusted import UnsafePathError
+from m3b.isolation.untrusted import UnsafePathError
 
 _ERROR_CLASSES: dict[str, type[Exception]] = {
     name: kind

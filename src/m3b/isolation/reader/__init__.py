@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from m3b.reader.worker_job import WorkerJob
+from m3b.isolation.reader.worker_job import WorkerJob
 
 if TYPE_CHECKING:
-    from m3b.reader.client import Reader
+    from m3b.isolation.reader.client import Reader
 
 __all__ = ["Reader", "WorkerJob"]
 
 
 def __getattr__(name: str) -> object:
     if name == "Reader":  # imported on demand, because it loads the sandbox
-        from m3b.reader.client import Reader
+        from m3b.isolation.reader.client import Reader
 
         return Reader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

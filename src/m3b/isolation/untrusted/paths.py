@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.cleanup import undo_on_error
-from m3b.untrusted.json_text import parse_json
+from m3b.isolation.untrusted.json_text import parse_json
 
 
 def make_folder(root: Path, name: str | Path) -> int:

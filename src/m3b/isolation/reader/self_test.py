@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from m3b.errors import M3bError
-from m3b.reader.worker_job import WorkerJob
-from m3b.untrusted import TemporaryFolder, announce_opening
+from m3b.isolation.reader.worker_job import WorkerJob
+from m3b.isolation.untrusted import TemporaryFolder, announce_opening
 
 if TYPE_CHECKING:
-    from m3b.sandbox import Probe
+    from m3b.isolation.sandbox import Probe
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TrialReport:
     refusals: tuple[str, ...] = field(default=())
 
 
-TRIAL_JOB = WorkerJob("m3b.reader.self_test:run_trial", EscapeTrial, TrialReport)
+TRIAL_JOB = WorkerJob("m3b.isolation.reader.self_test:run_trial", EscapeTrial, TrialReport)
 
 
 def run_trial(trial: EscapeTrial) -> TrialReport:
@@ -61,8 +61,8 @@ def run_trial(trial: EscapeTrial) -> TrialReport:
 
 def probe_reader(mode: str = "auto") -> Probe:
     """Return one line of `m3b doctor`: whether a reader starts and sees only its mounted folders. Never raises."""
-    from m3b.reader.client import Reader
-    from m3b.sandbox import Mounts, Probe, choose_sandbox
+    from m3b.isolation.reader.client import Reader
+    from m3b.isolation.sandbox import Mounts, Probe, choose_sandbox
 
     with TemporaryFolder("probe") as scratch:
         visible, hidden = scratch / "seen", scratch / "unseen"

@@ -6,7 +6,7 @@ import os
 import sys
 
 from m3b.errors import SandboxError, UsageError
-from m3b.sandbox.base import Limits, Mounts, Probe, Sandbox
+from m3b.isolation.sandbox.base import Limits, Mounts, Probe, Sandbox
 
 SANDBOX_MODES = ("auto", "bubblewrap", "landlock", "off")
 STRENGTH = {"off": 0, "landlock": 1, "bubblewrap": 2}
@@ -38,7 +38,7 @@ def choose_sandbox(mode: str = "auto", otherwise: str = _OFF) -> Sandbox:
     if sys.platform != "linux":
         return _refuse_other_platform(mode, otherwise)
     if mode == "off":
-        from m3b.sandbox.off import Unconfined
+        from m3b.isolation.sandbox.off import Unconfined
 
         return Unconfined()
     refusals: list[str] = []
@@ -58,7 +58,7 @@ def strongest_untried() -> Sandbox | None:
     """
     if sys.platform != "linux":
         return None
-    from m3b.sandbox.bubblewrap import Bubblewrap, find_executables
+    from m3b.isolation.sandbox.bubblewrap import Bubblewrap, find_executables
 
     return next((Bubblewrap(executable) for executable in find_executables()), None)
 
@@ -67,7 +67,7 @@ def diagnose_sandboxes() -> list[Probe]:
     """Try all sandboxes and return one line each for `m3b doctor`. Never raises SandboxError."""
     if sys.platform != "linux":
         return [Probe("sandbox", False, f"needs Linux, this is {sys.platform}; use a container or a virtual machine")]
-    from m3b.sandbox.environment import gpu_nodes
+    from m3b.isolation.sandbox.environment import gpu_nodes
 
     probes = [probe for _, probe in _try_candidates("auto", accept_weak=True)]
     devices = ", ".join(str(p) for p in gpu_nodes()) or "none found; scripts run on the CPU"
@@ -93,7 +93,7 @@ def _try_candidates(mode: str, accept_weak: bool) -> list[tuple[Sandbox | None, 
 
 
 def _try_bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
-    from m3b.sandbox.bubblewrap import Bubblewrap, find_executables
+    from m3b.isolation.sandbox.bubblewrap import Bubblewrap, find_executables
 
     tried: list[tuple[Sandbox | None, Probe]] = []
     for executable in find_executables():
@@ -106,8 +106,8 @@ def _try_bubblewraps() -> list[tuple[Sandbox | None, Probe]]:
 
 
 def _try_landlock(accept_weak: bool) -> tuple[Sandbox | None, Probe]:
-    from m3b.sandbox.guard import rules, seccomp
-    from m3b.sandbox.landlock import FULL_PROTECTION_ABI, MIN_ABI, Landlock
+    from m3b.isolation.sandbox.guard import rules, seccomp
+    from m3b.isolation.sandbox.landlock import FULL_PROTECTION_ABI, MIN_ABI, Landlock
 
     if not seccomp.is_supported():
         return None, Probe("landlock", False, f"no system call table for {os.uname().machine}")
@@ -123,7 +123,7 @@ def _try_landlock(accept_weak: bool) -> tuple[Sandbox | None, Probe]:
 
 
 def _probe(sandbox: Sandbox, name: str) -> Probe:
-    from m3b.untrusted import TemporaryFolder
+    from m3b.isolation.untrusted import TemporaryFolder
 
     scratch = TemporaryFolder("probe")
     folder = scratch.path

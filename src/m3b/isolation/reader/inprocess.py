@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from m3b.errors import SandboxError
-from m3b.reader.client import Reader
-from m3b.reader.worker_job import WorkerJob, load_job_function
-from m3b.sandbox import Mounts, Sandbox, choose_sandbox
-from m3b.untrusted.file_watch import FileWatch, watch_files
+from m3b.isolation.reader.client import Reader
+from m3b.isolation.reader.worker_job import WorkerJob, load_job_function
+from m3b.isolation.sandbox import Mounts, Sandbox, choose_sandbox
+from m3b.isolation.untrusted.file_watch import FileWatch, watch_files
 
 Q = TypeVar("Q")
 A = TypeVar("A")
