@@ -211,7 +211,7 @@ class ArtifactValidator:
             "proposals": [proposal_to_json(proposal) for proposal in proposals],
             "counts": self.manifests.facts,
         }
-        _write_manifest_files(self.run.path, self.manifests.facts.get("spec"), proposals)
+        _write_manifest_files(self.run, self.manifests.facts.get("spec"), proposals)
         write_text_atomically(
             self.run.path / PLAN_PAGE_FILE, render_manifest_page(self.request, page_facts, examples), errors="replace"
         )
@@ -296,7 +296,7 @@ class ArtifactValidator:
         return self.check_model(selection, card) if (self.run.work / DELIVERABLE_FOLDER).is_dir() else None
 
 
-def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
+def _write_manifest_files(run: RunFolder, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
     """Write the accepted manifest as JSON, or the best proposed one under another name if a script made the index.
 
     Files of an earlier index are removed.
@@ -306,9 +306,9 @@ def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Ma
     )
     for name, manifest in ((MANIFEST_FILE, accepted), (PROPOSED_MANIFEST_FILE, best_proposed)):
         if manifest is None:
-            (folder / name).unlink(missing_ok=True)
+            run.get_path(name).unlink(missing_ok=True)
         else:
-            write_text_atomically(folder / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+            write_text_atomically(run.path / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
 def _backup_paths(run: RunFolder) -> tuple[tuple[Path, Path], ...]:

@@ -252,7 +252,7 @@ def _candidate_manifests(
         problems.append(str(answer.get("error") or answer["insufficient"] or "no manifest is proposed."))
     else:
         yield _without_split(answer["readings"][0]["spec"])
-    manifest_file = services.folder.path / MANIFEST_FILE
+    manifest_file = services.folder.get_path(MANIFEST_FILE)
     if manifest_file.is_file():  # another hospital may export in the same way as the first one
         yield _without_split(json.loads(manifest_file.read_text(encoding="utf-8")))
 

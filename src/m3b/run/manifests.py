@@ -448,18 +448,18 @@ class RunManifests:
 
     def _store(self, name: str, value: object) -> None:
         """Store a value out of the agents' reach, for this run and a resumed one."""
-        folder = self.run.path / SURVEY_FOLDER
+        folder = self.run.get_path(SURVEY_FOLDER)
         folder.mkdir(exist_ok=True)
         write_text_atomically(folder / name, json.dumps(value, ensure_ascii=False))
 
     def _load(self, name: str, default: Any) -> Any:
         try:
-            return read_json(self.run.path, f"{SURVEY_FOLDER}/{name}")
+            return read_json(self.run.get_path(SURVEY_FOLDER), name)
         except (OSError, ValueError):
             return default
 
     def _ask_reader(self, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        folder = self.run.path / SURVEY_FOLDER
+        folder = self.run.get_path(SURVEY_FOLDER)
         folder.mkdir(exist_ok=True)
         try:
             return self.run_job({**job, "root": str(root), "place": str(folder)}, root)
@@ -489,4 +489,4 @@ def describe_accounting(answer: Mapping[str, Any]) -> list[str]:
 
 def remove_survey_files(run: RunFolder) -> None:
     """Remove the survey files of an ended run, since they hold file names."""
-    shutil.rmtree(run.path / SURVEY_FOLDER, ignore_errors=True)
+    shutil.rmtree(run.get_path(SURVEY_FOLDER), ignore_errors=True)
