@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from m3b.metrics.text_similarity import tokenize
+from m3b.tasks.report.text_similarity import tokenize
 
 OBSERVATIONS: Findings = {
     "enlarged cardiomediastinum": (
@@ -187,3 +187,19 @@ def _is_affirmed(clause: str, pattern: re.Pattern[str]) -> bool:
         ):
             return True
     return False
+
+
+def build_finding_phrases(classes: Sequence[str]) -> Findings:
+    """Return the phrases that state each finding.
+
+    These are its own name, each part of a name such as `Effusion/Pleural_Thickening`, and, for the usual observations
+    in chest images, the synonyms that reports use.
+    """
+    phrases_by_finding: dict[str, tuple[str, ...]] = {}
+    for name in classes:
+        parts = [part for part in re.split(r"[/|]", name.replace("_", " ")) if re.search(r"\w", part)]
+        own_phrases = (" ".join(re.findall(r"\w+", part)) for part in parts)
+        synonym_phrases = (phrase for part in parts for phrase in finding_synonyms(part))
+        if parts:
+            phrases_by_finding[name] = tuple(dict.fromkeys((*own_phrases, *synonym_phrases)))
+    return phrases_by_finding

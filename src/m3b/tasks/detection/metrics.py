@@ -1,4 +1,4 @@
-"""Score an anomaly detector: masks lesion by lesion, boxes, and a score for the image as a whole."""
+"""The metrics of a detection, and the scoring of its cases: masks lesion by lesion, boxes, and a score of the image."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from m3b.metrics.anomaly_maps import (
-    MAX_FALSE_POSITIVE_RATE,
-    PixelCounts,
-    image_ap,
-    per_region_overlap,
-    pixel_ap,
-    pixel_auroc,
-    stack_pixel_counts,
-)
 from m3b.metrics.bootstrap import (
     Estimator,
     MeasureSettings,
@@ -30,17 +21,68 @@ from m3b.metrics.bootstrap import (
 from m3b.metrics.boxes import CENTRE_RULE, COCO_IOUS, FROC_RATES, Box, average_precision, froc, rank_boxes
 from m3b.metrics.cases import Floats
 from m3b.metrics.classification_estimators import auroc
-from m3b.metrics.lesions import OVERLAP, LesionCounts, lesion_rates
-from m3b.metrics.masks import LabelMetrics
-from m3b.metrics.metric_tables import canonical_metric
-from m3b.metrics.scores import Scores
-from m3b.metrics.segmentation import (
+from m3b.metrics.masks import (
+    MASK_METRIC_TITLES,
+    MASK_METRICS,
+    LabelMetrics,
     better_value,
     check_labels,
     make_mask_baseline_estimators,
     make_mask_estimator,
     mask_baseline,
     mask_details,
+)
+from m3b.metrics.metric_tables import MetricTable, canonical_metric
+from m3b.metrics.scores import Scores
+from m3b.tasks.detection.anomaly_maps import (
+    MAX_FALSE_POSITIVE_RATE,
+    PixelCounts,
+    image_ap,
+    per_region_overlap,
+    pixel_ap,
+    pixel_auroc,
+    stack_pixel_counts,
+)
+from m3b.tasks.detection.lesions import OVERLAP, LesionCounts, lesion_rates
+
+DETECTION_METRICS = MetricTable(
+    MASK_METRICS
+    | {
+        "lesion_f1": ("F1", "lesion-wise F1", "lesionwise F1", "F1 score", "object F1", "detection F1"),
+        "lesion_precision": ("precision", "lesion-wise precision", "positive predictive value", "PPV"),
+        "lesion_recall": ("recall", "sensitivity", "lesion-wise recall", "lesion sensitivity", "LTPR"),
+        "map_50": ("mAP@0.5", "mAP50", "AP50", "AP@0.5", "mAP at 0.5"),
+        "map": ("mean average precision", "COCO mAP", "mAP@[.5:.95]", "AP", "mAP 50-95"),
+        "map_10": ("mAP@0.1", "mAP10", "AP10", "AP@0.1", "mAP at 0.1"),
+        "centre_ap": ("centre hit AP", "center AP", "centre-hit average precision", "AP by centre hits"),
+        "froc": ("CPM", "FROC score", "competition performance metric", "average FROC sensitivity"),
+        "image_auroc": ("image-level AUROC", "image AUROC", "image-level AUC", "auroc", "AUC", "anomaly AUROC"),
+        "image_ap": ("image-level AP", "image AP", "AUPRC", "image-level average precision", "anomaly AP"),
+        "pixel_auroc": ("pixel-level AUROC", "pixel AUC", "pixel-level AUC", "P-AUROC"),
+        "pixel_ap": ("pixel-level AP", "pixel-level average precision", "P-AP"),
+        "pro": ("AUPRO", "per-region overlap", "AU-PRO", "PRO score"),
+    },
+    "lesion_f1",
+    lower_is_better=frozenset({"hd95"}),
+    unbounded=frozenset({"hd95"}),
+    companions={"lesion_precision": "lesion_f1", "lesion_recall": "lesion_f1"},
+    guarded_metrics=("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
+    titles=MASK_METRIC_TITLES
+    | {
+        "lesion_f1": "Lesion F1",
+        "lesion_precision": "Lesion precision",
+        "lesion_recall": "Lesion recall",
+        "map_50": "mAP at IoU 0.5",
+        "map": "mAP (0.5 to 0.95)",
+        "map_10": "mAP at IoU 0.1",
+        "centre_ap": "AP by centre hits",
+        "froc": "FROC score",
+        "image_auroc": "AUROC of images",
+        "image_ap": "AP of images",
+        "pixel_auroc": "AUROC of pixels",
+        "pixel_ap": "AP of pixels",
+        "pro": "PRO",
+    },
 )
 
 

@@ -1,8 +1,8 @@
-"""Diagnosis: class probabilities, compared with labels."""
+"""The family of diagnosis: class probabilities, compared with labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +10,15 @@ from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
-from m3b.errors import ModelError
-from m3b.metrics import ClassificationCase, Scores, score_diagnosis
-from m3b.metrics.metric_tables import DIAGNOSIS
-from m3b.models import Prediction
-from m3b.models.answers import answer_format_of
-from m3b.tasks.answer_distance import probability_distance
+from m3b.metrics import ClassificationCase, Scores
+from m3b.tasks.base import Row
+from m3b.tasks.classification import ClassificationFamily
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
+from m3b.tasks.diagnosis.answers import DiagnosisAnswers
+from m3b.tasks.diagnosis.metrics import DIAGNOSIS_METRICS, score_diagnosis
 
-from .base import Row, TaskFamily, make_base_row
 
-
-class Diagnosis(TaskFamily):
+class Diagnosis(ClassificationFamily):
     """The diagnosis family; see `TaskFamily`.
 
     The baseline of constants needs no training cases; that of covariates does.
@@ -30,8 +27,8 @@ class Diagnosis(TaskFamily):
     name = "diagnosis"
     records = records_of("diagnosis")
     audit = audit_of("diagnosis")
-    answers = answer_format_of("diagnosis")
-    metrics = DIAGNOSIS
+    answers = DiagnosisAnswers()
+    metrics = DIAGNOSIS_METRICS
     index_guide = (
         '{"image_path": "data/x/a.png", "labels": ["pneumonia"], "patient": "p1"}; label_dict.json numbers the '
         "labels from 0, the finding to detect last."
@@ -42,29 +39,7 @@ class Diagnosis(TaskFamily):
     )
     aliases = ("classification", "classify")
     order_pattern = r"(?:(?:classif|diagnos|klassifizier|distinguish)\w*|tells?\b(?! (?:me|us)\b)[^.;]*\bfrom)\b"
-    title_prefix = "Classifier of"
-    class_separator = " or "
-    probe_batch_size = 8  # the batch has to have more than one label
-    can_compare_answers = True
-    max_validation_cases = 300
-
-    def label_width(self, classes: int) -> int | None:
-        """Return one number for each class."""
-        return classes
-
-    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return one logit for each class."""
-        return (classes,)
-
-    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Return the labels, the probabilities, and the model's decision with its delivered thresholds."""
-        if set(prediction.probabilities) != set(index.classes):
-            raise ModelError(
-                f"predict.py answers for {sorted(prediction.probabilities)}; the index has {sorted(index.classes)}. "
-                "Export from this plan."
-            )
-        truth = {**make_base_row(record), "labels": list(record.labels)}
-        return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
+    model_title = "Classifier"
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Return the predictions from the covariates, if there are any; the metrics compute constant answers."""
@@ -72,17 +47,13 @@ class Diagnosis(TaskFamily):
         return {COVARIATES_KEY: covariate_answers} if covariate_answers else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Compute AUROC and the other metrics of `metrics.diagnosis`."""
+        """Compute AUROC and the other metrics of `m3b.tasks.diagnosis.metrics`."""
         cases, covariate_cases = (
             _make_cases(row_list, index) for row_list in (rows, make_covariate_rows(rows, baseline))
         )
         return score_diagnosis(
             cases, index.classes, index.multi_label, primary=primary, seed=seed, baseline_cases=covariate_cases
         )
-
-    def answer_distance(self, row: Row, other_row: Row) -> float:
-        """Return the largest difference in the probability of a class."""
-        return probability_distance(row["probabilities"], other_row["probabilities"])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """Return rows for each constant decision, and rows for the covariates alone.

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from m3b.metrics.cases import Floats, divide
 from m3b.metrics.classification_estimators import cumulative_counts, step_average_precision
-from m3b.metrics.lesions import label_components
 from m3b.metrics.masks import Mask
+from m3b.tasks.detection.lesions import label_components
 
 MAX_FALSE_POSITIVE_RATE = 0.3
 """Upper limit of the false positive rate for PRO (Bergmann et al., MVTec AD, IJCV 2021)."""

@@ -1,49 +1,40 @@
-"""Segmentation: predicted masks compared with true masks; the baseline is the mean shape."""
+"""The family of segmentation: predicted masks compared with true masks; the baseline is the mean shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from m3b.data.altering import NOISE
 from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
-from m3b.metrics import (
-    LabelMetrics,
-    Scores,
-    SegmentationCase,
-    build_atlas,
-    measure_mask,
-    measure_masks,
-    score_segmentation,
-)
-from m3b.metrics.metric_tables import SEGMENTATION
+from m3b.metrics import LabelMetrics, Scores, measure_mask, measure_masks
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of
 from m3b.tasks.aligned_masks import (
     add_distance_unit,
     distance_unit_of,
+    mask_distance,
     pack_figures,
     pack_unmarked_figures,
     read_predicted_channels,
     read_predicted_mask,
     read_true_channels,
     read_true_mask,
+    single_mask_of,
     spacing_of,
     unpack_figures,
 )
-from m3b.tasks.answer_distance import mask_distance
-
-from .base import Row, TaskFamily, make_base_row, sample_evenly
+from m3b.tasks.base import Row, TaskFamily, make_base_row
+from m3b.tasks.mean_shape_baseline import fit_mean_shape
+from m3b.tasks.segmentation.answers import SegmentationAnswers
+from m3b.tasks.segmentation.metrics import SEGMENTATION_METRICS, SegmentationCase, score_segmentation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-MAX_ATLAS_MASKS = 80
-"""Number of training masks in the mean shape; more hardly change it and take time."""
 
 
 class Segmentation(TaskFamily):
@@ -52,8 +43,8 @@ class Segmentation(TaskFamily):
     name = "segmentation"
     records = records_of("segmentation")
     audit = audit_of("segmentation")
-    answers = answer_format_of("segmentation")
-    metrics = SEGMENTATION
+    answers = SegmentationAnswers()
+    metrics = SEGMENTATION_METRICS
     index_guide = (
         '{"image_path": "data/x/a.nii.gz", "mask_path": "data/x/a_seg.nii.gz", "patient": "p1"}; '
         'label_dict.json names the values in the masks, {"liver": 1, "spleen": 6}; values that it does not name are '
@@ -71,11 +62,7 @@ class Segmentation(TaskFamily):
     )
     aliases = ("segment",)
     order_pattern = r"(?:segment(?:s|iere?|iert|er|ar|ez|a)?|delineates?|outlines?|umrande)\b"
-    title_prefix = "Segmentation of"
-    show_masks = True
-    can_compare_answers = True
-    can_compare_crops = False
-    max_compared_cases = 12
+    model_title = "Segmentation"
     max_validation_cases = 24
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
@@ -100,15 +87,14 @@ class Segmentation(TaskFamily):
             raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
         else:
             predicted_mask = read_predicted_mask(prediction.mask, record, root)
-            truth = read_true_mask(_single_mask_of(record), record, root)
+            truth = read_true_mask(single_mask_of(record), record, root)
             figures = measure_masks(predicted_mask, truth, index.values, spacing_of(record, root))
         return {**make_base_row(record), "figures": pack_figures(figures), "unit": distance_unit_of(record, root)}
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Measure the mean shape of the training masks on every record; None if there is no common shape."""
-        atlas_records = sample_evenly(training, MAX_ATLAS_MASKS)
         try:
-            predict_mean_shape = fit_mean_shape(atlas_records, index, root)
+            predict_mean_shape = fit_mean_shape(training, index, root)
             rows = []
             for record in records:
                 truth = read_true_channels(record, index.values, root)
@@ -131,6 +117,14 @@ class Segmentation(TaskFamily):
         scores = score_segmentation(cases, index.classes, primary=primary, baseline_cases=baseline_cases, seed=seed)
         return add_distance_unit(scores, rows)
 
+    def list_alterations(self) -> tuple[str, ...]:
+        """Return noise only: a mask moves with the framing."""
+        return (NOISE,)
+
+    def max_altered_cases(self) -> int:
+        """Return half of the usual number: volumes take long."""
+        return 12
+
     def answer_distance(self, row: Row, other_row: Row) -> float:
         """Return the mean difference in Dice over labels."""
         return mask_distance(row["figures"], other_row["figures"])
@@ -140,28 +134,6 @@ class Segmentation(TaskFamily):
         mean_shapes = [] if baseline is None else [baseline]
         answers = [[pack_unmarked_figures(row["figures"]) for row in rows], *mean_shapes]
         return [[{**row, "figures": figures} for row, figures in zip(rows, answer, strict=True)] for answer in answers]
-
-
-def fit_mean_shape(records: Sequence[Record], index: Index, root: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
-    """Return a function from an image shape to masks (K, *shape) bool, the same for every image of that shape."""
-    import numpy as np
-
-    if not index.overlapping:
-        atlas = build_atlas((read_true_mask(_single_mask_of(record), record, root) for record in records), index.values)
-        label_values = np.array(list(index.values.values()))
-        return lambda shape: atlas.predict(shape) == label_values.reshape(-1, *(1,) * len(shape))
-
-    def iter_class_masks(position: int) -> Iterator[NDArray[Any]]:
-        return (read_true_channels(record, index.values, root)[position].astype("uint8") for record in records)
-
-    class_atlases = [build_atlas(iter_class_masks(k), {name: 1}) for k, name in enumerate(index.classes)]
-    return lambda shape: np.stack([class_atlas.predict(shape) > 0 for class_atlas in class_atlases])
-
-
-def _single_mask_of(record: Record) -> str | list[str]:
-    if record.mask is None or isinstance(record.mask, Mapping):
-        raise ModelError(f"{record.key}: the index has no single mask file for it")
-    return record.mask if isinstance(record.mask, str) else list(record.mask)
 
 
 def _measure_each_class(

@@ -1,4 +1,4 @@
-"""Score a regression model: errors in the unit of the quantity, with intervals and baselines."""
+"""The metrics of a regression, and the scoring of its cases: errors in the unit of the quantity."""
 
 from __future__ import annotations
 
@@ -9,13 +9,27 @@ from typing import Any
 import numpy as np
 
 from m3b.metrics.bootstrap import MeasureSettings, group_patients, measure_with_intervals, point_estimates
-from m3b.metrics.cases import divide
-from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+from m3b.metrics.cases import Floats, divide
+from m3b.metrics.edges import largest_unseen_share
+from m3b.metrics.metric_tables import MetricTable, canonical_metric, lower_is_better
+from m3b.metrics.scores import Scores
 
-from .cases import Floats
-from .edges import largest_unseen_share
-from .scores import Scores
-
+REGRESSION_METRICS = MetricTable(
+    {
+        "mae": ("mean absolute error", "absolute error", "MAD"),
+        "rmse": ("root mean squared error", "root mean square error", "RMS error"),
+        "r2": ("R squared", "R^2", "coefficient of determination", "explained variance"),
+        "pearson": ("Pearson's r", "Pearson correlation", "correlation", "PCC"),
+    },
+    "mae",
+    lower_is_better=frozenset({"mae", "rmse"}),
+    unbounded=frozenset({"mae", "rmse", "r2", "pearson"}),
+    best={"r2": 1.0, "pearson": 1.0},
+    companions={"pearson": "mae"},
+    guarded_metrics=("mae",),
+    noted_metrics=("rmse",),
+    titles={"mae": "Mean absolute error", "rmse": "RMSE", "r2": "R²", "pearson": "Pearson's r"},
+)
 MAX_PLOT_POINTS = 400
 """Number of pairs of true and predicted numbers kept for a plot, spread evenly over all of them."""
 

@@ -1,4 +1,4 @@
-"""Score a grading model: the distance of its grades from the true ones, with intervals and baselines."""
+"""The metrics of a grading, and the scoring of its cases: the distance of grades from the true ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,43 @@ from typing import Any
 import numpy as np
 
 from m3b.metrics.bootstrap import MeasureSettings, group_patients, measure_with_intervals, point_estimates
-from m3b.metrics.cases import divide, mean_defined
-from m3b.metrics.classification_estimators import class_aurocs
-from m3b.metrics.diagnosis import confusion_matrix
-from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+from m3b.metrics.cases import ClassificationCase, ClassificationTable, Floats, divide, mean_defined, tabulate
+from m3b.metrics.classification_estimators import class_aurocs, confusion_matrix
+from m3b.metrics.edges import class_losses, largest_loss, sum_by_patient
+from m3b.metrics.metric_tables import MetricTable, canonical_metric, lower_is_better
+from m3b.metrics.scores import Scores
 
-from .cases import ClassificationCase, ClassificationTable, Floats, tabulate
-from .edges import class_losses, largest_loss, sum_by_patient
-from .scores import Scores
+GRADING_METRICS = MetricTable(
+    {
+        "qwk": (
+            "quadratic weighted kappa",
+            "quadratic kappa",
+            "weighted kappa",
+            "Cohen's kappa",
+            "kappa",
+            "quadratically weighted kappa",
+        ),
+        "grade_mae": ("MAE", "mean absolute error", "MAE of the grade", "mean grade error"),
+        "accuracy": ("acc", "exact agreement", "overall accuracy"),
+        "within_one": ("adjacent accuracy", "accuracy within one grade", "off-by-one accuracy"),
+        "balanced_accuracy": ("bacc", "balanced acc", "macro recall", "UAR"),
+        "auroc": ("AUC", "ROC-AUC", "macro AUC", "mean AUC"),
+    },
+    "qwk",
+    lower_is_better=frozenset({"grade_mae"}),
+    unbounded=frozenset({"grade_mae", "qwk"}),
+    best={"qwk": 1.0},
+    guarded_metrics=("grade_mae",),
+    noted_metrics=("accuracy",),
+    titles={
+        "qwk": "Quadratic weighted kappa",
+        "grade_mae": "Mean error in grades",
+        "accuracy": "Accuracy",
+        "within_one": "Within one grade",
+        "balanced_accuracy": "Balanced accuracy",
+        "auroc": "AUROC",
+    },
+)
 
 
 def score_grading(

@@ -1,4 +1,4 @@
-"""Score written reports by comparison with the true ones."""
+"""The metrics of written reports, and the scoring of cases by comparison with the true reports."""
 
 from __future__ import annotations
 
@@ -19,10 +19,38 @@ from m3b.metrics.bootstrap import (
     weighted_means,
 )
 from m3b.metrics.cases import Floats, divide, mean_defined
-from m3b.metrics.findings import Findings, extract_findings
-from m3b.metrics.metric_tables import canonical_metric
+from m3b.metrics.metric_tables import MetricTable, canonical_metric
 from m3b.metrics.scores import Scores
-from m3b.metrics.text_similarity import MAX_NGRAM_ORDER, bleu, bleu_counts, cider, meteor, rouge_l, tokenize
+from m3b.tasks.report.findings import Findings, extract_findings
+from m3b.tasks.report.text_similarity import MAX_NGRAM_ORDER, bleu, bleu_counts, cider, meteor, rouge_l, tokenize
+
+REPORT_METRICS = MetricTable(
+    {
+        "bleu_1": ("BLEU1", "BLEU@1"),
+        "bleu_2": ("BLEU2", "BLEU@2"),
+        "bleu_3": ("BLEU3", "BLEU@3"),
+        "bleu_4": ("BLEU", "BLEU4", "BLEU@4"),
+        "rouge_l": ("ROUGE", "ROUGEL"),
+        "meteor": ("METEOR score",),
+        "cider": ("CIDEr-D",),
+        "label_f1": ("F1", "clinical F1", "clinical efficacy F1", "CE F1", "label F1 macro", "finding F1"),
+        "label_f1_micro": ("micro label F1", "micro clinical F1"),
+    },
+    "bleu_4",
+    unbounded=frozenset({"cider"}),
+    best={"cider": 10.0},
+    titles={
+        "bleu_1": "BLEU-1",
+        "bleu_2": "BLEU-2",
+        "bleu_3": "BLEU-3",
+        "bleu_4": "BLEU-4",
+        "rouge_l": "ROUGE-L",
+        "meteor": "METEOR",
+        "cider": "CIDEr",
+        "label_f1": "Finding F1 (macro)",
+        "label_f1_micro": "Finding F1 (micro)",
+    },
+)
 
 
 class ReportPair(Protocol):

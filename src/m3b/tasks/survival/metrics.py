@@ -1,4 +1,7 @@
-"""Score a survival model: whether higher risk means an earlier event, and the error of its survival curves."""
+"""The metrics of a survival model, and the scoring of its cases.
+
+They say whether a higher risk means an earlier event, and how far survival curves are off.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m3b.metrics.bootstrap import MeasureSettings, group_patients, measure_with_intervals, point_estimates
-from m3b.metrics.cases import divide
-from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+from m3b.metrics.cases import Floats, divide
+from m3b.metrics.edges import largest_loss, sum_by_patient
+from m3b.metrics.metric_tables import MetricTable, canonical_metric, lower_is_better
+from m3b.metrics.scores import Scores
 
-from .cases import Floats
-from .edges import largest_loss, sum_by_patient
-from .scores import Scores
-
+SURVIVAL_METRICS = MetricTable(
+    {
+        "c_index": ("C-index", "concordance", "concordance index", "Harrell's C", "Harrell C-index", "CI"),
+        "ibs": ("integrated Brier score", "integrated Brier"),
+    },
+    "c_index",
+    lower_is_better=frozenset({"ibs"}),
+    noted_metrics=("ibs",),
+    titles={"c_index": "C-index", "ibs": "Integrated Brier score"},
+)
 N_GRID_TIMES = 50
 """Number of times at which curves are compared, between 0 and the end."""
 MIN_FOLLOWED_SHARE = 0.1

@@ -1,25 +1,26 @@
-"""Report generation: the written text compared with the true one, and a test of whether the image was used."""
+"""The family of report generation: the written text compared with the true one, and a test of whether the image was used."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from m3b.data.altering import WAYS
 from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
-from m3b.metrics import Findings, ReportCase, Scores, best_constant_reports, measure_image_use, score_reports
-from m3b.metrics.findings import finding_synonyms, frequent_observations
-from m3b.metrics.metric_tables import REPORT
+from m3b.metrics import Scores
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of
-from m3b.tasks.answer_distance import text_distance
-
-from .base import Row, TaskFamily, make_base_row
+from m3b.tasks.base import Row, TaskFamily, make_base_row
+from m3b.tasks.report.answers import ReportAnswers
+from m3b.tasks.report.baselines import best_constant_reports, measure_image_use
+from m3b.tasks.report.findings import build_finding_phrases, frequent_observations
+from m3b.tasks.report.metrics import REPORT_METRICS, ReportCase, score_reports
 
 
 class ReportGeneration(TaskFamily):
@@ -28,8 +29,8 @@ class ReportGeneration(TaskFamily):
     name = "report"
     records = records_of("report")
     audit = audit_of("report")
-    answers = answer_format_of("report")
-    metrics = REPORT
+    answers = ReportAnswers()
+    metrics = REPORT_METRICS
     index_guide = (
         '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'
         ' (one text may be empty), optional "labels": finding names; label_dict.json names these from 0, or is {}.'
@@ -55,16 +56,21 @@ class ReportGeneration(TaskFamily):
         r"(?:reports?|befundberichte?|berichte?|informes?|comptes?[- ]rendus?)\b"
         r"(?!\s+(?:(?:of|on|about|with)\s+)(?:\w+\s+){0,2}(?:result|performance|accuracy|metric|training|model))"
     )
-    is_about_objects = False
-    title_prefix = "Report writer"
-    show_texts = True
-    can_compare_answers = True
+    model_title = "Report writer"
     max_validation_cases = 150
 
     def is_named_in(self, text: str) -> bool:
         """Return whether a request names this task; labels that were extracted from reports do not."""
         extracted_labels = re.search(r"labels? (?:were |are )?(?:taken|from|extracted)", text)
         return extracted_labels is None and super().is_named_in(text)
+
+    def can_share_clause(self) -> bool:
+        """Return False: a report is a model of its own beside one that marks or tells apart."""
+        return False
+
+    def format_title(self, classes: Sequence[str]) -> str:
+        """Return the title without the findings: a report writes about everything that is seen."""
+        return self.model_title
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Allow any number of outputs: they are the words of a vocabulary."""
@@ -108,6 +114,10 @@ class ReportGeneration(TaskFamily):
         }
         return replace(scores, details={**scores.details, "image_use": control})
 
+    def list_alterations(self) -> tuple[str, ...]:
+        """Return all alterations: a text does not depend on the framing."""
+        return WAYS
+
     def answer_distance(self, row: Row, other_row: Row) -> float:
         """Return the share of words that the two texts do not have in common."""
         return text_distance(row["prediction"] or "", other_row["prediction"] or "")
@@ -117,20 +127,11 @@ class ReportGeneration(TaskFamily):
         return [[{**row, "prediction": text} for row in rows] for text in baseline or ()]
 
 
-def build_finding_phrases(classes: Sequence[str]) -> Findings:
-    """Return the phrases that state each finding.
-
-    These are its own name, each part of a name such as `Effusion/Pleural_Thickening`, and, for the usual observations
-    in chest images, the synonyms that reports use.
-    """
-    phrases_by_finding: dict[str, tuple[str, ...]] = {}
-    for name in classes:
-        parts = [part for part in re.split(r"[/|]", name.replace("_", " ")) if re.search(r"\w", part)]
-        own_phrases = (" ".join(re.findall(r"\w+", part)) for part in parts)
-        synonym_phrases = (phrase for part in parts for phrase in finding_synonyms(part))
-        if parts:
-            phrases_by_finding[name] = tuple(dict.fromkeys((*own_phrases, *synonym_phrases)))
-    return phrases_by_finding
+def text_distance(first: str, second: str) -> float:
+    """Return one minus the F1 of the words that two texts share, with repeated words counted."""
+    first_words, second_words = (Counter(re.findall(r"\w+", text.lower())) for text in (first, second))
+    total = first_words.total() + second_words.total()
+    return 1.0 - 2 * (first_words & second_words).total() / total if total else 0.0
 
 
 FAMILY = ReportGeneration()

@@ -1,9 +1,9 @@
-"""Grading: one of several ordered grades, measured by its distance from the true grade."""
+"""The family of grading: one of several ordered grades, measured by its distance from the true grade."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,12 @@ from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
-from m3b.errors import ModelError
-from m3b.metrics import ClassificationCase, Scores, score_grading
-from m3b.metrics.metric_tables import GRADING
-from m3b.models import Prediction
-from m3b.models.answers import answer_format_of
-from m3b.tasks.answer_distance import probability_distance
+from m3b.metrics import ClassificationCase, Scores
+from m3b.tasks.base import Row
+from m3b.tasks.classification import ClassificationFamily
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
-
-from .base import Row, TaskFamily, make_base_row
+from m3b.tasks.grading.answers import GradingAnswers
+from m3b.tasks.grading.metrics import GRADING_METRICS, score_grading
 
 _RANGE_PATTERN = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
@@ -30,14 +27,14 @@ _SCALE_PATTERN = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?
 _GRADE_PATTERN = rf"(?:{_GRADE_WORD_PATTERN}|{_SCALE_PATTERN}|\b(?:densit(?:y|ies)|ordinal)\b)"
 
 
-class Grading(TaskFamily):
+class Grading(ClassificationFamily):
     """The grading family; see `TaskFamily`. It uses the template of diagnosis, with a loss for ordered classes."""
 
     name = "grading"
     records = records_of("grading")
     audit = audit_of("grading")
-    answers = answer_format_of("grading")
-    metrics = GRADING
+    answers = GradingAnswers()
+    metrics = GRADING_METRICS
     template = "diagnosis"
     index_guide = (
         '{"image_path": "data/x/a.png", "grade": "2", "patient": "p1"}; label_dict.json numbers the grades from 0, the lowest '
@@ -58,29 +55,7 @@ class Grading(TaskFamily):
         rf"|{_GRADE_WORD_PATTERN}[^.;]*{_SCALE_PATTERN}|{_SCALE_PATTERN}[^.;]*{_GRADE_WORD_PATTERN}"
     )
     related_tasks = ("diagnosis",)
-    title_prefix = "Grader of"
-    class_separator = " or "
-    probe_batch_size = 8
-    can_compare_answers = True
-    max_validation_cases = 300
-
-    def label_width(self, classes: int) -> int | None:
-        """Return one number for each grade."""
-        return classes
-
-    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return one logit for each grade."""
-        return (classes,)
-
-    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Return the true grade, the probabilities, and the predicted grade."""
-        if set(prediction.probabilities) != set(index.classes):
-            raise ModelError(
-                f"predict.py answers for {sorted(prediction.probabilities)}; the index has {sorted(index.classes)}. "
-                "Export from this plan."
-            )
-        truth = {**make_base_row(record), "labels": list(record.labels)}
-        return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
+    model_title = "Grader"
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Return the median and the commonest grade of the training cases, and the predictions from the covariates."""
@@ -88,12 +63,12 @@ class Grading(TaskFamily):
         if not grades:
             return None
         median, commonest = sorted(grades)[(len(grades) - 1) // 2], Counter(grades).most_common(1)[0][0]
-        covariate_answers = predict_classes(training, records, index)
+        covariate_answers = predict_classes(training, records, index, decide_median=True)
         constants = {"median": index.classes[median], "commonest": index.classes[commonest]}
         return {**constants, **({COVARIATES_KEY: covariate_answers} if covariate_answers else {})}
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Compute quadratic weighted kappa and the other metrics of `metrics.grading`."""
+        """Compute quadratic weighted kappa and the other metrics of `m3b.tasks.grading.metrics`."""
         constant_grades = _constant_answers_of(baseline)
         cases, covariate_cases = (_make_cases(row_list) for row_list in (rows, make_covariate_rows(rows, baseline)))
         return score_grading(
@@ -105,10 +80,6 @@ class Grading(TaskFamily):
             seed=seed,
             details={"image_blind": constant_grades} if constant_grades else {},
         )
-
-    def answer_distance(self, row: Row, other_row: Row) -> float:
-        """Return the largest difference in the probability of a grade."""
-        return probability_distance(row["probabilities"], other_row["probabilities"])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """Return rows with the median grade, the commonest grade, and the grades from the covariates alone."""

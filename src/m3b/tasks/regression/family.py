@@ -1,4 +1,4 @@
-"""Regression: a number in a unit for each image, such as an age, a fraction or a length."""
+"""The family of regression: a number in a unit for each image, such as an age, a fraction or a length."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
+from m3b.data.altering import WAYS
 from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.kinds.regression import value_of
 from m3b.data.records import Record
 from m3b.errors import ModelError
-from m3b.metrics import RegressionCase, Scores, score_regression
-from m3b.metrics.metric_tables import REGRESSION
+from m3b.metrics import Scores
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of
-from m3b.tasks.answer_distance import number_distance
-from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_numbers
-
-from .base import Row, TaskFamily, make_base_row
+from m3b.tasks.base import Row, TaskFamily, make_base_row
+from m3b.tasks.covariate_baseline import COVARIATES_KEY, RIDGE_PENALTY, build_design_matrices, make_covariate_rows
+from m3b.tasks.regression.answers import RegressionAnswers
+from m3b.tasks.regression.metrics import REGRESSION_METRICS, RegressionCase, score_regression
 
 _VERB_PATTERN = (
     r"\b(?:predict|estimat|regress|measur|quantif|determin|comput|calculat|assess|read off|schatz|bestimm|estim)\w*"
@@ -49,8 +50,8 @@ class Regression(TaskFamily):
     name = "regression"
     records = records_of("regression")
     audit = audit_of("regression")
-    answers = answer_format_of("regression")
-    metrics = REGRESSION
+    answers = RegressionAnswers()
+    metrics = REGRESSION_METRICS
     template = "diagnosis"
     index_guide = (
         '{"image_path": "data/x/a.png", "value": 131.5, "patient": "p1"}; label_dict.json names the quantity with its unit: '
@@ -67,15 +68,16 @@ class Regression(TaskFamily):
     aliases = ("continuous", "value", "number", "estimation")
     request_pattern = rf"\bregress(?:ion|or)\b|{_VERB_PATTERN}[^.;]*(?:{_UNIT_PATTERN}|{_QUANTITY_PATTERN})|\bhow old\b"
     related_tasks = ("diagnosis",)
-    is_about_objects = False
-    title_prefix = "Estimator of"
-    probe_batch_size = 8
-    can_compare_answers = True
+    model_title = "Estimator"
     max_validation_cases = 300
 
     def is_named_in(self, text: str) -> bool:
         """Return whether a request names this task; numbers that are binned into classes are a diagnosis."""
         return bool(re.search(self.request_pattern, text)) and not re.search(_CLASSES_PATTERN, text)
+
+    def predicts_classes(self) -> bool:
+        """Return False: label_dict.json names the quantity."""
+        return False
 
     def label_width(self, classes: int) -> int | None:
         """Return 1, for the number."""
@@ -96,14 +98,14 @@ class Regression(TaskFamily):
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Return the median and mean of the training cases, and the predictions from the covariates."""
         values = [value_of(record) for record in training]
-        covariate_values = predict_numbers(training, records, index, value_of)
+        covariate_values = predict_from_covariates(training, records, index)
         covariate_answers = (
             {COVARIATES_KEY: [{"predicted": value} for value in covariate_values]} if covariate_values else {}
         )
         return {"median": median(values), "mean": fmean(values), **covariate_answers} if values else None
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Compute the mean absolute error and the other metrics of `metrics.regression`."""
+        """Compute the mean absolute error and the other metrics of `m3b.tasks.regression.metrics`."""
         cases = [
             RegressionCase(row["image"], row["patient"], row["true"], row["predicted"], tuple(span) if span else None)
             for row in rows
@@ -121,6 +123,10 @@ class Regression(TaskFamily):
             seed=seed,
         )
 
+    def list_alterations(self) -> tuple[str, ...]:
+        """Return all alterations: the number does not depend on the framing."""
+        return WAYS
+
     def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
         """Return the mean difference of predictions, in mean deviations of the true numbers from their median."""
         predictions = [(row["predicted"], copy["predicted"]) for row, copy in pairs]
@@ -136,6 +142,31 @@ class Regression(TaskFamily):
 def _constant_answers_of(baseline: Any) -> list[float]:
     """Return the numbers of a baseline that are the same for every image."""
     return [value for name, value in (baseline or {}).items() if name != COVARIATES_KEY]
+
+
+def predict_from_covariates(training: Sequence[Record], records: Sequence[Record], index: Index) -> list[float] | None:
+    """Predict the number of each record from its covariates; None without covariates."""
+    if not index.covariates or not training or not records:
+        return None
+    training_matrix, record_matrix = build_design_matrices(training, records)
+    true = np.array([value_of(record) for record in training])
+    center = float(np.median(true))
+    ridge = RIDGE_PENALTY * np.eye(training_matrix.shape[1])
+    ridge[0, 0] = 0.0
+    weights = np.linalg.solve(
+        training_matrix.T @ training_matrix + ridge + 1e-9 * np.eye(len(ridge)), training_matrix.T @ (true - center)
+    )
+    return [float(prediction) for prediction in np.clip(record_matrix @ weights + center, true.min(), true.max())]
+
+
+def number_distance(pairs: Sequence[tuple[float, float]], true: Sequence[float]) -> float:
+    """Return the mean difference of number pairs, in units of the mean absolute deviation of `true` from its median.
+
+    Each difference counts as 1 at most.
+    """
+    center = median(true) if true else 0.0
+    scale = fmean(abs(value - center) for value in true) if true else 0.0
+    return fmean(min(abs(a - b) / scale, 1.0) for a, b in pairs) if pairs and scale > 0 else 0.0
 
 
 FAMILY = Regression()

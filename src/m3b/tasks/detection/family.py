@@ -1,25 +1,26 @@
-"""Detection: lesions as masks or boxes, and a score for the image as a whole."""
+"""The family of detection: lesions as masks or boxes, and a score for the image as a whole."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b.data.altering import NOISE
 from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
-from m3b.metrics import Box, DetectionCase, LesionCounts, Scores, measure_channels, score_detection
-from m3b.metrics.anomaly_maps import MAX_LEVEL, count_pixels, pixel_counts_from_row
-from m3b.metrics.metric_tables import DETECTION
+from m3b.metrics import Box, Scores
 from m3b.models import Prediction
-from m3b.models.answers import answer_format_of
 from m3b.tasks.aligned_masks import (
     add_distance_unit,
     distance_unit_of,
     image_of,
+    mask_distance,
     merge_channels,
     pack_figures,
     pack_unmarked_figures,
@@ -29,13 +30,18 @@ from m3b.tasks.aligned_masks import (
     spacing_of,
     unpack_figures,
 )
-from m3b.tasks.answer_distance import detection_distance
-
-from .base import Row, TaskFamily, make_base_row, sample_evenly
-from .segmentation import MAX_ATLAS_MASKS, fit_mean_shape
+from m3b.tasks.base import Row, TaskFamily, make_base_row, sample_evenly
+from m3b.tasks.detection.anomaly_maps import MAX_LEVEL, count_pixels, pixel_counts_from_row
+from m3b.tasks.detection.answers import DetectionAnswers
+from m3b.tasks.detection.lesions import LesionCounts, measure_channels
+from m3b.tasks.detection.metrics import BOX_METRICS, DETECTION_METRICS, DetectionCase, score_detection
+from m3b.tasks.mean_shape_baseline import fit_mean_shape
 
 MAX_CANDIDATE_IMAGES, MAX_COMPARED_IMAGES = 40, 120
 """Number of training images whose boxes are tried as a constant answer, and on how many images they are tried."""
+
+
+_HINT_PATTERN = r"\b(?:detect|find|finds|finde|finden|erkenn|trouv|detecter|detectar|encontrar|spot)\w*"
 
 
 class Detection(TaskFamily):
@@ -44,8 +50,8 @@ class Detection(TaskFamily):
     name = "detection"
     records = records_of("detection")
     audit = audit_of("detection")
-    answers = answer_format_of("detection")
-    metrics = DETECTION
+    answers = DetectionAnswers()
+    metrics = DETECTION_METRICS
     index_guide = (
         'with masks {"image_path": ..., "mask_path": path or null (nothing marked), "patient": ...} as in '
         'segmentation; or with boxes, in every record, "boxes": [{"label": "nodule", "box": [x0, y0, x1, y1]}] ([] is a '
@@ -56,21 +62,23 @@ class Detection(TaskFamily):
         r"|\b(?:with|in|by|as|draw|put|set)(?: an?| the)? (?:box|boxes)\b|\bbox(?:es)? (?:around|on|of|for)\b"
         r"|^(?!.*\b(?:classif|type|kind|which)).*\banomal(?:y|ies|ie|ien)\b"
     )
-    hint_pattern = r"\b(?:detect|find|finds|finde|finden|erkenn|trouv|detecter|detectar|encontrar|spot)\w*"
     required_targets = ("masks", "boxes")
-    box_metrics = ("map_50", "map", "map_10", "centre_ap", "froc", "image_auroc")
-    state_metrics = ("image_auroc", "image_ap")
     default_plan = (
         "Take what is marked from the masks or the file of boxes that the preview shows; name the classes after the list "
         "of labels or the card; take the patient from its field or the name; keep an own split."
     )
     aliases = ("detect", "object detection", "localization")
-    title_prefix = "Detector of"
-    show_masks = True
-    can_compare_answers = True
-    can_compare_crops = False
-    show_texts = True
+    model_title = "Detector"
     max_validation_cases = 40
+
+    def is_hinted_at(self, text: str) -> bool:
+        """Return whether something is to be found: "detect pneumonia" may also mean a classifier."""
+        return bool(re.search(_HINT_PATTERN, text))
+
+    def list_metrics_of(self, target: str) -> tuple[str, ...]:
+        """Return the metrics of boxes, or of images that are only known to be abnormal or not."""
+        metrics = {"boxes": (*BOX_METRICS, "image_auroc"), "states": ("image_auroc", "image_ap")}
+        return metrics.get(target, ())
 
     def get_default_metric(self, index: Index) -> str:
         """Return lesion F1 for masks, mean average precision for boxes, else AUROC of images (abnormal or not)."""
@@ -152,9 +160,18 @@ class Detection(TaskFamily):
             score_detection(cases, index.classes, primary=primary, baseline_cases=baseline_cases, seed=seed), rows
         )
 
+    def list_alterations(self) -> tuple[str, ...]:
+        """Return noise only: boxes and masks move with the framing."""
+        return (NOISE,)
+
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """Return the larger of the distances of marks (boxes or masks) and of image scores."""
-        return detection_distance(row, other_row)
+        """Return the distance of the marks (boxes or masks), or of the image scores if it is larger or all there is."""
+        score_difference: float = abs(row.get("anomaly_score", 0.0) - other_row.get("anomaly_score", 0.0))
+        if "predicted" in row:
+            return max(score_difference, box_distance(row["predicted"], other_row["predicted"]))
+        if "figures" not in row:
+            return score_difference  # the image is only known to be abnormal or not
+        return max(score_difference, mask_distance(row["figures"], other_row["figures"]))
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """Return rows with nothing marked, and rows with the best constant boxes or the mean shape."""
@@ -184,7 +201,7 @@ def _measure_mean_shape(
     Organs that are outlined next to lesions lie at much the same place in everybody, so a model has to do better.
     """
     try:
-        predict_mean_shape = fit_mean_shape(sample_evenly(training, MAX_ATLAS_MASKS), index, root)
+        predict_mean_shape = fit_mean_shape(training, index, root)
         rows = []
         for record in records:
             truth = read_true_channels(record, index.values, root)
@@ -270,6 +287,44 @@ def _image_extent(record: Record, root: Path) -> tuple[float, ...]:
     from m3b.data.reading import box_extent
 
     return box_extent(image_of(record), str(root))
+
+
+def box_distance(first: Sequence[Any], second: Sequence[Any]) -> float:
+    """Return one minus the score-weighted overlap of two sets of boxes; 0 if both sets are empty.
+
+    Boxes of one label are paired greedily by IoU. A pair contributes its IoU times the lower of its two scores, counted
+    for both boxes; the sum is divided by the total score of all boxes.
+    """
+    total_score = sum(max(score, 0.0) for _, _, score in (*first, *second))
+    if not total_score:
+        return 0.0
+    pairs = sorted(
+        ((_box_iou(a[0], b[0]), n, m) for n, a in enumerate(first) for m, b in enumerate(second) if a[1] == b[1]),
+        reverse=True,
+    )
+    matched: tuple[set[int], set[int]] = (set(), set())
+    shared = 0.0
+    for overlap, n, m in pairs:
+        if n not in matched[0] and m not in matched[1]:
+            matched[0].add(n)
+            matched[1].add(m)
+            shared += 2 * overlap * min(max(first[n][2], 0.0), max(second[m][2], 0.0))
+    return float(1.0 - min(shared / total_score, 1.0))
+
+
+def _box_iou(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the IoU of two boxes (lower corner, then upper corner); 0 for boxes of different dimensions."""
+    if len(first) != len(second):
+        return 0.0
+    half = len(first) // 2
+
+    def box_volume(box: Sequence[float]) -> float:
+        edge_lengths = [max(high - low, 0.0) for low, high in zip(box[:half], box[half:], strict=True)]
+        return float(math.prod(edge_lengths))
+
+    intersection = box_volume([*map(max, first[:half], second[:half]), *map(min, first[half:], second[half:])])
+    union = box_volume(first) + box_volume(second) - intersection
+    return intersection / union if union > 0 else 0.0
 
 
 FAMILY = Detection()

@@ -1,4 +1,4 @@
-"""Score a diagnosis model: every metric with its interval and its baseline."""
+"""The metrics of a diagnosis, and the scoring of its cases: every metric with its interval and its baseline."""
 
 from __future__ import annotations
 
@@ -17,11 +17,69 @@ from m3b.metrics.bootstrap import (
     resample,
 )
 from m3b.metrics.cases import ClassificationCase, ClassificationTable, Floats, divide, mean_defined, tabulate
-from m3b.metrics.classification_estimators import ECE_BINS, SPECIFICITIES, class_aurocs, decision_confidence, estimate
+from m3b.metrics.classification_estimators import (
+    ECE_BINS,
+    SPECIFICITIES,
+    class_aurocs,
+    confusion_matrix,
+    decision_confidence,
+    estimate,
+)
 from m3b.metrics.edges import class_losses, largest_unseen_share, perfect_labels_loss, share_edges, with_perfect_labels
-from m3b.metrics.metric_tables import canonical_metric, lower_is_better
+from m3b.metrics.metric_tables import MetricTable, canonical_metric, lower_is_better
 from m3b.metrics.scores import ClassScore, Measure, Scores
 
+DIAGNOSIS_METRICS = MetricTable(
+    {
+        "auroc": (
+            "AUC",
+            "ROC-AUC",
+            "ROC AUC",
+            "AUROC macro",
+            "macro AUC",
+            "mean AUC",
+            "area under the ROC curve",
+            "AUC-ROC",
+        ),
+        "balanced_accuracy": ("bacc", "balanced acc", "balanced accuracy", "macro recall", "UAR"),
+        "accuracy": ("acc", "top-1 accuracy", "overall accuracy"),
+        "f1": ("F1 score", "macro F1", "F1 macro", "F-score", "F1-measure"),
+        "sensitivity": ("recall", "true positive rate", "TPR", "sens"),
+        "specificity": ("true negative rate", "TNR", "spec"),
+        "auprc": ("average precision", "PR-AUC", "AUC-PR", "area under the precision-recall curve", "macro AP"),
+        "sensitivity_at_90_specificity": (
+            "sensitivity at 90 % specificity",
+            "sens@90spec",
+            "recall at 90 % specificity",
+        ),
+        "sensitivity_at_95_specificity": (
+            "sensitivity at 95 % specificity",
+            "sens@95spec",
+            "recall at 95 % specificity",
+        ),
+        "ece": ("calibration error", "expected calibration error", "calibration"),
+        "brier": ("Brier score", "Brier loss"),
+    },
+    "auroc",
+    lower_is_better=frozenset({"ece", "brier"}),
+    companions={"sensitivity": "balanced_accuracy", "specificity": "balanced_accuracy", "ece": "auroc"},
+    noted_metrics=("accuracy",),
+    decision_metric="balanced_accuracy",
+    uses_rarer_class=True,
+    titles={
+        "auroc": "AUROC",
+        "balanced_accuracy": "Balanced accuracy",
+        "accuracy": "Accuracy",
+        "f1": "F1 (macro)",
+        "sensitivity": "Sensitivity",
+        "specificity": "Specificity",
+        "auprc": "AUPRC (average precision)",
+        "sensitivity_at_90_specificity": "Sensitivity at 90 % specificity",
+        "sensitivity_at_95_specificity": "Sensitivity at 95 % specificity",
+        "ece": "Calibration error",
+        "brier": "Brier score",
+    },
+)
 MAX_ROC_POINTS = 200
 
 
@@ -67,19 +125,6 @@ def calibration_bins(table: ClassificationTable) -> list[dict[str, float]]:
             mean, share = float(confidence[in_bin].mean()), float(correct[in_bin].mean())
             rows.append({"confidence": mean, "correct": share, "n": int(in_bin.sum())})
     return rows
-
-
-def confusion_matrix(table: ClassificationTable) -> list[list[int]]:
-    """Return the confusion matrix: for exclusive classes rows are truth and columns decisions.
-
-    For multi-label tasks there is one row [tp, fp, fn, tn] for each finding.
-    """
-    truth, decision = table.truth, table.decision
-    if not table.multi_label:
-        matrix = truth.T.astype(np.int64) @ decision.astype(np.int64)
-        return [[int(value) for value in row] for row in matrix]
-    pairs = [(truth & decision), (~truth & decision), (truth & ~decision), (~truth & ~decision)]
-    return [[int(pair[:, k].sum()) for pair in pairs] for k in range(len(table.classes))]
 
 
 def _best_constant_f1(prevalence: Floats) -> float:

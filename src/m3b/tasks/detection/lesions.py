@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage, sparse
 
-from m3b.metrics.cases import divide
-from m3b.metrics.masks import Mask
-
-from .cases import Floats
-from .masks import TOLERANCE_MM, LabelMetrics, measure_mask
+from m3b.metrics.cases import Floats, divide
+from m3b.metrics.masks import TOLERANCE_MM, LabelMetrics, Mask, measure_mask
 
 IOU = "iou"
 OVERLAP = "overlap"
@@ -54,6 +50,8 @@ class LesionCounts:
 
 def label_components(mask: Mask) -> tuple[NDArray[np.int32], int]:
     """Number the lesions of a mask from 1; voxels that touch at a face, an edge or a corner belong together."""
+    from scipy import ndimage
+
     labelled, count = ndimage.label(mask, structure=np.ones((3,) * mask.ndim))
     return np.asarray(labelled, dtype=np.int32), int(count)
 
@@ -103,6 +101,8 @@ def _count_matches(
     min_iou: float,
 ) -> int:
     """Return the size of the largest one-to-one matching among the overlapping pairs with enough IoU."""
+    from scipy import sparse
+
     iou = shared / (predicted_sizes[pairs[0]] + true_sizes[pairs[1]] - shared)
     rows, columns = pairs[:, iou >= min_iou - 1e-12]
     graph = sparse.csr_matrix(

@@ -9,16 +9,16 @@ import numpy as np
 
 from m3b.metrics.bootstrap import paired_interval
 from m3b.metrics.cases import Floats, patient_numbers
-from m3b.metrics.findings import Findings
 from m3b.metrics.metric_tables import canonical_metric
-from m3b.metrics.reports import (
+from m3b.tasks.report.findings import Findings
+from m3b.tasks.report.metrics import (
     ReportCase,
     bootstrap_report_metric,
     compute_report_metrics,
     count_distinct_texts,
     replace_texts,
 )
-from m3b.metrics.text_similarity import MAX_NGRAM_ORDER, bleu, bleu_counts, tokenize
+from m3b.tasks.report.text_similarity import MAX_NGRAM_ORDER, bleu, bleu_counts, tokenize
 
 MAX_CANDIDATES = 200
 MAX_REFERENCES = 400
