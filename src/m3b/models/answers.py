@@ -55,6 +55,10 @@ class AnswerFormat(ABC):
             ModelError: something is missing or invalid.
         """
 
+    def describe_details(self, details: Mapping[str, Any]) -> list[str]:
+        """Return what the `details` of scores of this task hold as sentences of the model card, without a full stop."""
+        return []
+
     def has_mask_output(self, model_info: ModelInfo) -> bool:
         """Return whether a model predicts mask files, numbered as in `model_info.labels`."""
         return False
@@ -135,6 +139,17 @@ def resolve_output_file(location: str, name: Any, folder: Path | None) -> Path:
     if file.stat().st_size > MAX_MASK_BYTES:
         raise ModelError(f"{location}: the mask {name!r} has {file.stat().st_size} bytes, more than {MAX_MASK_BYTES}")
     return file
+
+
+def describe_label_errors(details: Mapping[str, Any]) -> list[str]:
+    """Return in how many test cases each label was missed entirely, or marked although it is not there."""
+    phrases = {"missed": "missed altogether in", "invented": "marked where there is none in"}
+    return [
+        f"{name}: {phrase} {count} of the test cases"
+        for key, phrase in phrases.items()
+        for name, count in (details.get(key) or {}).items()
+        if count
+    ]
 
 
 _ANSWER_FORMATS: TaskRegistry[AnswerFormat] = TaskRegistry("kind of answers for")

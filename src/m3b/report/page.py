@@ -5,13 +5,26 @@ from __future__ import annotations
 import base64
 import hashlib
 from pathlib import Path
+from typing import Any
 
+from m3b.markup.formatting import format_time, shorten
+from m3b.markup.html import Html, tag
+from m3b.markup.json_values import as_dict, as_list
 from m3b.report import figure_sections, run_sections
-from m3b.report.formatting import describe_status, format_time, shorten
-from m3b.report.markup import Html, tag
-from m3b.report.run_files import RunFiles, as_dict, as_list, read_run_files
+from m3b.report.run_files import RunFiles, read_run_files
 from m3b.report.timeline import render_timeline_section
 from m3b.writing import write_text_atomically
+
+STATUS_LABELS = {
+    "completed": ("Completed", "good"),
+    "below_range": ("Model not accepted", "warn"),
+    "no_dataset": ("No fitting data set", "warn"),
+    "rejected_data": ("Data rejected", "bad"),
+    "out_of_budget": ("Budget spent", "warn"),
+    "failed": ("Failed", "bad"),
+    "cancelled": ("Cancelled", "warn"),
+    "running": ("Still running", "calm"),
+}
 
 
 def make_page_title(files: RunFiles) -> str:
@@ -87,6 +100,13 @@ def render_report(files: RunFiles) -> str:
     main = tag("main", *sections)
     body = tag("body", _render_header(files, title), main)
     return f"<!doctype html>\n{tag('html', tag('head', *head), body, lang='en')}\n"
+
+
+def describe_status(status: Any) -> tuple[str, str]:
+    """Return label and tone of a status."""
+    if isinstance(status, str) and status in STATUS_LABELS:
+        return STATUS_LABELS[status]
+    return (str(status) if status else "No result yet", "calm")
 
 
 def _render_header(files: RunFiles, title: str) -> Html:

@@ -3,9 +3,9 @@
 A family turns an index record and the model's prediction into a row of plain JSON values at once, so that masks can
 be dropped case by case. Rows are stored and scored later.
 
-Each of m3b's own tasks is a package: `answers` (the answers of predict.py), `metrics` (names and scoring), `family`
-(everything together), each loaded on demand. Users add a family of their own with `register_task`, or with an entry
-point of the group `m3b.tasks`.
+Each of m3b's own tasks is a package that is loaded on demand: `answers` (the answers of predict.py), `metrics` (names
+and scoring), `report_section` (if the report page shows something of its own), and `family` (everything together).
+Users add a family of their own with `register_task`, or with an entry point of the group `m3b.tasks`.
 """
 
 from __future__ import annotations

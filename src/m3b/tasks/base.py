@@ -19,6 +19,7 @@ from m3b.metrics.metric_tables import add_table
 from m3b.models import Prediction, answers
 from m3b.models.answers import AnswerFormat
 from m3b.plugins import TaskRegistry
+from m3b.tasks.report_section import ReportSection
 
 Row = dict[str, Any]
 """One measured case as JSON values: `image`, `patient`, and what its family needs to score it."""
@@ -33,6 +34,7 @@ class TaskFamily(ABC):
         audit: the checks of such an index before anything is trained.
         answers: what predict.py may answer, and what a model card says about it.
         metrics: the metrics of its models.
+        report_section: what the report page shows of its scores besides what it shows of all tasks.
         template: the training project: the name of a folder below `templates/` of the workspace (`name` if empty), or
             any folder.
         index_guide: a short description of its records, for the Data Engineer.
@@ -53,6 +55,7 @@ class TaskFamily(ABC):
     audit: IndexAudit = IndexAudit()
     answers: AnswerFormat
     metrics: MetricTable
+    report_section: ReportSection = ReportSection()
     template: str | Path = ""
     index_guide: str = ""
     when_to_choose: str = ""

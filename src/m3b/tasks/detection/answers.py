@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
 from m3b.models import DetectedBox, ModelInfo
-from m3b.models.answers import AnswerFormat, RawAnswer, is_finite_number, parse_masks, resolve_output_file
+from m3b.models.answers import (
+    AnswerFormat,
+    RawAnswer,
+    describe_label_errors,
+    is_finite_number,
+    parse_masks,
+    resolve_output_file,
+)
 
 MAX_BOXES = 10_000
 
@@ -44,6 +52,14 @@ class DetectionAnswers(AnswerFormat):
         if not is_finite_number(score) or not -1e-6 <= score <= 1 + 1e-6:
             raise ModelError(f"{location}: `anomaly_score` is {score!r}, not a number from 0 to 1")
         return fields | {"anomaly_score": float(score)}
+
+    def describe_details(self, details: Mapping[str, Any]) -> list[str]:
+        lesion_texts = [
+            f"{name}: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in counts.items())
+            for name, counts in (details.get("lesions") or {}).items()
+            if isinstance(counts, Mapping)
+        ]
+        return [*lesion_texts, *describe_label_errors(details)]
 
     def has_mask_output(self, model_info: ModelInfo) -> bool:
         return bool(model_info.labels)

@@ -35,6 +35,7 @@ from m3b.tasks.detection.anomaly_maps import MAX_LEVEL, count_pixels, pixel_coun
 from m3b.tasks.detection.answers import DetectionAnswers
 from m3b.tasks.detection.lesions import LesionCounts, measure_channels
 from m3b.tasks.detection.metrics import BOX_METRICS, DETECTION_METRICS, DetectionCase, score_detection
+from m3b.tasks.detection.report_section import DetectionReportSection
 from m3b.tasks.mean_shape_baseline import fit_mean_shape
 
 MAX_CANDIDATE_IMAGES, MAX_COMPARED_IMAGES = 40, 120
@@ -52,6 +53,7 @@ class Detection(TaskFamily):
     audit = audit_of("detection")
     answers = DetectionAnswers()
     metrics = DETECTION_METRICS
+    report_section = DetectionReportSection()
     index_guide = (
         'with masks {"image_path": ..., "mask_path": path or null (nothing marked), "patient": ...} as in '
         'segmentation; or with boxes, in every record, "boxes": [{"label": "nodule", "box": [x0, y0, x1, y1]}] ([] is a '

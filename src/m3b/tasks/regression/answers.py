@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import ModelError
 from m3b.models import ModelInfo
 from m3b.models.answers import AnswerFormat, RawAnswer, is_finite_number
+from m3b.models.model_card import format_number
 
 
 class RegressionAnswers(AnswerFormat):
@@ -36,3 +38,17 @@ class RegressionAnswers(AnswerFormat):
                 raise ModelError(f"{location}: `interval_level` must lie between 0 and 1, it is {level!r}")
             fields["interval_level"] = float(level)
         return {"extra": fields}
+
+    def describe_details(self, details: Mapping[str, Any]) -> list[str]:
+        lines, limits, intervals = [], details.get("limits_of_agreement"), details.get("intervals")
+        if isinstance(limits, list) and len(limits) == 2:
+            limits_text = f"{format_number(limits[0])} to {format_number(limits[1])}"
+            lines.append(
+                f"bias (mean of predicted minus true) {format_number(details.get('bias'))}, limits of agreement {limits_text}"
+            )
+        if isinstance(intervals, Mapping):
+            lines.append(
+                f"{intervals['promised']:.0%} intervals hold the true number in {intervals['held']:.0%} of the test cases, "
+                f"{format_number(intervals.get('mean_width'))} wide on average"
+            )
+        return lines

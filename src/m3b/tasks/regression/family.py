@@ -23,6 +23,7 @@ from m3b.tasks.base import Row, TaskFamily, make_base_row
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, RIDGE_PENALTY, build_design_matrices, make_covariate_rows
 from m3b.tasks.regression.answers import RegressionAnswers
 from m3b.tasks.regression.metrics import REGRESSION_METRICS, RegressionCase, score_regression
+from m3b.tasks.regression.report_section import RegressionReportSection
 
 _VERB_PATTERN = (
     r"\b(?:predict|estimat|regress|measur|quantif|determin|comput|calculat|assess|read off|schatz|bestimm|estim)\w*"
@@ -52,6 +53,7 @@ class Regression(TaskFamily):
     audit = audit_of("regression")
     answers = RegressionAnswers()
     metrics = REGRESSION_METRICS
+    report_section = RegressionReportSection()
     template = "diagnosis"
     index_guide = (
         '{"image_path": "data/x/a.png", "value": 131.5, "patient": "p1"}; label_dict.json names the quantity with its unit: '

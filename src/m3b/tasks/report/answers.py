@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +30,6 @@ class ReportAnswers(AnswerFormat):
         if "findings" not in item and "impression" not in item:
             raise ModelError(f"{location}: neither `findings` nor `impression`")
         return texts
+
+    def describe_details(self, details: Mapping[str, Any]) -> list[str]:
+        return [f"{details['distinct']} different texts"] if isinstance(details.get("distinct"), int) else []

@@ -21,6 +21,7 @@ from m3b.tasks.report.answers import ReportAnswers
 from m3b.tasks.report.baselines import best_constant_reports, measure_image_use
 from m3b.tasks.report.findings import build_finding_phrases, frequent_observations
 from m3b.tasks.report.metrics import REPORT_METRICS, ReportCase, score_reports
+from m3b.tasks.report.report_section import TextReportSection
 
 
 class ReportGeneration(TaskFamily):
@@ -31,6 +32,7 @@ class ReportGeneration(TaskFamily):
     audit = audit_of("report")
     answers = ReportAnswers()
     metrics = REPORT_METRICS
+    report_section = TextReportSection()
     index_guide = (
         '{"image_path": path or list of views, "report": {"findings": "...", "impression": "..."}, "patient": "p1"}'
         ' (one text may be empty), optional "labels": finding names; label_dict.json names these from 0, or is {}.'

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from m3b.models import ModelInfo
-from m3b.models.answers import AnswerFormat, RawAnswer, parse_masks, resolve_output_file
+from m3b.models.answers import AnswerFormat, RawAnswer, describe_label_errors, parse_masks, resolve_output_file
 
 
 class SegmentationAnswers(AnswerFormat):
@@ -30,6 +31,11 @@ class SegmentationAnswers(AnswerFormat):
         if "masks" in item:
             return fields | {"masks": parse_masks(location, item, model_info, folder)}
         return fields | {"mask": resolve_output_file(location, item.get("mask"), folder)}
+
+    def describe_details(self, details: Mapping[str, Any]) -> list[str]:
+        baseline = details.get("baseline")
+        baseline_text = [f"image-blind baseline of masks: {baseline}"] if isinstance(baseline, str) else []
+        return [*describe_label_errors(details), *baseline_text]
 
     def has_mask_output(self, model_info: ModelInfo) -> bool:
         return True

@@ -30,6 +30,7 @@ from m3b.tasks.aligned_masks import (
 )
 from m3b.tasks.base import Row, TaskFamily, make_base_row
 from m3b.tasks.mean_shape_baseline import fit_mean_shape
+from m3b.tasks.report_section import MaskReportSection
 from m3b.tasks.segmentation.answers import SegmentationAnswers
 from m3b.tasks.segmentation.metrics import SEGMENTATION_METRICS, SegmentationCase, score_segmentation
 
@@ -45,6 +46,7 @@ class Segmentation(TaskFamily):
     audit = audit_of("segmentation")
     answers = SegmentationAnswers()
     metrics = SEGMENTATION_METRICS
+    report_section = MaskReportSection()
     index_guide = (
         '{"image_path": "data/x/a.nii.gz", "mask_path": "data/x/a_seg.nii.gz", "patient": "p1"}; '
         'label_dict.json names the values in the masks, {"liver": 1, "spleen": 6}; values that it does not name are '
