@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from m3b.metrics import (
+from m3b.metrics import judge
+from m3b.tasks.report import (
     ReportCase,
     best_constant_reports,
     count_distinct_texts,
     draw_random_reports,
     extract_findings,
-    judge,
     measure_image_use,
     score_reports,
     shuffle_between_patients,
 )
-from m3b.metrics.reports import compute_report_metrics, replace_texts
-from m3b.metrics.text_similarity import bleu, bleu_counts, tokenize
+from m3b.tasks.report.metrics import compute_report_metrics, replace_texts
+from m3b.tasks.report.text_similarity import bleu, bleu_counts, tokenize
 
 FINDINGS = {
     "effusion": ("effusion*",),

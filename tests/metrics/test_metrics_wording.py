@@ -16,7 +16,7 @@ from nltk.translate.meteor_score import single_meteor_score
 from rouge_score.rouge_scorer import _score_lcs
 from sacrebleu.metrics import BLEU
 
-from m3b.metrics.text_similarity import (
+from m3b.tasks.report.text_similarity import (
     bleu,
     bleu_counts,
     cider,

@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from m3b.bench.tables import ResultTable
-from m3b.report.markup import Html, join_html, tag
-from m3b.report.markup import table as html_table
+from m3b.markup.html import Html, join_html, tag
+from m3b.markup.html import table as html_table
 from m3b.writing import csv_cell, write_text_atomically
 
 _ESCAPES = {

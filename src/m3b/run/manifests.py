@@ -138,7 +138,7 @@ def list_survey_questions() -> list[tuple[str, bool | None]]:
     return [
         (task_family.name, boxes)
         for task_family in task_families
-        for boxes in ((None, True) if task_family.box_metrics else (None,))
+        for boxes in ((None, True) if task_family.list_metrics_of("boxes") else (None,))
     ]
 
 
@@ -278,7 +278,7 @@ class RunManifests:
         The chosen proposal decides if the selection measures its target, else the metric.
         """
         family = get_family(selection.task)
-        by_metric = selection.metric in family.box_metrics and selection.metric not in family.state_metrics
+        by_metric = selection.metric in set(family.list_metrics_of("boxes")) - set(family.list_metrics_of("states"))
         choice = self._load(CHOICE_FILE, {}).get(card.root, {})
         if choice.get("task") == selection.task and (choice["target"] == "boxes") == by_metric:
             return bool(choice["boxes"]) or None
