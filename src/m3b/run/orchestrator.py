@@ -29,6 +29,7 @@ from m3b.events import ModelDelivered, NoteAdded, RunEnded, RunStarted, StepStar
 from m3b.journal import JOURNAL_FORMAT
 from m3b.models.checksums import PROVENANCE_FILE, hash_files, sha256_of
 from m3b.run.confinement import sandbox_entry
+from m3b.run.data_integrity import verify_integrity
 from m3b.run.extensions import CallbackError
 from m3b.run.external_sets import measure_external_sets
 from m3b.run.folder import RunFolder
@@ -204,7 +205,7 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
     selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
     card, folder = services.card_of(selection), services.folder
     external = measure_external_sets(state, services)
-    integrity = services.validator.verify_integrity(data, card)
+    integrity = verify_integrity(services, selection, data)
     run_facts = {
         "request": services.request,
         "run": folder.id,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel, kind_of, to_json
 from m3b.agents.budget import Budget
+from m3b.agents.checks.index_lock import RawFingerprint
 from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
 from m3b.agents.roles import DATA_ENGINEER, Role
 from m3b.data.cards import Card
@@ -22,11 +23,9 @@ from m3b.llm.base import spec_of
 from m3b.llm.ledger import Ledger
 from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
-from m3b.run.artifact_validation import ArtifactValidator
 from m3b.run.extensions import NO_EXTENSIONS, UserExtensions, guard_callback
 from m3b.run.folder import RunFolder
 from m3b.run.labelling import MaskLabelling
-from m3b.run.manifests import RunManifests
 from m3b.run.options import Options
 from m3b.run.provisioning import lay_out_run_folder
 from m3b.run.sandbox_executor import SandboxExecutor
@@ -128,18 +127,9 @@ class RunServices:
         self.labelling = self._make_labelling()
         self.tools = self._make_toolbox(roots, readable_folders)
         self.executor = SandboxExecutor(sandbox, folder, readable_folders, self.cancel_event.is_set)
-        self.validator = ArtifactValidator(
-            folder,
-            self.executor.predict,
-            self.executor.predict_baseline,
-            self.executor.get_checking_reader,
-            self.emit,
-            RunManifests(folder, self.executor.run_job, self.emit, overrides),
-            is_confined=sandbox.name != "off",
-            raw_folders=self.raw_folders,
-            request=request,
-            labelling=self.labelling,
-        )
+        self.raw_fingerprint = RawFingerprint()
+        self.survey_answers: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """(job, answer) pairs of the survey of a data folder, so that a job is not run twice."""
 
     def _make_labelling(self) -> MaskLabelling | None:
         """Return the labelling of images by prompts, if the user has approved it."""
