@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from abc import ABC, abstractmethod
@@ -191,7 +192,7 @@ def _check_order(stage: Stage[Any], stages: Stages, stage_by_kind: Mapping[str, 
 
 
 def check_agents(stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], extensions: UserExtensions) -> None:
-    """Check the agents of the stages; see `m3b.run.stage_sequence.check_agents_ready`.
+    """Check the agents of the stages; see `check_agents_ready` of `m3b.run.pipeline`.
 
     Raises:
         UsageError: an agent has no prompt, a tool does not exist, or a model cannot play its role.
@@ -390,6 +391,30 @@ UserStages = Sequence[str | Stage[Any]]
 
 BUILTIN_STAGES: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
 """m3b's own stages in their order."""
+
+
+def copy_stages(user_stages: Stages) -> Stages:
+    """Return copies of the stages, so that parallel runs do not share them."""
+    return (
+        tuple(copy.copy(stage) for stage in user_stages) if user_stages else tuple(stage() for stage in BUILTIN_STAGES)
+    )
+
+
+def check_resumed_state(user_stages: Stages, state: RunState) -> None:
+    """Check that the artifacts of a resumed run are those of these stages.
+
+    Raises:
+        UsageError: the journal holds another artifact.
+    """
+    stages = copy_stages(user_stages)
+    kinds = {kind_of(stage.artifact) for stage in stages}
+    if unknown := sorted(set(state.artifacts) - kinds):
+        raise UsageError(
+            f"The journal holds {', '.join(map(repr, unknown))}, which no stage of this m3b makes. Go on with the version "
+            "that wrote it (`versions` in run.json), or start a new run."
+        )
+    for stage in stages:
+        state.find_artifact(stage.artifact)
 
 
 def collect_closing_remarks(state: RunState, services: RunServices, role: Role) -> dict[str, str]:
