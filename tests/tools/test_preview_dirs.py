@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.data.natural import natural
+from m3b.data.patterns import extension, group_names
 from m3b.tools import survey as survey_module
-from m3b.tools.patterns import extension, group_names
 from m3b.tools.survey import walk_folder
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from m3b.data.links import WHAT_TO_DO
 from m3b.data.natural import natural
+from m3b.data.patterns import PatternGroup, group_names
 from m3b.errors import ToolError
 from m3b.facts import FolderSummary, NamePattern
 from m3b.tools.context import PreviewContext, ToolResult
 from m3b.tools.files import missing_path_error
-from m3b.tools.patterns import PatternGroup, group_names
 from m3b.tools.survey import FolderNode, FolderWalk, walk_folder
 from m3b.tools.text import format_bytes, pluralize
 from m3b.writing import to_one_line

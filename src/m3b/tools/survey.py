@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from m3b.data.links import Inside
+from m3b.data.patterns import MAX_SHAPES, PatternGroup, collapse, extension, group_names, shapes
 from m3b.tools.paths import open_folder
-from m3b.tools.patterns import MAX_SHAPES, PatternGroup, collapse, extension, group_names, shapes
 
 _MAX_FULLY_MEASURED_FILES = 20_000
 _MEASURED_FILE_INTERVAL = 1024
