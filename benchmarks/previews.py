@@ -107,8 +107,7 @@ def drop_from_cache(path: Path) -> None:
 def run_preview(path: Path) -> object:
     """Run the tool's preview of a folder or file."""
     if path.is_dir():
-        from m3b.tools.preview_dirs import format_report
-        from m3b.tools.survey import walk_folder
+        from m3b.tools.preview_dirs import format_report, walk_folder
 
         return format_report(walk_folder(path), path.name, path, 5)
     from m3b.tools.previews import records, tables

@@ -12,7 +12,7 @@ from m3b.agents.conversation import Conversation
 from m3b.events import Event, MessageSent, PromptSent, ReplyReceived, ToolCalled, ToolReturned
 from m3b.messages import ToolCall
 from m3b.run.folder import RunFolder
-from m3b.run.stage_runner import answer_interrupted_call
+from m3b.run.orchestrator import answer_interrupted_call
 
 FIRST, SECOND = ToolCall("a", "read_files", {"paths": ["notes.txt"]}), ToolCall("b", "list_files", {})
 

@@ -23,7 +23,7 @@ from m3b.journal import make_event
 from m3b.resources import get_resources_folder
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import lay_out_run_folder
-from m3b.run.stage_sequence import check_resumed_state
+from m3b.run.stages import check_resumed_state
 from m3b.run.state import RunState
 from m3b.tools.previews import archives
 

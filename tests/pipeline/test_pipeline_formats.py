@@ -17,8 +17,8 @@ from m3b.data.spec.places import EARLIER_SPEC
 from m3b.isolation.untrusted import is_file
 from m3b.journal import read_journal
 from m3b.run.accepted_manifest import load_accepted_manifest
-from m3b.run.artifact_validation import MANIFEST_FILE, PROPOSED_MANIFEST_FILE
 from m3b.run.folder import RunFolder
+from m3b.run.index_validation import MANIFEST_FILE, PROPOSED_MANIFEST_FILE
 from m3b.run.manifests import ORIGIN_PROPOSED
 from m3b.run.state import RunState
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from PIL import Image
 
 from m3b.agents import briefing
 from m3b.agents.artifacts import Selection, parse_give_up
+from m3b.agents.check_result import CheckResult
 from m3b.agents.checks.index import check_index
 from m3b.data.cards import Card, card_for_folder
 from m3b.data.index import Index, read_index
@@ -25,7 +27,8 @@ from m3b.llm.rules import RulesLLM
 from m3b.messages import Message, ToolCall
 from m3b.resources import get_resources_folder
 from m3b.run.folder import RunFolder
-from m3b.run.manifests import RunManifests
+from m3b.run.manifest_proposals import propose_manifests
+from m3b.run.manifests import execute_manifest
 from m3b.run.provisioning import lay_out_run_folder
 from m3b.tools import TOOLS, Toolbox, ToolResult
 
@@ -81,16 +84,22 @@ class Room:
         assert not reply.calls
         return dict(json.loads(reply.text))
 
-    @property
-    def readings(self) -> RunManifests:
-        """As a run proposes and executes them, in this process."""
-
+    def make_services(self, request: str = "") -> Any:
+        """The services with which a run proposes and executes manifests; the reader's jobs run in this process."""
         self.box
-        return RunManifests(self.run, lambda job, root: answer(job), lambda event: None)
+        return SimpleNamespace(
+            folder=self.run,
+            request=request,
+            overrides=None,
+            survey_answers=[],
+            card_of=lambda selection: self.card(),
+            emit=lambda event: None,
+            executor=SimpleNamespace(run_job=lambda job, root: answer(job)),
+        )
 
     def brief(self, request: str, task: str = "diagnosis") -> briefing.Briefing:
         plan = replace(PLAN, task=task)
-        found = self.readings.propose(request, plan, self.card())
+        found = propose_manifests(self.make_services(request), plan)
         card, resources = self.card(), get_resources_folder()
         why = (found.insufficient, found.unusable)
         return briefing.build_index_briefing(request, plan, card, self.look, resources, found.proposals, *why)
@@ -114,7 +123,9 @@ class Room:
             reply = RulesLLM().ask(LLMRequest(messages))
             messages.append(Message("assistant", reply.text, reply.calls))
             if not reply.calls:
-                verdict = self.readings.execute_manifest(plan, self.card()) or check_index(self.run.work, plan)
+                verdict = execute_manifest(self.make_services(), plan, None)
+                if not isinstance(verdict, CheckResult):
+                    verdict = check_index(self.run.work, plan)
                 if verdict.is_accepted or len(messages) > 12:
                     break
                 messages.append(Message("user", "No.", facts=(verdict.to_rejection().to_json(),)))

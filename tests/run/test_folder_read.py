@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from m3b.run.manifests import make_survey_summary
+from m3b.run.manifest_proposals import make_survey_summary
 
 
 def test_classes_are_told_with_their_counts() -> None:

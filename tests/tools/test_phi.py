@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from m3b.data import phi, phi_words
+from m3b.data.phi import cell, is_personal, mask, masked_json, personal_columns, record_numbers, scrub
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.tools import Roots, Toolbox
-from m3b.tools.phi import cell, is_personal, mask, masked_json, personal_columns, record_numbers, scrub
 
 
 @pytest.mark.parametrize(

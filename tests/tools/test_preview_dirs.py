@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.data.natural import natural
-from m3b.tools import survey as survey_module
-from m3b.tools.patterns import extension, group_names
-from m3b.tools.survey import walk_folder
+from m3b.data.patterns import extension, group_names
+from m3b.tools import preview_dirs as preview_dirs_module
+from m3b.tools.preview_dirs import walk_folder
 
 
 def test_groups_cases(desk) -> None:
@@ -79,14 +79,14 @@ def test_unreadable_folders_are_said(desk) -> None:
 def test_unreadable_folders_do_not_end_the_walk(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shut").mkdir()
     (tmp_path / "a.png").write_bytes(b"x")
-    scan = survey_module._scan_folder
+    scan = preview_dirs_module._scan_folder
 
     def refuse(folder: Any, *args: Any):
         if folder.path.endswith("shut"):
             raise PermissionError(13, "Permission denied")
         return scan(folder, *args)
 
-    monkeypatch.setattr(survey_module, "_scan_folder", refuse)
+    monkeypatch.setattr(preview_dirs_module, "_scan_folder", refuse)
     summary = walk_folder(tmp_path)
     assert summary.files == 1
     assert summary.unreadable == ["shut/ (Permission denied)"]
@@ -105,7 +105,7 @@ def test_free_names_are_grouped_by_extension(desk) -> None:
 
 
 def test_large_trees_are_measured_by_sample(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(survey_module, "_MAX_FULLY_MEASURED_FILES", 100)
+    monkeypatch.setattr(preview_dirs_module, "_MAX_FULLY_MEASURED_FILES", 100)
     for folder in range(4):
         (tmp_path / str(folder)).mkdir()
         for index in range(100):

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from m3b.agents.check_result import describe_script_failure
 from m3b.events import Event, MessageSent, PromptSent, ReplyReceived, ToolCalled, ToolReturned
@@ -52,6 +53,20 @@ class RepetitionDetector:
 def _fingerprint_call(call: ToolCall, result: str) -> str:
     text = json.dumps([call.name, call.arguments, _VARYING_PATTERN.sub("#", result)], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@dataclass
+class RoleUsage:
+    """The usage of one role; `status` is `working`, `done`, or how it failed."""
+
+    status: str = "working"
+    actions: int = 0
+    iterations: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
 
 
 @dataclass

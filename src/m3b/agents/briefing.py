@@ -22,6 +22,7 @@ from m3b.agents.proposal_text import (
     describe_survey,
 )
 from m3b.data.cards import Card, absent_told, own_notes
+from m3b.data.phi import scrub
 from m3b.data.spec.places import SPEC
 from m3b.data.spec.proposals.language import plain
 from m3b.facts import (
@@ -42,7 +43,6 @@ from m3b.facts import (
 from m3b.tasks import find_requested_task, get_family, list_families
 from m3b.tasks.templates import list_templates_for
 from m3b.tools import ToolResult
-from m3b.tools.phi import scrub
 from m3b.writing import to_one_line
 
 EMPTY_SURVEY = SurveySummary()

@@ -8,10 +8,10 @@ exception.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
-from m3b.agents.agent_state import AgentState
+from m3b.agents.agent_state import AgentState, RoleUsage
 from m3b.agents.artifacts import parse_give_up
 from m3b.agents.budget import Budget
 from m3b.agents.check_result import CheckResult, describe_script_failure, explain_failure
@@ -61,16 +61,6 @@ class ToolRunner(Protocol):
     def call(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult: ...
 
 
-@dataclass
-class AgentUsage:
-    """The usage of one role."""
-
-    actions: int = 0
-    iterations: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
 class Agent:
     """An agent that plays one role.
 
@@ -102,7 +92,7 @@ class Agent:
         self.llm, self.tools, self.allowed_tools, self.budget = llm, tools, tuple(allowed_tools), budget
         self.emit, self.reflection, self.is_cancelled, self.stream = emit, reflection, is_cancelled, stream
         self.conversation = conversation or Conversation()
-        self.usage = AgentUsage()
+        self.usage = RoleUsage()
         self.resume(AgentState())
         self.tool_specs = tools.tool_specs(self.allowed_tools)
         self._failure_message = FailureMessage()

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from textwrap import shorten
 
 from m3b.data.cards import Card
+from m3b.data.phi import scrub
 from m3b.data.spec.places import SPEC
 from m3b.data.spec.proposals import ENOUGH
 from m3b.facts import ManifestProposal, SurveySummary, TaskProposal
-from m3b.tools.phi import scrub
 from m3b.writing import escape_control_codes, to_one_line
 
 MAX_PROPOSED_TASKS, MAX_LINE_CHARS = 3, 260

@@ -7,12 +7,14 @@ import csv
 import hashlib
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
 from m3b.bench.tables import ResultTable
-from m3b.markup.html import Html, join_html, tag
-from m3b.markup.html import table as html_table
+from m3b.markup.html import replace_control_characters
 from m3b.writing import csv_cell, write_text_atomically
 
 _ESCAPES = {
@@ -87,9 +89,6 @@ def to_latex_document(tables: Sequence[ResultTable]) -> str:
     return "\n".join([*preamble, *body, r"\end{document}", ""])
 
 
-Bar = tuple[str, float, float | None, float | None]
-
-
 def to_text(tables: Sequence[ResultTable]) -> str:
     """Return aligned plain-text tables, for terminals and logs."""
     parts = []
@@ -118,7 +117,7 @@ def write_files(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     for table in tables:
         write_text_atomically(folder / f"{table.name}.csv", to_csv(table))
         written_files.append(folder / f"{table.name}.csv")
-    write_text_atomically(folder / "bench.html", to_html(tables))
+    write_text_atomically(folder / "bench.html", to_html(tables) + "\n")
     return [*written_files, folder / "bench.html"]
 
 
@@ -130,95 +129,103 @@ def write_report(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     written_files = write_files(tables, folder)
     texts = {f"{table.name}.tex": to_latex(table) for table in tables}
     texts |= {f"{table.name}_figure.tex": to_pgfplots(table) for table in tables if table.bars}
-    texts |= {
-        f"{table.name}_figure.svg": _to_standalone_svg(draw_bars(table.title, table.bars))
-        for table in tables
-        if table.bars
-    }
+    texts |= {f"{table.name}_figure.svg": f"{to_svg(table)}\n" for table in tables if table.bars}
     texts["section.tex"] = to_latex_document(tables)
     for name, text in texts.items():
         write_text_atomically(folder / name, text)
     return [*written_files, *(folder / name for name in texts)]
 
 
-def _to_standalone_svg(figure: Html) -> str:
-    """Return a chart as separate SVG file with the colours of the page."""
-    svg = str(figure).removeprefix("<figure>").removesuffix("</figure>")
-    style = "text{font:13px sans-serif}.label,.tick{fill:#333}.fill0{fill:#3566a8}.grid{stroke:#ddd}.axis{stroke:#111}"
-    start = svg.index(">") + 1
-    opening_tag = svg[:start].replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    return f"{opening_tag}<style>{style}</style>{svg[start:]}\n"
+# --- HTML and SVG ------------------------------------------------------------------------------------------------
+
+_SVG_STYLE = "text{font:13px sans-serif}.label,.tick{fill:#333}.fill0{fill:#3566a8}.grid{stroke:#ddd}.axis{stroke:#111}"
+_CHART_WIDTH, _LABEL_WIDTH, _MAX_LABEL_CHARS = 640, 240, 36
 
 
 def to_html(tables: Sequence[ResultTable]) -> str:
     """Return one HTML page without scripts and external resources."""
     css = resources.files("m3b.report").joinpath("style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head_tags = [
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", "M3Bench"),
-        Html(f"<style>{css}</style>"),
-    ]
-    sections = [_section(table) for table in tables]
-    body = tag("body", tag("header", tag("h1", "M3Bench")), tag("main", *sections))
-    return f"<!doctype html>\n{tag('html', tag('head', *head_tags), body, lang='en')}\n"
+    return _load_template("bench.html").render(
+        sections=[(table, lay_out_bars(table) if table.bars else None) for table in tables],
+        css=css,
+        style="",
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+    )
 
 
-def _section(table: ResultTable) -> Html:
-    notes = [tag("p", note, class_="quiet") for note in table.notes]
-    chart = draw_bars(table.title, table.bars) if table.bars else None
-    content = join_html(tag("h2", table.title, id=table.name), chart, html_table(table.header, table.rows), *notes)
-    return tag("section", content, aria_labelledby=table.name)
+def to_svg(table: ResultTable) -> str:
+    """Return the bars of a table as separate SVG file with the colours of the page."""
+    return _load_template("bar_chart.svg").render(chart=lay_out_bars(table), style=_SVG_STYLE)
 
 
-def draw_bars(title: str, rows: Sequence[Bar]) -> Html:
-    """Return a bar chart of proportions from 0 to 1 with their intervals."""
-    chart_width, chart_height, label_width = 640, 30 * len(rows) + 34, 240
-    scale = chart_width - label_width - 20
+def _load_template(name: str) -> Template:
+    environment = Environment(
+        loader=PackageLoader("m3b.bench"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: replace_control_characters(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of a chart, in pixels.
+
+    Args:
+        label: the name, shortened.
+        percent: the proportion, as text.
+        interval: the ends of its interval; None without one.
+    """
+
+    name: str
+    label: str
+    percent: str
+    y: int
+    width: str
+    interval: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A line of the grid at a proportion, with its label."""
+
+    x: str
+    label: str
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """A bar chart of proportions from 0 to 1 with their intervals, laid out in pixels."""
+
+    title: str
+    width: int
+    height: int
+    label_width: int
+    ticks: tuple[Tick, ...]
+    bars: tuple[Bar, ...]
+
+
+def lay_out_bars(table: ResultTable) -> BarChart:
+    """Return the bars of a table with their places in the chart."""
+    scale = _CHART_WIDTH - _LABEL_WIDTH - 20
 
     def to_x(share: float) -> float:
-        return label_width + scale * min(max(share, 0.0), 1.0)
+        return _LABEL_WIDTH + scale * min(max(share, 0.0), 1.0)
 
-    elements: list[object] = [tag("title", f"{title}: {', '.join(name for name, *_ in rows)}")]
-    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        x = f"{to_x(tick):.1f}"
-        elements.append(tag("line", x1=x, x2=x, y1=4, y2=chart_height - 24, class_="grid"))
-        elements.append(
-            tag("text", f"{100 * tick:.0f} %", x=x, y=chart_height - 8, text_anchor="middle", class_="tick")
+    bars = [
+        Bar(
+            name=name,
+            label=name if len(name) <= _MAX_LABEL_CHARS else f"{name[: _MAX_LABEL_CHARS - 1]}…",
+            percent=f"{100 * share:.1f}",
+            y=8 + 30 * row_number,
+            width=f"{max(to_x(share) - _LABEL_WIDTH, 1):.1f}",
+            interval=None if low is None or high is None else (f"{to_x(low):.1f}", f"{to_x(high):.1f}"),
         )
-    for row_number, (name, share, low_bound, high_bound) in enumerate(rows):
-        y = 8 + 30 * row_number
-        label = name if len(name) <= 36 else f"{name[:35]}…"
-        elements.append(tag("text", label, x=label_width - 8, y=y + 14, text_anchor="end", class_="label"))
-        width = f"{max(to_x(share) - label_width, 1):.1f}"
-        elements.append(
-            tag(
-                "rect",
-                tag("title", f"{name}: {100 * share:.1f} %"),
-                x=label_width,
-                y=y,
-                width=width,
-                height=18,
-                class_="fill0",
-            )
-        )
-        if low_bound is not None and high_bound is not None:
-            middle = y + 9
-            elements.append(
-                tag(
-                    "line",
-                    x1=f"{to_x(low_bound):.1f}",
-                    x2=f"{to_x(high_bound):.1f}",
-                    y1=middle,
-                    y2=middle,
-                    class_="axis",
-                )
-            )
-    svg = tag(
-        "svg", *elements, viewBox=f"0 0 {chart_width} {chart_height}", role="img", aria_label=title, class_="chart"
-    )
-    return tag("figure", svg)
+        for row_number, (name, share, low, high) in enumerate(table.bars)
+    ]
+    ticks = [Tick(f"{to_x(share):.1f}", f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    return BarChart(table.title, _CHART_WIDTH, 30 * len(bars) + 34, _LABEL_WIDTH, tuple(ticks), tuple(bars))

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli import dataset_options
+from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions, with_dataset_options
 from m3b.cli.output import echo, print_json, require_folder
 from m3b.cli.run import JsonOption
 from m3b.errors import DataError, UsageError
 
 
+@with_dataset_options
 def look(
     folder: Annotated[Path, typer.Argument(help="A data folder.")],
     request: Annotated[
@@ -31,14 +32,7 @@ def look(
         Path | None,
         typer.Option(help="Write an HTML page here with example images, masks and boxes. It shows patients."),
     ] = None,
-    manifest: dataset_options.ManifestOption = None,
-    labels: dataset_options.LabelsOption = "",
-    image_column: dataset_options.ImageColumnOption = "",
-    label_column: dataset_options.LabelColumnOption = "",
-    patient_column: dataset_options.PatientColumnOption = "",
-    masks: dataset_options.MasksOption = "",
-    classes: dataset_options.ClassesOption = "",
-    split: dataset_options.SplitOption = "",
+    dataset: DatasetOptions = NO_DATASET_OPTIONS,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -56,15 +50,12 @@ def look(
     for path, option in ((out, "-o"), (page, "--page")):
         if path is not None and path.exists() and not force:
             raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
-    if not request.strip() and not task and manifest is None:
+    if not request.strip() and not task and dataset.manifest is None:
         if page is not None or out is not None:
             raise UsageError("-o and --page need one manifest: say what the model should do, or give --task.")
         _print_overview(folder, json=json)
         return
-    overrides = parse_overrides(
-        manifest,
-        dataset_options.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
-    )
+    overrides = parse_overrides(dataset.manifest, dataset.overrides)
     with TemporaryFolder("look") as scratch:
         try:
             preview = dataset_preview.preview_dataset(

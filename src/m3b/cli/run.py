@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from m3b.cli import dataset_options, shell_completion
+from m3b.cli import shell_completion
+from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions, with_dataset_options
 from m3b.cli.output import format_result, make_console, print_json
 from m3b.errors import UsageError
 
@@ -43,6 +44,7 @@ LabelWithOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
+@with_dataset_options
 def run(
     request: Annotated[str, typer.Argument(help="What the model should predict from which images, in plain words.")],
     llm: Annotated[
@@ -52,7 +54,10 @@ def run(
     data: Annotated[
         list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")
     ] = None,
-    external: dataset_options.ExternalOption = None,
+    external: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=DIR: an external test set; NAME=manifest.json: its manifest. Repeatable."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder. Default: a dated one below runs/.")] = None,
     max_actions: Annotated[int, typer.Option(help="Tool calls of all roles together.")] = 100,
     max_tokens: Annotated[int | None, typer.Option(help="Input tokens of all requests, plus output tokens.")] = None,
@@ -91,27 +96,22 @@ def run(
         ),
     ] = None,
     label_with: LabelWithOption = None,
-    manifest: dataset_options.ManifestOption = None,
-    labels: dataset_options.LabelsOption = "",
-    image_column: dataset_options.ImageColumnOption = "",
-    label_column: dataset_options.LabelColumnOption = "",
-    patient_column: dataset_options.PatientColumnOption = "",
-    masks: dataset_options.MasksOption = "",
-    classes: dataset_options.ClassesOption = "",
-    split: dataset_options.SplitOption = "",
+    dataset: DatasetOptions = NO_DATASET_OPTIONS,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
     """Build a model: from a request and raw data to a tested folder that predicts."""
+    from m3b.run.external_sources import parse_external_arguments
+
     options = dict(
         max_actions=max_actions, max_tokens=max_tokens, max_cost=max_cost,
         max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
-        stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=manifest,
-        confirm="weak" if confirm is None else confirm, external=dataset_options.parse_external_data(external or []),
+        stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=dataset.manifest,
+        confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external or []),
         label_with=str(label_with.absolute()) if label_with else "",
-        overrides=dataset_options.collect_overrides(labels, image_column, label_column, patient_column, masks, classes, split),
+        overrides=dataset.overrides,
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,7 +19,6 @@ from m3b.agents.loop import Agent
 from m3b.errors import LLMError, RunEnd, UsageError
 from m3b.interactive.episode import Episode, SegmentationResult, Status, conclude
 from m3b.interactive.episode_folder import EpisodeFolder
-from m3b.interactive.image_files import Picture2D, load_picture, source_of, write_result
 from m3b.interactive.pictures import DEFAULT_STYLE, PictureStyle, draw_picture
 from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal, Segmenter
 from m3b.interactive.segmenters.loading import open_segmenter
@@ -27,6 +27,77 @@ from m3b.llm import LLM, connect
 from m3b.messages import Message
 from m3b.models import Model, load_model, read_model_info
 from m3b.models.pixel_jobs import ConfinedImageIO, open_image_io
+from m3b.writing import write_text_atomically
+
+
+@dataclass(frozen=True)
+class Picture2D:
+    """The picture that is prompted.
+
+    Args:
+        plane: (H, W, 3) uint8.
+        volume: (H, W, D, 3) uint8 if the plane is one slice of it.
+        index: the slice.
+        source: the file; None for an array.
+    """
+
+    plane: ByteImage
+    volume: ByteImage | None = None
+    index: int = 0
+    source: str | None = None
+
+
+def source_of(image: str | Path | ByteImage) -> str | None:
+    """Return the absolute path of an image; None for an array."""
+    return None if isinstance(image, np.ndarray) else str(Path(image).expanduser().absolute())
+
+
+def load_picture(
+    image: str | Path | ByteImage, opener: ConfinedImageIO | None, slice_index: int | None = None
+) -> Picture2D:
+    """Open an image; grey values are windowed as in overlays (CT: soft tissue).
+
+    Args:
+        opener: opens files; not needed for an array.
+
+    Raises:
+        DataError: it cannot be opened.
+        UsageError: a slice is requested of an image without slices, or the slice does not exist.
+    """
+    if isinstance(image, np.ndarray):
+        if slice_index is not None:
+            raise UsageError("A slice can be chosen of a volume's file, not of an array.")
+        return Picture2D(image)
+    source = source_of(image)
+    if opener is None or source is None:
+        raise TypeError("a file needs an opener")
+    picture = opener.read_image(source)
+    if picture.ndim == 3:
+        if slice_index is not None:
+            raise UsageError(f"{image} is a single picture and has no slices.")
+        return Picture2D(picture, source=source)
+    depth = picture.shape[2]
+    index = depth // 2 if slice_index is None else slice_index
+    if not 0 <= index < depth:
+        raise UsageError(f"{image} has the slices 0 to {depth - 1}; there is no slice {index}.")
+    return Picture2D(np.ascontiguousarray(picture[:, :, index]), picture, index, source)
+
+
+def write_result(
+    result: SegmentationResult, picture: Picture2D, folder: Path | None, opener: ConfinedImageIO | None
+) -> SegmentationResult:
+    """Write mask and result into a folder: the mask with the image's geometry, 1 on the target.
+
+    An empty mask is written if the target is said to be absent, but not if no mask was made, which would mean the same.
+    """
+    if folder is None:
+        return result
+    has_answer = result.kept_turn > 0 or result.status == "absent"
+    if has_answer and picture.source is not None and opener is not None:
+        result = replace(result, mask_file=opener.write_mask(result.mask, picture.source, folder))
+    write_text_atomically(folder / "result.json", json.dumps(result.to_json(), indent=1, ensure_ascii=False))
+    return result
+
 
 DEFAULT_SCORE = 0.5
 """Assumed IoU of a delivered model's mask.

@@ -7,13 +7,15 @@ import contextlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
 
 from m3b.errors import BadRequest, LLMError, Transient
 from m3b.messages import ImageContent, Message, Reply, StopReason, ToolCall, Usage
 
+from . import tokens
 from .base import LLMRequest, ModelFacts
 from .error_mapping import find_error_in_body
 from .streaming import TextStream
@@ -95,6 +97,26 @@ class Wire(ABC):
                 return json.loads(answer)
         return answer
 
+    def iter_event_data(self, events: Iterable[Any]) -> Iterator[Json]:
+        """Yield the events of a stream as plain data; what is no object is left out."""
+        for event in map(self.to_data, events):
+            if isinstance(event, dict):
+                yield event
+
+    def make_reply(
+        self,
+        text: str,
+        calls: Sequence[ToolCall],
+        stop: StopReason,
+        body: Json,
+        usage: Usage | None,
+        request: LLMRequest,
+        facts: ModelFacts,
+    ) -> Reply:
+        """Return the reply; its usage is estimated if the response states none."""
+        reply = Reply(text, tuple(calls), stop=stop, model=str(body.get("model") or ""))
+        return replace(reply, usage=usage or tokens.estimate_usage(request, reply, facts))
+
     def make_body_error(self, body: Any, missing_part: str) -> LLMError:
         """Return the error for a body without the part that holds the answer."""
         if not isinstance(body, dict):
@@ -111,6 +133,17 @@ class Wire(ABC):
         return Transient(f"{self.name}: the stream broke off before the reply was complete. It is asked for again.")
 
 
+class OpenAIWire(Wire):
+    """What the two protocols of OpenAI share: the SDK, and how its objects become plain data."""
+
+    dump_options: ClassVar[Json] = {"mode": "python", "warnings": False}
+
+    def import_sdk(self) -> tuple[ModuleType, Callable[..., Any]]:
+        import openai
+
+        return openai, openai.OpenAI
+
+
 # --- requests ----------------------------------------------------------------------------------------------------
 
 
@@ -122,6 +155,16 @@ def remove_surrogates(text: str) -> str:
 def encode_base64(image: ImageContent) -> str:
     """Return the image's bytes as base64."""
     return base64.b64encode(image.data).decode("ascii")
+
+
+def make_data_url(image: ImageContent) -> str:
+    """Return the image as the URL that OpenAI's protocols take."""
+    return f"data:{image.media_type};base64,{encode_base64(image)}"
+
+
+def get_system_text(message: Message) -> str:
+    """Return the text of a system turn for protocols that have a field for it."""
+    return remove_surrogates(message.text) or EMPTY_TEXT
 
 
 def get_visible_text(message: Message, vision: bool) -> str:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from m3b.messages import Message, Reply, StopReason, ToolCall, ToolSpec, Usage
 
-from . import tokens
 from .base import LLMRequest, ModelFacts
 from .calls import make_call
 from .streaming import NotStreamed, TextStream
@@ -21,9 +20,9 @@ from .wire import (
     Wire,
     encode_base64,
     get_replay_arguments,
+    get_system_text,
     get_visible_text,
     map_stop_reason,
-    remove_surrogates,
     sanitize_call_id,
     sanitize_tool_name,
 )
@@ -80,7 +79,7 @@ class AnthropicWire(Wire):
         turns: list[Json] = []
         for message, digest in zip(request.messages, _digest_turns(request.messages, request.tools), strict=True):
             if message.role == "system":
-                system.append({"type": "text", "text": remove_surrogates(message.text) or EMPTY_TEXT})
+                system.append({"type": "text", "text": get_system_text(message)})
                 continue
             role = "assistant" if message.role == "assistant" else "user"
             thought_blocks = self._thoughts.get(digest) if role == "assistant" else None
@@ -117,10 +116,10 @@ class AnthropicWire(Wire):
         if stop == "length" and blocks and blocks[-1].get("type") == "tool_use":
             # The provider closes the brackets of a call that was cut, so the parser cannot see it.
             calls[-1] = replace(calls[-1], arguments={}, parse_error=TRUNCATED_CALL)
-        reply = Reply(text, tuple(calls), stop=stop, model=str(body.get("model") or ""))
+        usage = _parse_usage(body.get("usage"), facts)
+        reply = self.make_reply(text, calls, stop, body, usage, request, facts)
         self._keep_thoughts(blocks, reply, request)
-        usage = _parse_usage(body.get("usage"), facts) or tokens.estimate_usage(request, reply, facts)
-        return replace(reply, usage=usage)
+        return reply
 
     def _keep_thoughts(self, blocks: list[Json], reply: Reply, request: LLMRequest) -> None:
         """Keep the blocks of a reply that must be sent back, as they came, with the answers to its calls."""
@@ -133,8 +132,8 @@ class AnthropicWire(Wire):
         blocks: dict[int, Json] = {}
         raw_inputs: dict[int, str] = {}
         is_finished = False
-        for event in map(self.to_data, events):
-            kind = event.get("type") if isinstance(event, dict) else None
+        for event in self.iter_event_data(events):
+            kind = event.get("type")
             if kind == "message_start":
                 body = dict(event["message"])
             elif kind == "content_block_start":

@@ -5,23 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from m3b.messages import ImageContent, Message, Reply, StopReason, ToolCall, Usage
 
-from . import tokens
 from .base import LLMRequest, ModelFacts
 from .calls import assign_call_ids, make_call
 from .streaming import NotStreamed, TextStream
 from .wire import (
     EMPTY_TEXT,
     Json,
+    OpenAIWire,
     Wire,
     dump_arguments,
-    encode_base64,
     get_marked_answer,
     get_visible_text,
+    make_data_url,
     map_stop_reason,
     parse_openai_usage,
     sanitize_call_id,
@@ -40,7 +39,7 @@ _REASONING_REFUSED = re.compile(r"tools.*reasoning_effort|reasoning_effort.*tool
 _LIMIT_REFUSED = re.compile(r"(unknown|unsupported|unrecognized).*max_completion", re.IGNORECASE)
 
 
-class ChatWire(Wire):
+class ChatWire(OpenAIWire):
     """The chat-completions protocol.
 
     Args:
@@ -50,8 +49,6 @@ class ChatWire(Wire):
             they get if it is not given.
         extra: fields that every request carries besides the protocol's own.
     """
-
-    dump_options: ClassVar[Json] = {"mode": "python", "warnings": False}
 
     def __init__(
         self,
@@ -70,11 +67,6 @@ class ChatWire(Wire):
         self.extras: dict[tuple[str, ...], dict[str, Json]] = {}
         """What the server wants back with a turn's calls and m3b has no word for, by the ids of these calls: `turn` for
         the turn, and `calls` by id."""
-
-    def import_sdk(self) -> tuple[ModuleType, Callable[..., Any]]:
-        import openai
-
-        return openai, openai.OpenAI
 
     def get_method(self, client: Any) -> Callable[..., Any]:
         method: Callable[..., Any] = client.chat.completions.create
@@ -161,10 +153,7 @@ class ChatWire(Wire):
         stop = map_stop_reason(choice.get("finish_reason"), STOP_REASONS, bool(calls))
         if isinstance(refusal, str) and refusal and not message.get("content"):
             text, stop = refusal, "refusal"
-        reply = Reply(text, calls, stop=stop, model=str(body.get("model") or ""))
-        return replace(
-            reply, usage=_parse_usage(body.get("usage"), facts) or tokens.estimate_usage(request, reply, facts)
-        )
+        return self.make_reply(text, calls, stop, body, _parse_usage(body.get("usage"), facts), request, facts)
 
     def _parse_calls(self, message: Json, used_ids: set[str]) -> tuple[ToolCall, ...]:
         """Read the calls of a reply, and keep what the server wants back with them."""
@@ -196,9 +185,7 @@ class ChatWire(Wire):
         message: Json = {"role": "assistant", "content": None}
         calls: list[Json] = []
         finish_reason = None
-        for chunk in map(self.to_data, events):
-            if not isinstance(chunk, dict):
-                continue
+        for chunk in self.iter_event_data(events):
             body |= {key: chunk[key] for key in ("id", "created", "model", "usage", "error") if chunk.get(key)}
             choices = chunk.get("choices")
             choice = choices[0] if isinstance(choices, list) and choices else None
@@ -220,7 +207,7 @@ class ChatWire(Wire):
 
 
 def _to_image_content(text: str, images: Sequence[ImageContent]) -> list[Json]:
-    urls = [f"data:{image.media_type};base64,{encode_base64(image)}" for image in images]
+    urls = map(make_data_url, images)
     return [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
 
 

@@ -7,27 +7,25 @@ are sent back with the calls that they led to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from m3b.messages import ImageContent, Message, Reply, StopReason
 
-from . import tokens
 from .base import LLMRequest, ModelFacts
 from .calls import assign_call_ids, make_call
 from .streaming import NotStreamed, TextStream
 from .wire import (
     EMPTY_TEXT,
     Json,
+    OpenAIWire,
     Wire,
     dump_arguments,
-    encode_base64,
     get_marked_answer,
+    get_system_text,
     get_visible_text,
+    make_data_url,
     map_stop_reason,
     parse_openai_usage,
-    remove_surrogates,
     sanitize_call_id,
     sanitize_tool_name,
 )
@@ -35,20 +33,13 @@ from .wire import (
 STOP_REASONS: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 
 
-class ResponsesWire(Wire):
+class ResponsesWire(OpenAIWire):
     """The responses protocol."""
-
-    dump_options: ClassVar[Json] = {"mode": "python", "warnings": False}
 
     def __init__(self, model: str, name: str = "") -> None:
         super().__init__(model, name)
         self._thoughts: dict[tuple[str, ...], list[Json]] = {}
         """Items of reasoning by the ids of the calls that they led to."""
-
-    def import_sdk(self) -> tuple[ModuleType, Callable[..., Any]]:
-        import openai
-
-        return openai, openai.OpenAI
 
     def get_method(self, client: Any) -> Callable[..., Any]:
         method: Callable[..., Any] = client.responses.create
@@ -71,7 +62,7 @@ class ResponsesWire(Wire):
             "model": self.model,
         }
         if system:
-            body["instructions"] = "\n\n".join(remove_surrogates(message.text) or EMPTY_TEXT for message in system)
+            body["instructions"] = "\n\n".join(get_system_text(message) for message in system)
         if request.tools:
             body["tools"] = [
                 {"type": "function", "name": t.name, "description": t.description, "parameters": t.parameters,
@@ -123,15 +114,14 @@ class ResponsesWire(Wire):
         ]
         if thoughts and calls:
             self._thoughts[tuple(call.id for call in calls)] = thoughts
-        reply = Reply(text, calls, stop=stop, model=str(body.get("model") or ""))
         usage = parse_openai_usage(body.get("usage"), "input", "output", facts)
-        return replace(reply, usage=usage or tokens.estimate_usage(request, reply, facts))
+        return self.make_reply(text, calls, stop, body, usage, request, facts)
 
     def assemble(self, events: Iterable[Any], stream: TextStream) -> Json:
         """See `Wire.assemble`; the last event holds the whole body."""
         has_events = False
-        for event in map(self.to_data, events):
-            kind = event.get("type") if isinstance(event, dict) else None
+        for event in self.iter_event_data(events):
+            kind = event.get("type")
             has_events = has_events or bool(kind)
             if kind == "response.output_text.delta":
                 stream.add_piece(event.get("delta") or "")
@@ -147,7 +137,7 @@ class ResponsesWire(Wire):
 def _to_content(images: Sequence[ImageContent], text: str) -> str | list[Json]:
     if not images:
         return text or EMPTY_TEXT
-    urls = [f"data:{image.media_type};base64,{encode_base64(image)}" for image in images]
+    urls = map(make_data_url, images)
     return [
         {"type": "input_text", "text": text or EMPTY_TEXT},
         *({"type": "input_image", "image_url": url} for url in urls),

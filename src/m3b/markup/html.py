@@ -20,11 +20,15 @@ Child = object
 """`Html` is kept, None and False are dropped, lists and tuples are joined, anything else is escaped as text."""
 
 
+def replace_control_characters(text: str) -> str:
+    """Return the text with a replacement character for each control character and each that reorders text."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL_PATTERN.sub("\ufffd", _DIRECTION_PATTERN.sub("\ufffd", text))
+
+
 def escape(value: object) -> Html:
     """Return any value as text: control characters become a replacement character, special characters are escaped."""
-    text = str(value).replace("\r\n", "\n").replace("\r", "\n")
-    text = _CONTROL_PATTERN.sub("\ufffd", _DIRECTION_PATTERN.sub("\ufffd", text))
-    return Html(html.escape(text, quote=True))
+    return Html(html.escape(replace_control_characters(str(value)), quote=True))
 
 
 def join_html(*children: Child) -> Html:

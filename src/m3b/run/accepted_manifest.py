@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from m3b.errors import DataError, UsageError
 from m3b.journal import salvage_journal
-from m3b.run.artifact_validation import MANIFEST_FILE
 from m3b.run.folder import RunFolder
+from m3b.run.index_validation import MANIFEST_FILE
 from m3b.run.manifests import ORIGIN_SCRIPT
 from m3b.run.record import restore_workspace
 from m3b.run.state import RunState

@@ -9,8 +9,8 @@ from m3b.agents.artifacts import DataIndex, Selection
 from m3b.data.audit_common import told_patients
 from m3b.errors import TrainingDeclined, UsageError
 from m3b.events import NoteAdded
-from m3b.run.artifact_validation import MANIFEST_FILE, PLAN_PAGE_FILE, PROPOSED_MANIFEST_FILE
 from m3b.run.folder import RunFolder
+from m3b.run.index_validation import MANIFEST_FILE, PLAN_PAGE_FILE, PROPOSED_MANIFEST_FILE, revalidate_index
 from m3b.run.services import RunServices
 from m3b.run.state import RunState
 
@@ -115,7 +115,7 @@ def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | 
         )
     validate_overrides(overrides, card.path, services.sandbox)
     new_selection = replace(selection, classes=overrides.index.classes or selection.classes)
-    check_result = services.validator.recheck_index(new_selection, card, overrides)
+    check_result = revalidate_index(services, new_selection, overrides)
     if not isinstance(check_result.artifact, DataIndex) or not check_result.is_accepted:
         raise UsageError(f"{file} is not accepted: {' '.join(check_result.user_messages)}")
     services.emit(NoteAdded(f"The user gave another manifest of the data: {file}"))

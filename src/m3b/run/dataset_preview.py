@@ -14,13 +14,8 @@ from m3b.facts import SurveySummary
 from m3b.isolation.reader import Reader
 from m3b.isolation.sandbox import Mounts, choose_sandbox
 from m3b.isolation.untrusted import TemporaryFolder
-from m3b.run.manifests import (
-    describe_accounting,
-    list_survey_questions,
-    make_survey_summary,
-    make_user_proposal,
-    proposal_to_json,
-)
+from m3b.run.manifest_proposals import list_survey_questions, make_survey_summary, make_user_proposal
+from m3b.run.manifests import describe_accounting, proposal_to_json
 from m3b.run.overrides import make_relative_to_root, run_reader_job, validate_overrides
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
 

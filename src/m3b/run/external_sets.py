@@ -25,8 +25,8 @@ from m3b.errors import DataError, M3bError
 from m3b.events import NoteAdded, StepStarted
 from m3b.isolation.untrusted import copy_file, remove_tree
 from m3b.metrics import Scores
-from m3b.run.artifact_validation import MANIFEST_FILE
 from m3b.run.external_sources import ExternalSource
+from m3b.run.index_validation import MANIFEST_FILE
 from m3b.run.manifests import describe_accounting
 from m3b.run.proposal_choice import SURVEY_S
 from m3b.run.result import ExternalResult

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from m3b.events import Event
-from m3b.run.folder import RunFolder
 from m3b.run.result import Result
+from m3b.run.setup import RunSetup
 
-RunWork = Callable[[Callable[[Event], None], threading.Event], Result]
-"""Works on a run until its end; takes a callback for each event, and a flag that is set to cancel the run."""
+if TYPE_CHECKING:
+    from m3b.run.stages import Stages
 
 
 class EventFeed:
@@ -63,15 +64,13 @@ class RunHandle:
     """A run that was started; `Pipeline.start` makes it.
 
     Args:
-        run: its folder, locked.
-        work: performs the run; called once.
+        setup: what the run is performed with.
+        stages: the user's stages in their order; empty for m3b's own.
         on_end: called when the run is over.
     """
 
-    def __init__(
-        self, run: RunFolder, work: RunWork, on_end: Callable[[RunHandle], None] = lambda handle: None
-    ) -> None:
-        self._run, self._run_work, self._on_end = run, work, on_end
+    def __init__(self, setup: RunSetup, stages: Stages, on_end: Callable[[RunHandle], None]) -> None:
+        self._setup, self._stages, self._on_end = setup, stages, on_end
         self._feed, self._cancel_event = EventFeed(), threading.Event()
         self._future: Future[Result] = Future()
         self._thread: threading.Thread | None = None
@@ -79,12 +78,12 @@ class RunHandle:
     @property
     def id(self) -> str:
         """The id of the run, as `m3b resume` takes it."""
-        return self._run.id
+        return self._setup.folder.id
 
     @property
     def folder(self) -> Path:
         """The run folder, which holds everything of the run."""
-        return self._run.path
+        return self._setup.folder.path
 
     @property
     def is_done(self) -> bool:
@@ -140,8 +139,12 @@ class RunHandle:
         Raises:
             BaseException: anything that ends a process, such as SystemExit from a function of the user.
         """
+        from m3b.run.orchestrator import (
+            execute_run,  # imports agents, tools and numpy, which `import m3b` does not need
+        )
+
         try:
-            result = self._run_work(self._feed.publish, self._cancel_event)
+            result = execute_run(self._setup, self._stages, self._feed.publish, self._cancel_event)
         except BaseException as error:  # passed on to the threads that wait for the result
             self._close()
             self._future.set_exception(error)
@@ -151,6 +154,6 @@ class RunHandle:
         return result
 
     def _close(self) -> None:
-        self._run.unlock()
+        self._setup.folder.unlock()
         self._feed.close()
         self._on_end(self)

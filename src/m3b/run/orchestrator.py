@@ -1,19 +1,27 @@
 """One run from its request to a delivered model: the stages in order, and what m3b does between them.
 
-`m3b.run.stages` defines the stages, `m3b.run.stage_runner` performs one. Once the index is accepted, agents and scripts
-see training cases only.
+`m3b.run.stages` defines the stages. Once the index is accepted, agents and scripts see training cases only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from m3b.agents import prompts
+from m3b.agents.agent_state import AgentState
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
+from m3b.agents.briefing import Briefing
+from m3b.agents.check_result import CheckResult, explain_failure
+from m3b.agents.conversation import INTERRUPTED_NOTE, Conversation
+from m3b.agents.loop import Agent
+from m3b.agents.roles import SINGLE_AGENT, Role
 from m3b.errors import (
     BudgetExceeded,
     DataError,
@@ -25,55 +33,365 @@ from m3b.errors import (
     Status,
     TrainingDeclined,
 )
-from m3b.events import ModelDelivered, NoteAdded, RunEnded, RunStarted, StepStarted
+from m3b.events import (
+    ArtifactChecked,
+    Event,
+    ModelDelivered,
+    NoteAdded,
+    PromptSent,
+    RoleEnded,
+    RoleStarted,
+    RunEnded,
+    RunStarted,
+    StepStarted,
+)
+from m3b.isolation.untrusted import UnsafePathError, walk
 from m3b.journal import JOURNAL_FORMAT
+from m3b.messages import ToolCall
 from m3b.models.checksums import PROVENANCE_FILE, hash_files, sha256_of
 from m3b.run.confinement import sandbox_entry
-from m3b.run.extensions import CallbackError
+from m3b.run.data_integrity import verify_integrity
+from m3b.run.extensions import CallbackError, guard_callback
 from m3b.run.external_sets import measure_external_sets
 from m3b.run.folder import RunFolder
+from m3b.run.labelling import extra_tool_names_of
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
 from m3b.run.result import FINAL_STATUSES, Result
 from m3b.run.services import RunServices
-from m3b.run.stage_runner import StageRunner
-from m3b.run.stages import Stage
+from m3b.run.setup import RunSetup
+from m3b.run.stages import BUILTIN_STAGES, Stage, Stages, copy_stages
 from m3b.run.state import RunState
+from m3b.tools import REPEATABLE
 
-OpenServices = Callable[[RunState], RunServices]
-"""Makes the services of a run from its state."""
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+NO_LLM_NAME = "Python"
+"""Model name of a stage without a language model."""
 
 
 def execute_run(
-    run: RunFolder,
-    record: dict[str, Any],
-    state: RunState,
-    stages: Sequence[Stage[Any]],
-    open_services: OpenServices,
-    notes: Sequence[str] = (),
+    setup: RunSetup, user_stages: Stages, publish: Callable[[Event], None], cancel_event: threading.Event
 ) -> Result:
     """Work on a run to its end, however it ends, and write run.json and the report.
 
     Args:
-        record: the content of run.json; see `m3b.run.record`.
-        state: what earlier processes did in the run; empty for a new one.
-        stages: the stages in their order.
-        open_services: called after run.json says that the run is working.
-        notes: messages for the user and the journal at the start of the work.
+        user_stages: the user's stages in their order; empty for m3b's own.
+        publish: receives every event.
+        cancel_event: set by any thread to end the run.
     """
+    run, record, state, stages = setup.folder, setup.record, setup.state or RunState(), copy_stages(user_stages)
+    remarking_roles = tuple(stage.role for stage in stages if stage.artifact is not Selection)
     started, services = time.monotonic(), None
     result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
     try:
         record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
         run.save_record(record)
-        services = open_services(state)
-        services.emit(RunStarted(record["request"], run.id, sandbox_entry(services.sandbox), tuple(notes)))
+        services = RunServices(setup, state, remarking_roles, publish, cancel_event)
+        services.emit(RunStarted(record["request"], run.id, sandbox_entry(services.sandbox), setup.notes))
         result = _make_model_result(record, state, run, run_stages(stages, state, services))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every ending is reported as a Result
         result = _make_result(record, state, *_describe_ending(run, error))
     finally:
         result = _finish_run(run, record, result, state, services, state.worked_seconds + time.monotonic() - started)
     return result
+
+
+def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> DeliveredModel:
+    """Perform all stages and deliver the model.
+
+    Artifacts that another process got accepted are not made again, so a resumed run passes through here too.
+
+    Raises:
+        RunEnd: why there is no model.
+    """
+    stage_runner = StageRunner(stages, state, services)
+    check_data_folders(list(services.workspace.cards.values()))
+    for stage in stages:
+        try:
+            stage_runner.run_stage(stage)
+        except (RunFailed, BudgetExceeded, LLMError) as error:
+            if stage.required:
+                raise
+            services.emit(NoteAdded(f"The run goes on without {stage.role.title}: {error}"))
+            services.role = ""
+    return _deliver_model(state, services)
+
+
+class StageRunner:
+    """Performs the stages of one run."""
+
+    def __init__(self, stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> None:
+        self.stages, self.state, self.services = stages, state, services
+        self._single_agent: Agent | None = None
+
+    def run_stage(self, stage: Stage[A]) -> A:
+        """Perform a stage from its briefing to its accepted artifact; skip it if the journal holds the artifact.
+
+        Raises:
+            RunEnd: why nothing was accepted.
+        """
+        artifact = self.state.find_artifact(stage.artifact)
+        if artifact is None:
+            artifact = self._make_artifact(stage)
+        _guard_stage_method(stage, "accept", stage.accept)(self.state, self.services)
+        return artifact
+
+    def _make_artifact(self, stage: Stage[A]) -> A:
+        _guard_stage_method(stage, "prepare", stage.prepare)(self.state, self.services)
+        try:
+            return self._record_artifact(stage, self._run_role(stage))
+        except BudgetExceeded as error:
+            return self._record_artifact(stage, *self._salvage(stage, error))
+
+    def _run_role(self, stage: Stage[A]) -> CheckResult:
+        """Let the role work, and record how it ended in any case."""
+        services, role = self.services, stage.role
+        services.role = role.name
+        services.emit(RoleStarted(role.title, services.get_llm(role.name).name if stage.uses_agent else NO_LLM_NAME))
+        status = "failed"
+        try:
+            check_result = self._submit(stage)
+            status = "done"
+            return check_result
+        except RunEnd as error:
+            status = error.status
+            raise
+        except KeyboardInterrupt:
+            status = "cancelled"
+            raise
+        finally:
+            self._emit_role_ended(status)
+
+    def _submit(self, stage: Stage[A]) -> CheckResult:
+        """Return the check result that accepts the artifact of an agent, or of a stage in Python alone."""
+        if stage.uses_agent:
+            return self._prepare_agent(stage).run(
+                lambda closing_text: self._check(stage, closing_text), stage.role.failure_message
+            )
+        check_result = self._check(stage, "")
+        self.services.emit(
+            ArtifactChecked(
+                check_result.is_accepted, check_result.agent_messages, check_result.warnings, check_result.user_messages
+            )
+        )
+        if not check_result.is_accepted:
+            raise (check_result.end_error or RunFailed)(
+                explain_failure(stage.role.failure_message, *check_result.user_messages)
+            )
+        return check_result
+
+    def _check(self, stage: Stage[A], closing_text: str) -> CheckResult:
+        """Check an artifact, after stopping all scripts so that none can change it during the check."""
+        services = self.services
+        stopped_scripts = services.tools.stop_running_scripts()
+        for text in stopped_scripts:
+            services.emit(NoteAdded(text))
+        check_result = _guard_stage_method(stage, "check", stage.check)(self.state, services, closing_text)
+        if not isinstance(check_result, CheckResult):
+            problem = f"The check of {stage.role.name} returned {check_result!r}"
+            raise CallbackError(f"{problem}; return accept(artifact) or reject(problem) of m3b.agents.check_result.")
+        check_result = services.extensions.apply_check(services.role, check_result, services.folder.work)
+        return replace(check_result, warnings=(*check_result.warnings, *stopped_scripts))
+
+    def _salvage(self, stage: Stage[A], budget_error: BudgetExceeded) -> tuple[CheckResult, str]:
+        """Return what exists at the end of the budget if the check accepts it; measuring it ignores the budget.
+
+        Raises:
+            BudgetExceeded: `budget_error`, if nothing can be accepted.
+        """
+        services = self.services
+        services.role = stage.role.name
+        services.tools.stop_running_scripts()
+        check_result = services.extensions.apply_check(
+            services.role,
+            _guard_stage_method(stage, "salvage", stage.salvage)(self.state, services),
+            services.folder.work,
+        )
+        if check_result is None or not check_result.is_accepted:
+            raise budget_error
+        remark = (
+            f"The budget ended before the {stage.role.title} did ({budget_error}); what it had exported was measured."
+        )
+        services.emit(NoteAdded(remark))
+        return check_result, remark
+
+    def _record_artifact(self, stage: Stage[A], check_result: CheckResult, remark: str = "") -> A:
+        """Record the artifact that a check accepted, and return it."""
+        artifact = check_result.artifact
+        if not isinstance(artifact, stage.artifact):
+            problem = f"The check of {stage.role.name} accepted {artifact!r}, which is no {stage.artifact.__name__}"
+            raise CallbackError(f"{problem}; return accept({stage.artifact.__name__}(...)).")
+        self.services.record_artifact(stage.artifact, artifact, remark)
+        self.services.role = ""
+        return artifact
+
+    def _emit_role_ended(self, status: str) -> None:
+        """Emit the end of the role; if the journal cannot be written, only update the state.
+
+        The error that ended the role is then the one that is reported.
+        """
+        try:
+            self.services.emit(RoleEnded(status))
+        except RunFailed:
+            self.state.apply_event(RoleEnded(status, role=self.services.role))
+
+    # --- the agent -----------------------------------------------------------------------------------------------
+
+    def _prepare_agent(self, stage: Stage[A]) -> Agent:
+        """Return a new agent with its briefing, or an agent with the conversation from the journal."""
+        services, role = self.services, stage.role
+        is_single = services.options.roles == "single"
+        if is_single and self._single_agent is not None:
+            self._single_agent.tools = services.tools
+            self._brief_agent(self._single_agent, stage, system="")
+            return self._single_agent
+        agent = self._make_agent(SINGLE_AGENT if is_single else role, role)
+        role_events = self.state.dialogue.get(role.name, [])
+        past_events = self._collect_dialogue() if is_single else role_events
+        agent.conversation = Conversation.from_events(past_events, keep_open_calls=bool(role_events))
+        if not past_events:
+            self._brief_agent(
+                agent, stage, system=self._build_system_prompt(self._list_agent_roles() if is_single else (role,))
+            )
+        elif not role_events:
+            self._brief_agent(agent, stage, system="")
+        if past_events:
+            self._resume_agent(
+                agent, past_events, iterations=self.state.role_usage[role.name].iterations if role_events else 0
+            )
+        if is_single:
+            self._single_agent = agent
+        return agent
+
+    def _resume_agent(self, agent: Agent, past_events: Sequence[Event], *, iterations: int) -> None:
+        folder = self.services.folder
+        state = AgentState.from_events(past_events)
+        state.iterations = max(state.iterations, iterations)
+        agent.resume(state, lambda call: answer_interrupted_call(folder, call))
+        lost_jobs = {job: describe_training_resume(folder, command) for job, command in state.lost_jobs.items()}
+        self.services.tools.record_lost_jobs(lost_jobs)
+
+    def _make_agent(self, tool_role: Role, role: Role) -> Agent:
+        services = self.services
+        reflection = (
+            prompts.read_reflection(services.workspace.root / "prompts", role) if services.options.reflect else ""
+        )
+        return Agent(
+            llm=services.get_metered_llm(role.name),
+            tools=services.tools,
+            allowed_tools=tuple(
+                dict.fromkeys(
+                    (*tool_role.tools, *services.extensions.tools, *extra_tool_names_of(services.labelling, role.name))
+                )
+            ),
+            budget=services.budget,
+            emit=services.emit,
+            reflection=reflection,
+            is_cancelled=services.cancel_event.is_set,
+            stream=services.options.stream,
+        )
+
+    def _collect_dialogue(self) -> list[Event]:
+        """Return the dialogue of all stages so far, for the single agent."""
+        return [event for role in self._list_agent_roles() for event in self.state.dialogue.get(role.name, [])]
+
+    def _list_agent_roles(self) -> list[Role]:
+        return [stage.role for stage in self.stages if stage.uses_agent]
+
+    def _brief_agent(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
+        briefing = _guard_stage_method(stage, "build_briefing", stage.build_briefing)(self.state, self.services)
+        if isinstance(briefing, str):
+            briefing = Briefing(f"Stage: {stage.role.name}\n\n{briefing.strip()}")
+        text = f"{briefing.text}\n\n{self.services.budget.describe_remaining()}"
+        event = PromptSent(system, text, [briefing.facts.to_json()] if briefing.facts else [])
+        self.services.emit(event)
+        if system:
+            agent.conversation = Conversation.from_events([event])
+        else:
+            agent.conversation.add_user_text(event.text, event.facts)
+
+    def _build_system_prompt(self, roles: Sequence[Role]) -> str:
+        workspace = self.services.workspace
+        folder, with_examples = workspace.root / "prompts", self.services.options.examples
+        return prompts.build_system_prompt(folder, roles, with_examples=with_examples, extra_prompts=workspace.prompts)
+
+
+def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """Return a method of a stage, guarded if the stage is the user's, so that its errors end the run with its name."""
+    return function if type(stage) in BUILTIN_STAGES else guard_callback(f"stages: {stage.role.name}.{name}", function)
+
+
+LOG_FOLDER = "Logout"
+COMPLETE_CHECKPOINT_PATTERN = re.compile(r"(?:^|/)checkpoint(?:-\d+/complete\.json|\.pt)$")
+"""Files of the templates that exist only when a checkpoint is complete."""
+TRAINING_COMMAND_PATTERN = re.compile(r"\bpython3?\s+train\.py\b")
+
+
+def answer_interrupted_call(run: RunFolder, call: ToolCall) -> str:
+    """Return the answer to a tool call that was started and never answered; '' if the call can be repeated safely."""
+    if call.name in REPEATABLE:
+        return ""
+    command = str(call.arguments.get("command", "")) if call.name == "run_script" else ""
+    return f"{INTERRUPTED_NOTE} {describe_training_resume(run, command)}".strip()
+
+
+def describe_training_resume(run: RunFolder, command: str) -> str:
+    """Return how to resume an interrupted training that left a checkpoint; else ''."""
+    if not TRAINING_COMMAND_PATTERN.search(command) or not (checkpoint := _find_checkpoint(run)):
+        return ""
+    resume_command = (
+        command
+        if "--resume" in command
+        else TRAINING_COMMAND_PATTERN.sub(lambda match: f"{match[0]} --resume", command, count=1)
+    )
+    return f"A checkpoint is there ({checkpoint}): `{resume_command}` goes on from it."
+
+
+def _find_checkpoint(run: RunFolder) -> str:
+    try:
+        checkpoints = [
+            entry.name
+            for entry in walk(run.work, LOG_FOLDER)
+            if entry.kind == "file" and COMPLETE_CHECKPOINT_PATTERN.search(entry.name)
+        ]
+    except (OSError, UnsafePathError):
+        return ""
+    return f"{LOG_FOLDER}/{checkpoints[-1].removesuffix('/complete.json')}" if checkpoints else ""
+
+
+def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
+    """Copy the measured model to `model/` with its card, metrics and hashes, and return it."""
+    services.emit(StepStarted("measuring and delivering the model"))
+    services.tools.close()
+    selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
+    card, folder = services.card_of(selection), services.folder
+    external = measure_external_sets(state, services)
+    integrity = verify_integrity(services, selection, data)
+    run_facts = {
+        "request": services.request,
+        "run": folder.id,
+        "seed": services.options.seed,
+        "llm": {name: llm.name for name, llm in services.llms.items()},
+        "options": services.options.to_json(),
+        "sandboxes": list(state.sandboxes),
+    }
+    delivered = deliver_model(
+        folder,
+        selection=selection,
+        card=card,
+        data=data,
+        model=state.get_artifact(TrainedModel),
+        integrity=integrity,
+        run_facts=run_facts,
+        predict_baseline=services.executor.predict_baseline,
+        journal={"lines": services.journal.line_count, "head": services.journal.last_digest},
+        external_results=external,
+    )
+    provenance_hash = sha256_of(folder.model / PROVENANCE_FILE)
+    services.emit(ModelDelivered({**hash_files(folder.model), PROVENANCE_FILE: provenance_hash}))
+    return replace(delivered, reason=f"{delivered.reason} {state.remark}".strip())
 
 
 TRACEBACK_FILE = "error.txt"
@@ -174,57 +492,3 @@ def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolde
         patients=delivered.scores.n_patients if delivered.scores.patients_known else None,
         external=dict(delivered.external),
     )
-
-
-def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> DeliveredModel:
-    """Perform all stages and deliver the model.
-
-    Artifacts that another process got accepted are not made again, so a resumed run passes through here too.
-
-    Raises:
-        RunEnd: why there is no model.
-    """
-    stage_runner = StageRunner(stages, state, services)
-    check_data_folders(list(services.workspace.cards.values()))
-    for stage in stages:
-        try:
-            stage_runner.run_stage(stage)
-        except (RunFailed, BudgetExceeded, LLMError) as error:
-            if stage.required:
-                raise
-            services.emit(NoteAdded(f"The run goes on without {stage.role.title}: {error}"))
-            services.role = ""
-    return _deliver_model(state, services)
-
-
-def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
-    """Copy the measured model to `model/` with its card, metrics and hashes, and return it."""
-    services.emit(StepStarted("measuring and delivering the model"))
-    services.tools.close()
-    selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
-    card, folder = services.card_of(selection), services.folder
-    external = measure_external_sets(state, services)
-    integrity = services.validator.verify_integrity(data, card)
-    run_facts = {
-        "request": services.request,
-        "run": folder.id,
-        "seed": services.options.seed,
-        "llm": {name: llm.name for name, llm in services.llms.items()},
-        "options": services.options.to_json(),
-        "sandboxes": list(state.sandboxes),
-    }
-    delivered = deliver_model(
-        folder,
-        selection=selection,
-        card=card,
-        data=data,
-        model=state.get_artifact(TrainedModel),
-        integrity=integrity,
-        run_facts=run_facts,
-        predict_baseline=services.executor.predict_baseline,
-        journal={"lines": services.journal.line_count, "head": services.journal.last_digest},
-        external_results=external,
-    )
-    provenance_hash = sha256_of(folder.model / PROVENANCE_FILE)
-    services.emit(ModelDelivered({**hash_files(folder.model), PROVENANCE_FILE: provenance_hash}))
-    return replace(delivered, reason=f"{delivered.reason} {state.remark}".strip())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -112,23 +112,16 @@ def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sand
     return overrides, {**cards, card.name: card}
 
 
-def enforce_overrides(overrides: Given | None, check: Callable[[str], CheckResult]) -> Callable[[str], CheckResult]:
-    """Return a check of the selection that also enforces task and classes of the user's whole manifest, if any."""
-    if overrides is None or overrides.index is None:
-        return check
+def enforce_overrides(overrides: Given | None, check_result: CheckResult) -> CheckResult:
+    """Return the check result of a selection with task and classes of the user's whole manifest, if there is one."""
+    selection = check_result.artifact
+    if overrides is None or overrides.index is None or selection is None:
+        return check_result
     manifest = overrides.index
-
-    def check_with_overrides(text: str) -> CheckResult:
-        check_result = check(text)
-        selection = check_result.artifact
-        if selection is None:
-            return check_result
-        if selection.task != manifest.task:
-            user_message = f"The user gave a manifest of the data for {manifest.task}; `task` is {selection.task!r}."
-            return reject(Issue(f"{user_message} Choose {manifest.task}, and one of its metrics.", user_message))
-        return replace(check_result, artifact=replace(selection, classes=manifest.classes))
-
-    return check_with_overrides
+    if selection.task != manifest.task:
+        user_message = f"The user gave a manifest of the data for {manifest.task}; `task` is {selection.task!r}."
+        return reject(Issue(f"{user_message} Choose {manifest.task}, and one of its metrics.", user_message))
+    return replace(check_result, artifact=replace(selection, classes=manifest.classes))
 
 
 def make_relative_to_root(overrides: Given, root: Path) -> Given:

@@ -19,7 +19,6 @@ from m3b.run.folder import RunFolder, data_folders
 from m3b.run.options import NamedOptions, Options, SandboxMode, ToolMode
 from m3b.run.registry import register
 from m3b.run.result import FINAL_STATUSES, Result
-from m3b.run.stage_sequence import check_agents_ready, check_resumed_state, copy_stages, resolve_stages, role_names_of
 from m3b.workspace import Source, Workspace
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from m3b.data.spec.model import IndexSpec
     from m3b.events import Event
     from m3b.run.dataset_preview import DatasetPreview
+    from m3b.run.extensions import UserExtensions
     from m3b.run.external_sources import ExternalData
     from m3b.run.handle import RunHandle
     from m3b.run.overrides import OverrideArguments
-    from m3b.run.services import RunServices
-    from m3b.run.stages import UserStages
+    from m3b.run.stages import Stages, UserStages
     from m3b.run.state import RunState
     from m3b.tasks import Metric
 
@@ -119,6 +118,42 @@ def connect_models(
     llms = {name: open_model(model) for name, model in llm.items()}
     llms.setdefault("default", next(iter(llms.values())) if llms else open_model(None))
     return llms
+
+
+def resolve_stages(user_stages: UserStages | None) -> Stages:
+    """Return the user's stages after validation; empty, without importing anything, if there are none.
+
+    Raises:
+        UsageError: see `m3b.run.stages.validate_stages`.
+    """
+    if user_stages is None:
+        return ()
+    from m3b.run.stages import validate_stages
+
+    return validate_stages(user_stages)
+
+
+def role_names_of(user_stages: Stages) -> tuple[str, ...]:
+    """Return the role names of the user's stages; m3b's own if there are none."""
+    from m3b.agents.roles import ROLE_NAMES  # needed to construct a pipeline, not to import it
+
+    return tuple(stage.role.name for stage in user_stages) if user_stages else ROLE_NAMES
+
+
+def check_agents_ready(
+    user_stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], extensions: UserExtensions
+) -> None:
+    """Check that every agent has a prompt, tools that exist, and a model that can play its role.
+
+    Raises:
+        DataError: a prompt file of the workspace belongs to no role.
+        UsageError: something else is missing.
+    """
+    workspace.check_prompts(role_names_of(user_stages))
+    if user_stages:
+        from m3b.run.stages import check_agents
+
+        check_agents(user_stages, workspace, llms, extensions)
 
 
 def make_tool_schema() -> dict[str, Any]:
@@ -406,6 +441,7 @@ class Pipeline:
             mode: the sandbox mode that the user asks for now.
         """
         from m3b.run.confinement import choose_for_resume, describe_change, used_sandboxes
+        from m3b.run.stages import check_resumed_state
         from m3b.run.state import RunState
 
         sandbox = choose_for_resume(run, self.options.sandbox, mode)
@@ -453,38 +489,25 @@ class Pipeline:
         notes: Sequence[str],
     ) -> RunHandle:
         from m3b.run.handle import RunHandle
+        from m3b.run.setup import RunSetup
 
-        def run_work(publish: OnEvent, cancel_event: threading.Event) -> Result:
-            # imported late: agents, tools and numpy, which `import m3b` does not need
-            from m3b.agents.artifacts import Selection
-            from m3b.run.orchestrator import execute_run
-            from m3b.run.services import RunServices, make_hooks
-            from m3b.run.state import RunState
-
-            hooks = make_hooks(self.ask, self.approve, on_event, publish)
-
-            stages = copy_stages(self.stages)
-
-            def open_services(run_state: RunState) -> RunServices:
-                return RunServices(
-                    run,
-                    record["request"],
-                    self.options,
-                    workspace,
-                    self.llms,
-                    sandbox,
-                    run_state,
-                    hooks=hooks,
-                    remarking_roles=tuple(stage.role for stage in stages if stage.artifact is not Selection),
-                    extensions=self.extensions,
-                    cancel_event=cancel_event,
-                    overrides=overrides,
-                    external_sources=self.external_sources,
-                )
-
-            return execute_run(run, record, state or RunState(), stages, open_services, notes)
-
-        handle = RunHandle(run, run_work, self._forget_handle)
+        setup = RunSetup(
+            run,
+            record,
+            state,
+            self.options,
+            workspace,
+            self.llms,
+            sandbox,
+            self.extensions,
+            overrides,
+            self.external_sources,
+            self.ask,
+            self.approve,
+            on_event,
+            tuple(notes),
+        )
+        handle = RunHandle(setup, self.stages, self._forget_handle)
         with self._lock:
             self._active_handles.add(handle)
             if self._is_cancelled:

@@ -10,73 +10,40 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel, kind_of, to_json
 from m3b.agents.budget import Budget
+from m3b.agents.checks.index_lock import RawFingerprint
 from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
 from m3b.agents.roles import DATA_ENGINEER, Role
 from m3b.data.cards import Card
 from m3b.errors import RunFailed
 from m3b.events import ArtifactAccepted, Event, ScriptOutput
-from m3b.isolation.sandbox import Limits, Sandbox
+from m3b.isolation.sandbox import Limits
 from m3b.journal import Journal
 from m3b.llm import LLM, ledger
 from m3b.llm.base import spec_of
 from m3b.llm.ledger import Ledger
 from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
-from m3b.run.artifact_validation import ArtifactValidator
-from m3b.run.extensions import NO_EXTENSIONS, UserExtensions, guard_callback
-from m3b.run.folder import RunFolder
+from m3b.run.extensions import guard_callback
 from m3b.run.labelling import MaskLabelling
-from m3b.run.manifests import RunManifests
 from m3b.run.options import Options
 from m3b.run.provisioning import lay_out_run_folder
 from m3b.run.sandbox_executor import SandboxExecutor
+from m3b.run.setup import RunSetup
 from m3b.run.state import RunState
 from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
 from m3b.tools import Roots, Toolbox, ToolResult
-from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
-    from m3b.run.external_sources import ExternalSource
-
-
-AskUser = Callable[[str], str | None]
-ApproveCommand = Callable[[str], bool]
-OnEvent = Callable[[Event], None]
-
-
-def ignore_event(event: Event) -> None:
-    """Ignore an event; the default callback."""
+    pass
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """The callbacks of a user, see `Pipeline`."""
+    """The callbacks of a user, guarded; see `Pipeline`."""
 
-    ask: AskUser | None = None
-    approve: ApproveCommand | None = None
-    on_event: OnEvent = ignore_event
-
-
-def make_hooks(
-    ask: AskUser | None, approve: ApproveCommand | None, on_event: OnEvent | None, publish: OnEvent
-) -> Hooks:
-    """Return the user's callbacks, guarded; events go to `publish` first, then to the user."""
-    user_callback = guard_callback("on_event", on_event) if on_event else ignore_event
-
-    def publish_event(event: Event) -> None:
-        publish(event)
-        user_callback(event)
-
-    return Hooks(
-        guard_callback("ask", ask) if ask else None,
-        guard_callback("approve", approve) if approve else None,
-        publish_event,
-    )
-
-
-LLMs = Mapping[str, LLM]
-"""Role -> model; `default` is for all other roles."""
+    ask: Callable[[str], str | None] | None
+    approve: Callable[[str], bool] | None
+    on_event: Callable[[Event], None] | None
 
 
 class RunServices:
@@ -85,61 +52,48 @@ class RunServices:
     Args:
         state: receives every event; it holds what earlier processes did in the run, and is empty for a new one.
         remarking_roles: the roles, in order, whose closing remarks are given to later roles.
-        extensions: tools and checks of the user.
+        publish: receives every event, before the user's `on_event`.
         cancel_event: set by any thread to end the run.
-        overrides: what the user fixed of how the data is to be read.
-        external_sources: external test sets, which are measured at the end and used for nothing else.
-        fsync: whether each event waits until it is on the disk.
     """
 
     def __init__(
         self,
-        folder: RunFolder,
-        request: str,
-        options: Options,
-        workspace: Workspace,
-        llms: LLMs,
-        sandbox: Sandbox,
+        setup: RunSetup,
         state: RunState,
-        *,
-        hooks: Hooks | None = None,
-        remarking_roles: tuple[Role, ...] = (),
-        extensions: UserExtensions = NO_EXTENSIONS,
-        cancel_event: threading.Event | None = None,
-        overrides: Given | None = None,
-        external_sources: tuple[ExternalSource, ...] = (),
-        fsync: bool = True,
+        remarking_roles: tuple[Role, ...],
+        publish: Callable[[Event], None],
+        cancel_event: threading.Event,
     ) -> None:
-        self.folder, self.request, self.options, self.workspace = folder, request, options, workspace
-        self.llms, self.sandbox, self._state = llms, sandbox, state
-        self.hooks = hooks or Hooks()
-        self.remarking_roles, self.extensions, self.overrides = remarking_roles, extensions, overrides
-        self.cancel_event = cancel_event or threading.Event()
-        self.external_sources = external_sources
+        self.folder, self.request, self.options = setup.folder, str(setup.record["request"]), setup.options
+        self.workspace, self.llms, self.sandbox, self.extensions = (
+            setup.workspace,
+            setup.llms,
+            setup.sandbox,
+            setup.extensions,
+        )
+        self.overrides, self.external_sources = setup.overrides, setup.external_sources
+        self.hooks = Hooks(
+            guard_callback("ask", setup.ask) if setup.ask else None,
+            guard_callback("approve", setup.approve) if setup.approve else None,
+            guard_callback("on_event", setup.on_event) if setup.on_event else None,
+        )
+        self.remarking_roles, self.cancel_event = remarking_roles, cancel_event
+        self._state, self._publish = state, publish
         self.role = ""
-        self.journal = Journal(folder.journal_file, fsync=fsync)
+        self.journal = Journal(self.folder.journal_file)
         self.pseudonyms: Pseudonyms | None = None
-        self.ledger = Ledger(folder.path / ledger.LEDGER_FILE)
-        self.budget = _make_budget(options, state)
-        cards = [card for card in workspace.cards.values() if card.path]
-        roots = lay_out_run_folder(folder, cards, workspace.root, workspace.templates)
+        self.ledger = Ledger(self.folder.path / ledger.LEDGER_FILE)
+        self.budget = _make_budget(self.options, state)
+        cards = [card for card in self.workspace.cards.values() if card.path]
+        roots = lay_out_run_folder(self.folder, cards, self.workspace.root, self.workspace.templates)
         self.raw_folders = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
-        readable_folders = [*self.raw_folders.values(), folder.resources]
+        readable_folders = [*self.raw_folders.values(), self.folder.resources]
         self.labelling = self._make_labelling()
         self.tools = self._make_toolbox(roots, readable_folders)
-        self.executor = SandboxExecutor(sandbox, folder, readable_folders, self.cancel_event.is_set)
-        self.validator = ArtifactValidator(
-            folder,
-            self.executor.predict,
-            self.executor.predict_baseline,
-            self.executor.get_checking_reader,
-            self.emit,
-            RunManifests(folder, self.executor.run_job, self.emit, overrides),
-            is_confined=sandbox.name != "off",
-            raw_folders=self.raw_folders,
-            request=request,
-            labelling=self.labelling,
-        )
+        self.executor = SandboxExecutor(self.sandbox, self.folder, readable_folders, self.cancel_event.is_set)
+        self.raw_fingerprint = RawFingerprint()
+        self.survey_answers: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """(job, answer) pairs of the survey of a data folder, so that a job is not run twice."""
 
     def _make_labelling(self) -> MaskLabelling | None:
         """Return the labelling of images by prompts, if the user has approved it."""
@@ -170,7 +124,7 @@ class RunServices:
         )
 
     def emit(self, event: Event) -> None:
-        """Write an event to the journal, fold it into the state, and pass it to the callback.
+        """Write an event to the journal, fold it into the state, and pass it to the callbacks.
 
         Raises:
             RunFailed: the journal cannot be written, for instance because the disk is full.
@@ -185,7 +139,9 @@ class RunServices:
                     f"then `{self.folder.format_command('resume')}`."
                 ) from error
         self._state.apply_event(event)
-        self.hooks.on_event(event)
+        self._publish(event)
+        if self.hooks.on_event is not None:
+            self.hooks.on_event(event)
 
     def record_artifact(self, artifact_class: type[Any], artifact: Any, remark: str = "") -> None:
         """Record an artifact that a check accepted; it replaces an earlier artifact of the same class."""

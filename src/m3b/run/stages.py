@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ from m3b.agents import briefing
 from m3b.agents.artifacts import ARTIFACT_CLASSES, DataIndex, Selection, TrainedModel, TrainingModule, kind_of
 from m3b.agents.briefing import Briefing
 from m3b.agents.check_result import CheckResult
+from m3b.agents.checks.model import DELIVERABLE_FOLDER
 from m3b.agents.checks.module import check_module
 from m3b.agents.checks.selection import SelectionCheck
 from m3b.agents.prompts import has_prompt
@@ -31,7 +33,11 @@ from m3b.agents.roles import (
 from m3b.errors import UsageError
 from m3b.events import StepStarted
 from m3b.run.confirmation import confirm_index
+from m3b.run.data_integrity import record_raw_fingerprint
+from m3b.run.index_validation import validate_index
 from m3b.run.labelling import LABELLING_INSTRUCTIONS
+from m3b.run.manifest_proposals import propose_manifests, survey_card
+from m3b.run.model_validation import validate_model
 from m3b.run.overrides import enforce_overrides
 from m3b.run.sandbox_executor import describe_device
 from m3b.tools import TOOLS
@@ -186,7 +192,7 @@ def _check_order(stage: Stage[Any], stages: Stages, stage_by_kind: Mapping[str, 
 
 
 def check_agents(stages: Stages, workspace: Workspace, llms: Mapping[str, LLM], extensions: UserExtensions) -> None:
-    """Check the agents of the stages; see `m3b.run.stage_sequence.check_agents_ready`.
+    """Check the agents of the stages; see `check_agents_ready` of `m3b.run.pipeline`.
 
     Raises:
         UsageError: an agent has no prompt, a tool does not exist, or a model cannot play its role.
@@ -272,20 +278,19 @@ class SelectionStage(Stage[Selection]):
         self._check = SelectionCheck(services.workspace.cards, services.hooks.ask)  # it counts its questions
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
-        manifests = services.validator.manifests
         return briefing.build_selection_briefing(
             services.request,
             list(services.workspace.cards.values()),
             services.preview,
-            lambda card: manifests.survey(services.request, card),
+            lambda card: survey_card(services, card),
         )
 
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
-        return enforce_overrides(services.overrides, self._check)(closing_text)
+        return enforce_overrides(services.overrides, self._check(closing_text))
 
     def accept(self, state: RunState, services: RunServices) -> None:
         """Record the fingerprint of the raw data before any script has run."""
-        services.validator.record_raw_fingerprint(services.card_of(state.get_artifact(Selection)))
+        record_raw_fingerprint(services, state.get_artifact(Selection))
 
 
 class IndexStage(Stage[DataIndex]):
@@ -297,12 +302,11 @@ class IndexStage(Stage[DataIndex]):
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
         selection = state.get_artifact(Selection)
-        card = services.card_of(selection)
-        proposals = services.validator.manifests.propose(services.request, selection, card)
+        proposals = propose_manifests(services, selection)
         return briefing.build_index_briefing(
             services.request,
             selection,
-            card,
+            services.card_of(selection),
             services.preview,
             services.folder.resources,
             proposals.proposals,
@@ -312,8 +316,7 @@ class IndexStage(Stage[DataIndex]):
         )
 
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
-        selection = state.get_artifact(Selection)
-        return services.validator.check_index(selection, services.card_of(selection), closing_text)
+        return validate_index(services, state.get_artifact(Selection), closing_text, services.overrides)
 
     def accept(self, state: RunState, services: RunServices) -> None:
         """Ask the user to confirm the index if the options say so, then hide everything but the training cases."""
@@ -356,6 +359,7 @@ class ModelStage(Stage[TrainedModel]):
     role = MODEL_TRAINER
     artifact = TrainedModel
     required_artifacts = (Selection, DataIndex, TrainingModule)
+    _last_accepted: CheckResult | None = None
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
         module = state.get_artifact(TrainingModule)
@@ -370,12 +374,15 @@ class ModelStage(Stage[TrainedModel]):
         )
 
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
-        selection = state.get_artifact(Selection)
-        return services.validator.check_model(selection, services.card_of(selection))
+        check_result = validate_model(services, state.get_artifact(Selection), self._last_accepted)
+        if check_result.is_accepted:
+            self._last_accepted = check_result
+        return check_result
 
     def salvage(self, state: RunState, services: RunServices) -> CheckResult | None:
-        selection = state.get_artifact(Selection)
-        return services.validator.get_last_model_result(selection, services.card_of(selection))
+        if self._last_accepted is not None:
+            return self._last_accepted
+        return self.check(state, services, "") if (services.folder.work / DELIVERABLE_FOLDER).is_dir() else None
 
 
 Stages = tuple[Stage[Any], ...]
@@ -384,6 +391,30 @@ UserStages = Sequence[str | Stage[Any]]
 
 BUILTIN_STAGES: tuple[type[Stage[Any]], ...] = (SelectionStage, IndexStage, ModuleStage, ModelStage)
 """m3b's own stages in their order."""
+
+
+def copy_stages(user_stages: Stages) -> Stages:
+    """Return copies of the stages, so that parallel runs do not share them."""
+    return (
+        tuple(copy.copy(stage) for stage in user_stages) if user_stages else tuple(stage() for stage in BUILTIN_STAGES)
+    )
+
+
+def check_resumed_state(user_stages: Stages, state: RunState) -> None:
+    """Check that the artifacts of a resumed run are those of these stages.
+
+    Raises:
+        UsageError: the journal holds another artifact.
+    """
+    stages = copy_stages(user_stages)
+    kinds = {kind_of(stage.artifact) for stage in stages}
+    if unknown := sorted(set(state.artifacts) - kinds):
+        raise UsageError(
+            f"The journal holds {', '.join(map(repr, unknown))}, which no stage of this m3b makes. Go on with the version "
+            "that wrote it (`versions` in run.json), or start a new run."
+        )
+    for stage in stages:
+        state.find_artifact(stage.artifact)
 
 
 def collect_closing_remarks(state: RunState, services: RunServices, role: Role) -> dict[str, str]:

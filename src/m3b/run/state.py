@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from m3b.agents.agent_state import RoleUsage
 from m3b.agents.artifacts import DataIndex, Selection, from_json, kind_of
 from m3b.errors import UsageError
 from m3b.events import (
@@ -27,20 +28,6 @@ from m3b.facts import AuditSummary
 from m3b.messages import Usage
 
 A = TypeVar("A")
-
-
-@dataclass
-class RoleUsage:
-    """The usage of one role; `status` is `working`, `done`, or how it failed."""
-
-    status: str = "working"
-    actions: int = 0
-    iterations: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass

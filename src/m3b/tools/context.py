@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from m3b.data.phi import Phi
 from m3b.isolation.reader import Reader
 from m3b.messages import ImageContent
 from m3b.tools.jobs import JobManager, LogStore
 from m3b.tools.paths import Roots
-from m3b.tools.phi import Phi
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from m3b.data.natural import natural
+from m3b.data.patterns import extension
 from m3b.errors import DataError, ToolError
 from m3b.facts import FileSummary, Previews
 from m3b.isolation import untrusted
 from m3b.tools.context import PreviewContext, ToolResult
 from m3b.tools.files import missing_path_error
 from m3b.tools.paths import open_for_reading, walk
-from m3b.tools.patterns import extension
 from m3b.tools.previews.lines import Lines
 from m3b.tools.text import format_bytes, shorten
 from m3b.writing import to_one_line

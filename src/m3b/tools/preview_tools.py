@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from m3b.data.phi import Phi
 from m3b.errors import DataError, ToolError
 from m3b.isolation.reader import WorkerJob
 from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.tools.context import PreviewContext, ToolContext, ToolResult
 from m3b.tools.paths import Roots
-from m3b.tools.phi import Phi
 
 STALL_TIMEOUT_S = 300.0
 PreviewToolName = Literal["read_files", "preview_dirs", "preview_files"]
@@ -91,14 +91,18 @@ def run_preview_tool(preview_call: PreviewCall) -> ToolResult:
         ToolError: as the tool.
         OSError: as the tool.
     """
-    import importlib
+    from m3b.tools import preview_dirs, preview_files, read_files  # the main process does not need them
 
     preview_context = PreviewContext(
         Roots(preview_call.work, preview_call.read), preview_call.phi, preview_call.max_result_chars
     )
-    tool = getattr(importlib.import_module(f"m3b.tools.{preview_call.tool}"), preview_call.tool)
     try:
-        result: ToolResult = tool(preview_context, **preview_call.arguments)
+        match preview_call.tool:
+            case "read_files":
+                return read_files.read_files(preview_context, **preview_call.arguments)
+            case "preview_dirs":
+                return preview_dirs.preview_dirs(preview_context, **preview_call.arguments)
+            case "preview_files":
+                return preview_files.preview_files(preview_context, **preview_call.arguments)
     except DataError as error:
         raise ToolError(str(error)) from error
-    return result

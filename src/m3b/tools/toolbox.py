@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from m3b.data.phi import Phi
 from m3b.errors import ToolError
 from m3b.isolation.reader import Reader
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
@@ -22,7 +23,6 @@ from m3b.tools.context import ToolContext, ToolResult
 from m3b.tools.files import copy_files, edit_files, list_files, write_files
 from m3b.tools.jobs import RESULT_LOGS, JobManager, LogStore, ScriptJob
 from m3b.tools.paths import Roots
-from m3b.tools.phi import Phi
 from m3b.tools.preview_tools import preview_dirs, preview_files, read_files
 from m3b.tools.script import run_script
 from m3b.tools.text import clip

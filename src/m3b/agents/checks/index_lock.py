@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,20 @@ def sha256_or_missing(root: Path, name: str) -> str:
         return untrusted.hash_file(root, name)
     except OSError:
         return "missing"
+
+
+@dataclass(frozen=True)
+class RawFingerprint:
+    """The fingerprint of the raw data before any script ran.
+
+    Args:
+        fingerprint: '' if the data is not on this machine.
+        change_times: whether it covers the change times of the files. It does if scripts are not prevented from writing
+            to the raw data, since they could restore everything else.
+    """
+
+    fingerprint: str = ""
+    change_times: bool = False
 
 
 def fingerprint_folder(folder: Path, *, change_times: bool = True) -> str:

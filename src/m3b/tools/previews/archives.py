@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from m3b.data.patterns import extension, group_names
+from m3b.data.phi import Phi
 from m3b.errors import ToolError
 from m3b.tools.paths import open_for_reading
-from m3b.tools.patterns import extension, group_names
-from m3b.tools.phi import Phi
 from m3b.tools.text import format_bytes, pluralize
 
 _MAX_MEMBERS = 100_000

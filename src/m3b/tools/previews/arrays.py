@@ -7,8 +7,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
+from m3b.data.phi import Phi
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi
 from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.text import pluralize

@@ -8,8 +8,8 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 
+from m3b.data.phi import cell, mask
 from m3b.facts import ColumnSummary
-from m3b.tools.phi import cell, mask
 from m3b.tools.previews.fields import SENTENCE
 from m3b.tools.text import shorten
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from m3b.data.image_headers import burnt_in
 from m3b.data.opening import Unreadable, attempt
+from m3b.data.phi import Phi, mask, scrub
 from m3b.errors import ToolError
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi, mask, scrub
 from m3b.tools.previews.numbers import describe
 from m3b.tools.text import pluralize, shorten
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from m3b.data.phi import Phi, cell, is_personal
 from m3b.facts import ColumnSummary
-from m3b.tools.phi import Phi, cell, is_personal
 from m3b.tools.text import shorten
 
 MAX_FIELDS = 120

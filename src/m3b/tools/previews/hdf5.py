@@ -6,8 +6,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.data.phi import Phi, is_personal
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi, is_personal
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.text import pluralize, shorten
 

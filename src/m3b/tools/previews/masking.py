@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from m3b.data.phi import Siblings, is_personal, mask, personal_columns, record_numbers, scrub
 from m3b.isolation.untrusted import parse_data_json
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Siblings, is_personal, mask, personal_columns, record_numbers, scrub
 
 if TYPE_CHECKING:
     from m3b.tools.context import PreviewContext

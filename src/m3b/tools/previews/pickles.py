@@ -9,9 +9,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.data.phi import Phi, cell, is_personal, mask
 from m3b.errors import ToolError
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi, cell, is_personal, mask
 from m3b.tools.previews.archives import open_zip
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 from m3b.tools.previews.unpickle import Array, Scalar, Tensor, UnsafePickle, load

@@ -7,10 +7,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from m3b.data.phi import Phi
 from m3b.data.reading import shared
 from m3b.facts import PictureSummary
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi
 from m3b.tools.previews.lines import Lines
 from m3b.tools.previews.numbers import describe
 from m3b.tools.text import pluralize

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from m3b.data.delimited import decode
+from m3b.data.phi import Phi
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi
 from m3b.tools.previews.blocks import count_lines
 from m3b.tools.previews.masking import masked_line
 from m3b.tools.text import pluralize, shorten

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.delimited import decode
+from m3b.data.phi import Phi, cell, is_personal, masked_json
 from m3b.facts import DocumentSummary
 from m3b.isolation.untrusted import parse_data_json
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi, cell, is_personal, masked_json
 from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.coco import coco, marked
 from m3b.tools.previews.fields import NAMES, fields

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 
 from m3b.data.delimited import Layout, allow_long_cells, is_table, parse, sniff
+from m3b.data.phi import Phi, personal_columns
 from m3b.facts import TableSummary
 from m3b.tools.paths import open_for_reading
-from m3b.tools.phi import Phi, personal_columns
 from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.columns import ColumnTally, masked_value
 from m3b.tools.previews.lines import Lines

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from m3b.data.phi import Phi
 from m3b.data.reading import shared
 from m3b.errors import ToolError
 from m3b.facts import VolumeSummary
-from m3b.tools.phi import Phi
 from m3b.tools.previews.lines import Lines
 from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
 

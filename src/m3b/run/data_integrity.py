@@ -1,0 +1,69 @@
+"""Integrity of raw data and locked files from before the first script to the delivery of the model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from m3b.agents.artifacts import DataIndex, Selection
+from m3b.agents.checks.index_lock import (
+    RawFingerprint,
+    check_integrity,
+    digest_derived_files,
+    fingerprint_folder,
+    list_derived_files,
+)
+from m3b.data.index import read_index
+from m3b.writing import write_text_atomically
+
+if TYPE_CHECKING:
+    from m3b.run.services import RunServices
+
+RAW_DATA_FILE = "raw.json"
+"""File below `locked/` with the fingerprint of the raw data."""
+
+
+def record_raw_fingerprint(services: RunServices, selection: Selection) -> None:
+    """Take and store the fingerprint of the raw data before any script has run; a stored one is loaded instead."""
+    file, card = services.folder.locked / RAW_DATA_FILE, services.card_of(selection)
+    stored = _read_raw_fingerprint(file)
+    if stored is not None:
+        services.raw_fingerprint = stored
+    elif card.path:
+        change_times = services.sandbox.name == "off"
+        services.raw_fingerprint = RawFingerprint(
+            fingerprint_folder(card.path, change_times=change_times), change_times
+        )
+        write_text_atomically(file, json.dumps(asdict(services.raw_fingerprint)))
+
+
+def _read_raw_fingerprint(file: Path) -> RawFingerprint | None:
+    """Return the stored fingerprint; None if there is none or a crash left it incomplete.
+
+    It is written before the first script runs, so an incomplete one can be made again.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(stored, dict) and stored.get("fingerprint"):
+            return RawFingerprint(str(stored["fingerprint"]), bool(stored.get("change_times", True)))
+    return None
+
+
+def verify_integrity(services: RunServices, selection: Selection, data: DataIndex) -> str:
+    """Return what changed in the raw data, the index and all locked files since the index was accepted."""
+    run, raw_before = services.folder, services.raw_fingerprint
+    raw_folder = services.card_of(selection).path
+    raw_after = fingerprint_folder(raw_folder, change_times=raw_before.change_times) if raw_folder else ""
+    derived_files = list_derived_files(read_index(run.locked, data.task).records)
+    return check_integrity(
+        run.work,
+        run.locked,
+        data.hashes,
+        raw_before.fingerprint,
+        raw_after,
+        data.task,
+        derived_digest=digest_derived_files(run.locked, derived_files) if derived_files else None,
+    )
