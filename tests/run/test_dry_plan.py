@@ -13,6 +13,7 @@ import pytest
 from m3b.errors import DataError, UsageError
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.run.dry_run import PlanOptions, is_project, make_dry_plan
+from warm.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "resources" / "templates"
@@ -58,7 +59,7 @@ def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> 
     shutil.copytree(TEMPLATES / "segmentation", project)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, project / "Utils")
-    subprocess.run([sys.executable, "example/make_example.py"], cwd=project, check=True, capture_output=True)
+    run_python("example/make_example.py", cwd=project, check=True)
     plan = project / "plan.py"
     large = "    facts['shapes'] = np.tile([320, 320, 240], (len(facts['shapes']), 1))\n"
     mark = "    facts = fingerprint(records, label_dict)\n"

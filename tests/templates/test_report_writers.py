@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from report_kit import Get, assemble_report, call, modules_of_a_project
+from report_kit import Get, assemble_report, modules_of_a_project
+from template_kit import call
 
 pytest.importorskip("peft")
 REPORTS = ["There is a left pleural effusion of 4.5 cm.", "Left effusion, unchanged. Heart normal.", "No effusion."] * 4

@@ -4,7 +4,7 @@
 
 KIND `scripts` imports what agents' scripts and training projects need, and never m3b; KIND `m3b` imports m3b, its reader
 and its command line. A request is a JSON object {argv, cwd, env, keep} with the descriptors of stdin, stdout, stderr and
-those in `keep`. The answer is the exit status (128 + signal) once the child has ended. If the client hangs up, the child
+those in `keep`. The answer is the exit status, or -signal, once the child has ended. If the client hangs up, the child
 and its process group are killed.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -38,7 +39,7 @@ TRAINING_MODULES = (
 M3B_MODULES = (
     "m3b.isolation.reader.server", "m3b.cli.app", "m3b.run.services", "m3b.run.orchestrator", "m3b.run.dataset_preview", "m3b.models",
     "m3b.tasks", "m3b.bench", "m3b.data.spec.inside", "m3b.tools.preview_files", "m3b.report", "m3b.llm.rules", "numpy",
-    "PIL.Image", "nibabel", "pydicom", "SimpleITK", "scipy.ndimage",
+    "PIL.Image", "nibabel", "pydicom", "SimpleITK", "scipy.ndimage", "warm.sandbox",
 )  # fmt: skip
 MAX_MESSAGE = 1 << 22
 TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)
@@ -88,6 +89,10 @@ def parse_interpreter(argv: list[str]) -> tuple[str, list[str], bool]:
 
 def execute(argv: list[str]) -> None:
     """Run a Python command line in this process, as the interpreter would."""
+    sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    if Path(argv[0]).name == "m3b":
+        run_m3b(argv)
+        return
     target, arguments, with_folder = parse_interpreter(argv)
     kind, _, text = target.partition(":")
     sys.argv = list(arguments)
@@ -115,21 +120,32 @@ def execute(argv: list[str]) -> None:
     exec(compile(source, text if kind == "f" else "<string>", "exec"), main.__dict__)
 
 
+def run_m3b(argv: list[str]) -> None:
+    """Run the command `m3b`, with warm processes instead of the sandbox unless the test is marked `confined`."""
+    from warm.sandbox import CONFINED, use_sandbox
+
+    use_sandbox(CONFINED in os.environ)
+    sys.argv = list(argv)
+    importlib.import_module("m3b.cli").main()
+
+
+def place_handles(handles: list[int], numbers: list[int]) -> None:
+    """Move open descriptors to the given numbers, for this process and those that it starts."""
+    above = max(*handles, *numbers) + 1
+    moved = [fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, above) for handle in handles]
+    for handle in handles:
+        os.close(handle)
+    for handle, number in zip(moved, numbers, strict=True):
+        os.dup2(handle, number)
+        os.close(handle)
+
+
 def run_child(request: dict[str, Any], handles: list[int]) -> None:
     """Become the command; never returns."""
     status = 1
     try:
         os.setsid()
-        keep = request["keep"]
-        for number, handle in enumerate([os.dup(handle) for handle in handles[:3]]):
-            os.dup2(handle, number)
-        moved = [os.dup(handle) for handle in handles[3:]]
-        for handle in handles:
-            os.close(handle)
-        for handle, number in zip(moved, keep, strict=True):
-            if handle != number:
-                os.dup2(handle, number)
-            os.set_inheritable(number, True)
+        place_handles(handles, [0, 1, 2, *request["keep"]])
         os.environ.clear()
         os.environ.update(request["env"])
         os.chdir(request["cwd"])
@@ -258,7 +274,7 @@ class Zygote:
             if client is not None:
                 code = os.waitstatus_to_exitcode(status)
                 with contextlib.suppress(OSError):
-                    client.sendall(json.dumps({"code": code if code >= 0 else 128 - code}).encode())
+                    client.sendall(json.dumps({"code": code}).encode())
                 if client in [key.fileobj for key in self.selector.get_map().values()]:
                     self.selector.unregister(client)
                 client.close()
@@ -274,8 +290,9 @@ def kill_group(pid: int) -> None:
 
 if __name__ == "__main__":
     parent_pid = os.getppid()
-    sys.path.pop(0)  # the folder of this file holds no script's modules
+    sys.path[0] = str(Path(__file__).parents[1])  # for `warm`
     preload(M3B_MODULES if sys.argv[2] == "m3b" else LIGHT_MODULES)
+    del sys.path[0]  # the tests' folder holds no script's modules
     gc.collect()
     gc.freeze()
     Zygote(sys.argv[1], sys.argv[2]).serve(parent_pid)
