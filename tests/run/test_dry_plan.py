@@ -30,7 +30,7 @@ def test_the_command_line_of_plan_py() -> None:
 def test_raw_data_needs_a_request(tmp_path: Path) -> None:
     assert not is_project(tmp_path)
     with pytest.raises(UsageError, match="what the model should do"):
-        make_dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose_sandbox("off"))
+        make_dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose_sandbox())
 
 
 def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
     for line, kind in (("--device gpu: known are auto", UsageError), ("the images cannot be read", DataError)):
         (tmp_path / "plan.py").write_text(f"open('here', 'w')\nraise SystemExit({line!r})\n")
         with pytest.raises(kind, match=line.split(":")[0]):
-            make_dry_plan(tmp_path, PlanOptions("gpu"), choose_sandbox("off"))
+            make_dry_plan(tmp_path, PlanOptions("gpu"), choose_sandbox())
     assert sorted(file.name for file in tmp_path.iterdir()) == ["Datapath", "plan.py"]
 
 
@@ -49,7 +49,7 @@ def test_a_file_that_goes_away_with_the_copy_is_not_told(tmp_path: Path) -> None
     (tmp_path / "Datapath/train.json").write_text("[]")
     print_lines = "print('2 cases'); print('wrote plan.json (every run starts afresh)'); print('1 step')\n"
     (tmp_path / "plan.py").write_text(f"{print_lines}open('plan.json', 'w').write('{{}}')\n")
-    assert make_dry_plan(tmp_path, PlanOptions(), choose_sandbox("off")).output.splitlines() == ["2 cases", "1 step"]
+    assert make_dry_plan(tmp_path, PlanOptions(), choose_sandbox()).output.splitlines() == ["2 cases", "1 step"]
 
 
 @pytest.mark.slow
@@ -66,9 +66,7 @@ def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> 
     assert mark in plan.read_text()
     plan.write_text(plan.read_text().replace(mark, mark + large))
     before = sorted(file.name for file in project.iterdir())
-    dry_plans = {
-        gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox("off")) for gb in (8, 140)
-    }
+    dry_plans = {gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox()) for gb in (8, 140)}
     small, wide = (dry_plans[gb].plan for gb in (8, 140))
     assert small["machine"]["memory_gb"] == 8
     assert json.dumps([small["patch"], small["batch"]]) != json.dumps([wide["patch"], wide["batch"]])

@@ -23,19 +23,21 @@ def run_python(
     env: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
     check: bool = False,
+    server: str = "scripts",
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python ARGUMENTS` in a fork of an interpreter that has imported NumPy and PyTorch, and nothing of m3b.
+    """Run `python ARGUMENTS` in a fork of an interpreter that has imported what scripts need, and nothing of m3b.
 
     The command has its own process group, working directory, environment and an empty standard input. Processes that
     it leaves running are killed when it ends.
 
     Args:
         check: require that it succeeds, and show the end of its output otherwise.
+        server: `m3b` for a fork of an interpreter that has imported m3b instead; see `run_m3b`.
 
     Raises:
         subprocess.TimeoutExpired: the command took longer than `timeout_s`; it was killed.
     """
-    done = _run("scripts", ["python", *map(str, arguments)], cwd, env, timeout_s)
+    done = _run(server, ["python", *map(str, arguments)], cwd, env, timeout_s)
     assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 

@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import gc
 import importlib
+import itertools
 import json
 import os
 import re
@@ -58,7 +59,7 @@ def needs_torch(argv: list[str], cwd: str) -> bool:
     """Return whether a script of the working directory or of the script's folder imports PyTorch."""
     folders = {Path(cwd)} | {Path(cwd, word).parent for word in argv[1:] if word.endswith(".py")}
     for folder in folders:
-        for file in folder.glob("*.py"):
+        for file in itertools.chain(folder.glob("*.py"), folder.glob("*/*.py")):
             if TORCH.search(file.read_text(errors="replace")):
                 return True
     return any(TORCH.search(word) for word in argv[1:3])
@@ -90,8 +91,13 @@ def parse_interpreter(argv: list[str]) -> tuple[str, list[str], bool]:
 def execute(argv: list[str]) -> None:
     """Run a Python command line in this process, as the interpreter would."""
     sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    if "warm.sandbox" in sys.modules:
+        from warm.sandbox import CONFINED, use_sandbox
+
+        use_sandbox(CONFINED in os.environ)
     if Path(argv[0]).name == "m3b":
-        run_m3b(argv)
+        sys.argv = list(argv)
+        importlib.import_module("m3b.cli").main()
         return
     target, arguments, with_folder = parse_interpreter(argv)
     kind, _, text = target.partition(":")
@@ -118,15 +124,6 @@ def execute(argv: list[str]) -> None:
             sys.path.insert(0, "")
         source = text
     exec(compile(source, text if kind == "f" else "<string>", "exec"), main.__dict__)
-
-
-def run_m3b(argv: list[str]) -> None:
-    """Run the command `m3b`, with warm processes instead of the sandbox unless the test is marked `confined`."""
-    from warm.sandbox import CONFINED, use_sandbox
-
-    use_sandbox(CONFINED in os.environ)
-    sys.argv = list(argv)
-    importlib.import_module("m3b.cli").main()
 
 
 def place_handles(handles: list[int], numbers: list[int]) -> None:
