@@ -51,7 +51,7 @@ def look(card: Card, tmp_path: Path) -> Iterator[PreviewTool]:
     work = tmp_path / "work"
     work.mkdir()
     assert card.path is not None
-    with Toolbox(Roots(work, {f"data/{card.root}": card.path}), sandbox=choose_sandbox("off")) as box:
+    with Toolbox(Roots(work, {f"data/{card.root}": card.path}), sandbox=choose_sandbox()) as box:
 
         def look(tool: str, arguments: Mapping[str, object]) -> ToolResult:
             return box.call(ToolCall("look", tool, dict(arguments)), (tool,))
@@ -235,7 +235,7 @@ def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
         Image.fromarray(np.full((8, 9), 7, np.uint8)).save(folder / kind / "a_1.png")
     (tmp_path / "work").mkdir()
     card = card_for_folder(folder)
-    with Toolbox(Roots(tmp_path / "work", {f"data/{card.root}": folder}), sandbox=choose_sandbox("off")) as box:
+    with Toolbox(Roots(tmp_path / "work", {f"data/{card.root}": folder}), sandbox=choose_sandbox()) as box:
         look = lambda tool, arguments: box.call(ToolCall("look", tool, dict(arguments)), (tool,))  # noqa: E731
         text = build_selection_briefing(REQUEST, [card], look).text
     assert "data/organs/masks/a_1.png" in text

@@ -66,7 +66,7 @@ def make_deliverable(folder: Path, *, predict: str = PREDICT, weight: float = 0.
 class Desk:
     """A run folder with images, a locked index, and m3b's own way of running predict.py."""
 
-    def __init__(self, folder: Path, sandbox: str = "off") -> None:
+    def __init__(self, folder: Path, sandbox: str = "auto") -> None:
         self.run = RunFolder.create(folder)
         self.executor = SandboxExecutor(choose_sandbox(sandbox), self.run, (), lambda: False)
         self.kept: list[LockedTestResult] = []
