@@ -260,8 +260,9 @@ def _index_instructions(resources: Path, task: str, proposals: Sequence[Manifest
 
 
 def _describe_selection(selection: Selection) -> str:
-    classes = ", ".join(selection.classes) or "all that the data names"
-    return f"Task: {selection.task}; metric: {selection.metric}; classes: {classes}.\nPlan: {selection.plan}"
+    classes = ", ".join(selection.classes) or "all classes of the data set"
+    class_part = f"; classes: {classes}" if get_family(selection.task).predicts_classes() else ""
+    return f"Task: {selection.task}; metric: {selection.metric}{class_part}.\nPlan: {selection.plan}"
 
 
 def _describe_card(card: Card, notes: str) -> str:
@@ -385,9 +386,9 @@ def build_model_briefing(
         [
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {to_one_line(', '.join(index.classes)) or 'none'}.",
-            f"The project is in place: plan.json, plan.py, train.py, export.py. The check tried a batch of "
-            f"{shape}, whatever the plan's; the model has "
-            f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_describe_plan(module)}",
+            f"The project is in place: plan.json, plan.py, train.py, export.py. The model has {module.parameters:,} "
+            f"parameters; the check trained it on one batch of {shape} (its own batch size, not the plan's), and the loss "
+            f"fell from {before:.3f} to {after:.3f}.{_describe_plan(module)}",
             f"Cases: {index.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} minutes and stops by itself.",
             *read_settings_guide(resources, selection.task),
