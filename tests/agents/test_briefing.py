@@ -176,7 +176,7 @@ def test_several_labels_are_said() -> None:
 
 def test_model(card: Card, look: PreviewTool) -> None:
     text = briefings(card, look)["model"]
-    assert "The check tried a batch of 8 x 1 x 64 x 64, whatever the plan's; the model has 1,234,567 parameters" in text
+    assert "on one batch of 8 x 1 x 64 x 64" in text
     assert "from 0.701 to 0.021" in text
     assert "321 for training" in text
     assert "80" not in text, "the test split is nobody's business"

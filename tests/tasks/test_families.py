@@ -1,4 +1,4 @@
-"""The four task families: one answer measured, the trivial answer, the score."""
+"""The task families: one answer measured, the trivial answer, the score."""
 
 from __future__ import annotations
 

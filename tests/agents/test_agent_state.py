@@ -1,4 +1,4 @@
-"""What an agent goes on from after an interruption: the same state as that of an agent that was never stopped."""
+"""The state of an agent after an interruption: the same as that of an agent that was never stopped."""
 
 from __future__ import annotations
 
