@@ -17,6 +17,9 @@ JOBS ?= 3
 demo: $(DEMO)
 	$(BIN)/m3b demo
 
+# Else every process that the tests start compiles m3b anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The tests' folders lie in one of their own: pytest clears what earlier sessions left, and fails where that is a tree
 # deeper than Python's recursion, as an interrupted test of such trees leaves it. After a failure they stay, to be looked at.
 PYTEST = room=$$(mktemp -d) && PYTEST_DEBUG_TEMPROOT=$$room $(BIN)/pytest -n $(JOBS) --dist loadfile --durations=25
