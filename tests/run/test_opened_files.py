@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from warm.commands import run_python
 
 SCRIPT = Path(__file__).with_name("open_watch.py")
