@@ -92,7 +92,7 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 	@touch $(DEMO)
 
 $(STAMP): $(DEMO)
-	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some twenty minutes on two cores."
+	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some ten minutes on two cores."
 	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@# there: for the tests of its detectors, which mend that (Utils/vision_ops.py), it lies in a folder of its own
