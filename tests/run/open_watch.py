@@ -16,7 +16,7 @@ from types import FrameType
 TESTS = Path(__file__).resolve().parents[1]
 STDLIB = os.path.realpath(sysconfig.get_paths()["stdlib"]) + os.sep
 THIRD_PARTY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-ALLOWED = os.sep + os.path.join("m3b", "untrusted") + os.sep
+ALLOWED = os.sep + os.path.join("m3b", "isolation", "untrusted") + os.sep
 
 
 class OpenWatch:
@@ -137,7 +137,7 @@ def run_by_rules(watch: OpenWatch, top: Path) -> Iterable[dict[str, object]]:
     watch.reads_below(out / "model")
     request = "Tell scans with a spot from plain ones"
     yield command(
-        "run", request, "--data", data, "--llm", "rules", "--train-minutes", "0.6", "--out", out, "--no-confirm"
+        "run", request, "--data", data, "--llm", "rules", "--train-minutes", "0.2", "--out", out, "--no-confirm"
     )
     yield command("export", out, "--to", "monai-bundle", "-o", top / "bundle", "--verify", data / "images/i001.png")
     yield command("export", out, "--to", "onnx", "-o", top / "graphs")
