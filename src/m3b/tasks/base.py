@@ -195,7 +195,7 @@ FAMILIES: TaskRegistry[TaskFamily] = TaskRegistry("task family")
 
 
 MAX_NAMED_CLASSES = 4
-"""Maximum number of classes named in a title, if there are more than one further."""
+"""Maximum number of classes in a title; a single further one is still named."""
 
 
 def join_names(names: Sequence[str], conjunction: str) -> str:
