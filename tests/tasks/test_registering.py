@@ -44,6 +44,27 @@ def test_a_family_is_registered_once_under_its_name() -> None:
     assert "ValueError: There is a task family 'landmarks' already" in ran.stderr
 
 
+def test_a_family_that_is_refused_leaves_nothing_behind() -> None:
+    code = (
+        "from landmarks import LandmarkRecords, Landmarks; from m3b import MetricTable, register_task\n"
+        "from m3b.tasks import get_family, names\n"
+        "def refuse(task, table):\n"
+        "    records = type('Records', (LandmarkRecords,), {'name': task})()\n"
+        "    family = type('Family', (Landmarks,), {'name': task, 'records': records, 'metrics': table})()\n"
+        "    try:\n"
+        "        register_task(family)\n"
+        "    except ValueError:\n"
+        "        return\n"
+        "    raise AssertionError(task)\n"
+        "refuse('diagnosis', Landmarks.metrics)\n"
+        "refuse('drawing', MetricTable({'hd95': ()}, 'hd95'))\n"
+        "assert get_family('diagnosis').metrics.default_metric == 'auroc'\n"
+        "assert 'drawing' not in names()"
+    )
+    ran = run(code, str(EXAMPLE))
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_a_broken_plug_in_is_warned_of_and_stops_nobody(tmp_path: Path) -> None:
     info = tmp_path / "broken-0.1.dist-info"
     info.mkdir()

@@ -86,12 +86,21 @@ def add_table(task: str, table: MetricTable) -> None:
     Raises:
         ValueError: the task has another table, or another task has a metric of this name with the opposite direction.
     """
+    check_directions(task, table)
+    _TABLES.add(task, table)
+
+
+def check_directions(task: str, table: MetricTable) -> None:
+    """Check that the metrics of a task which is not built in mean the same as metrics of this name in other tasks.
+
+    Raises:
+        ValueError: another task has a metric of this name with the opposite direction.
+    """
     other_tasks = () if task in BUILTIN_TASKS else _TABLES.names()
     for other_table in map(metric_table, other_tasks):
         for name in table.names.keys() & other_table.names.keys():
             if (name in other_table.lower_is_better) != (name in table.lower_is_better):
                 raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
-    _TABLES.add(task, table)
 
 
 def add_metric(task: str, name: str, added: AddedMetric) -> None:

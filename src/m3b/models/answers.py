@@ -24,24 +24,19 @@ class AnswerFormat(ABC):
     """The answer format of one task. Stateless; subclasses override what differs.
 
     Attributes:
-        has_masks_option: whether predict.py takes `--masks DIR`, the folder for mask files.
-        requires_output_folder: whether a prediction is useless without the files that predict.py writes.
+        has_masks_option: whether predict.py takes `--masks DIR`, the folder for mask files; the network of such a model
+            sees patches of an image.
         requires_classes: whether a model has to name its classes.
         usage: the model card's sentence on the form of a prediction, Markdown.
         baseline_description: the image-blind baseline, in the words of the model card.
         export_description: what the model does, for the metadata of an exported bundle.
-        is_patch_based: whether the network sees parts of an image.
-        supports_dicom: whether predictions can be written as masks, classes or numbers in DICOM objects.
     """
 
     has_masks_option: bool = False
-    requires_output_folder: bool = False
     requires_classes: bool = True
     usage: str = "Each prediction is a JSON object with the key `image`."
     baseline_description: str = "the best answer that is the same for every image"
     export_description: str = "Medical images"
-    is_patch_based: bool = False
-    supports_dicom: bool = True
 
     @abstractmethod
     def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
@@ -58,6 +53,14 @@ class AnswerFormat(ABC):
     def describe_details(self, details: Mapping[str, Any]) -> list[str]:
         """Return what the `details` of scores of this task hold as sentences of the model card, without a full stop."""
         return []
+
+    def requires_output_folder(self) -> bool:
+        """Return whether a prediction is useless without the files that predict.py writes."""
+        return False
+
+    def fits_dicom(self) -> bool:
+        """Return whether predictions can be written as masks, classes or numbers in DICOM objects."""
+        return True
 
     def has_mask_output(self, model_info: ModelInfo) -> bool:
         """Return whether a model predicts mask files, numbered as in `model_info.labels`."""

@@ -256,7 +256,7 @@ def run_predict(
     discard_files = output_dir is None
     with contextlib.ExitStack() as stack:
         if output_dir is None:
-            if answer_format_of(model_info.task).requires_output_folder:
+            if answer_format_of(model_info.task).requires_output_folder():
                 raise ModelError(f"a {model_info.task} model writes mask files; say in which folder they shall stay")
             output_dir = stack.enter_context(untrusted.TemporaryFolder("predict"))
         out = output_dir.resolve() / "predictions.json"

@@ -15,7 +15,7 @@ from m3b.data.index import Index
 from m3b.data.kinds import RecordKind
 from m3b.data.records import Record
 from m3b.metrics import MetricTable, Scores
-from m3b.metrics.metric_tables import add_table
+from m3b.metrics.metric_tables import add_table, check_directions
 from m3b.models import Prediction, answers
 from m3b.models.answers import AnswerFormat
 from m3b.plugins import TaskRegistry
@@ -184,6 +184,7 @@ class TaskFamily(ABC):
         """
         if self.records.name != self.name:
             raise ValueError(f"The records of the task {self.name!r} are called {self.records.name!r}.")
+        check_directions(self.name, self.metrics)  # before anything is added
         kinds.add(self.records)  # first, since names of built-in tasks are taken here even before these are loaded
         FAMILIES.add(self.name, self)
         add_table(self.name, self.metrics)
@@ -195,7 +196,7 @@ FAMILIES: TaskRegistry[TaskFamily] = TaskRegistry("task family")
 
 
 MAX_NAMED_CLASSES = 4
-"""Maximum number of classes named in a title, if there are more than one further."""
+"""Maximum number of classes in a title; a single further one is still named."""
 
 
 def join_names(names: Sequence[str], conjunction: str) -> str:

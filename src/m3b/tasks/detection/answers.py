@@ -31,7 +31,6 @@ class DetectionAnswers(AnswerFormat):
     )
     baseline_description = "the better of finding nothing and of finding the same in every image"
     export_description = "Detection of anomalies in medical images"
-    is_patch_based = True
 
     def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
         fields: dict[str, Any] = {}

@@ -40,8 +40,6 @@ from m3b.tasks.mean_shape_baseline import fit_mean_shape
 
 MAX_CANDIDATE_IMAGES, MAX_COMPARED_IMAGES = 40, 120
 """Number of training images whose boxes are tried as a constant answer, and on how many images they are tried."""
-
-
 _HINT_PATTERN = r"\b(?:detect|find|finds|finde|finden|erkenn|trouv|detecter|detectar|encontrar|spot)\w*"
 
 

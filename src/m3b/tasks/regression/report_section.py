@@ -17,11 +17,49 @@ class RegressionReportSection(ReportSection):
 
     def draw_charts(self, scores: dict[str, Any]) -> list[Html]:
         """Return the scatter and the Bland-Altman chart."""
-        return _draw_agreement_charts(scores)
+        pairs = _read_value_pairs(scores)
+        if len(pairs) < 2:
+            return []
+        details = as_dict(scores.get("details"))
+        limits = [
+            limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
+        ]
+        quantity = str(details.get("quantity", "number"))
+        difference_caption = tag(
+            "figcaption", "Difference against the mean of both (Bland-Altman); dashed: bias and limits of agreement"
+        )
+        return [
+            tag("figure", tag("figcaption", "Predicted against true"), _draw_scatter(pairs, quantity)),
+            tag(
+                "figure",
+                difference_caption,
+                _draw_bland_altman(pairs, to_finite_number(details.get("bias")), limits, quantity),
+            ),
+        ]
 
     def render_details(self, scores: dict[str, Any]) -> Html:
         """Return sentences on bias, limits of agreement and interval coverage."""
-        return join_html(*(tag("p", sentence) for sentence in _describe_agreement(scores)))
+        details, sentences = as_dict(scores.get("details")), []
+        bias = to_finite_number(details.get("bias"))
+        limits = [
+            limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
+        ]
+        if bias is not None and len(limits) == 2:
+            sentences.append(
+                f"Bias (mean of predicted minus true): {bias:.4g}; limits of agreement (1.96 standard deviations): {limits[0]:.4g} "
+                f"to {limits[1]:.4g}."
+            )
+        intervals = as_dict(details.get("intervals"))
+        covered_share, nominal_share, mean_width = (
+            to_finite_number(intervals.get(key)) for key in ("held", "promised", "mean_width")
+        )
+        if covered_share is not None and nominal_share is not None and mean_width is not None:
+            sentences.append(
+                f"The model's {nominal_share:.0%} intervals hold the true number in {covered_share:.0%} of the test "
+                f"cases; they are {mean_width:.4g} wide "
+                "on average."
+            )
+        return join_html(*(tag("p", sentence) for sentence in sentences))
 
 
 def _read_value_pairs(scores: dict[str, Any]) -> list[Point]:
@@ -32,54 +70,6 @@ def _read_value_pairs(scores: dict[str, Any]) -> list[Point]:
         if len(values) == 2 and values[0] is not None and values[1] is not None:
             pairs.append((values[0], values[1]))
     return pairs
-
-
-def _draw_agreement_charts(scores: dict[str, Any]) -> list[Html]:
-    """Return the scatter and the Bland-Altman chart; empty without predicted numbers."""
-    pairs = _read_value_pairs(scores)
-    if len(pairs) < 2:
-        return []
-    details = as_dict(scores.get("details"))
-    limits = [
-        limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
-    ]
-    quantity = str(details.get("quantity", "number"))
-    difference_caption = tag(
-        "figcaption", "Difference against the mean of both (Bland-Altman); dashed: bias and limits of agreement"
-    )
-    return [
-        tag("figure", tag("figcaption", "Predicted against true"), _draw_scatter(pairs, quantity)),
-        tag(
-            "figure",
-            difference_caption,
-            _draw_bland_altman(pairs, to_finite_number(details.get("bias")), limits, quantity),
-        ),
-    ]
-
-
-def _describe_agreement(scores: dict[str, Any]) -> list[str]:
-    """Return sentences on bias and interval coverage."""
-    details, sentences = as_dict(scores.get("details")), []
-    bias = to_finite_number(details.get("bias"))
-    limits = [
-        limit for limit in map(to_finite_number, as_list(details.get("limits_of_agreement"))) if limit is not None
-    ]
-    if bias is not None and len(limits) == 2:
-        sentences.append(
-            f"Bias (mean of predicted minus true): {bias:.4g}; limits of agreement (1.96 standard deviations): {limits[0]:.4g} "
-            f"to {limits[1]:.4g}."
-        )
-    intervals = as_dict(details.get("intervals"))
-    covered_share, nominal_share, mean_width = (
-        to_finite_number(intervals.get(key)) for key in ("held", "promised", "mean_width")
-    )
-    if covered_share is not None and nominal_share is not None and mean_width is not None:
-        sentences.append(
-            f"The model's {nominal_share:.0%} intervals hold the true number in {covered_share:.0%} of the test "
-            f"cases; they are {mean_width:.4g} wide "
-            "on average."
-        )
-    return sentences
 
 
 def _draw_scatter(pairs: list[Point], quantity: str) -> Html:

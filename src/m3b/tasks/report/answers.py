@@ -17,7 +17,6 @@ class ReportAnswers(AnswerFormat):
     """Answers of a report generator; see `AnswerFormat`."""
 
     requires_classes = False
-    supports_dicom = False
     usage = 'Each prediction is `{"image": ..., "findings": "...", "impression": "..."}`.'
     baseline_description = "the best report that is the same for every image"
     export_description = "Report generation from medical images"
@@ -30,6 +29,9 @@ class ReportAnswers(AnswerFormat):
         if "findings" not in item and "impression" not in item:
             raise ModelError(f"{location}: neither `findings` nor `impression`")
         return texts
+
+    def fits_dicom(self) -> bool:
+        return False
 
     def describe_details(self, details: Mapping[str, Any]) -> list[str]:
         return [f"{details['distinct']} different texts"] if isinstance(details.get("distinct"), int) else []

@@ -132,21 +132,23 @@ def _check_cases(cases: Sequence[ReportCase]) -> None:
             )
 
 
-_SLOW_METRICS = ("meteor", "cider")
-
-
-def _make_wording_estimator(cases: Sequence[ReportCase], include_slow: bool = True) -> Estimator:
-    """Return an estimator of BLEU, ROUGE-L, and with `include_slow` METEOR and CIDEr-D, each (draws,)."""
+def _make_wording_estimator(cases: Sequence[ReportCase], only: str | None) -> Estimator:
+    """Return an estimator of BLEU, ROUGE-L, METEOR and CIDEr-D, each (draws,); with `only`, of this metric's kind."""
     candidates, references = [tokenize(case.prediction) for case in cases], [tokenize(case.reference) for case in cases]
-    counts = np.array([bleu_counts(a, b) for a, b in zip(candidates, references, strict=True)], dtype=np.float64)
-    per_case = {"rouge_l": np.array([rouge_l(a, b) for a, b in zip(candidates, references, strict=True)])}
-    if include_slow:
-        per_case["meteor"] = np.array([meteor(a, b) for a, b in zip(candidates, references, strict=True)])
+    pairs = list(zip(candidates, references, strict=True))
+    counts, per_case = None, {}
+    if only is None or only.startswith("bleu_"):
+        counts = np.array([bleu_counts(*pair) for pair in pairs], dtype=np.float64)
+    if only in (None, "rouge_l"):
+        per_case["rouge_l"] = np.array([rouge_l(*pair) for pair in pairs])
+    if only in (None, "meteor"):
+        per_case["meteor"] = np.array([meteor(*pair) for pair in pairs])
+    if only in (None, "cider"):
         per_case["cider"] = cider(candidates, references)
 
     def estimate(weights: Floats) -> dict[str, Floats]:
-        corpus = bleu(weights @ counts)
-        figures = {f"bleu_{order + 1}": corpus[:, order] for order in range(MAX_NGRAM_ORDER)}
+        corpus = None if counts is None else bleu(weights @ counts)
+        figures = {} if corpus is None else {f"bleu_{order + 1}": corpus[:, order] for order in range(MAX_NGRAM_ORDER)}
         return figures | {name: weighted_means(value[:, None], weights)[:, 0] for name, value in per_case.items()}
 
     return estimate
@@ -157,8 +159,8 @@ def _make_report_estimator(
 ) -> Estimator:
     parts: list[Estimator] = []
     if only is None or not only.startswith("label_"):
-        parts.append(_make_wording_estimator(cases, only is None or only in _SLOW_METRICS))
-    if findings:
+        parts.append(_make_wording_estimator(cases, only))
+    if findings and (only is None or only.startswith("label_")):
         parts.append(make_label_estimator(tabulate_findings(cases, findings)))
     return lambda weights: {name: value for part in parts for name, value in part(weights).items()}
 
@@ -171,7 +173,7 @@ def compute_report_metrics(
     Args:
         cases: one for each test case.
         findings: needed for the label F1.
-        only: a canonical name; slow metrics that it does not need are skipped.
+        only: a canonical name; metrics of other kinds are skipped.
 
     Raises:
         ValueError: no cases, or one without a true report.

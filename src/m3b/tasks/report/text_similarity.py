@@ -1,114 +1,68 @@
-"""Similarity of two texts: BLEU, ROUGE-L, CIDEr-D and METEOR on words, with a Porter stemmer.
+"""Similarity of two texts: BLEU (sacrebleu), ROUGE-L (rouge-score), CIDEr-D, and METEOR with the stems of NLTK.
 
-Every function takes lists of words, usually those of `tokenize`; there is one reference for each text.
+Every function takes lists of words, usually those of `tokenize`; there is one reference for each text. The libraries
+are imported when they are first used.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from m3b.metrics.cases import Floats, divide
 
-_Rule = tuple[str, str, Callable[[str], bool]]
+if TYPE_CHECKING:
+    from nltk.stem.porter import PorterStemmer
+    from rouge_score.rouge_scorer import RougeScorer
+    from sacrebleu.metrics.bleu import BLEU
+
+Words = Sequence[str]
+
+MAX_NGRAM_ORDER = 4
+"""BLEU and CIDEr use runs of one to four words."""
+
+_TOKEN = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+|\.")
 
 
-def _letter_pattern(stem: str) -> str:
-    """Return the word as a string of c and v; a y after a consonant is a vowel."""
-    kinds = ""
-    for letter in stem:
-        vowel = letter in "aeiou" or (letter == "y" and kinds.endswith("c"))
-        kinds += "v" if vowel else "c"
-    return kinds
+def tokenize(text: str) -> list[str]:
+    """Return lower-case words, numbers (2.5 is one) and full stops; all other punctuation and hyphens only separate.
+
+    Published tables use different tokenisers (most reduce reports to words and full stops), so values are only
+    comparable within one tokeniser.
+    """
+    return _TOKEN.findall(text.lower())
 
 
-def _measure(stem: str) -> int:
-    """Return Porter's measure m: the number of vowel-consonant sequences."""
-    return len(re.findall("v+c+", _letter_pattern(stem)))
+@cache
+def _make_bleu_scorer() -> BLEU:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU(tokenize="none", smooth_method="none", max_ngram_order=MAX_NGRAM_ORDER, force=True)
 
 
-def _has_vowel(stem: str) -> bool:
-    return "v" in _letter_pattern(stem)
+def bleu_counts(candidate: Words, reference: Words) -> list[int]:
+    """Return the ten counts that corpus BLEU sums: clipped matches of order 1-4, n-grams of order 1-4, both lengths."""
+    score = _make_bleu_scorer().corpus_score([" ".join(candidate)], [[" ".join(reference)]])
+    return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
 
-def _has_double_consonant(stem: str) -> bool:
-    return len(stem) > 1 and stem[-1] == stem[-2] and _letter_pattern(stem)[-1] == "c"
+@cache
+def _make_stemmer() -> PorterStemmer:
+    from nltk.stem.porter import PorterStemmer
 
-
-def _has_cvc_ending(stem: str) -> bool:
-    return _letter_pattern(stem)[-3:] == "cvc" and stem[-1] not in "wxy"
-
-
-def _measure_above(min_measure: int) -> Callable[[str], bool]:
-    return lambda stem: _measure(stem) > min_measure
-
-
-def _parse_rules(text: str, fits: Callable[[str], bool]) -> list[_Rule]:
-    pairs = [item.split(">") for item in text.split()]
-    return sorted(((old, new, fits) for old, new in pairs), key=lambda rule: -len(rule[0]))
-
-
-_STEP_1A = _parse_rules("sses>ss ies>i ss>ss s>", lambda stem: True)
-_STEP_2 = _parse_rules(
-    "ational>ate tional>tion enci>ence anci>ance izer>ize abli>able alli>al entli>ent eli>e ousli>ous ization>ize "
-    "ation>ate ator>ate alism>al iveness>ive fulness>ful ousness>ous aliti>al iviti>ive biliti>ble",
-    _measure_above(0),
-)
-_STEP_3 = _parse_rules("icate>ic ative> alize>al iciti>ic ical>ic ful> ness>", _measure_above(0))
-_STEP_4 = _parse_rules(
-    "al> ance> ence> er> ic> able> ible> ant> ement> ment> ent> ou> ism> ate> iti> ous> ive> ize>", _measure_above(1)
-)
-_STEP_4.append(("ion", "", lambda stem: _measure(stem) > 1 and stem[-1] in "st"))
-_STEP_4.sort(key=lambda rule: -len(rule[0]))
-
-
-def _apply_rules(word: str, rules: list[_Rule]) -> str:
-    for old, new, fits in rules:
-        if word.endswith(old):
-            stem = word[: len(word) - len(old)]
-            return stem + new if fits(stem) else word
-    return word
-
-
-def _step_1b(word: str) -> str:
-    if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
-    for ending in ("ed", "ing"):
-        stem = word.removesuffix(ending)
-        if stem != word and _has_vowel(stem):
-            break
-    else:
-        return word
-    if stem.endswith(("at", "bl", "iz")):
-        return stem + "e"
-    if _has_double_consonant(stem) and stem[-1] not in "lsz":
-        return stem[:-1]
-    return stem + "e" if _measure(stem) == 1 and _has_cvc_ending(stem) else stem
-
-
-def _step_5(word: str) -> str:
-    if word.endswith("e"):
-        stem = word[:-1]
-        if _measure(stem) > 1 or (_measure(stem) == 1 and not _has_cvc_ending(stem)):
-            word = stem
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
+    return PorterStemmer(mode=PorterStemmer.ORIGINAL_ALGORITHM)
 
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """Return the stem of a lower-case English word: effusions -> effus, opacities -> opac."""
-    word = _apply_rules(word, _STEP_1A)
-    word = _step_1b(word)
-    if word.endswith("y") and _has_vowel(word[:-1]):
-        word = word[:-1] + "i"
-    for rules in (_STEP_2, _STEP_3, _STEP_4):
-        word = _apply_rules(word, rules)
-    return _step_5(word)
+    """Return the Porter stem of a lower-case English word: effusions -> effus, opacities -> opac."""
+    return str(_make_stemmer().stem(word))
 
 
 _BEAM_WIDTH = 20
@@ -177,6 +131,7 @@ def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float =
     P = m / words of the candidate, R = m / words of the reference, F = P R / (alpha P + (1 - alpha) R), and
     METEOR = F x (1 - gamma x (chunks / m) ^ beta); a chunk is a run of matches that is contiguous in both texts.
     Among the alignments with the most matches, one with the fewest chunks counts, found by a beam search of width 20.
+    NLTK's METEOR matches greedily, so its values differ if words repeat, as they do in reports; only its stemmer is used.
 
     The third stage of the original, WordNet synonyms, is omitted, so values are a little lower than those of tools that
     have it.
@@ -194,40 +149,6 @@ def meteor(candidate: Words, reference: Words, alpha: float = 0.9, beta: float =
     mean = precision * recall / (alpha * precision + (1 - alpha) * recall)
     penalty: float = gamma * ((n_breaks + 1) / len(pairs)) ** beta
     return mean * (1 - penalty)
-
-
-Words = Sequence[str]
-
-MAX_NGRAM_ORDER = 4
-"""BLEU and CIDEr use runs of one to four words."""
-
-_TOKEN = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+|\.")
-
-
-def tokenize(text: str) -> list[str]:
-    """Return lower-case words, numbers (2.5 is one) and full stops; all other punctuation and hyphens only separate.
-
-    Published tables use different tokenisers (most reduce reports to words and full stops), so values are only
-    comparable within one tokeniser.
-    """
-    return _TOKEN.findall(text.lower())
-
-
-def ngrams(words: Words, order: int) -> Counter[tuple[str, ...]]:
-    """Return each run of `order` words with its count."""
-    return Counter(tuple(words[start : start + order]) for start in range(len(words) - order + 1))
-
-
-def bleu_counts(candidate: Words, reference: Words) -> list[int]:
-    """Return the ten counts that corpus BLEU sums: clipped matches of order 1-4, n-grams of order 1-4, both lengths."""
-    pairs = [(ngrams(candidate, order), ngrams(reference, order)) for order in range(1, MAX_NGRAM_ORDER + 1)]
-    matches = [sum((candidate_ngrams & reference_ngrams).values()) for candidate_ngrams, reference_ngrams in pairs]
-    return [
-        *matches,
-        *(sum(candidate_ngrams.values()) for candidate_ngrams, _ in pairs),
-        len(candidate),
-        len(reference),
-    ]
 
 
 def bleu(totals: Floats) -> Floats:
@@ -256,16 +177,18 @@ def bleu(totals: Floats) -> Floats:
     return np.asarray(np.exp(logs + penalty[..., None]))
 
 
-def longest_common_subsequence(first: Words, second: Words) -> int:
-    """Return the length of the longest common subsequence."""
-    row = [0] * (len(second) + 1)
-    for word in first:
-        corner = 0
-        for column, second_word in enumerate(second, start=1):
-            above = row[column]
-            row[column] = corner + 1 if word == second_word else max(above, row[column - 1])
-            corner = above
-    return row[-1]
+class _WordList:
+    """A tokenizer for texts that are words joined by spaces."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return text.split()
+
+
+@cache
+def _make_rouge_scorer() -> RougeScorer:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], tokenizer=_WordList())
 
 
 def rouge_l(candidate: Words, reference: Words, beta: float = 1.2) -> float:
@@ -274,11 +197,13 @@ def rouge_l(candidate: Words, reference: Words, beta: float = 1.2) -> float:
     P = LCS / words of the candidate, R = LCS / words of the reference, F = (1 + beta^2) P R / (R + beta^2 P). beta is
     1.2, as in the COCO caption evaluation that report papers use; beta = 1 is the plain F1.
     """
-    common = longest_common_subsequence(candidate, reference)
-    if not common:
-        return 0.0
-    precision, recall = common / len(candidate), common / len(reference)
-    return (1 + beta**2) * precision * recall / (recall + beta**2 * precision)
+    score = _make_rouge_scorer().score(" ".join(reference), " ".join(candidate))["rougeL"]
+    precision, recall = float(score.precision), float(score.recall)
+    return (1 + beta**2) * precision * recall / (recall + beta**2 * precision) if recall else 0.0
+
+
+def _count_ngrams(words: Words, order: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[start : start + order]) for start in range(len(words) - order + 1))
 
 
 def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float = 6.0) -> Floats:
@@ -294,11 +219,11 @@ def cider(candidates: Sequence[Words], references: Sequence[Words], sigma: float
     """
     total = np.zeros(len(references))
     for order in range(1, MAX_NGRAM_ORDER + 1):
-        counts = [ngrams(words, order) for words in references]
+        counts = [_count_ngrams(words, order) for words in references]
         frequency = Counter(gram for count in counts for gram in count)
         for number, (words, count) in enumerate(zip(candidates, counts, strict=True)):
             candidate_weights, reference_weights = (
-                _tfidf_weights(c, frequency, len(references)) for c in (ngrams(words, order), count)
+                _tfidf_weights(c, frequency, len(references)) for c in (_count_ngrams(words, order), count)
             )
             norms = float(
                 np.sqrt(sum(v * v for v in candidate_weights.values()) * sum(v * v for v in reference_weights.values()))

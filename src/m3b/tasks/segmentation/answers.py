@@ -14,7 +14,6 @@ class SegmentationAnswers(AnswerFormat):
     """Answers of a segmentation; see `AnswerFormat`."""
 
     has_masks_option = True
-    requires_output_folder = True
     usage = (
         'Each prediction is `{"image": ..., "mask": file, "volumes_ml": {class: v}}` (`"masks": {class: file}` where '
         "classes overlap); mask files lie in `masks/` beside predictions.json, in the image's own geometry."
@@ -23,7 +22,6 @@ class SegmentationAnswers(AnswerFormat):
         "the better of marking nothing and of marking the mean shape of the training cases, where it was made"
     )
     export_description = "Segmentation of medical images"
-    is_patch_based = True
 
     def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
         volumes = item.get("volumes_ml")
@@ -36,6 +34,9 @@ class SegmentationAnswers(AnswerFormat):
         baseline = details.get("baseline")
         baseline_text = [f"image-blind baseline of masks: {baseline}"] if isinstance(baseline, str) else []
         return [*describe_label_errors(details), *baseline_text]
+
+    def requires_output_folder(self) -> bool:
+        return True
 
     def has_mask_output(self, model_info: ModelInfo) -> bool:
         return True
