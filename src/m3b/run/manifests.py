@@ -78,7 +78,11 @@ def execute_manifest(services: RunServices, selection: Selection, overrides: Giv
         manifest = json.loads(read_bytes(work, name, 2**20))
     except (OSError, UnsafePathError, ValueError) as error:
         return reject(
-            Issue(f"{SPEC} is no JSON object: {error}. {EDIT_HINT}", "The manifest of the data cannot be used.")
+            Issue(
+                f"{SPEC} is no JSON object: {error}. {EDIT_HINT}",
+                "The manifest of the data cannot be used.",
+                "manifest_unreadable",
+            )
         )
     job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(work), "spec": manifest}
     answer = ask_reader(services, job, card.path)
@@ -90,7 +94,8 @@ def execute_manifest(services: RunServices, selection: Selection, overrides: Giv
         )
     if "error" in answer:
         user_message = f"The data cannot be read in the way that was proposed: {answer['error']}"
-        return reject(Issue(f"{SPEC} cannot be executed: {answer['error']} {EDIT_HINT}", user_message))
+        agent_message = f"{SPEC} cannot be executed: {answer['error']} {EDIT_HINT}"
+        return reject(Issue(agent_message, user_message, "manifest_not_executable"))
     if user_manifest is not None:
         return IndexOrigin(ORIGIN_GIVEN, answer)
     is_proposed = manifest in load_survey_file(services.folder, PROPOSALS_FILE, [])
@@ -152,6 +157,7 @@ def find_objection(comparison: Mapping[str, Any], closing_text: str) -> CheckRes
             Issue(
                 f"{user_message} Take the {targets} from there. {_ask_for_reason(LABELS_FROM_KEY, 'where they come from, and why')}",
                 user_message,
+                "other_targets",
             )
         )
     if comparison["leaves_out"] and not extract_reason(closing_text, LEFT_OUT_KEY):
@@ -159,7 +165,11 @@ def find_objection(comparison: Mapping[str, Any], closing_text: str) -> CheckRes
                         f"the index, though their "
                 f"images open and are no copies, e.g. {', '.join(comparison['absent'])}.")  # fmt: skip
         issues.append(
-            Issue(f"{user_message} Add them. {_ask_for_reason(LEFT_OUT_KEY, 'why they are left out')}", user_message)
+            Issue(
+                f"{user_message} Add them. {_ask_for_reason(LEFT_OUT_KEY, 'why they are left out')}",
+                user_message,
+                "cases_left_out",
+            )
         )
     return reject(*issues) if issues else None
 
