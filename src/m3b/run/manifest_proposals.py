@@ -46,7 +46,8 @@ def survey_card(services: RunServices, card: Card) -> SurveySummary:
     The answers are kept for `propose_manifests`. The summary is empty if the survey fails or the user gave a whole
     manifest.
     """
-    if card.path is None or not card.path.is_dir() or _has_whole_manifest(services):
+    has_whole_manifest = services.overrides is not None and services.overrides.index is not None
+    if card.path is None or not card.path.is_dir() or has_whole_manifest:
         return SurveySummary()
     services.emit(StepStarted("surveying the data folder"))
     job, survey_questions = _make_proposal_job(services, card), list_survey_questions()
@@ -62,10 +63,6 @@ def survey_card(services: RunServices, card: Card) -> SurveySummary:
     summary = make_survey_summary(survey_questions, answer)
     services.emit(NoteAdded("\n".join([f"m3b read in data/{card.root}:", *format_survey_lines(summary)])))
     return summary.model_copy(update={"chosen": _choose_task(services, card, card.path)})
-
-
-def _has_whole_manifest(services: RunServices) -> bool:
-    return services.overrides is not None and services.overrides.index is not None
 
 
 def _make_proposal_job(services: RunServices, card: Card) -> dict[str, Any]:
