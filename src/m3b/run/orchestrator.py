@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from m3b.agents import prompts
@@ -119,12 +119,15 @@ def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServi
     return _deliver_model(state, services)
 
 
+@dataclass
 class StageRunner:
     """Performs the stages of one run."""
 
-    def __init__(self, stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> None:
-        self.stages, self.state, self.services = stages, state, services
-        self._single_agent: Agent | None = None
+    stages: Sequence[Stage[Any]]
+    state: RunState
+    services: RunServices
+    _single_agent: Agent | None = None
+    """The agent that plays all roles, with the option `roles="single"`."""
 
     def run_stage(self, stage: Stage[A]) -> A:
         """Perform a stage from its briefing to its accepted artifact; skip it if the journal holds the artifact.
