@@ -28,6 +28,18 @@ class OptionError(UsageError):
         self.on_command_line = on_command_line
 
 
+class OfflineError(UsageError):
+    """Something on another machine was asked for, and only this machine is allowed.
+
+    Args:
+        host: the other machine, or in words whose address it is.
+    """
+
+    def __init__(self, message: str, host: str) -> None:
+        super().__init__(message)
+        self.host = host
+
+
 class DataError(M3bError):
     """A data card, index or image that cannot be used."""
 
@@ -90,9 +102,18 @@ class Refused(BadRequest):
 
 
 class RunEnd(Exception):
-    """A run ends before its model is delivered; `status` becomes its `Result.status`."""
+    """A run ends before its model is delivered; `status` becomes its `Result.status`.
+
+    Args:
+        code: the reason for programs. An agent ends with `gave_up`, `going_in_circles`, `refused`, `rejected`,
+            `script_failed` or `unusable_replies`, a budget with `actions`, `tokens`, `cost` or `time`; empty for others.
+    """
 
     status: Status = "failed"
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class RunFailed(RunEnd):

@@ -388,7 +388,7 @@ class Rejection(Summary):
     Args:
         faults: the issues in the words for the agent.
         reasons: the issues in the words for the user.
-        codes: codes of audit findings among them.
+        codes: codes of the issues that have one, such as audit findings.
         absent: classes that may be dropped, since no data shows them.
     """
 

@@ -57,18 +57,16 @@ def test_without_limits_nothing_is_spent_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "usage", "words"),
-    [
-        ({"max_tokens": 100}, Usage(60, 0, 40), "100 of 100 tokens are spent. Raise max_tokens"),
-        ({"max_cost_usd": 0.5}, Usage(cost_usd=0.51), r"\$0.51 of \$0.50 are spent. Raise max_cost"),
-    ],
+    ("limits", "usage", "code"),
+    [({"max_tokens": 100}, Usage(60, 0, 40), "tokens"), ({"max_cost_usd": 0.5}, Usage(cost_usd=0.51), "cost")],
 )
-def test_a_limit_that_is_reached_is_named(limits: dict[str, float], usage: Usage, words: str) -> None:
+def test_a_limit_that_is_reached_is_named(limits: dict[str, float], usage: Usage, code: str) -> None:
     budget = Budget(**limits)  # type: ignore[arg-type]
     budget.check_limits()
     budget.record_usage(usage)
-    with pytest.raises(BudgetExceeded, match=words):
+    with pytest.raises(BudgetExceeded) as ended:
         budget.check_limits()
+    assert ended.value.code == code
 
 
 def test_cached_tokens_are_not_counted_twice() -> None:
@@ -83,8 +81,9 @@ def test_time_counts_from_the_start() -> None:
     now[0] = 59.9
     budget.check_limits()
     now[0] = 60.0
-    with pytest.raises(BudgetExceeded, match="10 of 10 seconds"):
+    with pytest.raises(BudgetExceeded) as ended:
         budget.check_limits()
+    assert ended.value.code == "time"
 
 
 def test_what_is_left_is_told_as_far_as_there_are_limits() -> None:

@@ -446,15 +446,11 @@ SHOWN_PLAN_KEYS = (
 
 def _describe_plan(module: TrainingModule) -> str:
     settings = [
-        f"{key} {_to_compact_json(module.plan[key])}"
+        f"{key} {json.dumps(module.plan[key], ensure_ascii=False, separators=(',', ':'))}"
         for key in SHOWN_PLAN_KEYS
         if module.plan.get(key) not in (None, False)
     ]
     return f" The plan: {', '.join(settings)}." if settings else ""
-
-
-def _to_compact_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _describe_classes(index: DataIndex) -> str:

@@ -79,13 +79,15 @@ class Budget:
             raise BudgetExceeded(
                 f"{self.usage.total_tokens:,} of {self.max_tokens:,} tokens are "
                 f"spent{_describe_next_request(next_request, tokens=True)}."
-                " Raise max_tokens."
+                " Raise max_tokens.",
+                code="tokens",
             )
         if self.max_cost_usd is not None and projected.cost_usd >= self.max_cost_usd:
             raise BudgetExceeded(
                 f"${self.usage.cost_usd:.2f} of ${self.max_cost_usd:.2f} are "
                 f"spent{_describe_next_request(next_request, tokens=False)}."
-                " Raise max_cost."
+                " Raise max_cost.",
+                code="cost",
             )
         self.check_time()
 
@@ -124,7 +126,9 @@ class Budget:
         """
         spent = self.clock() - self.started_at
         if self.max_wall_s is not None and spent >= self.max_wall_s:
-            raise BudgetExceeded(f"{spent:.0f} of {self.max_wall_s:.0f} seconds are spent. Raise max_wall.")
+            raise BudgetExceeded(
+                f"{spent:.0f} of {self.max_wall_s:.0f} seconds are spent. Raise max_wall.", code="time"
+            )
 
 
 def _describe_next_request(next_request: Usage | None, *, tokens: bool) -> str:

@@ -84,7 +84,7 @@ class Issue:
             directory.
         user_message: for the person who reads why the run ended: what was found and where, without files and commands
             that only agents use. Empty if `agent_message` serves for both.
-        code: code of the audit finding, if it is one.
+        code: the issue for programs, such as the code of an audit finding; empty if it has none.
         absent_classes: classes that may be dropped, according to the finding.
     """
 

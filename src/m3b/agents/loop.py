@@ -150,7 +150,8 @@ class Agent:
                         part
                         for part in (f"{self._failure_message.summary}. {give_up_reason}", self._script_error)
                         if part
-                    )
+                    ),
+                    code="gave_up",
                 )
             check_result = check(reply.text)
             if check_result.reply:
@@ -232,7 +233,9 @@ class Agent:
         if self._unusable_replies >= 3:
             last_reply = "was cut off at its length limit" if reply.stop == "length" else "was empty"
             message = f"The model gave three unusable replies in a row; the last {last_reply}. Use another model."
-            raise RunFailed(REFUSAL_MESSAGE if reply.stop == "refusal" else message)
+            if reply.stop == "refusal":
+                raise RunFailed(REFUSAL_MESSAGE, code="refused")
+            raise RunFailed(message, code="unusable_replies")
         self._send_message(prompt, "unusable")
         return True
 
@@ -322,7 +325,9 @@ class Agent:
 
     def _handle_repetition(self, repetition: str) -> None:
         if self.repetitions.has_warned:
-            raise RunFailed(self._explain_failure(f"The agent went round in circles: {repetition}"))
+            raise RunFailed(
+                self._explain_failure(f"The agent went round in circles: {repetition}"), code="going_in_circles"
+            )
         self.repetitions.has_warned = True
         self._send_message(
             f"You are going round in circles: {repetition} Do something else: {_suggest_way_out(self.allowed_tools)}",
@@ -332,19 +337,21 @@ class Agent:
     def _start_iteration(self) -> int:
         """Return the number of the debug iteration that begins with this call."""
         if not self.budget.max_iterations:
-            raise RunFailed(self._explain_failure("A script failed, and no debug iteration is allowed in this run."))
+            message = "A script failed, and no debug iteration is allowed in this run."
+            raise RunFailed(self._explain_failure(message), code="script_failed")
         if self.usage.iterations >= self.budget.max_iterations:
             spent = f"{self.budget.max_iterations} debug iterations are spent: a script failed again and again."
-            raise RunFailed(self._explain_failure(spent))
+            raise RunFailed(self._explain_failure(spent), code="script_failed")
         self.usage.iterations += 1
         return self.usage.iterations
 
     def _handle_rejection(self, check_result: CheckResult) -> None:
         end_error = check_result.end_error or RunFailed
         if check_result.is_fatal:
-            raise end_error(" ".join(check_result.user_messages))
+            raise end_error(" ".join(check_result.user_messages), code="rejected")
         if self.usage.iterations >= self.budget.max_iterations:
-            raise end_error(self._explain_failure(*check_result.user_messages, iterations=self.budget.max_iterations))
+            message = self._explain_failure(*check_result.user_messages, iterations=self.budget.max_iterations)
+            raise end_error(message, code="rejected")
         self.usage.iterations += 1
         notes = f"\nIt noted besides:\n{_bullet_list(check_result.warnings)}" if check_result.warnings else ""
         message = (
@@ -368,9 +375,9 @@ class Agent:
             # with the same tools, since some providers refuse a conversation whose tools are missing
             reply = self._send_request(self.tool_specs)
         except LLMError as error:
-            raise BudgetExceeded(spent) from error
+            raise BudgetExceeded(spent, code="actions") from error
         self.emit(ReplyReceived(reply.text, (), reply.usage, reply.stop))
-        raise BudgetExceeded(f"{spent} {parse_give_up(reply.text) or reply.text.strip()}".strip())
+        raise BudgetExceeded(f"{spent} {parse_give_up(reply.text) or reply.text.strip()}".strip(), code="actions")
 
 
 def _suggest_way_out(allowed_tools: Sequence[str]) -> str:

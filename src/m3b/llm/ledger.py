@@ -184,9 +184,8 @@ def summarize_by_host(file: Path) -> list[dict[str, Any]]:
         role = str(line.get("role", ""))
         if line["what"] == "sent":
             host, model = last_request[role] = (line["host"], line["model"])
-            row = rows.setdefault(
-                last_request[role], {"host": host, "model": model, "local": _is_local(host), **_ZERO_COUNTS}
-            )
+            is_local = not host or is_loopback(f"//{host}")
+            row = rows.setdefault(last_request[role], {"host": host, "model": model, "local": is_local, **_ZERO_COUNTS})
             row["requests"] += 1
             row["bytes"] += line["bytes"]
         elif role in last_request:
@@ -196,7 +195,3 @@ def summarize_by_host(file: Path) -> list[dict[str, Any]]:
 
 
 _ZERO_COUNTS = {"requests": 0, "bytes": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
-
-
-def _is_local(host: str) -> bool:
-    return not host or is_loopback(f"//{host}")

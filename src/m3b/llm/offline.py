@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from m3b.errors import UsageError
+from m3b.errors import OfflineError, UsageError
 
 from . import keys
 from .base import LLM, spec_of
@@ -36,7 +36,8 @@ def forbid_remote_models(models: Iterable[str | LLM | Callable[..., Any] | None]
     its author to know.
 
     Raises:
-        UsageError: one is; the message names its host.
+        OfflineError: one is.
+        UsageError: a spec cannot be read.
     """
     for model in models:
         if isinstance(model, str):
@@ -47,8 +48,9 @@ def forbid_remote_models(models: Iterable[str | LLM | Callable[..., Any] | None]
             continue
         for spec in chain.split("|"):
             if host := _find_remote_host(spec, is_spec=isinstance(model, str)):
-                raise UsageError(
-                    f"{quote_spec(spec.strip())} is served by {host}, and only this machine is allowed. {LOCAL_ALTERNATIVES}"
+                raise OfflineError(
+                    f"{quote_spec(spec.strip())} is served by {host}, and only this machine is allowed. {LOCAL_ALTERNATIVES}",
+                    host,
                 )
 
 

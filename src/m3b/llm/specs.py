@@ -72,7 +72,7 @@ def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
     Raises:
         UsageError: there is no such model, or there are several.
     """
-    from . import served  # opens connections, which few starts need
+    from m3b.llm.model_list import list_models  # opens connections, which few starts need
 
     preset, address_suffix = PROVIDERS[provider], "" if base_url is None else f"@{keys.strip_credentials(base_url)}"
     if base_url is None and spec.strip().endswith(":"):  # as an empty variable leaves it
@@ -84,7 +84,7 @@ def resolve_model(spec: str, provider: str, base_url: str | None) -> str:
     address = base_url or preset.base_url
     if address is None or preset.wire != "openai":
         raise UsageError(f"{quote_spec(spec)} names no model. Write {provider}:MODEL{address_suffix}.")
-    served_models = served.list_models(provider, address, keys.find_key(preset.variables, base_url, provider))
+    served_models = list_models(provider, address, keys.find_key(preset.variables, base_url, provider))
     if len(served_models) == 1:
         return served_models[0]
     if not served_models:

@@ -51,12 +51,7 @@ def estimate_request_tokens(messages: Sequence[Message], tools: Sequence[ToolSpe
     return sum(estimate_message_tokens(message) for message in messages) + estimate_tools_tokens(tools)
 
 
-def estimate_reply_tokens(reply: Reply) -> int:
-    """Return tokens of a reply, for models that do not count them themselves."""
-    return estimate_message_tokens(reply.to_message())
-
-
 def estimate_usage(request: LLMRequest, reply: Reply, facts: ModelFacts) -> Usage:
     """Return the usage of a request to a model that does not count, priced."""
     input_tokens = estimate_request_tokens(request.messages, request.tools)
-    return facts.compute_usage(input_tokens, 0, estimate_reply_tokens(reply))
+    return facts.compute_usage(input_tokens, 0, estimate_message_tokens(reply.to_message()))

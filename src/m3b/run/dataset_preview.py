@@ -160,8 +160,7 @@ def _preview_in_reader(
         if task and task != used_task:
             raise UsageError(f"The manifest that was given is for {used_task}; --task says {task}.")
     else:
-        override_values = overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {}
-        job = proposal_job(request, card, override_values)
+        job = proposal_job(request, card, overrides)
         choice = choose_proposal(
             request,
             lambda name, boxes: run_reader_job({**job, "task": name, "boxes": boxes}, folder, scratch, reader),

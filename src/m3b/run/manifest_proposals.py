@@ -46,10 +46,11 @@ def survey_card(services: RunServices, card: Card) -> SurveySummary:
     The answers are kept for `propose_manifests`. The summary is empty if the survey fails or the user gave a whole
     manifest.
     """
-    if card.path is None or not card.path.is_dir() or _has_whole_manifest(services):
+    has_whole_manifest = services.overrides is not None and services.overrides.index is not None
+    if card.path is None or not card.path.is_dir() or has_whole_manifest:
         return SurveySummary()
     services.emit(StepStarted("surveying the data folder"))
-    job, survey_questions = _make_proposal_job(services, card), list_survey_questions()
+    job, survey_questions = proposal_job(services.request, card, services.overrides), list_survey_questions()
     answer = ask_reader(services, {**job, "do": "overview", "asked": survey_questions}, card.path)
     if "error" in answer and services.overrides is None:
         return SurveySummary()
@@ -64,20 +65,9 @@ def survey_card(services: RunServices, card: Card) -> SurveySummary:
     return summary.model_copy(update={"chosen": _choose_task(services, card, card.path)})
 
 
-def _has_whole_manifest(services: RunServices) -> bool:
-    return services.overrides is not None and services.overrides.index is not None
-
-
-def _make_proposal_job(services: RunServices, card: Card) -> dict[str, Any]:
-    overrides = services.overrides
-    return proposal_job(
-        services.request, card, overrides.model_dump(mode="json", exclude_defaults=True) if overrides else {}
-    )
-
-
 def _choose_task(services: RunServices, card: Card, root: Path) -> TaskProposal | None:
     """Return the proposal that `m3b look` would show for the request, and store its task."""
-    request, job = services.request, _make_proposal_job(services, card)
+    request, job = services.request, proposal_job(services.request, card, services.overrides)
     if not request.strip():
         return None
     choice = choose_proposal(
@@ -131,7 +121,7 @@ def propose_manifests(services: RunServices, selection: Selection) -> ManifestPr
     if overrides is not None and overrides.index is not None:
         return _write_proposals(run, [make_user_proposal(overrides.index)])
     job = {
-        **_make_proposal_job(services, card),
+        **proposal_job(services.request, card, services.overrides),
         "task": selection.task,
         "classes": list(selection.classes),
         "boxes": _should_use_boxes(run, selection, card),

@@ -78,7 +78,11 @@ def execute_manifest(services: RunServices, selection: Selection, overrides: Giv
         manifest = json.loads(read_bytes(work, name, 2**20))
     except (OSError, UnsafePathError, ValueError) as error:
         return reject(
-            Issue(f"{SPEC} is no JSON object: {error}. {EDIT_HINT}", "The manifest of the data cannot be used.")
+            Issue(
+                f"{SPEC} is no JSON object: {error}. {EDIT_HINT}",
+                "The manifest of the data cannot be used.",
+                "manifest_unreadable",
+            )
         )
     job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(work), "spec": manifest}
     answer = ask_reader(services, job, card.path)
@@ -90,7 +94,8 @@ def execute_manifest(services: RunServices, selection: Selection, overrides: Giv
         )
     if "error" in answer:
         user_message = f"The data cannot be read in the way that was proposed: {answer['error']}"
-        return reject(Issue(f"{SPEC} cannot be executed: {answer['error']} {EDIT_HINT}", user_message))
+        agent_message = f"{SPEC} cannot be executed: {answer['error']} {EDIT_HINT}"
+        return reject(Issue(agent_message, user_message, "manifest_not_executable"))
     if user_manifest is not None:
         return IndexOrigin(ORIGIN_GIVEN, answer)
     is_proposed = manifest in load_survey_file(services.folder, PROPOSALS_FILE, [])
@@ -152,6 +157,7 @@ def find_objection(comparison: Mapping[str, Any], closing_text: str) -> CheckRes
             Issue(
                 f"{user_message} Take the {targets} from there. {_ask_for_reason(LABELS_FROM_KEY, 'where they come from, and why')}",
                 user_message,
+                "other_targets",
             )
         )
     if comparison["leaves_out"] and not extract_reason(closing_text, LEFT_OUT_KEY):
@@ -159,7 +165,11 @@ def find_objection(comparison: Mapping[str, Any], closing_text: str) -> CheckRes
                         f"the index, though their "
                 f"images open and are no copies, e.g. {', '.join(comparison['absent'])}.")  # fmt: skip
         issues.append(
-            Issue(f"{user_message} Add them. {_ask_for_reason(LEFT_OUT_KEY, 'why they are left out')}", user_message)
+            Issue(
+                f"{user_message} Add them. {_ask_for_reason(LEFT_OUT_KEY, 'why they are left out')}",
+                user_message,
+                "cases_left_out",
+            )
         )
     return reject(*issues) if issues else None
 
@@ -175,36 +185,28 @@ def extract_reason(closing_text: str, key: str) -> str:
 
 
 def describe_index_origin(run: RunFolder, origin: IndexOrigin, closing_text: str) -> tuple[str, ...]:
-    """Return sentences on how the index was made, what was used, and the exclusions."""
-    rival = _describe_rival(run, origin)
-    return (
-        *describe_origin(origin.kind, origin.facts, closing_text),
-        *([rival] if rival else []),
-        *(describe_accounting(origin.facts) if origin.facts else ()),
-    )
-
-
-def describe_origin(origin: str, comparison: Mapping[str, Any], closing_text: str) -> list[str]:
-    """Return sentences for people on origin, agreement with the archive, and reasons."""
-    lines = [ORIGIN_SENTENCES[origin]]
-    targets_word = str(comparison.get("what", "labels"))
-    if comparison.get("compared") and origin == ORIGIN_SCRIPT:
-        qualifier = "" if comparison["fits"] else "only "
+    """Return sentences for people on origin, agreement with the archive, reasons, what was used, and the exclusions."""
+    facts, lines = origin.facts, [ORIGIN_SENTENCES[origin.kind]]
+    targets_word = str(facts.get("what", "labels"))
+    if facts.get("compared") and origin.kind == ORIGIN_SCRIPT:
+        qualifier = "" if facts["fits"] else "only "
         lines.append(
-            f"Its {targets_word} agree with {comparison['source']} in {qualifier}{comparison['agreeing']:,} of "
-            f"{comparison['compared']:,} cases."
+            f"Its {targets_word} agree with {facts['source']} in {qualifier}{facts['agreeing']:,} of "
+            f"{facts['compared']:,} cases."
         )
-    elif origin == ORIGIN_SCRIPT:
+    elif origin.kind == ORIGIN_SCRIPT:
         lines.append(f"Its {targets_word} were not compared with the archive: nothing there could be joined with it.")
-    if comparison.get("missing"):
-        lines.append(f"{comparison['missing']:,} of {comparison['usable']:,} cases that could be used are not in it.")
+    if facts.get("missing"):
+        lines.append(f"{facts['missing']:,} of {facts['usable']:,} cases that could be used are not in it.")
     for key, heading in (
         (LABELS_FROM_KEY, f"{targets_word.capitalize()} are not those of the archive"),
         (LEFT_OUT_KEY, "Cases are left out"),
     ):
         if given_reason := extract_reason(closing_text, key):
             lines.append(f"{heading}, by the Data Engineer's word: {given_reason}")
-    return lines
+    if rival := _describe_rival(run, origin):
+        lines.append(rival)
+    return (*lines, *(describe_accounting(facts) if facts else ()))
 
 
 def describe_accounting(answer: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from m3b.agents import prompts
@@ -120,12 +120,15 @@ def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServi
     return _deliver_model(state, services)
 
 
+@dataclass
 class StageRunner:
     """Performs the stages of one run."""
 
-    def __init__(self, stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> None:
-        self.stages, self.state, self.services = stages, state, services
-        self._single_agent: Agent | None = None
+    stages: Sequence[Stage[Any]]
+    state: RunState
+    services: RunServices
+    _single_agent: Agent | None = None
+    """The agent that plays all roles, with the option `roles="single"`."""
 
     def run_stage(self, stage: Stage[A]) -> A:
         """Perform a stage from its briefing to its accepted artifact; skip it if the journal holds the artifact.
@@ -135,16 +138,14 @@ class StageRunner:
         """
         artifact = self.state.find_artifact(stage.artifact)
         if artifact is None:
-            artifact = self._make_artifact(stage)
+            _guard_stage_method(stage, "prepare", stage.prepare)(self.state, self.services)
+            try:
+                check_result, remark = self._run_role(stage), ""
+            except BudgetExceeded as error:
+                check_result, remark = self._salvage(stage, error)
+            artifact = self._record_artifact(stage, check_result, remark)
         _guard_stage_method(stage, "accept", stage.accept)(self.state, self.services)
         return artifact
-
-    def _make_artifact(self, stage: Stage[A]) -> A:
-        _guard_stage_method(stage, "prepare", stage.prepare)(self.state, self.services)
-        try:
-            return self._record_artifact(stage, self._run_role(stage))
-        except BudgetExceeded as error:
-            return self._record_artifact(stage, *self._salvage(stage, error))
 
     def _run_role(self, stage: Stage[A]) -> CheckResult:
         """Let the role work, and record how it ended in any case."""
@@ -179,7 +180,7 @@ class StageRunner:
         )
         if not check_result.is_accepted:
             raise (check_result.end_error or RunFailed)(
-                explain_failure(stage.role.failure_message, *check_result.user_messages)
+                explain_failure(stage.role.failure_message, *check_result.user_messages), code="rejected"
             )
         return check_result
 
@@ -218,7 +219,7 @@ class StageRunner:
         services.emit(NoteAdded(remark))
         return check_result, remark
 
-    def _record_artifact(self, stage: Stage[A], check_result: CheckResult, remark: str = "") -> A:
+    def _record_artifact(self, stage: Stage[A], check_result: CheckResult, remark: str) -> A:
         """Record the artifact that a check accepted, and return it."""
         artifact = check_result.artifact
         if not isinstance(artifact, stage.artifact):
@@ -246,18 +247,17 @@ class StageRunner:
         is_single = services.options.roles == "single"
         if is_single and self._single_agent is not None:
             self._single_agent.tools = services.tools
-            self._brief_agent(self._single_agent, stage, system="")
+            self._brief_agent(self._single_agent, stage)
             return self._single_agent
         agent = self._make_agent(SINGLE_AGENT if is_single else role, role)
+        played_roles = [other.role for other in self.stages if other.uses_agent] if is_single else [role]
         role_events = self.state.dialogue.get(role.name, [])
-        past_events = self._collect_dialogue() if is_single else role_events
+        past_events = [event for played_role in played_roles for event in self.state.dialogue.get(played_role.name, [])]
         agent.conversation = Conversation.from_events(past_events, keep_open_calls=bool(role_events))
         if not past_events:
-            self._brief_agent(
-                agent, stage, system=self._build_system_prompt(self._list_agent_roles() if is_single else (role,))
-            )
+            self._brief_agent(agent, stage, played_roles)
         elif not role_events:
-            self._brief_agent(agent, stage, system="")
+            self._brief_agent(agent, stage)
         if past_events:
             self._resume_agent(
                 agent, past_events, iterations=self.state.role_usage[role.name].iterations if role_events else 0
@@ -294,14 +294,19 @@ class StageRunner:
             stream=services.options.stream,
         )
 
-    def _collect_dialogue(self) -> list[Event]:
-        """Return the dialogue of all stages so far, for the single agent."""
-        return [event for role in self._list_agent_roles() for event in self.state.dialogue.get(role.name, [])]
-
-    def _list_agent_roles(self) -> list[Role]:
-        return [stage.role for stage in self.stages if stage.uses_agent]
-
-    def _brief_agent(self, agent: Agent, stage: Stage[A], *, system: str) -> None:
+    def _brief_agent(self, agent: Agent, stage: Stage[A], played_roles: Sequence[Role] = ()) -> None:
+        """Give the agent the task of the stage; with `played_roles` a conversation begins, with their system prompt."""
+        workspace = self.services.workspace
+        system = (
+            prompts.build_system_prompt(
+                workspace.root / "prompts",
+                played_roles,
+                with_examples=self.services.options.examples,
+                extra_prompts=workspace.prompts,
+            )
+            if played_roles
+            else ""
+        )
         briefing = _guard_stage_method(stage, "build_briefing", stage.build_briefing)(self.state, self.services)
         if isinstance(briefing, str):
             briefing = Briefing(f"Stage: {stage.role.name}\n\n{briefing.strip()}")
@@ -312,11 +317,6 @@ class StageRunner:
             agent.conversation = Conversation.from_events([event])
         else:
             agent.conversation.add_user_text(event.text, event.facts)
-
-    def _build_system_prompt(self, roles: Sequence[Role]) -> str:
-        workspace = self.services.workspace
-        folder, with_examples = workspace.root / "prompts", self.services.options.examples
-        return prompts.build_system_prompt(folder, roles, with_examples=with_examples, extra_prompts=workspace.prompts)
 
 
 def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
@@ -472,7 +472,7 @@ def _make_result(record: Mapping[str, Any], state: RunState, status: Status, rea
             "cached_share": round(usage.cached_share, 4),
             "cost_usd": round(usage.cost_usd, 6),
         },
-        roles=state.role_usage_to_json(),
+        roles={name: usage.to_json() for name, usage in state.role_usage.items()},
         run_dir=record["run_dir"],
         patients_known=index.patients_known if index else None,
         grouped_by=index.grouped_by if index else "",
@@ -487,7 +487,7 @@ def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolde
         _make_result(record, state, status, delivered.reason),
         primary=delivered.scores.primary,
         acceptable=delivered.acceptable,
-        metrics=delivered.metrics_to_dict(),
+        metrics={name: measure.to_dict() for name, measure in delivered.scores.metrics.items()},
         integrity=delivered.integrity,
         model_dir=str(run.model),
         patients=delivered.scores.n_patients if delivered.scores.patients_known else None,

@@ -50,13 +50,6 @@ class DeliveredModel:
     acceptable: tuple[float, float | None] | None
     external: Mapping[str, ExternalResult] = field(default_factory=dict)
 
-    def primary_to_dict(self) -> dict[str, Any]:
-        acceptable = None if self.acceptable is None else list(self.acceptable)
-        return {**self.scores.primary.to_dict(), "acceptable": acceptable}
-
-    def metrics_to_dict(self) -> dict[str, Any]:
-        return {name: measure.to_dict() for name, measure in self.scores.metrics.items()}
-
 
 TEST_PREDICTIONS_FILE = "predictions.json"
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from m3b.data.cards import Card, card_for_folder, own_notes
 from m3b.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from m3b.data.spec.given import Given
 
 SURVEY_S = 90.0
 MIN_PROPOSED_SCORE = 0.2
@@ -36,7 +39,7 @@ class ChosenProposal:
     answer: Mapping[str, Any]
 
 
-def proposal_job(request: str, card: Card, given_parts: Mapping[str, Any]) -> dict[str, Any]:
+def proposal_job(request: str, card: Card, overrides: Given | None) -> dict[str, Any]:
     """Return a job that proposes manifests of a card's folder, without the task.
 
     For a folder without a card, only the notes in the folder are used.
@@ -49,7 +52,7 @@ def proposal_job(request: str, card: Card, given_parts: Mapping[str, Any]) -> di
         "seconds": SURVEY_S,
         "patient_key": card.patient_key,
         "root": str(card.path),
-        "given": dict(given_parts),
+        "given": overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {},
     }
 
 

@@ -168,9 +168,6 @@ class RunState:
         role_usage.input_tokens += event.usage.input_tokens
         role_usage.output_tokens += event.usage.output_tokens
 
-    def role_usage_to_json(self) -> dict[str, dict[str, Any]]:
-        return {name: usage.to_json() for name, usage in self.role_usage.items()}
-
 
 def _parse_artifact(artifact_class: type[A], kind: str, value: dict[str, Any]) -> A:
     try:

@@ -193,7 +193,8 @@ def make_trajectories(
             rng = np.random.default_rng(_hash_to_int(f"{expert.seed}/{trajectory_id}"))
             demonstration = demonstrate(target, segmenter, expert, mode, rng, reward)
             if not demonstration.reason:
-                _write_trajectory(collection, target, mode, demonstration, _hash_to_share(target.patient) < held_out)
+                is_held_out = _hash_to_int(f"patient/{target.patient}") / 2**64 < held_out
+                _write_trajectory(collection, target, mode, demonstration, is_held_out)
             collection.record_progress(
                 id=trajectory_id,
                 case=target.case,
@@ -272,10 +273,6 @@ def _make_id(target: Target, mode: PromptMode) -> str:
 
 def _hash_to_int(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-
-
-def _hash_to_share(patient: str) -> float:
-    return _hash_to_int(f"patient/{patient}") / 2**64
 
 
 def _list_differences(file: Path, settings: dict[str, Any]) -> list[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from m3b.data.natural import natural
 from m3b.data.patterns import extension
+from m3b.data.phi import Phi
 from m3b.errors import DataError, ToolError
 from m3b.facts import FileSummary, Previews
 from m3b.isolation import untrusted
@@ -100,10 +100,10 @@ def preview_path(ctx: PreviewContext, path: str, files: list[FileSummary]) -> st
         return (
             f"{display_path}: a binary file of {format_bytes(length)} of unknown kind; begins with {head[:16].hex(' ')}"
         )
-    module = importlib.import_module(f"m3b.tools.previews.{kind}")
+    preview = _load_preview(kind)
     try:
         with _stable_copy(ctx, real, kind) as stable_path:
-            lines: list[str] = module.preview(stable_path, ctx.phi)
+            lines = preview(stable_path, ctx.phi)
     except (ToolError, MemoryError):
         raise
     except untrusted.UnsafePathError as error:
@@ -119,6 +119,52 @@ def preview_path(ctx: PreviewContext, path: str, files: list[FileSummary]) -> st
     return f"{display_path}: {format_bytes(length)}, {shown_lines[0]}" + "".join(
         f"\n  {line}" for line in shown_lines[1:]
     )
+
+
+def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
+    """Return the preview of a kind of files, whose libraries are imported only when it is needed."""
+    match kind:
+        case "archives":
+            from m3b.tools.previews import archives
+
+            return archives.preview
+        case "arrays":
+            from m3b.tools.previews import arrays
+
+            return arrays.preview
+        case "dicom":
+            from m3b.tools.previews import dicom
+
+            return dicom.preview
+        case "hdf5":
+            from m3b.tools.previews import hdf5
+
+            return hdf5.preview
+        case "pickles":
+            from m3b.tools.previews import pickles
+
+            return pickles.preview
+        case "pictures":
+            from m3b.tools.previews import pictures
+
+            return pictures.preview
+        case "plain":
+            from m3b.tools.previews import plain
+
+            return plain.preview
+        case "records":
+            from m3b.tools.previews import records
+
+            return records.preview
+        case "tables":
+            from m3b.tools.previews import tables
+
+            return tables.preview
+        case "volumes":
+            from m3b.tools.previews import volumes
+
+            return volumes.preview
+    raise ValueError(f"there is no preview of {kind}")
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from m3b.bench.datasets.registry import get_dataset
-from m3b.errors import DataError, UsageError
+from m3b.errors import DataError, OfflineError, UsageError
 from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
 
 
@@ -254,7 +255,9 @@ def _open(url: str, headers: dict[str, str]) -> Any:
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{url} is not a web address.")
     if is_offline():
-        raise UsageError(f"{url} is on another machine, and {OFFLINE_VARIABLE} is set.")
+        raise OfflineError(
+            f"{url} is on another machine, and {OFFLINE_VARIABLE} is set.", urlsplit(url).hostname or url
+        )
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)  # nosec B310  # the scheme was checked
 
 

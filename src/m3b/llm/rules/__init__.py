@@ -8,7 +8,7 @@ folder is read is proposed from the survey of its files; where no manifest is bo
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -148,13 +148,15 @@ class RulesLLM:
         answer = plan_next_step(view) if view is not None else format_give_up(UNKNOWN_STAGE)
         text = answer if isinstance(answer, str) else ""
         call_count = sum(len(message.calls) for message in request.messages)
-        calls = () if isinstance(answer, str) else tuple(_number_calls(answer, call_count))
+        calls = (
+            ()
+            if isinstance(answer, str)
+            else tuple(
+                ToolCall(f"rules-{number}", call.name, call.arguments) for number, call in enumerate(answer, call_count)
+            )
+        )
         reply = Reply(text, calls, stop="tools" if calls else "end", model="rules")
         return replace(reply, usage=estimate_usage(request, reply, self.facts))
-
-
-def _number_calls(calls: Sequence[ToolCall], call_count: int) -> list[ToolCall]:
-    return [ToolCall(f"rules-{call_count + index}", call.name, call.arguments) for index, call in enumerate(calls)]
 
 
 __all__ = ["RulesLLM"]

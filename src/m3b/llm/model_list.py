@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from m3b.errors import Authentication, UsageError
-
-from .keys import Key, is_loopback, strip_credentials
+from m3b.llm.keys import Key, is_loopback, strip_credentials
 
 TIMEOUT_S = 5.0
 MAX_LIST_BYTES = 4_000_000
