@@ -13,6 +13,8 @@ from m3b.cli.app import app
 from m3b.run.folder import is_own_model
 from m3b.run.registry import register
 
+pytestmark = pytest.mark.confined
+
 PREDICT = """
 import json, os, sys
 arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))

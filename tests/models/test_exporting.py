@@ -77,6 +77,7 @@ def test_monai_loads_and_runs_the_bundle(place: Path, bundle: Path, tmp_path: Pa
 
     config = str(bundle / "configs" / "inference.json")
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # in the bundle of the other tests
     for name in [name for name in sys.modules if name.split(".")[0] in ("scripts", "parts", "predict", "net")]:
         monkeypatch.delitem(sys.modules, name)
     paths = [str(place / "images" / f"i{n}.png") for n in range(3)]

@@ -382,6 +382,7 @@ def pictures(tmp_path: Path) -> list[Path]:
     return [tmp_path / f"new_{number}.png" for number in range(3)]
 
 
+@pytest.mark.confined
 def test_predict(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
     model = finished[0] / "model"
     ended = m3b_("predict", model, *pictures)
