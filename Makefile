@@ -17,6 +17,9 @@ JOBS ?= 3
 demo: $(DEMO)
 	$(BIN)/m3b demo
 
+# Else every process that the tests start compiles m3b anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The tests' folders lie in one of their own: pytest clears what earlier sessions left, and fails where that is a tree
 # deeper than Python's recursion, as an interrupted test of such trees leaves it. After a failure they stay, to be looked at.
 PYTEST = room=$$(mktemp -d) && PYTEST_DEBUG_TEMPROOT=$$room $(BIN)/pytest -n $(JOBS) --dist loadfile --durations=25
@@ -89,7 +92,7 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 	@touch $(DEMO)
 
 $(STAMP): $(DEMO)
-	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some twenty minutes on two cores."
+	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some ten minutes on two cores."
 	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@# there: for the tests of its detectors, which mend that (Utils/vision_ops.py), it lies in a folder of its own

@@ -16,24 +16,15 @@ from functools import partial
 
 import numpy as np
 
-from m3b.metrics import (
-    Box,
-    ClassificationCase,
-    DetectionCase,
-    RegressionCase,
-    ReportCase,
-    Scores,
-    SegmentationCase,
-    SurvivalCase,
-    score_detection,
-    score_diagnosis,
-    score_grading,
-    score_regression,
-    score_reports,
-    score_segmentation,
-    score_survival,
-)
+from m3b.metrics import Box, ClassificationCase, Scores
 from m3b.metrics.masks import LabelMetrics
+from m3b.tasks.detection import DetectionCase, score_detection
+from m3b.tasks.diagnosis import score_diagnosis
+from m3b.tasks.grading import score_grading
+from m3b.tasks.regression import RegressionCase, score_regression
+from m3b.tasks.report import ReportCase, score_reports
+from m3b.tasks.segmentation import SegmentationCase, score_segmentation
+from m3b.tasks.survival import SurvivalCase, score_survival
 
 Generator = np.random.Generator
 LABELS = ("a", "b", "c", "d", "e")

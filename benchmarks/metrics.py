@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from m3b.metrics import ClassificationCase, ReportCase, score_diagnosis, score_reports
+from m3b.metrics import ClassificationCase
+from m3b.tasks.diagnosis import score_diagnosis
+from m3b.tasks.report import ReportCase, score_reports
 
 FINDINGS = [f"f{k}" for k in range(14)]
 

@@ -26,9 +26,16 @@ from typing import Any
 import numpy as np
 
 from m3b.bench.datasets import RawCase, get_dataset
-from m3b.metrics import Findings, ReportCase, best_constant_reports, extract_findings, measure_image_use, score_reports
-from m3b.metrics.reports import count_distinct_texts
 from m3b.resources import get_resources_folder
+from m3b.tasks.report import (
+    Findings,
+    ReportCase,
+    best_constant_reports,
+    extract_findings,
+    measure_image_use,
+    score_reports,
+)
+from m3b.tasks.report.metrics import count_distinct_texts
 
 SIDES = ("left", "right")
 PLANTED_FINDINGS: dict[str, dict[str, list[str]]] = {

@@ -26,7 +26,7 @@ import numpy as np
 from recipes import TEMPLATES, run_python
 from recipes import prepare_project as index
 
-from m3b.metrics import ReportCase, best_constant_reports, measure_image_use, score_reports
+from m3b.tasks.report import ReportCase, best_constant_reports, measure_image_use, score_reports
 
 LABEL_SENTENCES = (
     "The appearance is that of {}.",

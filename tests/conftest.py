@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,31 +58,17 @@ CONFINED_FOLDERS = ("sandbox", "attacks", "reader", "fuzz")
 def pytest_configure(config: pytest.Config) -> None:
     """Start the servers of warm processes once for all workers."""
     if not hasattr(config, "workerinput") and not config.option.collectonly:
-        from warm.sandbox import start_zygotes
+        from warm.servers import start_zygotes
 
         config.add_cleanup(start_zygotes())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Choose the real sandbox or the warm stand-in before any fixture of the test is made."""
-    import m3b.isolation.sandbox
-    from warm import WarmSandbox
+    from warm.sandbox import use_sandbox
 
-    chooser = sys.modules["m3b.isolation.sandbox.choose"]
-    real = getattr(chooser, "real_candidates", None) or chooser._try_candidates
-    chooser.real_candidates = real
     folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
-
-    def candidates(
-        mode: str, accept_weak: bool
-    ) -> list[tuple[m3b.isolation.sandbox.Sandbox | None, m3b.isolation.sandbox.Probe]]:
-        if mode == "auto" and not accept_weak:
-            sandbox = WarmSandbox()
-            return [(sandbox, m3b.isolation.sandbox.Probe(sandbox.name, True, sandbox.level))]
-        return real(mode, accept_weak=accept_weak)
-
-    confined = folder in CONFINED_FOLDERS or item.get_closest_marker("confined") is not None
-    chooser._try_candidates = real if confined else candidates
+    use_sandbox(folder in CONFINED_FOLDERS or item.get_closest_marker("confined") is not None)
 
 
 # --- duration ------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from m3b.llm.python_text import parse_with_retries
+from m3b.plugins import BUILTIN_TASKS
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "m3b"
@@ -353,3 +354,16 @@ def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
                     f"{file.relative_to(SRC)}: {name}" for name in names if node.module.rpartition(".")[2] != name
                 ]
     assert clashes == []
+
+
+def test_no_code_outside_the_tasks_compares_the_name_of_one() -> None:
+    """A family from outside has the same rights; `m3b.data` still has the records of the built-in tasks."""
+    for file in FILES:
+        if part(file) in ("tasks", "data"):
+            continue
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                words = {leaf.value for side in sides for leaf in ast.walk(side) if isinstance(leaf, ast.Constant)}
+                names = {ast.unparse(side).rpartition(".")[2] for side in sides}
+                assert not (names & {"task", "task_name"} and words & set(BUILTIN_TASKS)), f"{file}:{node.lineno}"

@@ -86,7 +86,7 @@ class Landmarks(TaskFamily):
     index_guide = '{"image_path": "data/x/a.png", "point": [31.5, 20], "patient": "p1"}; label_dict.json is {}.'
     when_to_choose = "one anatomical point in each picture, answered as [x, y] in pixels."
     aliases = ("keypoints", "landmark detection")
-    title_prefix = "Landmark finder"
+    model_title = "Landmark finder"
 
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Return 2: x and y."""

@@ -1,4 +1,4 @@
-"""Registries for what can be added to m3b from outside, filled from entry points on demand."""
+"""Registries of what each task has, filled on demand: from m3b's own tasks, and from entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ ENTRY_POINT_GROUPS = {"m3b.tasks": "task family", "m3b.metrics": "metric"}
 """Entry points of these groups name objects with a `register()` method, as each `m3b.TaskFamily` and `m3b.Metric`
 has."""
 
+BUILTIN_TASKS = ("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")
+"""m3b's own tasks in the order of lists; the family of each is `FAMILY` in the package `m3b.tasks.NAME`."""
+
 T = TypeVar("T")
 _lock = threading.RLock()
 _loaded: set[str] = set()
 
 
-class Registry(Generic[T]):
-    """Items by name, in the order in which they were added.
+class TaskRegistry(Generic[T]):
+    """What each task has, by the name of the task: m3b's own tasks first, then others in the order of registration.
 
-    Installed plug-ins are loaded when all names or an unknown one are requested.
+    A built-in task is loaded when it is requested. Installed plug-ins are loaded when all names or an unknown one are
+    requested.
 
     Args:
         item_kind: what the items are, for messages.
@@ -31,29 +35,36 @@ class Registry(Generic[T]):
         self.item_kind = item_kind
         self._items: dict[str, T] = {}
 
-    def add(self, name: str, item: T) -> None:
-        """Add an item; the same item may be added again.
+    def add(self, task: str, item: T) -> None:
+        """Add the item of a task; the same item may be added again.
 
         Raises:
-            ValueError: another item has this name.
+            ValueError: the task has another item.
         """
-        if self._items.setdefault(name, item) is not item:
-            raise ValueError(f"There is a {self.item_kind} {name!r} already; choose another name.")
+        if self._items.setdefault(task, item) is not item:
+            raise ValueError(f"There is a {self.item_kind} {task!r} already; choose another name.")
 
-    def get(self, name: str) -> T | None:
-        """Return the item of a name; None if there is none."""
-        if name not in self._items:
-            load_plugins()
-        return self._items.get(name)
-
-    def added_names(self) -> tuple[str, ...]:
-        """Return the names added so far, without loading plug-ins."""
-        return tuple(self._items)
+    def get(self, task: str) -> T | None:
+        """Return the item of a task; None if there is no such task."""
+        if task not in self._items:
+            load_task(task)
+        return self._items.get(task)
 
     def names(self) -> tuple[str, ...]:
-        """Return all names, those of m3b itself first."""
+        """Return the names of all tasks, those of m3b itself first."""
         load_plugins()
-        return tuple(self._items)
+        for task in BUILTIN_TASKS:
+            if task not in self._items:
+                load_task(task)
+        return (*BUILTIN_TASKS, *(task for task in self._items if task not in BUILTIN_TASKS))
+
+
+def load_task(name: str) -> None:
+    """Register m3b's own task of this name, else the installed plug-ins, one of which may have it."""
+    if name in BUILTIN_TASKS:
+        EntryPoint(name, f"m3b.tasks.{name}:FAMILY", "m3b.tasks").load().register()
+    else:
+        load_plugins()
 
 
 def load_plugins() -> None:

@@ -65,7 +65,7 @@ def make_stage(tmp_path: Path) -> Iterator[MakeStage]:
         work = tmp_path / f"work{len(boxes)}"
         work.mkdir()
         (work / "notes.txt").write_text("a line\n")
-        box = Toolbox(Roots(work, {}), sandbox=choose_sandbox("off"), limits=Limits(wall_s=60), is_cancelled=cancelled)
+        box = Toolbox(Roots(work, {}), sandbox=choose_sandbox(), limits=Limits(wall_s=60), is_cancelled=cancelled)
         boxes.append(box)
         llm = llm or ScriptedModel(steps, facts=facts, **script)
         events: list[Event] = []

@@ -88,7 +88,7 @@ def test_time_counts_from_the_start() -> None:
 
 def test_what_is_left_is_told_as_far_as_there_are_limits() -> None:
     assert Budget(max_actions=9, used_actions=2).describe_remaining() == (
-        "Left in this run, for all roles together: 7 of 9 actions; no limit of time but that of each training."
+        "Left in this run, for all roles together: 7 of 9 actions; the run has no time limit, each training has its own."
     )
     timed = Budget(max_wall_s=600, max_tokens=5000, max_cost_usd=2.5, clock=lambda: 130.0, started_at=10.0)
     assert (

@@ -21,6 +21,7 @@ from m3b.agents.checks.model import (
     check_model,
     freeze_deliverable,
     read_validation_records,
+    score_validation,
 )
 from m3b.data.index import Index, Record
 from m3b.errors import SandboxError
@@ -66,7 +67,7 @@ def make_deliverable(folder: Path, *, predict: str = PREDICT, weight: float = 0.
 class Desk:
     """A run folder with images, a locked index, and m3b's own way of running predict.py."""
 
-    def __init__(self, folder: Path, sandbox: str = "off") -> None:
+    def __init__(self, folder: Path, sandbox: str = "auto") -> None:
         self.run = RunFolder.create(folder)
         self.executor = SandboxExecutor(choose_sandbox(sandbox), self.run, (), lambda: False)
         self.kept: list[LockedTestResult] = []
@@ -201,6 +202,19 @@ def test_a_model_without_skill_is_accepted_with_a_word(desk: Desk) -> None:
     verdict = desk.check((0.9, None))
     assert verdict.is_accepted
     assert "On the validation cases m3b measures: auroc 0.5" in verdict.warnings[0]
+
+
+def test_the_baseline_of_folds_is_fitted_on_all_cases(tmp_path: Path) -> None:
+    """A project with folds holds out every case once, which leaves none for the image-blind baseline alone."""
+    records = tuple(Record(f"{n}.png", (), f"p{n}", extra={"value": float(n % 9)}) for n in range(60))
+    index = Index(records, (), ("density (g/cm2)",), "regression")
+    rows = [
+        {"image": r.key, "patient": r.patient, "true": r.extra["value"], "predicted": r.extra["value"]} for r in records
+    ]
+    choice = Selection("Cards", "regression", "mae", "plan")
+    scores = score_validation(tmp_path, records, rows, index, choice, None)
+    assert scores is not None
+    assert scores.primary.baseline == pytest.approx(np.mean([abs(n % 9 - 4) for n in range(60)]))
 
 
 def test_without_validation_cases_it_says_so(desk: Desk) -> None:

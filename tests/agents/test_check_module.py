@@ -81,7 +81,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "run", "off")
+    return Place(tmp_path / "run", "auto")
 
 
 # --- really run --------------------------------------------------------------------------------------------------

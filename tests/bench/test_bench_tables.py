@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from m3b.bench.results_store import SweepStore, gather_rows
 from m3b.bench.tables import make_tables
 from m3b.bench.tasks import choose_tasks
 from m3b.writing import csv_cell
-
-M3B = str(Path(sys.executable).with_name("m3b"))
+from warm.commands import run_m3b
 
 
 def row(task: str, run: int, ok: bool, **overrides: Any) -> dict[str, Any]:
@@ -141,7 +139,7 @@ def test_the_page_is_whole_and_escapes_what_it_shows() -> None:
 
 
 def bench(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([M3B, "bench", *map(str, words)], capture_output=True, text=True, timeout=900, check=False)
+    return run_m3b("bench", *words)
 
 
 @pytest.mark.parametrize("command", ["table", "report"])

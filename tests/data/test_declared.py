@@ -78,7 +78,7 @@ def test_previews_say_so_too_and_their_reader_lives_on(tmp_path: Path) -> None:
         (tmp_path / f"{number}.mha").write_bytes(meta(**{field: value}))
     for number, field in enumerate(NRRD_FAULTS):
         (tmp_path / f"{number}.nrrd").write_bytes(nrrd({field: NRRD_FAULTS[field][0]}))
-    with Toolbox(Roots(tmp_path, {}), sandbox=choose_sandbox("off")) as box:
+    with Toolbox(Roots(tmp_path, {}), sandbox=choose_sandbox()) as box:
         for file in sorted(tmp_path.glob("*.*")):
             said = box.call(ToolCall("1", "preview_files", {"paths": [file.name]}), ("preview_files",)).text
             assert "header" in said, said
@@ -168,7 +168,7 @@ def test_what_nibabel_writes_still_opens(tmp_path: Path, kind: str) -> None:
         image = type(image)(array, np.eye(4), image.header.as_byteswapped(">"))
     name = {"Nifti1Pair": "a.hdr", "Spm99AnalyzeImage": "a.hdr", "MGHImage": "a.mgz"}.get(kind, "a.nii")
     nibabel.save(image, tmp_path / name)
-    with Toolbox(Roots(tmp_path, {}), sandbox=choose_sandbox("off")) as box:
+    with Toolbox(Roots(tmp_path, {}), sandbox=choose_sandbox()) as box:
         said = box.call(ToolCall("1", "preview_files", {"paths": [name]}), ("preview_files",)).text
     assert "4 x 5 x 6 x 2" in said
     if name == "a.nii":

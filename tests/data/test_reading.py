@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from PIL import Image
 from m3b.data.reading import boxes_to_array, geometry, read_image, read_mask, read_masks, shared, shared_masks
 from m3b.errors import DataError
 from m3b.resources import get_resources_folder
+from warm.commands import run_python
 
 RANDOM = np.random.default_rng(3)
 
@@ -48,9 +47,7 @@ def test_the_same_as_the_assembled_template_in_a_process_of_its_own(folder: Path
         "    image = read_image(name, sys.argv[1])\n"
         "    print(hashlib.sha256(image.array.tobytes()).hexdigest(), image.array.shape, image.array.dtype, image.spacing)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder), *IMAGES], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, folder, *IMAGES, cwd=tmp_path, check=True)
     import hashlib
 
     for line, name in zip(done.stdout.splitlines(), IMAGES, strict=True):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE_BLOCK = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -27,21 +27,9 @@ def test_a_walk_passes_its_own_test(kind: str, tmp_path: Path) -> None:
     for name, source in files:
         (tmp_path / name).write_text(source, encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT / "examples/landmarks")])
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(tmp_path),
-        str(tmp_path),
-    ]
-    finished = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-1000:]
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path)
+    env = {**os.environ, "PYTHONPATH": path}
+    finished = run_python(*command, cwd=tmp_path, env=env, check=True, server="m3b")
     assert " passed" in finished.stdout
 
 

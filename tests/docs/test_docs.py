@@ -34,6 +34,7 @@ from m3b.events import EVENT_KINDS
 from m3b.llm import PROVIDERS, ask_llm
 from m3b.llm.python_text import parse_with_retries
 from m3b.run.result import STATUSES, Result
+from warm.commands import run_python
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PYTHON = list(blocks("python"))
@@ -316,8 +317,7 @@ def test_what_is_shown_of_extending_works(elsewhere: Path) -> None:
     text += "\nfrom m3b.metrics import canonical_metric\nprint(canonical_metric('Youden', 'diagnosis'))"
     text += "\ntest_youden()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "landmarks")}
-    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=900, env=environment)
-    assert ran.returncode == 0, ran.stderr
+    ran = run_python("-c", text, env=environment, check=True, server="m3b")
     assert ran.stdout.splitlines() == ["['landmarks', 'my-unet']", "youden"]
     (metric,) = [block for block in PYTHON if block.page.name == "extending.md" and "YOUDEN = Metric" in block.text]
     assert len(metric.text.splitlines()) <= 40, "a new metric is a short file"
@@ -370,8 +370,7 @@ def test_getting_started_can_be_followed(elsewhere: Path) -> None:
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
 def test_examples_start(file: Path, elsewhere: Path) -> None:
-    ran = subprocess.run([sys.executable, str(file), "--help"], capture_output=True, text=True, timeout=900)
-    assert ran.returncode == 0, ran.stderr
+    ran = run_python(file, "--help", check=True, server="m3b")
     assert "--minutes" in ran.stdout
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+
+from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 
@@ -72,8 +72,7 @@ class Desk:
         (self.raw / name).write_bytes(text.encode(encoding))
 
     def run(self, *arguments: str) -> Built:
-        command = [sys.executable, "resources/templates/indexing/build_index.py", *arguments]
-        done = subprocess.run(command, cwd=self.work, capture_output=True, text=True, timeout=900)
+        done = run_python("resources/templates/indexing/build_index.py", *arguments, cwd=self.work)
         built = Built(done.returncode, done.stdout, done.stderr)
         place = self.work / "Datapath"
         if done.returncode == 0 and place.is_dir():

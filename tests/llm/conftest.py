@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from llm_server import Clock, Provider
+
+from warm import commands
 
 
 @pytest.fixture
@@ -44,9 +45,6 @@ def run_m3b(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The `m3b` command in an empty folder."""
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "m3b", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        return commands.run_m3b(*words, cwd=tmp_path)
 
     return run

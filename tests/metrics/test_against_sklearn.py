@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics as sk
 
-from m3b.metrics import ClassificationCase, score_diagnosis
+from m3b.metrics import ClassificationCase
 from m3b.metrics.cases import tabulate
 from m3b.metrics.classification_estimators import estimate
+from m3b.tasks.diagnosis import score_diagnosis
 
 Sample = tuple[NDArray[np.bool_], NDArray[np.float64]]
 

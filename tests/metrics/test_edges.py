@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from m3b.metrics import ClassificationCase, SegmentationCase, judge, score_diagnosis, score_grading, score_segmentation
+from m3b.metrics import ClassificationCase, judge
 from m3b.metrics.edges import largest_loss, largest_unseen_share, share_edges, widen
 from m3b.metrics.masks import LabelMetrics
+from m3b.tasks.diagnosis import score_diagnosis
+from m3b.tasks.grading import score_grading
+from m3b.tasks.segmentation import SegmentationCase, score_segmentation
 
 _spec = importlib.util.spec_from_file_location(
     "coverage_benchmark", Path(__file__).parents[2] / "benchmarks/coverage.py"

@@ -11,7 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from m3b.metrics import ClassificationCase, RegressionCase, judge, score_grading, score_regression
+from m3b.metrics import ClassificationCase, judge
+from m3b.tasks.grading import score_grading
+from m3b.tasks.regression import RegressionCase, score_regression
 
 GRADES = ["0", "1", "2", "3"]
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from m3b.metrics import Box, DetectionCase, LesionCounts, judge, measure_channels, score_detection
+from m3b.metrics import Box, judge
+from m3b.tasks.detection import DetectionCase, LesionCounts, measure_channels, score_detection
 
 CLASSES = ("mass", "node")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from m3b.metrics import LesionCounts, match_lesions, measure_channels
-from m3b.metrics.lesions import label_components, lesion_rates
+from m3b.tasks.detection import LesionCounts, match_lesions, measure_channels
+from m3b.tasks.detection.lesions import label_components, lesion_rates
 
 Mask = NDArray[np.bool_]
 Place = tuple[int, ...]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from m3b.metrics import DetectionCase, measure_channels, score_detection
-from m3b.metrics.anomaly_maps import (
+from m3b.tasks.detection import DetectionCase, measure_channels, score_detection
+from m3b.tasks.detection.anomaly_maps import (
     MAX_FALSE_POSITIVE_RATE,
     MAX_LEVEL,
     count_pixels,

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from m3b.metrics import (
+from m3b.metrics import judge
+from m3b.tasks.report import (
     ReportCase,
     best_constant_reports,
     count_distinct_texts,
     draw_random_reports,
     extract_findings,
-    judge,
     measure_image_use,
     score_reports,
     shuffle_between_patients,
 )
-from m3b.metrics.reports import compute_report_metrics, replace_texts
-from m3b.metrics.text_similarity import bleu, bleu_counts, tokenize
+from m3b.tasks.report.metrics import compute_report_metrics, replace_texts
+from m3b.tasks.report.text_similarity import bleu, bleu_counts, tokenize
 
 FINDINGS = {
     "effusion": ("effusion*",),
@@ -182,14 +182,14 @@ def test_nobody_keeps_a_text_of_the_same_patient(patients: list[str], seed: int)
 
 
 def test_the_shuffle_control_tells_who_looks_at_the_image() -> None:
-    looks = measure_image_use(reports(80, skill=0.98), FINDINGS, metric="cider")
+    looks = measure_image_use(reports(80, skill=0.98), FINDINGS, metric="cider", shuffles=20, draws=0)
     assert looks.lost_share > 0.4
     assert looks.distinct > 10
     blind_cases = replace_texts(reports(80), draw_random_reports(TRAINING, 80))
-    blind = measure_image_use(blind_cases, FINDINGS)
+    blind = measure_image_use(blind_cases, FINDINGS, draws=0)
     assert blind.metric == "label_f1"
     assert abs(blind.lost_share) < 0.25
-    constant = measure_image_use(replace_texts(reports(20), [TRAINING[0]] * 20), FINDINGS, metric="BLEU-1")
+    constant = measure_image_use(replace_texts(reports(20), [TRAINING[0]] * 20), FINDINGS, metric="BLEU-1", draws=0)
     assert constant.lost_share == 0
     assert constant.distinct == 1
     silent = measure_image_use(replace_texts(reports(4), ["fine"] * 4), FINDINGS)

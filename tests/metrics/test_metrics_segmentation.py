@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from m3b.metrics import SegmentationCase, build_atlas, judge, measure_masks, score_segmentation
+from m3b.metrics import build_atlas, judge, measure_masks
 from m3b.metrics.masks import LabelMetrics
 from m3b.metrics.mean_shape import best_threshold, resample_linear
+from m3b.tasks.segmentation import SegmentationCase, score_segmentation
 
 LABELS = {"head": 1, "tail": 2}
 

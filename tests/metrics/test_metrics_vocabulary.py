@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import m3b.metrics
 from m3b.metrics import MetricTable, canonical_metric, metric_names
 from m3b.metrics.metric_tables import (
     add_table,
@@ -17,8 +16,10 @@ from m3b.metrics.metric_tables import (
     lower_is_better,
     metric_table,
     metric_tables,
+    metric_title,
     tasks_with_metrics,
 )
+from m3b.plugins import BUILTIN_TASKS
 
 CARDS = sorted((Path(__file__).parents[2] / "resources" / "datacards").glob("*.json"))
 
@@ -70,17 +71,32 @@ def test_a_metric_is_better_the_same_way_in_every_task() -> None:
     assert "painting" not in tasks_with_metrics()
 
 
-def test_every_public_name_is_there() -> None:
-    for name in m3b.metrics.__all__:
-        assert getattr(m3b.metrics, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        m3b.metrics.nonsense
+def test_a_metric_of_two_tasks_is_better_the_same_way_in_both() -> None:
+    for table in metric_tables():
+        assert {name for name in table.names if lower_is_better(name)} == set(table.lower_is_better)
+
+
+def test_every_metric_has_a_title() -> None:
+    for task in BUILTIN_TASKS:
+        table = metric_table(task)
+        assert set(table.titles) == set(table.names)
+        assert all(metric_title(name) == title for name, title in table.titles.items())
 
 
 def test_scipy_is_loaded_when_masks_are_measured_and_not_before() -> None:
     code = (
-        "import sys, m3b.metrics as m; assert 'scipy' not in sys.modules, 'early'; m.score_reports; m.judge; "
-        "assert 'scipy' not in sys.modules, 'for texts'; m.measure_masks; assert 'scipy' in sys.modules; "
+        "import sys, numpy as np, m3b.metrics as m; from m3b.tasks import list_families; "
+        "assert len(list_families()) == 7; m.judge; assert 'scipy' not in sys.modules, 'early'; "
+        "m.measure_masks(np.eye(4, dtype=int), np.ones((4, 4), int), {'a': 1}, (1, 1)); assert 'scipy' in sys.modules; "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=900)
+
+
+def test_a_task_is_loaded_when_its_metrics_are_asked_for() -> None:
+    code = (
+        "import sys; from m3b.metrics.metric_tables import metric_table; metric_table('survival'); "
+        "print(*sorted({name.split('.')[2] for name in sys.modules if name.startswith('m3b.tasks.')}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=True)
+    assert set(ran.stdout.split()) & set(BUILTIN_TASKS) == {"survival"}

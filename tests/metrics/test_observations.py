@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from m3b.data.index import Index
-from m3b.metrics.findings import OBSERVATIONS, extract_findings, finding_synonyms, frequent_observations
 from m3b.tasks import get_family
-from m3b.tasks.report import build_finding_phrases
+from m3b.tasks.report.findings import (
+    OBSERVATIONS,
+    build_finding_phrases,
+    extract_findings,
+    finding_synonyms,
+    frequent_observations,
+)
 
 
 @pytest.mark.parametrize(

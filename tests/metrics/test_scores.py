@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from m3b.metrics import ClassificationCase, canonical_metric, judge, metric_names, score_diagnosis
+from m3b.metrics import ClassificationCase, canonical_metric, judge, metric_names
+from m3b.tasks.diagnosis import score_diagnosis
 
 YES_NO = ("no", "yes")
 

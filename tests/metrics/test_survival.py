@@ -11,12 +11,13 @@ from statsmodels.duration.survfunc import SurvfuncRight
 
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
-from m3b.metrics import SurvivalCase, judge, score_survival
-from m3b.metrics.survival import evaluate_curve, kaplan_meier
-from m3b.models.answers import SurvivalAnswers
+from m3b.metrics import judge
 from m3b.models.predictions import ModelInfo
 from m3b.tasks import find_requested_task, get_family
-from m3b.tasks.covariate_baseline import predict_log_hazards
+from m3b.tasks.survival import SurvivalCase, score_survival
+from m3b.tasks.survival.answers import SurvivalAnswers
+from m3b.tasks.survival.family import predict_log_hazards
+from m3b.tasks.survival.metrics import evaluate_curve, kaplan_meier
 
 
 def make_follow_up(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

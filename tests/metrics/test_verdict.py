@@ -11,10 +11,12 @@ import pytest
 
 from m3b.data.index import Index
 from m3b.data.records import Record
-from m3b.metrics import ClassificationCase, LabelMetrics, SegmentationCase, judge, score_diagnosis, score_segmentation
+from m3b.metrics import ClassificationCase, LabelMetrics, judge
 from m3b.metrics.bootstrap import bootstrap_interval, paired_interval, tail_quantiles
 from m3b.models import Prediction
 from m3b.tasks import get_family
+from m3b.tasks.diagnosis import score_diagnosis
+from m3b.tasks.segmentation import SegmentationCase, score_segmentation
 
 YES_NO = ("no", "yes")
 

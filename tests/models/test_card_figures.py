@@ -8,19 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from m3b.metrics import (
-    Box,
-    DetectionCase,
-    LabelMetrics,
-    LesionCounts,
-    ReportCase,
-    SegmentationCase,
-    score_detection,
-    score_reports,
-    score_segmentation,
-)
+from m3b.metrics import Box, LabelMetrics
 from m3b.models import write_model_card
 from m3b.models.model_card import format_metrics_section, sample_size_caveats
+from m3b.tasks.detection import DetectionCase, LesionCounts, score_detection
+from m3b.tasks.report import ReportCase, score_reports
+from m3b.tasks.segmentation import SegmentationCase, score_segmentation
 
 
 def figures(dice: float) -> LabelMetrics:

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from m3b.metrics import ClassificationCase, score_diagnosis
+from m3b.metrics import ClassificationCase
 from m3b.models import check_deliverable, write_metrics, write_model_card, write_provenance
 from m3b.models.deliverable_check import find_content_problem
+from m3b.tasks.diagnosis import score_diagnosis
 
 
 @pytest.fixture

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 import m3b
 from m3b.data.reading import geometry, read_image
 from m3b.errors import ModelError
+from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 EXAMPLES = {
@@ -28,12 +26,7 @@ EXAMPLES = {
 
 
 def call(work: Path, *command: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, *command], cwd=work, capture_output=True, text=True, timeout=900,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout[-1500:] + ran.stderr[-3000:]
-    return ran.stdout
+    return run_python(*command, cwd=work, check=True).stdout
 
 
 def second(path: Path) -> Path:
@@ -97,9 +90,7 @@ def test_a_model_of_named_channels(task: str, tmp_path: Path) -> None:
         model.predict({"first": case["first"]}, out=out)
     [refused] = model.predict([{"first": case["first"]}], strict=False, out=out)
     assert "has no second" in refused.error
-    help_text = subprocess.run(
-        [sys.executable, "Deliver/predict.py", "--help"], cwd=work, capture_output=True, text=True, check=True
-    ).stdout
+    help_text = call(work, "Deliver/predict.py", "--help")
     assert "first=PATH second=PATH" in help_text
     assert "first=PATH second=PATH" in (work / "Deliver/README.md").read_text()
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import m3b
 from m3b.models import check_deliverable
+from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 EXAMPLES = {
@@ -34,15 +32,7 @@ def test_a_trained_model_exports(task: str, tmp_path: Path) -> None:
         shutil.copy(file, work / "Utils")
     fast = ("plan.py", "--minutes", "0.1", "--set", "device=cpu", "max_epochs=1")
     for command in (("example/make_example.py", *EXAMPLES[task]), fast, ("train.py",), ("export.py",)):
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=work,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
+        run_python(*command, cwd=work, check=True)
     assert check_deliverable(work / "Deliver") == []
     record = json.loads((work / "Datapath" / "test.json").read_text())[0]["image_path"]
     image = str(work / record) if isinstance(record, str) else [str(work / view) for view in record]

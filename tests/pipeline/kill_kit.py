@@ -1,4 +1,4 @@
-"""Runs that are killed with SIGKILL and taken up again, each process a fresh one; what has to be the same afterwards.
+"""Runs that are killed with SIGKILL and taken up again, each process another one; what has to be the same afterwards.
 
 As a program: `python kill_kit.py RUN DATA AT` begins or resumes the run in RUN with a scripted model, and kills itself
 right after the AT-th event of its own that the journal keeps; 0 is never. `staged` is when copies of the test images lie
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from pipeline_kit import REQUEST, journal, left_running, place, play, wait_until
 from m3b.messages import Message, Reply, ToolSpec  # noqa: E402 - sorted behind those
 from m3b.run.registry import TOKEN_NAME  # noqa: E402 - sorted behind those
 from m3b.testing import ScriptedModel  # noqa: E402 - sorted behind those
+from warm.commands import run_python  # noqa: E402 - sorted behind those
 
 REQUEST_LOG = "asked.txt"
 """Beside the run: one line each time that a model is asked."""
@@ -87,14 +87,10 @@ def main() -> None:
         Pipeline(model, data=[data], out=run, on_event=count).run(REQUEST)
 
 
-def command(run: Path, data: Path, at: int | str = 0) -> list[str]:
-    return [sys.executable, str(KIT_FOLDER / "kill_kit.py"), str(run), str(data), str(at)]
-
-
 def ended(run: Path, data: Path, at: int | str = 0) -> int:
     """The exit code of a process that works on the run until its end, or until it kills itself."""
     run.parent.mkdir(parents=True, exist_ok=True)
-    return subprocess.run(command(run, data, at), stdout=subprocess.DEVNULL, check=False).returncode
+    return run_python(KIT_FOLDER / "kill_kit.py", run, data, at, server="m3b").returncode
 
 
 def outcome(run: Path) -> dict[str, Any]:

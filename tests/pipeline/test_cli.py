@@ -30,6 +30,7 @@ from rich.cells import cell_len
 import m3b
 from m3b.run.registry import register
 from m3b.run.result import Result
+from warm.commands import run_m3b
 
 M3b = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -40,10 +41,7 @@ def m3b_(tmp_path: Path) -> M3b:
 
     def run(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         environment = {**(env or clean_environment()), "M3B_RUNS": str(tmp_path / "runs")}
-        return subprocess.run(
-            m3b_command(*arguments), env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        return run_m3b(*arguments, cwd=tmp_path, env=environment)
 
     return run
 
@@ -56,8 +54,7 @@ def finished(
     place = tmp_path_factory.mktemp("cli")
     run = copy_run(halfway_run, place / "runs" / "20260101-000000-abcd")
     env = {**plugin(place / "plugin", "acts = play()"), "XDG_STATE_HOME": str(place / "state")}
-    command = m3b_command("resume", run, "--llm", "played:x")
-    return run, subprocess.run(command, env=env, cwd=place, capture_output=True, text=True, timeout=900)
+    return run, run_m3b("resume", run, "--llm", "played:x", cwd=place, env=env)
 
 
 def refused(ended: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -236,7 +233,7 @@ def test_runs_and_show(finished) -> None:
     env = {**clean_environment(), "XDG_STATE_HOME": str(run.parents[1] / "state")}
 
     def ask(*arguments: object) -> str:
-        ended = subprocess.run(m3b_command(*arguments), env=env, capture_output=True, text=True, timeout=900)
+        ended = run_m3b(*arguments, env=env)
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr == ""
         return ended.stdout
@@ -336,7 +333,7 @@ def test_a_broken_run_does_not_hide_the_others(finished, tmp_path: Path) -> None
     shutil.copy(run / "run.json", tmp_path / "runs" / "good")
     (tmp_path / "runs" / "bad").mkdir()
     (tmp_path / "runs" / "bad" / "run.json").write_text("{")
-    ended = subprocess.run(m3b_command("runs", tmp_path / "runs"), capture_output=True, text=True, timeout=900)
+    ended = run_m3b("runs", tmp_path / "runs")
     assert ended.returncode == 0, ended.stderr
     assert "completed" in ended.stdout
     assert "bad" in ended.stdout
@@ -509,6 +506,7 @@ def test_data_make_card_audit(m3b_: M3b, tmp_path: Path, halfway_run: Path) -> N
     assert json.loads(audited.stdout)["opened"] == 60
 
 
+@pytest.mark.confined
 def test_doctor(m3b_: M3b) -> None:
     ended = m3b_("doctor", "--json")
     state = json.loads(ended.stdout)

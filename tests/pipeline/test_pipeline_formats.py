@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tarfile
 from pathlib import Path
 
+import pytest
 from pipeline_kit import REQUEST, actor, check_end, journal, play, say
 
 from m3b import resume
+from m3b.agents.artifacts import DataIndex
+from m3b.agents.checks.index_lock import fingerprint_folder
+from m3b.data.spec.places import EARLIER_SPEC
+from m3b.isolation.untrusted import is_file
+from m3b.journal import read_journal
+from m3b.run.accepted_manifest import load_accepted_manifest
+from m3b.run.folder import RunFolder
+from m3b.run.index_validation import MANIFEST_FILE, PROPOSED_MANIFEST_FILE
+from m3b.run.manifests import ORIGIN_PROPOSED
+from m3b.run.state import RunState
 
 OLD = Path(__file__).parents[1] / "run" / "journals" / "format-1-stopped"
 
@@ -32,3 +45,65 @@ def test_a_run_of_format_1_is_resumed(tmp_path: Path, spots: Path) -> None:
     assert sum("n" not in line for line in lines) == len((OLD / "journal.jsonl").read_text("utf-8").splitlines())
     assert json.loads((run / "run.json").read_text())["format"] == 2
     assert result.roles["data_engineer"]["iterations"] == 2
+
+
+# --- runs that called a manifest a reading ----------------------------------------------------------------------
+
+EARLIER_RUN = Path(__file__).parent / "earlier_run"
+"""Made by the rules, and declined at the question whether the data is read rightly."""
+
+
+@pytest.fixture
+def earlier_run(tmp_path: Path) -> RunFolder:
+    """The run and its data, moved below `tmp_path`."""
+    data, run = tmp_path / "spots", tmp_path / "run"
+    with tarfile.open(EARLIER_RUN / "data.tar.gz") as archive:
+        archive.extractall(data, filter="data")
+    shutil.copytree(EARLIER_RUN / "run", run)
+    fingerprint = json.loads((run / "locked" / "raw.json").read_text())["fingerprint"]  # of the paths as they were
+    replacements = {"@RUN@": str(run), "@DATA@": str(data), fingerprint: fingerprint_folder(data, change_times=False)}
+    for file in (*run.glob("*.json"), *run.glob("readings/*.json"), *run.glob("locked/*.json")):
+        text = file.read_text(encoding="utf-8")
+        for old, new in replacements.items():
+            text = text.replace(old, new)
+        file.write_text(text, encoding="utf-8")
+    (run / "work" / "data").mkdir()
+    return RunFolder(run)
+
+
+def test_the_accepted_manifest_of_an_earlier_run_is_found(earlier_run: RunFolder) -> None:
+    manifest, root = load_accepted_manifest(earlier_run)
+    assert (manifest.task, root.name) == ("diagnosis", "spots")
+
+
+def test_newer_files_stand_before_earlier_ones(earlier_run: RunFolder) -> None:
+    assert earlier_run.get_path(MANIFEST_FILE).name == "reading.json"
+    (earlier_run.path / MANIFEST_FILE).write_text("{}")
+    assert earlier_run.get_path(MANIFEST_FILE) == earlier_run.path / MANIFEST_FILE
+    assert earlier_run.get_path(PROPOSED_MANIFEST_FILE) == earlier_run.path / PROPOSED_MANIFEST_FILE
+
+
+def test_an_earlier_run_goes_on_to_its_model(earlier_run: RunFolder) -> None:
+    questions: list[str] = []
+
+    def agree(question: str) -> str:
+        questions.append(question)
+        return "yes"
+
+    result = resume(earlier_run.path, ask=agree)
+    assert result.status == "below_range", result.reason  # its ten test images are too few
+    assert str(earlier_run.path / "reading.json") in questions[0]
+
+
+def test_a_proposal_taken_in_an_earlier_run_is_not_an_edited_one(earlier_run: RunFolder) -> None:
+    """The run ended after its agent had copied the proposal, and before it was checked."""
+    lines = earlier_run.journal_file.read_text(encoding="utf-8").splitlines(keepends=True)
+    end = next(number for number, line in enumerate(lines) if '"call":"rules-0"' in line or "Copied 1 file" in line)
+    earlier_run.journal_file.write_text("".join(lines[: end + 1]), encoding="utf-8")
+    (earlier_run.path / "reading.json").unlink()
+    assert is_file(earlier_run.work, EARLIER_SPEC)
+    result = resume(earlier_run.path, ask=lambda question: "no")
+    assert result.status == "cancelled"
+    data = RunState.from_events(list(read_journal(earlier_run.journal_file))).get_artifact(DataIndex)
+    assert data.origin == ORIGIN_PROPOSED
+    assert (earlier_run.path / MANIFEST_FILE).is_file()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from pipeline_kit import actor, m3b_command, of_kind, play, say, write
+from pipeline_kit import actor, of_kind, play, say, write
 
 from m3b import Pipeline
 from m3b.errors import LLMError, UsageError
 from m3b.run.pipeline import resume
 from m3b.testing import llm_error
+from warm.commands import run_m3b
 
 STOP = "Far enough for this test."
 REQUEST = "Tell pneumonia from normal on chest X-rays"
@@ -163,19 +163,15 @@ def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
         for name, array in (("images", image), ("first", mask), ("second", second_mask)):
             (data / name).mkdir(parents=True, exist_ok=True)
             Image.fromarray(array).save(data / name / f"p{number:02d}.png")
-    command = [*m3b_command(), "look", str(data), "Segment polyps in endoscopy images"]
+    command = ("look", data, "Segment polyps in endoscopy images")
     for option in (str(data / "second"), "second/*.png"):
-        result = subprocess.run([*command, "--masks", option, "-o", str(tmp_path / "s.json"), "--force"], capture_output=True,
-                                text=True,
-                              check=False)  # fmt: skip
+        result = run_m3b(*command, "--masks", option, "-o", tmp_path / "s.json", "--force")
         assert result.returncode == 0, result.stdout + result.stderr
         assert "masks from second/" in result.stdout.splitlines()[0]
         assert "16 files are left out: other masks of the same images" in result.stdout
-    again = subprocess.run(
-        [*command, "--manifest", str(tmp_path / "s.json")], capture_output=True, text=True, check=False
-    )
+    again = run_m3b(*command, "--manifest", tmp_path / "s.json")
     assert "the manifest that the user gave" in again.stdout
     assert "cases for training" in again.stdout
-    wrong = subprocess.run([*command, "--masks", "third"], capture_output=True, text=True, check=False)
+    wrong = run_m3b(*command, "--masks", "third")
     assert wrong.returncode == 2
     assert "folders: first, images, second" in wrong.stderr

@@ -28,7 +28,7 @@ def survives(run: Path, spots: Path, at: int, expected: dict[str, Any]) -> None:
     check_survived(run, expected)
 
 
-@pytest.mark.parametrize("kind", ["call", pytest.param("reply", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["call", pytest.param("reply", marks=[pytest.mark.slow, pytest.mark.confined])])
 def test_a_kill_at_an_event(
     tmp_path: Path, spots: Path, undisturbed: tuple[dict[str, Any], list[str]], kind: str
 ) -> None:
@@ -50,6 +50,7 @@ def test_a_kill_while_test_images_are_staged(
 
 
 @pytest.mark.slow
+@pytest.mark.confined
 def test_kills_one_after_the_other(tmp_path: Path, spots: Path, undisturbed: tuple[dict[str, Any], list[str]]) -> None:
     """Each process lives for some events: what it made of the run is enough for the next to get further.
 
@@ -66,6 +67,7 @@ def test_kills_one_after_the_other(tmp_path: Path, spots: Path, undisturbed: tup
 
 
 @pytest.mark.slow
+@pytest.mark.confined
 def test_a_kill_at_every_event(tmp_path: Path, spots: Path, undisturbed: tuple[dict[str, Any], list[str]]) -> None:
     expected, kinds = undisturbed
     for at in range(1, len(kinds)):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import REQUEST, actor, call, choice, m3b_command, play, say, script
+from pipeline_kit import REQUEST, actor, call, choice, play, say, script
 
 from m3b import Pipeline, resume
 from m3b.llm import ModelFacts, ledger
 from m3b.llm.presets import PROVIDERS
 from m3b.testing import ScriptedModel
 from m3b.testing.conformance import DIALECTS, Server, ServerAnswer
+from warm.commands import run_m3b
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,7 +114,7 @@ def test_the_ledger_of_a_run(server: Server, spots: Path, tmp_path: Path) -> Non
         assert total[name] == pytest.approx(result.usage[name])
     assert result.usage["cached_share"] == pytest.approx(0.6)
     assert json.loads((out / "run.json").read_text())["llm"] == {"default": f"openai:m@{server.url}/v1"}
-    process = subprocess.run(m3b_command("show", out, "--ledger"), capture_output=True, text=True, timeout=300)
+    process = run_m3b("show", out, "--ledger")
     assert f"{sum(line['bytes'] for line in sent):,}" in process.stdout
     assert process.stdout.endswith("Nothing left this machine.\n")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from pipeline_kit import REQUEST, actor, call, m3b_command, make_spots, of_kind, play, say, write
+from pipeline_kit import REQUEST, actor, call, make_spots, of_kind, play, say, write
 
 from m3b import Pipeline
 from m3b.data.spec.croissant import given_by, load
@@ -18,6 +17,7 @@ from m3b.errors import LLMError
 from m3b.run.accepted_manifest import load_accepted_manifest
 from m3b.run.folder import RunFolder
 from m3b.testing.scripted_model import llm_error
+from warm.commands import run_m3b
 
 STOP = "Far enough for this test."
 SPEC = "Datapath/manifest.json"
@@ -64,8 +64,7 @@ def test_the_rules_take_a_reading_and_every_file_is_accounted_for(tmp_path: Path
     spec, root = load_accepted_manifest(RunFolder.open(tmp_path / "run"))
     assert (root, spec.masks and spec.masks.cut) == (data, 127.5)
     croissant_file = tmp_path / "croissant.json"
-    command = m3b_command("data", "croissant", tmp_path / "run", "-o", croissant_file)
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    process = run_m3b("data", "croissant", tmp_path / "run", "-o", croissant_file)
     if process.returncode == 0:
         assert given_by(load(croissant_file)).index == spec
     else:
@@ -133,28 +132,21 @@ def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> Non
 
 def test_a_look_before_a_run(tmp_path: Path) -> None:
     data = make_lossy(tmp_path / "polyps", cases=12)
-    command = [*m3b_command(), "look", str(data), "Segment polyps in colonoscopy images"]
-    result = subprocess.run(
-        [*command, "-o", str(tmp_path / "manifest.json")], capture_output=True, text=True, check=False
-    )
+    command = ("look", data, "Segment polyps in colonoscopy images")
+    result = run_m3b(*command, "-o", tmp_path / "manifest.json")
     assert result.returncode == 0, result.stderr
     assert "cut at" in result.stdout
     assert "24 of 24 files of the data folder are used" in result.stdout
     assert json.loads((tmp_path / "manifest.json").read_text())["task"] == "segmentation"
-    again = subprocess.run(
-        [*command, "-o", str(tmp_path / "manifest.json")], capture_output=True, text=True, check=False
-    )
+    again = run_m3b(*command, "-o", tmp_path / "manifest.json")
     assert again.returncode == 2
     assert "--force" in again.stderr
-    preview = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=False).stdout)
+    preview = json.loads(run_m3b(*command, "--json").stdout)
     assert preview["counts"]["train"] + preview["counts"]["test"] == 12
-    nothing = subprocess.run(
-        [*m3b_command(), "look", str(tmp_path / "none"), "x"], capture_output=True, text=True, check=False
-    )
+    nothing = run_m3b("look", tmp_path / "none", "x")
     assert nothing.returncode == 2
     assert "There is no folder" in nothing.stderr
     assert "Name the folder with the images" in nothing.stderr
-    spec = str(tmp_path / "manifest.json")
-    of_file = subprocess.run([*m3b_command(), "look", spec, "x"], capture_output=True, text=True, check=False)
+    of_file = run_m3b("look", tmp_path / "manifest.json", "x")
     assert of_file.returncode == 2
     assert "manifest.json is a file. Name the folder with the images" in of_file.stderr

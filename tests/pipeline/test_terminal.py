@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +33,7 @@ from m3b.events import (
 )  # fmt: skip
 from m3b.messages import Usage
 from m3b.run.registry import register
+from warm.commands import run_m3b
 
 PROMPT = "Your answer (empty for none):"
 OFF = "Detect brain tumours on MRI"
@@ -139,7 +139,7 @@ def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
     for words in ("m3b show 2026", "m3b show l", "m3b data audit x --task s", "m3b data make ch", "m3b sc"):
         env = {**clean_environment(), "M3B_RUNS": str(tmp_path / "runs"), "_M3B_COMPLETE": "complete_bash"}
         env |= {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-        process = subprocess.run(m3b_command(), env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        process = run_m3b(cwd=tmp_path, env=env)
         offers[words] = set(process.stdout.split())
     assert offers["m3b show 2026"] == {"20260101-000000-aaaa", "20260102-000000-bbbb"}
     assert offers["m3b show l"] == {"last"}
@@ -150,13 +150,8 @@ def test_the_shell_completes_runs_and_tasks(tmp_path: Path) -> None:
 
 def test_json_keeps_the_progress_on_standard_error(tmp_path: Path, spots: Path) -> None:
     request = "Tell pictures with a spot from plain ones on X-rays"
-    command = m3b_command(
-        "run", request, "--llm", "rules", "--data", spots, "--out", "run", "--json", "--max-actions", "1"
-    )
-    process = subprocess.run(
-        command, env=clean_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    command = ("run", request, "--llm", "rules", "--data", spots, "--out", "run", "--json", "--max-actions", "1")
+    process = run_m3b(*command, cwd=tmp_path, env=clean_environment())
     assert json.loads(process.stdout)["status"] == "out_of_budget"
     assert "Task Manager (rules)" in process.stderr
 

@@ -14,7 +14,7 @@ COPIED = {"isolation/untrusted/paths.py:step"}
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
+@pytest.mark.parametrize("sandbox", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 def test_a_whole_run_loads_no_parser(tmp_path: Path, sandbox: str) -> None:
     script = [sys.executable, str(TESTS / "reader" / "whole_run.py"), str(TESTS)]
     ran = subprocess.run(

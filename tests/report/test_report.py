@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from m3b.metrics import ClassificationCase, score_diagnosis
+from m3b.markup.formatting import cut_middle, format_duration, format_size, format_time, shorten
+from m3b.metrics import ClassificationCase
 from m3b.report import write_report
-from m3b.report.formatting import cut_middle, format_duration, format_size, format_time, shorten
+from m3b.tasks.diagnosis import score_diagnosis
 
 Check = Callable[[str], Any]
 

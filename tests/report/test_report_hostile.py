@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from m3b.report.markup import escape, tag
+from m3b.markup.html import escape, tag
 from m3b.report.page import render_report
 from m3b.report.run_files import RunFiles
 

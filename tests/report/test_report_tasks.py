@@ -7,18 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from m3b.metrics import (
-    Box,
-    DetectionCase,
-    LabelMetrics,
-    LesionCounts,
-    ReportCase,
-    SegmentationCase,
-    score_detection,
-    score_reports,
-    score_segmentation,
-)
+from m3b.metrics import Box, LabelMetrics
 from m3b.report import write_report
+from m3b.tasks.detection import DetectionCase, LesionCounts, score_detection
+from m3b.tasks.report import ReportCase, score_reports
+from m3b.tasks.segmentation import SegmentationCase, score_segmentation
 
 Check = Callable[[str], Any]
 

@@ -67,7 +67,7 @@ class Room:
             self.run = RunFolder.create(self.top / "run")
             roots = lay_out_run_folder(self.run, [self.card(), *self.others], get_resources_folder())
             mounts = tuple(card.path for card in (self.card(), *self.others) if card.path)
-            self._box = Toolbox(roots, sandbox=choose_sandbox("off"), limits=Limits(wall_s=60), mounts_read=mounts)
+            self._box = Toolbox(roots, sandbox=choose_sandbox(), limits=Limits(wall_s=60), mounts_read=mounts)
         return self._box
 
     def close(self) -> None:

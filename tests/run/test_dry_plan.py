@@ -13,6 +13,7 @@ import pytest
 from m3b.errors import DataError, UsageError
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.run.dry_run import PlanOptions, is_project, make_dry_plan
+from warm.commands import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "resources" / "templates"
@@ -29,7 +30,7 @@ def test_the_command_line_of_plan_py() -> None:
 def test_raw_data_needs_a_request(tmp_path: Path) -> None:
     assert not is_project(tmp_path)
     with pytest.raises(UsageError, match="what the model should do"):
-        make_dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose_sandbox("off"))
+        make_dry_plan(tmp_path, PlanOptions("cuda:24GB"), choose_sandbox())
 
 
 def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_what_a_plan_ends_with_is_said(tmp_path: Path) -> None:
     for line, kind in (("--device gpu: known are auto", UsageError), ("the images cannot be read", DataError)):
         (tmp_path / "plan.py").write_text(f"open('here', 'w')\nraise SystemExit({line!r})\n")
         with pytest.raises(kind, match=line.split(":")[0]):
-            make_dry_plan(tmp_path, PlanOptions("gpu"), choose_sandbox("off"))
+            make_dry_plan(tmp_path, PlanOptions("gpu"), choose_sandbox())
     assert sorted(file.name for file in tmp_path.iterdir()) == ["Datapath", "plan.py"]
 
 
@@ -48,7 +49,7 @@ def test_a_file_that_goes_away_with_the_copy_is_not_told(tmp_path: Path) -> None
     (tmp_path / "Datapath/train.json").write_text("[]")
     print_lines = "print('2 cases'); print('wrote plan.json (every run starts afresh)'); print('1 step')\n"
     (tmp_path / "plan.py").write_text(f"{print_lines}open('plan.json', 'w').write('{{}}')\n")
-    assert make_dry_plan(tmp_path, PlanOptions(), choose_sandbox("off")).output.splitlines() == ["2 cases", "1 step"]
+    assert make_dry_plan(tmp_path, PlanOptions(), choose_sandbox()).output.splitlines() == ["2 cases", "1 step"]
 
 
 @pytest.mark.slow
@@ -58,16 +59,14 @@ def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> 
     shutil.copytree(TEMPLATES / "segmentation", project)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, project / "Utils")
-    subprocess.run([sys.executable, "example/make_example.py"], cwd=project, check=True, capture_output=True)
+    run_python("example/make_example.py", cwd=project, check=True)
     plan = project / "plan.py"
     large = "    facts['shapes'] = np.tile([320, 320, 240], (len(facts['shapes']), 1))\n"
     mark = "    facts = fingerprint(records, label_dict)\n"
     assert mark in plan.read_text()
     plan.write_text(plan.read_text().replace(mark, mark + large))
     before = sorted(file.name for file in project.iterdir())
-    dry_plans = {
-        gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox("off")) for gb in (8, 140)
-    }
+    dry_plans = {gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox()) for gb in (8, 140)}
     small, wide = (dry_plans[gb].plan for gb in (8, 140))
     assert small["machine"]["memory_gb"] == 8
     assert json.dumps([small["patch"], small["batch"]]) != json.dumps([wide["patch"], wide["batch"]])

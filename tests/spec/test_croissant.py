@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from m3b.data.spec.proposals import Ask
 from m3b.data.spec.proposals.croissant import propose_croissant
 from m3b.data.survey import survey
 from m3b.errors import DataError
+from warm.commands import run_m3b
 
 mlcroissant: Any = pytest.importorskip("mlcroissant")
 TABLE = {"file": "labels.csv", "row": "{file}", "image": "{name}"}
@@ -82,13 +81,11 @@ def test_a_context_that_lies_elsewhere_is_refused(
 def test_a_reading_is_written_on_the_command_line(xrays: Path, tmp_path: Path) -> None:
     spec, out = tmp_path / "manifest.json", tmp_path / "croissant.json"
     spec.write_text(json.dumps(SPEC))
-    asked = [sys.executable, "-m", "m3b", "data", "croissant", str(spec), "--data", str(xrays), "-o", str(out)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    command = ("data", "croissant", spec, "--data", xrays, "-o", out)
+    done = run_m3b(*command)
     assert done.returncode == 0, done.stderr
     assert given_by(load(out)).index == IndexSpec.model_validate(SPEC)
-    again = subprocess.run(asked, capture_output=True, text=True, check=False)
+    again = run_m3b(*command)
     assert again.returncode == 2
-    wrong = subprocess.run(
-        [*asked, "--force", "--data", str(tmp_path / "none")], capture_output=True, text=True, check=False
-    )
+    wrong = run_m3b(*command, "--force", "--data", tmp_path / "none")
     assert wrong.returncode == 2

@@ -136,6 +136,9 @@ def test_units() -> None:
         "months", "mm", "", "kg", "%",
     ]  # fmt: skip
     assert unit_asked("Predict the age in years") == "years"
+    compound = ("bone density (g/cm2)", "density_g/ml", "g per square centimetre", "LDL (mg/dl)", "Dosis (g pro kg)")
+    assert [unit_in(name) for name in compound] == [""] * len(compound)
+    assert unit_asked("Predict the bone density in g/cm2 from forearm X-rays") == ""
     assert unit_asked("Find it in images") == ""
 
 

@@ -20,7 +20,10 @@ from m3b.data.records import BoxLabel, Record, Report
 from m3b.metrics import judge
 from m3b.models import DetectedBox, Prediction
 from m3b.tasks import get_family
-from m3b.tasks.answer_distance import box_distance, mask_distance, number_distance, text_distance
+from m3b.tasks.aligned_masks import mask_distance
+from m3b.tasks.detection.family import box_distance
+from m3b.tasks.regression.family import number_distance
+from m3b.tasks.report.family import text_distance
 from m3b.tasks.score_details import add_lookup_control, attach_copies, plan_copies
 
 SIDE, CASES = 64, 44

@@ -17,7 +17,8 @@ from m3b.metrics import judge
 from m3b.models.loading import split_covariates
 from m3b.models.model_card import write_model_card
 from m3b.tasks import get_family
-from m3b.tasks.covariate_baseline import predict_classes, predict_numbers
+from m3b.tasks.covariate_baseline import predict_classes
+from m3b.tasks.regression.family import predict_from_covariates
 
 CLASSES = ("clear", "ill")
 RULES: list[dict[str, Any]] = [
@@ -119,7 +120,7 @@ def test_grades_and_numbers_are_held_against_their_covariates_too() -> None:
     assert scores.primary.baseline is not None
     assert scores.primary.baseline < 0.5, "the age gives the number, the median does not"
     assert not judge(scores, None).ok
-    assert predict_numbers((), index.test, index, lambda record: 0.0) is None
+    assert predict_from_covariates((), index.test, index) is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The four task families: one answer measured, the trivial answer, the score."""
+"""The task families: one answer measured, the trivial answer, the score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from m3b.errors import ModelError
 from m3b.metrics import judge
 from m3b.models import DetectedBox, Prediction
 from m3b.tasks import get_default_metric, get_family, list_families
-from m3b.tasks.detection import find_best_boxes
+from m3b.tasks.detection.family import find_best_boxes
 
 AFFINE = np.diag([-1.0, 2.0, 3.0, 1.0])
 VALUES = {"core": 2, "rim": 5}

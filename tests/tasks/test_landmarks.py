@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm.commands import run_m3b, run_python
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "landmarks"
 
@@ -17,9 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "landmarks"
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a whole run of the example, as its own process."""
     folder = tmp_path_factory.mktemp("landmarks") / "made"
-    argv = [sys.executable, str(EXAMPLE / "run.py"), "--folder", str(folder)]
-    ran = subprocess.run(argv, capture_output=True, text=True, timeout=1800, check=False)
-    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    run_python(EXAMPLE / "run.py", "--folder", folder, check=True, server="m3b")
     return folder
 
 
@@ -57,13 +55,11 @@ def test_an_installed_plug_in_is_found_by_the_command_line(finished: Path, tmp_p
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: m3b-landmarks\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text("[m3b.tasks]\nlandmarks = landmarks:FAMILY\n")
     image = str(next((finished / "points").glob("*.png")))
-    argv = [sys.executable, "-m", "m3b", "predict", str(finished / "run" / "model"), image]
+    command = ("predict", finished / "run" / "model", image)
     path = os.pathsep.join([str(tmp_path), str(EXAMPLE)])
-    ran = subprocess.run(
-        argv, capture_output=True, text=True, timeout=900, env={**os.environ, "PYTHONPATH": path}, check=False
-    )
+    ran = run_m3b(*command, env={**os.environ, "PYTHONPATH": path})
     assert ran.returncode == 0, ran.stderr
     assert "point [" in ran.stdout
-    ran = subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False)
+    ran = run_m3b(*command)
     assert ran.returncode != 0
     assert "has the `task` 'landmarks'; known are diagnosis" in ran.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from m3b.errors import DataError
 from m3b.tasks import get_family
 from m3b.tasks.templates import find_user_templates, list_templates_for
 from m3b.workspace import Workspace
+from warm.commands import run_python
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "landmarks"
 
@@ -30,8 +30,7 @@ def template(folder: Path, *, task: str = "") -> Path:
 
 def run(code: str, path: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: what is registered stays registered."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False,
-                          env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    return run_python("-c", code, env={**os.environ, "PYTHONPATH": path}, server="m3b")
 
 
 def test_a_family_is_registered_once_under_its_name() -> None:
@@ -43,6 +42,27 @@ def test_a_family_is_registered_once_under_its_name() -> None:
     )
     ran = run(code, str(EXAMPLE))
     assert "ValueError: There is a task family 'landmarks' already" in ran.stderr
+
+
+def test_a_family_that_is_refused_leaves_nothing_behind() -> None:
+    code = (
+        "from landmarks import LandmarkRecords, Landmarks; from m3b import MetricTable, register_task\n"
+        "from m3b.tasks import get_family, names\n"
+        "def refuse(task, table):\n"
+        "    records = type('Records', (LandmarkRecords,), {'name': task})()\n"
+        "    family = type('Family', (Landmarks,), {'name': task, 'records': records, 'metrics': table})()\n"
+        "    try:\n"
+        "        register_task(family)\n"
+        "    except ValueError:\n"
+        "        return\n"
+        "    raise AssertionError(task)\n"
+        "refuse('diagnosis', Landmarks.metrics)\n"
+        "refuse('drawing', MetricTable({'hd95': ()}, 'hd95'))\n"
+        "assert get_family('diagnosis').metrics.default_metric == 'auroc'\n"
+        "assert 'drawing' not in names()"
+    )
+    ran = run(code, str(EXAMPLE))
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_a_broken_plug_in_is_warned_of_and_stops_nobody(tmp_path: Path) -> None:

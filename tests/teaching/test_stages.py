@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("trl")
-pytest.importorskip("peft")
 import torch
 from safetensors.torch import load_file
 from toy_world import Brush, targets
@@ -30,7 +28,10 @@ LOOK = PictureStyle(32, rulers=False)
 ONE_STEP = ReinforcedRecipe(
     steps=1, rollouts=2, lr=1e-3, max_turns=2, max_tokens=60, look=LOOK, adapters=LoraSettings(rank=0)
 )
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(not (find_spec("trl") and find_spec("peft")), reason="needs trl and peft"),
+]
 
 
 @pytest.fixture(scope="module")

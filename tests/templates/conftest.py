@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import functools
 from pathlib import Path
 
 import pytest
-from template_kit import Run, assemble
+from template_kit import Run, assemble, call
 
 
 @pytest.fixture
@@ -17,9 +16,4 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(project: Path) -> Run:
-    def call(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=900)
-        assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return done
-
-    return call
+    return functools.partial(call, project)

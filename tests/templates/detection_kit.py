@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -19,13 +18,6 @@ def assemble_detection(place: Path) -> Path:
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, place / "Utils")
     return place
-
-
-def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """A script of the project, in its folder, in a process of its own."""
-    done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=900)
-    assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done
 
 
 def forget() -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from warm.commands import run_python
+
 BESIDE = Path(sys.prefix) / "torchvision"
 
 
@@ -29,11 +31,7 @@ def path_of_torchvision() -> str:
 def ask(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """A script of the project, in a process of its own that finds torchvision."""
     env = {**os.environ, "PYTHONPATH": path_of_torchvision(), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=project, env=env, capture_output=True, text=True, timeout=1200
-    )
-    assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done
+    return run_python(*command, cwd=project, env=env, check=check)
 
 
 SAVE = """

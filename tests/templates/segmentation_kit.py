@@ -5,16 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from template_kit import TEMPLATES
+from template_kit import TEMPLATES, call
 
 
 def assemble_segmentation(place: Path) -> Path:
@@ -34,19 +32,6 @@ def own(name: str) -> ModuleType:
         module.__path__ = [str(TEMPLATES / "segmentation" / "Utils"), str(TEMPLATES / "shared")]
         sys.modules[package] = module
     return importlib.import_module(f"{package}.{name}")
-
-
-def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done
 
 
 def small_plan(project: Path, **changes: Any) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,6 @@ def assemble(template: str, place: Path) -> Path:
     shutil.copytree(TEMPLATES / "shared", place / "Utils", ignore=leave)
     shutil.copytree(TEMPLATES / template, place, ignore=leave, dirs_exist_ok=True)
     return place
-
-
-def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """A script of the project, in a process of its own."""
-    done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=900)
-    assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done
 
 
 def parts(name: str) -> Any:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from warm.commands import run_python
+
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -21,6 +23,11 @@ def assemble(place: Path) -> Path:
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, place / "Utils")
     return place
+
+
+def call(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """A script of the project, in its folder, in a process of its own."""
+    return run_python(*command, cwd=project, check=check)
 
 
 def load(name: str) -> ModuleType:
@@ -53,7 +60,7 @@ def train_until_killed(project: Path) -> float:
         originals[file] = text = file.read_text()
         assert old in text
         file.write_text(text.replace(old, new))
-    done = subprocess.run([sys.executable, "train.py"], cwd=project, capture_output=True, text=True)
+    done = call(project, "train.py", check=False)
     for file, text in originals.items():
         file.write_text(text)
     assert done.returncode == -9, done.stdout[-2000:] + done.stderr[-2000:]

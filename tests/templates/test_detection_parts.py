@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from segmentation_kit import nifti
 from template_kit import load
 
-from m3b.metrics import Box, DetectionCase, score_detection
-from m3b.metrics.lesions import match_lesions
+from m3b.metrics import Box
+from m3b.tasks.detection import DetectionCase, score_detection
+from m3b.tasks.detection.lesions import match_lesions
 
 Part = Callable[[str], ModuleType]
 lesions = load("lesions")

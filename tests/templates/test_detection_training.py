@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from detection_kit import assemble_detection, call
-from template_kit import train_until_killed
+from detection_kit import assemble_detection
+from template_kit import call, train_until_killed
 
 SMALL = ("--set", "device=cpu", "batch=4", "patches=8", "max_epochs=2")
 UNET = ("network.filters=[4,8,16,16]",)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from detection_kit import assemble_detection, call
+from detection_kit import assemble_detection
 from fewshot_kit import clip_backbone, conv_backbone, pictures
 from PIL import Image
+from template_kit import call
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

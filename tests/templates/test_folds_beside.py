@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from detection_kit import assemble_detection
 from segmentation_kit import assemble_segmentation, small_plan
-from segmentation_kit import call as call_in
 from template_kit import Run, load
+from template_kit import call as call_in
 
 members, fitting, machine = (load(name) for name in ("members", "fitting", "machine"))
 curves = load("curves")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import assemble_segmentation, call, small_plan
-from template_kit import Run, load
+from segmentation_kit import assemble_segmentation, small_plan
+from template_kit import Run, call, load
 from torch import nn
 
 fitting = load("fitting")

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from segmentation_kit import assemble_segmentation, call, own
+from segmentation_kit import assemble_segmentation, own
+from template_kit import call
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,11 @@ and predicts from the delivered files alone.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from template_kit import TEMPLATES
+from template_kit import TEMPLATES, call
 
 EDGES = """
 
@@ -58,15 +55,7 @@ def put_together(template: str, place: Path) -> Path:
 
 
 def run(project: Path, *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+    return call(project, *command).stdout
 
 
 def lines(*files: Path) -> int:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segmentation_kit import assemble_segmentation, call, small_plan
-from template_kit import load
+from segmentation_kit import assemble_segmentation, small_plan
+from template_kit import call, load
 from torch import nn
 
 optimizers = load("optimizers")

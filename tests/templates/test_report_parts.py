@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_kit import Get, modules_of_a_project, plan_of
 
-from m3b.metrics import ReportCase
-from m3b.metrics.reports import compute_report_metrics
+from m3b.tasks.report import ReportCase
+from m3b.tasks.report.metrics import compute_report_metrics
 
 REPORTS = [
     "There is a left pleural effusion of 4.5 cm.",

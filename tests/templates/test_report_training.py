@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_kit import FAST, assemble_report, call
-from template_kit import train_until_killed
+from report_kit import FAST, assemble_report
+from template_kit import call, train_until_killed
 
 
 @pytest.fixture

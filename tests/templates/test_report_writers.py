@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from report_kit import Get, assemble_report, call, modules_of_a_project
+from report_kit import Get, assemble_report, modules_of_a_project
+from template_kit import call
 
-pytest.importorskip("peft")
+pytestmark = pytest.mark.skipif(not find_spec("peft"), reason="needs peft")
 REPORTS = ["There is a left pleural effusion of 4.5 cm.", "Left effusion, unchanged. Heart normal.", "No effusion."] * 4
 VOCABULARY = 300
 SIDE = 32

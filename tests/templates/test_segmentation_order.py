@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import assemble_segmentation, call, nifti, own
+from segmentation_kit import assemble_segmentation, nifti, own
+from template_kit import call
 
 from m3b.tasks import get_family
 

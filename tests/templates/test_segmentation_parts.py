@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from segmentation_kit import assemble_segmentation, call, nifti, own, small_plan
-from template_kit import TEMPLATES
+from segmentation_kit import assemble_segmentation, nifti, own, small_plan
+from template_kit import TEMPLATES, call
 
 from m3b.metrics.mean_shape import build_atlas
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from segmentation_kit import assemble_segmentation, call, own, small_plan
-from template_kit import train_until_killed
+from segmentation_kit import assemble_segmentation, own, small_plan
+from template_kit import call, train_until_killed
 
 
 @pytest.fixture

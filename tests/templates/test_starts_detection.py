@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starts_kit import assemble, call, parts, put, resnet, stunet, vit
+from starts_kit import assemble, parts, put, resnet, stunet, vit
+from template_kit import call
 
 Made = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 STEPS = ("device=cpu", "max_steps=2", "batch=2", "threads=1")

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from starts_kit import assemble, call, densenet, nnunet, parts, put, resnet
+from starts_kit import assemble, densenet, nnunet, parts, put, resnet
+from template_kit import call
 
 pytestmark = pytest.mark.slow
 STEPS = ("device=cpu", "max_steps=2", "batch=8", "folds=1", "size=[64,64]")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starts_kit import assemble, call, densenet, hub, nnunet, resnet, sam_original, stunet, swin, vit
+from starts_kit import assemble, densenet, hub, nnunet, resnet, sam_original, stunet, swin, vit
+from template_kit import call
 
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.models.pretrained.install import fetch

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from template_kit import Run
 
-from m3b.metrics.survival import comparable_pairs
+from m3b.tasks.survival.metrics import comparable_pairs
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from template_kit import TEMPLATES, load
+from template_kit import TEMPLATES, call, load
 
 COST = """
 import json, sys, plan
@@ -40,10 +38,7 @@ plan.main(["--minutes", "2", *sys.argv[2:]])
 def made(project: Path, speed: float, *settings: str) -> tuple[dict[str, Any], str]:
     """The plan on a processor that looks at `speed` voxels a second. The report example is enlarged to be shrunk."""
     words = ["--set", *settings] if settings else []
-    done = subprocess.run(
-        [sys.executable, "-c", COST, str(speed), *words], cwd=project, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = call(project, "-c", COST, str(speed), *words)
     return json.loads((project / "plan.json").read_text()), done.stdout
 
 
@@ -60,7 +55,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     shutil.copytree(TEMPLATES / request.param, place)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, place / "Utils")
-    subprocess.run([sys.executable, "example/make_example.py"], cwd=place, check=True, capture_output=True, timeout=900)
+    call(place, "example/make_example.py")
     return place
 
 
@@ -186,11 +181,7 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     file.write_text(edited)
 
     def price(*more: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "plan.py", "--time-only", *more], cwd=project, capture_output=True, text=True, timeout=900
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+        return call(project, "plan.py", "--time-only", *more).stdout
 
     folds = int(plan.get("folds", 1))
     assert f"of {36000 / folds:.0f} s: " in price()
@@ -200,9 +191,7 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     kept = json.loads(file.read_text())
     assert (kept["lr"], kept["minutes"], kept["note"]) == (0.0123, 600, "by hand"), "changed in place, not made afresh"
     assert not (set(told_settings(project)) - set(kept)), "the README names settings that the plan has"
-    done = subprocess.run(
-        [sys.executable, "plan.py", "--time-only", "--set", "minuts=1"], cwd=project, capture_output=True, text=True
-    )
+    done = call(project, "plan.py", "--time-only", "--set", "minuts=1", check=False)
     assert done.returncode == 1
     assert "did you mean minutes?" in done.stderr
 
@@ -284,8 +273,7 @@ def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> No
         "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
         "assert list(telling(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-2000:]
+    call(project, "-c", code)
 
 
 def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
@@ -302,10 +290,7 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
         "assert plan['spacing'][2] == 4.0 and plan['spacing'][0] > 1.2, plan\n"
         "assert all(side <= 64 for side in plan['patch']), plan\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path / "work", capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    call(tmp_path / "work", "-c", code)
 
 
 def test_a_training_that_its_epochs_end_before_its_time_is_told() -> None:

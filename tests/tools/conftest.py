@@ -25,7 +25,7 @@ class Desk:
         self.roots = Roots(self.work, {"data/chest": self.data, "resources": self.resources})
         self.box = Toolbox(
             self.roots,
-            sandbox=options.pop("sandbox", None) or choose_sandbox("off"),
+            sandbox=options.pop("sandbox", None) or choose_sandbox(),
             limits=Limits(memory_mib=2048, wall_s=60),
             mounts_read=(self.data, self.resources),
             **options,

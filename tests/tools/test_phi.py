@@ -234,7 +234,7 @@ def test_texts_of_the_raw_data_are_masked_where_they_are_read(tmp_path) -> None:
     for name, text in texts.items():
         (data / name).write_text(text, encoding="utf-8")
     (work / "own.txt").write_text(texts["c.txt"], encoding="utf-8")
-    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox("off")) as box:
+    with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox()) as box:
 
         def read(*paths: str) -> str:
             return box.call(ToolCall("1", "read_files", {"paths": list(paths)}), ("read_files",)).text

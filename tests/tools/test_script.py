@@ -94,7 +94,8 @@ def test_close_leaves_nothing_running(make_desk) -> None:
     assert "no script can be started" in desk.use("run_script", command="ls").text
 
 
-def test_a_hand_over_stops_every_script_with_all_that_it_started(desk) -> None:
+def test_a_hand_over_stops_every_script_with_all_that_it_started(make_desk) -> None:
+    desk = make_desk(sandbox=choose_sandbox("off"))
     desk.use("run_script", command="(setsid sleep 311 & echo $! > daemon); echo $$ > pid; sleep 310", wait_s=1)
     desk.use("run_script", command="true")
     messages = desk.box.stop_running_scripts()

@@ -3,9 +3,5 @@
 Starting Python, NumPy, PyTorch and m3b costs seconds, and a whole run starts a dozen processes. Here a server process
 imports them once (`zygote.py`) and forks for each command. The commands still run in processes of their own, with their
 own working directory, environment and output file; they are not confined. Tests of the sandbox, of the reader and of
-attacks use the real backends.
+attacks use the real backends, and so do tests of signals, terminals and start-up.
 """
-
-from warm.sandbox import WarmSandbox
-
-__all__ = ["WarmSandbox"]

@@ -31,4 +31,5 @@ if __name__ == "__main__":
         os.environ["M3B_TEST_ZYGOTE"], ["python", *sys.argv[1:]], os.getcwd(), os.environ, (0, 1, 2)
     )
     answer = connection.recv(256)
-    sys.exit(json.loads(answer)["code"] if answer else 137)
+    code = json.loads(answer)["code"] if answer else -9
+    sys.exit(code if code >= 0 else 128 - code)

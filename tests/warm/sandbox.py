@@ -13,68 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from m3b.isolation.sandbox import ExitStatus, Limits, Mounts
+import m3b.models.confinement
+from m3b.isolation.sandbox import ExitStatus, Limits, Mounts, Probe, Sandbox
 from m3b.isolation.sandbox.environment import command_environment
 from m3b.isolation.sandbox.job import resolve_mounts
 from warm.client import request
-
-HERE = Path(__file__).resolve().parent
-START_S = 120.0
-
-
-KINDS = ("scripts", "m3b")
-VARIABLE = "M3B_TEST_WARM"
-"""The folder with the sockets; workers of pytest-xdist inherit it from the process that started them."""
-
-
-def start_zygotes() -> Callable[[], None]:
-    """Start the servers in the background; returns what ends them."""
-    folder = tempfile.mkdtemp(prefix="m3b-warm-")
-    os.environ[VARIABLE] = folder
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_BASE_URL"))},
-        **{name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")},
-        "MPLBACKEND": "Agg",
-    }
-    servers = [
-        subprocess.Popen(
-            [sys.executable, str(HERE / "zygote.py"), f"{folder}/{kind}", kind],
-            stdin=subprocess.DEVNULL, env=environment, cwd="/",
-        )
-        for kind in KINDS
-    ]  # fmt: skip
-    _make_shims(Path(folder, "bin"))
-
-    def stop() -> None:
-        for server in servers:
-            server.kill()
-            server.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-    return stop
-
-
-def zygote(kind: str) -> str:
-    """Return the socket's path, once the server listens."""
-    path = Path(os.environ[VARIABLE], kind)
-    deadline = time.monotonic() + START_S
-    while not path.exists():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the {kind} zygote did not start within {START_S:g} s")
-        time.sleep(0.01)
-    return str(path)
-
-
-def _make_shims(folder: Path) -> None:
-    """Write `python` and `python3` that run scripts in a warm process."""
-    folder.mkdir()
-    for name in ("python", "python3"):
-        shim = folder / name
-        shim.write_text(f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -I -S {HERE / "client.py"} "$@"\n')
-        shim.chmod(0o755)
+from warm.servers import VARIABLE, zygote
 
 
 class WarmProcess:
@@ -151,12 +98,13 @@ class WarmProcess:
                 code = self._popen.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 return None
-            return code if code >= 0 else 128 - code
-        assert self._client is not None
-        if not select.select([self._client], [], [], timeout_s)[0]:
-            return None
-        answer = self._client.recv(256)
-        return int(json.loads(answer)["code"]) if answer else 137
+        else:
+            assert self._client is not None
+            if not select.select([self._client], [], [], timeout_s)[0]:
+                return None
+            answer = self._client.recv(256)
+            code = int(json.loads(answer)["code"]) if answer else -signal.SIGKILL
+        return code if code >= 0 else 128 - code
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -196,3 +144,28 @@ class WarmSandbox:
         """See `m3b.isolation.sandbox.Sandbox.start`; the mounts are only checked."""
         resolve_mounts(mounts, cwd)
         return WarmProcess(command, cwd.resolve(), output, env or {}, limits or Limits(), keep)
+
+
+CONFINED = "M3B_TEST_CONFINED"
+"""Set while a test uses the real sandbox; forked `m3b` commands inherit it."""
+
+chooser = sys.modules["m3b.isolation.sandbox.choose"]
+real_candidates, real_strongest = chooser._try_candidates, chooser.strongest_untried
+
+
+def use_sandbox(confined: bool) -> None:
+    """Let m3b choose the real sandbox, or the warm stand-in for it."""
+    if confined:
+        os.environ[CONFINED] = "1"
+    else:
+        os.environ.pop(CONFINED, None)
+    chooser._try_candidates = real_candidates if confined else _warm_candidates
+    strongest = real_strongest if confined else WarmSandbox
+    chooser.strongest_untried = m3b.models.confinement.strongest_untried = strongest  # type: ignore[assignment]
+
+
+def _warm_candidates(mode: str, accept_weak: bool) -> list[tuple[Sandbox | None, Probe]]:
+    if mode == "auto" and not accept_weak:
+        sandbox = WarmSandbox()
+        return [(sandbox, Probe(sandbox.name, True, sandbox.level))]
+    return real_candidates(mode, accept_weak=accept_weak)

@@ -4,7 +4,7 @@
 
 KIND `scripts` imports what agents' scripts and training projects need, and never m3b; KIND `m3b` imports m3b, its reader
 and its command line. A request is a JSON object {argv, cwd, env, keep} with the descriptors of stdin, stdout, stderr and
-those in `keep`. The answer is the exit status (128 + signal) once the child has ended. If the client hangs up, the child
+those in `keep`. The answer is the exit status, or -signal, once the child has ended. If the client hangs up, the child
 and its process group are killed.
 """
 
@@ -13,8 +13,10 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
+import itertools
 import json
 import os
 import re
@@ -38,7 +40,7 @@ TRAINING_MODULES = (
 M3B_MODULES = (
     "m3b.isolation.reader.server", "m3b.cli.app", "m3b.run.services", "m3b.run.orchestrator", "m3b.run.dataset_preview", "m3b.models",
     "m3b.tasks", "m3b.bench", "m3b.data.spec.inside", "m3b.tools.preview_files", "m3b.report", "m3b.llm.rules", "numpy",
-    "PIL.Image", "nibabel", "pydicom", "SimpleITK", "scipy.ndimage",
+    "PIL.Image", "nibabel", "pydicom", "SimpleITK", "scipy.ndimage", "warm.sandbox",
 )  # fmt: skip
 MAX_MESSAGE = 1 << 22
 TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)
@@ -57,7 +59,7 @@ def needs_torch(argv: list[str], cwd: str) -> bool:
     """Return whether a script of the working directory or of the script's folder imports PyTorch."""
     folders = {Path(cwd)} | {Path(cwd, word).parent for word in argv[1:] if word.endswith(".py")}
     for folder in folders:
-        for file in folder.glob("*.py"):
+        for file in itertools.chain(folder.glob("*.py"), folder.glob("*/*.py")):
             if TORCH.search(file.read_text(errors="replace")):
                 return True
     return any(TORCH.search(word) for word in argv[1:3])
@@ -88,6 +90,15 @@ def parse_interpreter(argv: list[str]) -> tuple[str, list[str], bool]:
 
 def execute(argv: list[str]) -> None:
     """Run a Python command line in this process, as the interpreter would."""
+    sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    if "warm.sandbox" in sys.modules:
+        from warm.sandbox import CONFINED, use_sandbox
+
+        use_sandbox(CONFINED in os.environ)
+    if Path(argv[0]).name == "m3b":
+        sys.argv = list(argv)
+        importlib.import_module("m3b.cli").main()
+        return
     target, arguments, with_folder = parse_interpreter(argv)
     kind, _, text = target.partition(":")
     sys.argv = list(arguments)
@@ -115,21 +126,23 @@ def execute(argv: list[str]) -> None:
     exec(compile(source, text if kind == "f" else "<string>", "exec"), main.__dict__)
 
 
+def place_handles(handles: list[int], numbers: list[int]) -> None:
+    """Move open descriptors to the given numbers, for this process and those that it starts."""
+    above = max(*handles, *numbers) + 1
+    moved = [fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, above) for handle in handles]
+    for handle in handles:
+        os.close(handle)
+    for handle, number in zip(moved, numbers, strict=True):
+        os.dup2(handle, number)
+        os.close(handle)
+
+
 def run_child(request: dict[str, Any], handles: list[int]) -> None:
     """Become the command; never returns."""
     status = 1
     try:
         os.setsid()
-        keep = request["keep"]
-        for number, handle in enumerate([os.dup(handle) for handle in handles[:3]]):
-            os.dup2(handle, number)
-        moved = [os.dup(handle) for handle in handles[3:]]
-        for handle in handles:
-            os.close(handle)
-        for handle, number in zip(moved, keep, strict=True):
-            if handle != number:
-                os.dup2(handle, number)
-            os.set_inheritable(number, True)
+        place_handles(handles, [0, 1, 2, *request["keep"]])
         os.environ.clear()
         os.environ.update(request["env"])
         os.chdir(request["cwd"])
@@ -258,7 +271,7 @@ class Zygote:
             if client is not None:
                 code = os.waitstatus_to_exitcode(status)
                 with contextlib.suppress(OSError):
-                    client.sendall(json.dumps({"code": code if code >= 0 else 128 - code}).encode())
+                    client.sendall(json.dumps({"code": code}).encode())
                 if client in [key.fileobj for key in self.selector.get_map().values()]:
                     self.selector.unregister(client)
                 client.close()
@@ -274,8 +287,9 @@ def kill_group(pid: int) -> None:
 
 if __name__ == "__main__":
     parent_pid = os.getppid()
-    sys.path.pop(0)  # the folder of this file holds no script's modules
+    sys.path[0] = str(Path(__file__).parents[1])  # for `warm`
     preload(M3B_MODULES if sys.argv[2] == "m3b" else LIGHT_MODULES)
+    del sys.path[0]  # the tests' folder holds no script's modules
     gc.collect()
     gc.freeze()
     Zygote(sys.argv[1], sys.argv[2]).serve(parent_pid)

@@ -50,19 +50,17 @@ EMPTY_SURVEY = SurveySummary()
 
 def build_task_options(request: str) -> tuple[TaskOption, ...]:
     """Return every task family with what a request says about it."""
-    import re
-
     requested_task, text = find_requested_task(request), plain(request)
     return tuple(
         TaskOption(
             name=task_family.name,
             asked=task_family.name == requested_task,
-            hinted=bool(task_family.hint_pattern and re.search(task_family.hint_pattern, text)),
+            hinted=task_family.is_hinted_at(text),
             needs=task_family.required_targets,
             kin=task_family.related_tasks,
             metrics=tuple(dict.fromkeys((task_family.metrics.default_metric, *task_family.metrics.names))),
-            box_metrics=task_family.box_metrics,
-            state_metrics=task_family.state_metrics,
+            box_metrics=task_family.list_metrics_of("boxes"),
+            state_metrics=task_family.list_metrics_of("states"),
             plan=task_family.default_plan,
         )
         for task_family in list_families()
@@ -262,8 +260,9 @@ def _index_instructions(resources: Path, task: str, proposals: Sequence[Manifest
 
 
 def _describe_selection(selection: Selection) -> str:
-    classes = ", ".join(selection.classes) or "all that the data names"
-    return f"Task: {selection.task}; metric: {selection.metric}; classes: {classes}.\nPlan: {selection.plan}"
+    classes = ", ".join(selection.classes) or "all classes of the data set"
+    class_part = f"; classes: {classes}" if get_family(selection.task).predicts_classes() else ""
+    return f"Task: {selection.task}; metric: {selection.metric}{class_part}.\nPlan: {selection.plan}"
 
 
 def _describe_card(card: Card, notes: str) -> str:
@@ -283,11 +282,9 @@ def _read_folder_notes(card: Card) -> str:
 def _preview_examples(card: Card, task: str, preview_tool: PreviewTool) -> list[ToolResult]:
     """Preview the tables, and an image with its mask or a report. Without a task, show what any task needs."""
     task_families = [get_family(task)] if task else list_families()
-    masks, texts = (
-        any(task_family.show_masks for task_family in task_families),
-        any(task_family.show_texts for task_family in task_families),
-    )
-    examples = find_example_files(card.path, masks=masks, texts=texts) if card.path else []
+    targets = {target for task_family in task_families for target in task_family.required_targets}
+    texts = bool(targets & {"texts", "boxes"})  # boxes may stand in a text file an image
+    examples = find_example_files(card.path, masks="masks" in targets, texts=texts) if card.path else []
     path_groups = (_find_tables(card), [f"data/{card.root}/{name}" for name in examples])
     return [_preview_files(paths, preview_tool) for paths in path_groups if paths]
 
@@ -389,9 +386,9 @@ def build_model_briefing(
         [
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {to_one_line(', '.join(index.classes)) or 'none'}.",
-            f"The project is in place: plan.json, plan.py, train.py, export.py. The check tried a batch of "
-            f"{shape}, whatever the plan's; the model has "
-            f"{module.parameters:,} parameters; on one batch its loss fell from {before:.3f} to {after:.3f}.{_describe_plan(module)}",
+            f"The project is in place: plan.json, plan.py, train.py, export.py. The model has {module.parameters:,} "
+            f"parameters; the check trained it on one batch of {shape} (its own batch size, not the plan's), and the loss "
+            f"fell from {before:.3f} to {after:.3f}.{_describe_plan(module)}",
             f"Cases: {index.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} minutes and stops by itself.",
             *read_settings_guide(resources, selection.task),

@@ -104,7 +104,9 @@ class Budget:
             [f"{max(self.max_tokens - self.usage.total_tokens, 0):,} tokens"] if self.max_tokens is not None else []
         )
         parts += [f"${max(self.max_cost_usd - self.usage.cost_usd, 0):.2f}"] if self.max_cost_usd is not None else []
-        no_time_limit_note = "" if seconds_left is not None else "; no limit of time but that of each training"
+        no_time_limit_note = (
+            "" if seconds_left is not None else "; the run has no time limit, each training has its own"
+        )
         return f"Left in this run, for all roles together: {', '.join(parts)}{no_time_limit_note}."
 
     def cap_training_minutes(self, requested: float) -> float:

@@ -355,8 +355,8 @@ class Agent:
         self.usage.iterations += 1
         notes = f"\nIt noted besides:\n{_bullet_list(check_result.warnings)}" if check_result.warnings else ""
         message = (
-            f"The check does not accept this yet:\n{_bullet_list(check_result.agent_messages)}{notes}\nMend it, then "
-            f"say that you are done."
+            f"The check does not accept this yet:\n{_bullet_list(check_result.agent_messages)}{notes}\nFix this, "
+            f"then say that you are done."
         )
         self._send_message(message, "rejected", self.usage.iterations, facts=check_result.to_rejection().to_json())
 

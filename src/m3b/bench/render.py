@@ -14,7 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from m3b.bench.tables import ResultTable
-from m3b.report.markup import replace_control_characters
+from m3b.markup.html import replace_control_characters
 from m3b.writing import csv_cell, write_text_atomically
 
 _ESCAPES = {

@@ -117,7 +117,7 @@ def _resolve_output_folder(out: Path | None, task: str, overlay: bool, dicom: bo
     if out is not None and is_file_path and not out.parent.is_dir():
         raise UsageError(f"-o {out}: there is no folder {out.parent}.")
     folder = None if is_file_path else out
-    if folder is None and answer_format_of(task).requires_output_folder:
+    if folder is None and answer_format_of(task).requires_output_folder():
         raise UsageError(f"A {task} model writes masks: name a folder for them with -o DIR.")
     if folder is None and overlay:
         raise UsageError("--overlay draws pictures: name a folder for them with -o DIR.")
@@ -217,7 +217,7 @@ def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
     from m3b.models.answers import answer_format_of
     from m3b.models.dicom.output import check_sources
 
-    if not answer_format_of(model.task).supports_dicom:
+    if not answer_format_of(model.task).fits_dicom():
         raise UsageError(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
     check_sources(paths)
 

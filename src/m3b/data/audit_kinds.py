@@ -22,7 +22,7 @@ from m3b.data.audit_images import Looks
 from m3b.data.audit_meaning import IndexRequest
 from m3b.data.index import Index, counts
 from m3b.errors import DataError
-from m3b.plugins import Registry
+from m3b.plugins import TaskRegistry
 
 __all__ = ["IndexRequest", "IndexAudit", "add", "of"]
 
@@ -191,7 +191,7 @@ class SurvivalAudit(IndexAudit):
         return {"train": audit_survival.counts(index.train), "test": audit_survival.counts(index.test)}
 
 
-_AUDITS: Registry[IndexAudit] = Registry("audit of the task")
+_AUDITS: TaskRegistry[IndexAudit] = TaskRegistry("audit of the task")
 
 
 def add(task: str, audit: IndexAudit) -> None:

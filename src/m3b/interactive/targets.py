@@ -17,6 +17,7 @@ from m3b.interactive.segmenter import ByteImage, Mask
 from m3b.isolation.reader import Reader
 from m3b.isolation.reader.inprocess import open_reader
 from m3b.models.pixel_jobs import MIN_TARGET_PIXELS, TARGET_PLANES_JOB, TargetPlanesRequest
+from m3b.tasks import list_families
 
 Split = Literal["train", "test"]
 
@@ -72,7 +73,8 @@ class TargetSet:
             raise UsageError(
                 f"{path} holds no index (Datapath/train.json): give the folder of a run, or its work/ folder."
             )
-        for task in ("segmentation", "detection"):
+        tasks = [task_family.name for task_family in list_families() if "masks" in task_family.required_targets]
+        for task in tasks:
             try:
                 index = read_index(work_folder, task)
             except DataError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Provider:
     """One provider.
 
     Args:
-        wire: `openai` or `anthropic`, the protocol it speaks.
+        wire: the protocol it speaks.
         variables: where its key usually is; empty if it needs none.
         base_url: its address where that is not the wire's own.
         default: the model that is used when the user names none; empty if the server is asked what it serves.
@@ -23,7 +23,7 @@ class Provider:
         max_output: the same of one reply.
     """
 
-    wire: str
+    wire: Literal["openai", "anthropic"]
     variables: tuple[str, ...] = ()
     base_url: str | None = None
     default: str = ""

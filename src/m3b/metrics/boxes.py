@@ -172,6 +172,8 @@ def average_precision(ranking: Ranking, weights: Floats) -> Floats:
 
     Precision at a recall is the best precision at that recall or a higher one (Everingham et al., IJCV 88, 2010, since
     VOC 2010). COCO reads the same curve at 101 recalls (Lin et al., ECCV 2014), which differs by at most 0.01 for each.
+    pycocotools gives the same values at these recalls, but it has no 3D boxes, no weights of images for the bootstrap, and
+    the order of the predictions decides between equal scores; so it only serves as a test.
 
     Args:
         ranking: of one class.

@@ -191,3 +191,16 @@ def estimate_multi_label(table: ClassificationTable, weights: Floats) -> dict[st
 def estimate(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     """Return canonical name -> (draws,) values, for either kind of task."""
     return estimate_multi_label(table, weights) if table.multi_label else estimate_single_label(table, weights)
+
+
+def confusion_matrix(table: ClassificationTable) -> list[list[int]]:
+    """Return the confusion matrix: for exclusive classes rows are truth and columns decisions.
+
+    For multi-label tasks there is one row [tp, fp, fn, tn] for each finding.
+    """
+    truth, decision = table.truth, table.decision
+    if not table.multi_label:
+        matrix = truth.T.astype(np.int64) @ decision.astype(np.int64)
+        return [[int(value) for value in row] for row in matrix]
+    pairs = [(truth & decision), (~truth & decision), (truth & ~decision), (~truth & ~decision)]
+    return [[int(pair[:, k].sum()) for pair in pairs] for k in range(len(table.classes))]

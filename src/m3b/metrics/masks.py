@@ -1,4 +1,8 @@
-"""Metrics of masks, one image at a time: Dice, normalised surface distance and 95 % Hausdorff distance."""
+"""Metrics of masks: Dice, normalised surface distance and 95 % Hausdorff distance, of an image and over many.
+
+Masks are measured one image at a time (`measure_masks`) and only the values are kept, so a set of masks never has to
+fit into memory. SciPy is imported when a mask is measured.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import ndimage, spatial
 
+from m3b.metrics.bootstrap import Estimator, point_estimates, weighted_means
 from m3b.metrics.cases import Floats
+from m3b.metrics.metric_tables import lower_is_better
+
+MASK_METRICS: dict[str, tuple[str, ...]] = {
+    "dice": ("DSC", "Dice score", "Dice coefficient", "mean Dice", "Dice similarity coefficient", "Sørensen-Dice"),
+    "nsd": ("normalised surface distance", "normalized surface distance", "surface Dice", "normalised surface Dice"),
+    "hd95": ("95 % Hausdorff distance", "HD 95", "Hausdorff 95", "Hausdorff distance 95", "robust Hausdorff distance"),
+}
+"""Names of the metrics of masks with their aliases, as in a `MetricTable`."""
+MASK_METRIC_TITLES = {"dice": "Dice", "nsd": "Surface Dice (NSD)", "hd95": "HD95"}
 
 Mask = NDArray[np.bool_]
 _Point = tuple[float, float, float]
@@ -87,6 +100,8 @@ def surface_elements(mask: Mask, spacing: tuple[float, ...]) -> tuple[Floats, Fl
     Returns:
         (elements, axes) positions in mm from the first voxel's centre; (elements,) areas in mm2 (2D: lengths in mm).
     """
+    from scipy import ndimage
+
     dimensions = mask.ndim
     box = ndimage.find_objects(mask.astype(np.uint8))
     if not box or box[0] is None:
@@ -106,13 +121,17 @@ def surface_elements(mask: Mask, spacing: tuple[float, ...]) -> tuple[Floats, Fl
 
 def border_voxels(mask: Mask, spacing: tuple[float, ...]) -> Floats:
     """Return (voxels, axes) positions in mm of mask voxels with a face on the background or the image border."""
+    from scipy import ndimage
+
     inner = ndimage.binary_erosion(mask, border_value=0)
     return np.asarray(np.argwhere(mask & ~inner) * np.array(spacing), dtype=np.float64)
 
 
 def nearest_distances(points: Floats, targets: Floats) -> Floats:
     """Return (points,) the distance of each point to the nearest target, mm."""
-    distances, _ = spatial.cKDTree(targets, balanced_tree=False, compact_nodes=False).query(points)  # faster to build
+    from scipy.spatial import cKDTree
+
+    distances, _ = cKDTree(targets, balanced_tree=False, compact_nodes=False).query(points)  # faster to build
     return np.asarray(distances, dtype=np.float64)
 
 
@@ -294,3 +313,63 @@ def empty_prediction_metrics(figures: LabelMetrics) -> LabelMetrics:
     if not figures.reference:
         return LabelMetrics(math.nan, math.nan, math.nan, 0, 0, figures.extent)
     return LabelMetrics(0.0, 0.0, math.inf, figures.reference, 0, figures.extent)
+
+
+def make_mask_estimator(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> Estimator:
+    """Return an estimator of Dice, NSD and HD95: (draws, labels) means over the cases with the label in either mask."""
+    tables = {name: np.array([[row[label].value(name) for label in labels] for row in rows]) for name in MASK_METRICS}
+    return lambda weights: {name: weighted_means(table, weights) for name, table in tables.items()}
+
+
+def better_value(name: str, first: Floats, second: Floats | None) -> Floats:
+    """Return the better of two values; a defined value wins over NaN."""
+    if second is None:
+        return first
+    return np.fmin(first, second) if lower_is_better(name) else np.fmax(first, second)
+
+
+def mask_baseline(
+    rows: Sequence[Mapping[str, LabelMetrics]],
+    labels: Sequence[str],
+    baseline_rows: Sequence[Mapping[str, LabelMetrics]] | None = None,
+) -> dict[str, Floats]:
+    """Return metric -> (labels,) the better of marking nothing and an image-blind baseline such as the mean shape."""
+    empty_rows = [{label: empty_prediction_metrics(figures) for label, figures in row.items()} for row in rows]
+    empty_values = point_estimates(make_mask_estimator(empty_rows, labels), len(rows))
+    baseline_values = (
+        point_estimates(make_mask_estimator(baseline_rows, labels), len(baseline_rows)) if baseline_rows else {}
+    )
+    return {name: better_value(name, value, baseline_values.get(name)) for name, value in empty_values.items()}
+
+
+def make_mask_baseline_estimators(
+    rows: Sequence[Mapping[str, LabelMetrics]],
+    labels: Sequence[str],
+    baseline_rows: Sequence[Mapping[str, LabelMetrics]] | None = None,
+) -> list[Estimator]:
+    """Return estimators of the baselines that `mask_baseline` compares."""
+    empty_rows = [{label: empty_prediction_metrics(figures) for label, figures in row.items()} for row in rows]
+    return [make_mask_estimator(answer, labels) for answer in (empty_rows, baseline_rows) if answer]
+
+
+def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figures") -> None:
+    """Check that every case has every label.
+
+    Raises:
+        ValueError: for the first case and label that is missing or unknown.
+    """
+    for number, case in enumerate(cases):
+        mismatched = sorted(set(labels) ^ set(getattr(case, field)))
+        if mismatched:
+            problem = "no figures for" if mismatched[0] in labels else "figures for the unknown"
+            raise ValueError(
+                f"case {number} ({case.image}): {problem} label {mismatched[0]!r}; the labels are {list(labels)}"
+            )
+
+
+def mask_details(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> dict[str, Any]:
+    """Return for each label in how many cases it was missed entirely, and in how many it was invented."""
+    return {
+        "missed": {k: sum(row[k].reference > 0 and not row[k].prediction for row in rows) for k in labels},
+        "invented": {k: sum(row[k].prediction > 0 and not row[k].reference for row in rows) for k in labels},
+    }

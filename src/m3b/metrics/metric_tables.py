@@ -1,6 +1,6 @@
-"""Metric tables: the metrics of each task with aliases, direction and role in the verdict; and their registry.
+"""Metric tables: the metrics of a task with names, direction and role in the verdict; and the registry of tables.
 
-`m3b.tasks.TaskFamily` has its table as `metrics`.
+Each task defines its table in its package (`m3b.tasks`); `m3b.tasks.TaskFamily` has it as `metrics`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from m3b.plugins import Registry
+from m3b.plugins import BUILTIN_TASKS, TaskRegistry
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class MetricTable:
         decision_metric: a metric of the model's decisions that has to beat the image-blind baseline too; empty for
             none.
         uses_rarer_class: whether, with two classes, the rarer one determines the number of patients behind a value.
+        titles: canonical name -> name in reports, without the direction; the canonical name if missing.
     """
 
     names: Mapping[str, tuple[str, ...]]
@@ -43,6 +44,7 @@ class MetricTable:
     noted_metrics: tuple[str, ...] = ()
     decision_metric: str = ""
     uses_rarer_class: bool = False
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         mentioned = {
@@ -52,6 +54,7 @@ class MetricTable:
             *self.best,
             *self.companions,
             *self.companions.values(),
+            *self.titles,
             *self.guarded_metrics,
             *self.noted_metrics,
             *filter(None, [self.decision_metric]),
@@ -72,7 +75,7 @@ class AddedMetric:
     metric: Any
 
 
-_TABLES: Registry[MetricTable] = Registry("table of metrics for")
+_TABLES: TaskRegistry[MetricTable] = TaskRegistry("table of metrics for")
 _ADDED: dict[str, dict[str, AddedMetric]] = {}
 """Task -> metric -> its properties."""
 
@@ -83,11 +86,21 @@ def add_table(task: str, table: MetricTable) -> None:
     Raises:
         ValueError: the task has another table, or another task has a metric of this name with the opposite direction.
     """
-    for name in table.names:
-        for registered in (existing for existing in _registered_tables() if name in existing.names):
-            if (name in registered.lower_is_better) != (name in table.lower_is_better):
-                raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
+    check_directions(task, table)
     _TABLES.add(task, table)
+
+
+def check_directions(task: str, table: MetricTable) -> None:
+    """Check that the metrics of a task which is not built in mean the same as metrics of this name in other tasks.
+
+    Raises:
+        ValueError: another task has a metric of this name with the opposite direction.
+    """
+    other_tasks = () if task in BUILTIN_TASKS else _TABLES.names()
+    for other_table in map(metric_table, other_tasks):
+        for name in table.names.keys() & other_table.names.keys():
+            if (name in other_table.lower_is_better) != (name in table.lower_is_better):
+                raise ValueError(f"There is a metric {name!r} that is better the other way round; name it differently.")
 
 
 def add_metric(task: str, name: str, added: AddedMetric) -> None:
@@ -113,10 +126,6 @@ def added_metrics(task: str) -> list[Any]:
     """Return the metrics that users added to a task."""
     _TABLES.names()  # loads installed plug-ins
     return [added.metric for added in _ADDED.get(task, {}).values()]
-
-
-def _registered_tables() -> list[MetricTable]:
-    return [metric_table(task) for task in _TABLES.added_names()]
 
 
 def metric_tables() -> Iterator[MetricTable]:
@@ -159,6 +168,11 @@ def is_unbounded(name: str) -> bool:
     return any(name in task_table.unbounded for task_table in metric_tables())
 
 
+def metric_title(name: str) -> str:
+    """Return the name of a metric in reports, without its direction; the name itself if no task has a title for it."""
+    return next((table.titles[name] for table in metric_tables() if name in table.titles), name)
+
+
 def best_value(name: str) -> float | None:
     """Return the value of a perfect answer; None if it is not known."""
     if lower_is_better(name):
@@ -166,152 +180,6 @@ def best_value(name: str) -> float | None:
     if not is_unbounded(name):
         return 1.0
     return next((owner.best[name] for owner in metric_tables() if name in owner.best), None)
-
-
-_AliasTable = dict[str, tuple[str, ...]]
-
-_DIAGNOSIS: _AliasTable = {
-    "auroc": (
-        "AUC",
-        "ROC-AUC",
-        "ROC AUC",
-        "AUROC macro",
-        "macro AUC",
-        "mean AUC",
-        "area under the ROC curve",
-        "AUC-ROC",
-    ),
-    "balanced_accuracy": ("bacc", "balanced acc", "balanced accuracy", "macro recall", "UAR"),
-    "accuracy": ("acc", "top-1 accuracy", "overall accuracy"),
-    "f1": ("F1 score", "macro F1", "F1 macro", "F-score", "F1-measure"),
-    "sensitivity": ("recall", "true positive rate", "TPR", "sens"),
-    "specificity": ("true negative rate", "TNR", "spec"),
-    "auprc": ("average precision", "PR-AUC", "AUC-PR", "area under the precision-recall curve", "macro AP"),
-    "sensitivity_at_90_specificity": ("sensitivity at 90 % specificity", "sens@90spec", "recall at 90 % specificity"),
-    "sensitivity_at_95_specificity": ("sensitivity at 95 % specificity", "sens@95spec", "recall at 95 % specificity"),
-    "ece": ("calibration error", "expected calibration error", "calibration"),
-    "brier": ("Brier score", "Brier loss"),
-}
-
-_SEGMENTATION: _AliasTable = {
-    "dice": ("DSC", "Dice score", "Dice coefficient", "mean Dice", "Dice similarity coefficient", "Sørensen-Dice"),
-    "nsd": ("normalised surface distance", "normalized surface distance", "surface Dice", "normalised surface Dice"),
-    "hd95": ("95 % Hausdorff distance", "HD 95", "Hausdorff 95", "Hausdorff distance 95", "robust Hausdorff distance"),
-}
-
-_DETECTION: _AliasTable = _SEGMENTATION | {
-    "lesion_f1": ("F1", "lesion-wise F1", "lesionwise F1", "F1 score", "object F1", "detection F1"),
-    "lesion_precision": ("precision", "lesion-wise precision", "positive predictive value", "PPV"),
-    "lesion_recall": ("recall", "sensitivity", "lesion-wise recall", "lesion sensitivity", "LTPR"),
-    "map_50": ("mAP@0.5", "mAP50", "AP50", "AP@0.5", "mAP at 0.5"),
-    "map": ("mean average precision", "COCO mAP", "mAP@[.5:.95]", "AP", "mAP 50-95"),
-    "map_10": ("mAP@0.1", "mAP10", "AP10", "AP@0.1", "mAP at 0.1"),
-    "centre_ap": ("centre hit AP", "center AP", "centre-hit average precision", "AP by centre hits"),
-    "froc": ("CPM", "FROC score", "competition performance metric", "average FROC sensitivity"),
-    "image_auroc": ("image-level AUROC", "image AUROC", "image-level AUC", "auroc", "AUC", "anomaly AUROC"),
-    "image_ap": ("image-level AP", "image AP", "AUPRC", "image-level average precision", "anomaly AP"),
-    "pixel_auroc": ("pixel-level AUROC", "pixel AUC", "pixel-level AUC", "P-AUROC"),
-    "pixel_ap": ("pixel-level AP", "pixel-level average precision", "P-AP"),
-    "pro": ("AUPRO", "per-region overlap", "AU-PRO", "PRO score"),
-}
-
-_REPORT: _AliasTable = {
-    "bleu_1": ("BLEU1", "BLEU@1"),
-    "bleu_2": ("BLEU2", "BLEU@2"),
-    "bleu_3": ("BLEU3", "BLEU@3"),
-    "bleu_4": ("BLEU", "BLEU4", "BLEU@4"),
-    "rouge_l": ("ROUGE", "ROUGEL"),
-    "meteor": ("METEOR score",),
-    "cider": ("CIDEr-D",),
-    "label_f1": ("F1", "clinical F1", "clinical efficacy F1", "CE F1", "label F1 macro", "finding F1"),
-    "label_f1_micro": ("micro label F1", "micro clinical F1"),
-}
-
-_GRADING: _AliasTable = {
-    "qwk": (
-        "quadratic weighted kappa", "quadratic kappa", "weighted kappa", "Cohen's kappa", "kappa", "quadratically weighted kappa",
-    ),
-    "grade_mae": ("MAE", "mean absolute error", "MAE of the grade", "mean grade error"),
-    "accuracy": ("acc", "exact agreement", "overall accuracy"),
-    "within_one": ("adjacent accuracy", "accuracy within one grade", "off-by-one accuracy"),
-    "balanced_accuracy": ("bacc", "balanced acc", "macro recall", "UAR"),
-    "auroc": ("AUC", "ROC-AUC", "macro AUC", "mean AUC"),
-}  # fmt: skip
-
-_REGRESSION: _AliasTable = {
-    "mae": ("mean absolute error", "absolute error", "MAD"),
-    "rmse": ("root mean squared error", "root mean square error", "RMS error"),
-    "r2": ("R squared", "R^2", "coefficient of determination", "explained variance"),
-    "pearson": ("Pearson's r", "Pearson correlation", "correlation", "PCC"),
-}
-
-_SURVIVAL: _AliasTable = {
-    "c_index": ("C-index", "concordance", "concordance index", "Harrell's C", "Harrell C-index", "CI"),
-    "ibs": ("integrated Brier score", "integrated Brier"),
-}
-
-DIAGNOSIS = MetricTable(
-    _DIAGNOSIS,
-    "auroc",
-    lower_is_better=frozenset({"ece", "brier"}),
-    companions={"sensitivity": "balanced_accuracy", "specificity": "balanced_accuracy", "ece": "auroc"},
-    noted_metrics=("accuracy",),
-    decision_metric="balanced_accuracy",
-    uses_rarer_class=True,
-)
-SEGMENTATION = MetricTable(
-    _SEGMENTATION,
-    "dice",
-    lower_is_better=frozenset({"hd95"}),
-    unbounded=frozenset({"hd95"}),
-    guarded_metrics=("dice", "hd95"),
-)
-DETECTION = MetricTable(
-    _DETECTION,
-    "lesion_f1",
-    lower_is_better=frozenset({"hd95"}),
-    unbounded=frozenset({"hd95"}),
-    companions={"lesion_precision": "lesion_f1", "lesion_recall": "lesion_f1"},
-    guarded_metrics=("dice", "lesion_f1", "map_50", "froc", "image_auroc"),
-)
-REPORT = MetricTable(_REPORT, "bleu_4", unbounded=frozenset({"cider"}), best={"cider": 10.0})
-GRADING = MetricTable(
-    _GRADING,
-    "qwk",
-    lower_is_better=frozenset({"grade_mae"}),
-    unbounded=frozenset({"grade_mae", "qwk"}),
-    best={"qwk": 1.0},
-    guarded_metrics=("grade_mae",),
-    noted_metrics=("accuracy",),
-)
-REGRESSION = MetricTable(
-    _REGRESSION,
-    "mae",
-    lower_is_better=frozenset({"mae", "rmse"}),
-    unbounded=frozenset({"mae", "rmse", "r2", "pearson"}),
-    best={"r2": 1.0, "pearson": 1.0},
-    companions={"pearson": "mae"},
-    guarded_metrics=("mae",),
-    noted_metrics=("rmse",),
-)
-
-SURVIVAL = MetricTable(
-    _SURVIVAL,
-    "c_index",
-    lower_is_better=frozenset({"ibs"}),
-    noted_metrics=("ibs",),
-)
-
-for _task, _table in (
-    ("diagnosis", DIAGNOSIS),
-    ("segmentation", SEGMENTATION),
-    ("detection", DETECTION),
-    ("report", REPORT),
-    ("grading", GRADING),
-    ("regression", REGRESSION),
-    ("survival", SURVIVAL),
-):
-    add_table(_task, _table)
 
 
 def _normalise_name(name: str) -> str:

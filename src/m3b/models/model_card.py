@@ -95,7 +95,7 @@ def format_metrics_section(scores: Mapping[str, Any], lower_is_better_metrics: C
         *([" ".join(notes), ""] if notes else []),
         *_format_per_label(scores),
         *_format_subgroups(scores),
-        *_format_counts(scores.get("details") or {}),
+        *_format_counts(scores),
     ]
 
 
@@ -174,39 +174,11 @@ def _format_measure(measure: Mapping[str, Any]) -> str:
     return format_number(measure.get("value")) + (f" ({span})" if span != "-" else "")
 
 
-def _format_counts(details: Mapping[str, Any]) -> list[str]:
-    """Return sentences on lesions detected and missed, labels missed and invented, and different texts."""
-    lines = []
-    for name, counts in (details.get("lesions") or {}).items():
-        if isinstance(counts, Mapping):
-            lines.append(f"{name}: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in counts.items()))
-    phrases = {"missed": "missed altogether in", "invented": "marked where there is none in"}
-    for key, text in phrases.items():
-        for name, count in (details.get(key) or {}).items():
-            if count:
-                lines.append(f"{name}: {text} {count} of the test cases")
-    lines += [*_format_agreement(details), *_format_reliability(details)]
-    if isinstance(details.get("distinct"), int):
-        lines.append(f"{details['distinct']} different texts")
-    if isinstance(details.get("baseline"), str):
-        lines.append(f"image-blind baseline of masks: {details['baseline']}")
+def _format_counts(scores: Mapping[str, Any]) -> list[str]:
+    """Return sentences on what the details of the scores count, and on reliability."""
+    details = scores.get("details") or {}
+    lines = [*answer_format_for(scores.get("task")).describe_details(details), *_format_reliability(details)]
     return [*(f"- {escape_markdown(line)}" for line in lines), ""] if lines else []
-
-
-def _format_agreement(details: Mapping[str, Any]) -> list[str]:
-    """Return bias, limits of agreement and interval coverage of predicted numbers."""
-    lines, limits, intervals = [], details.get("limits_of_agreement"), details.get("intervals")
-    if isinstance(limits, list) and len(limits) == 2:
-        limits_text = f"{format_number(limits[0])} to {format_number(limits[1])}"
-        lines.append(
-            f"bias (mean of predicted minus true) {format_number(details.get('bias'))}, limits of agreement {limits_text}"
-        )
-    if isinstance(intervals, Mapping):
-        lines.append(
-            f"{intervals['promised']:.0%} intervals hold the true number in {intervals['held']:.0%} of the test cases, "
-            f"{format_number(intervals.get('mean_width'))} wide on average"
-        )
-    return lines
 
 
 def _format_reliability(details: Mapping[str, Any]) -> list[str]:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from m3b.data import kinds
 from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.data.records import Reference, paths_of, plain
 from m3b.errors import DataError
-from m3b.models.answers import answer_format_of
 from m3b.models.predictions import ModelInfo, Prediction
 
 SOFT_TISSUE_WINDOW_HU = (-160.0, 240.0)
@@ -313,7 +313,7 @@ def overlay_png(
         DataError: the image or a mask cannot be read, or they do not fit each other.
     """
     path = plain(prediction.image)
-    if answer_format_of(model_info.task).separate_images and isinstance(path, list):
+    if kinds.of(model_info.task).separate_images and isinstance(path, list):
         pictures = [
             panel for view in path[:MAX_VIEWS] for panel in _view_panels(view, prediction, model_info, base, window)
         ]

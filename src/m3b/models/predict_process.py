@@ -188,15 +188,13 @@ def read_model_info(model_dir: Path) -> ModelInfo:
         [layer for layer in (config, config.get("plan")) if isinstance(layer, dict)] if isinstance(config, dict) else []
     )
     task = _first_value(config_layers, "task") or DEFAULT
-    if task not in answer_tasks():
-        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(answer_tasks())}")
+    try:
+        answer_format = answer_format_of(task)
+    except ModelError:
+        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(answer_tasks())}") from None
     classes = _first_value(config_layers, "classes") or []
     is_name_list = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    if (
-        not is_name_list
-        or len(set(classes)) != len(classes)
-        or not (classes or not answer_format_of(task).requires_classes)
-    ):
+    if not is_name_list or len(set(classes)) != len(classes) or not (classes or not answer_format.requires_classes):
         raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
     labels = _first_value(config_layers, "labels")
     label_values = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
@@ -258,7 +256,7 @@ def run_predict(
     discard_files = output_dir is None
     with contextlib.ExitStack() as stack:
         if output_dir is None:
-            if answer_format_of(model_info.task).requires_output_folder:
+            if answer_format_of(model_info.task).requires_output_folder():
                 raise ModelError(f"a {model_info.task} model writes mask files; say in which folder they shall stay")
             output_dir = stack.enter_context(untrusted.TemporaryFolder("predict"))
         out = output_dir.resolve() / "predictions.json"

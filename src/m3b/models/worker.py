@@ -72,7 +72,7 @@ class PredictWorker:
             SandboxError: no sandbox works on this machine.
         """
         cases = [frozen(image) for image in images]
-        if keep is None and answer_format_of(task := read_model_info(self.model).task).requires_output_folder:
+        if keep is None and answer_format_of(task := read_model_info(self.model).task).requires_output_folder():
             raise ModelError(f"a {task} model writes mask files; say in which folder they shall stay")
         if not cases:
             return []

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from m3b.measure import UNKNOWN_PATIENTS_NOTE
-from m3b.metrics.metric_tables import is_unbounded
-from m3b.report.charts import (
+from m3b.markup.charts import (
     MAX_SERIES,
-    describe_agreement,
-    draw_agreement_charts,
     draw_calibration_chart,
     draw_gauge,
     draw_legend,
     draw_roc_chart,
 )
-from m3b.report.formatting import format_count, format_figure, format_interval, format_metric_name, shorten
-from m3b.report.markup import Child, Html, join_html, section, subsection, table, tag
-from m3b.report.run_files import RunFiles, as_dict, as_list, to_finite_number
+from m3b.markup.formatting import format_count, format_figure, format_interval, shorten
+from m3b.markup.html import Child, Html, join_html, section, subsection, table, tag
+from m3b.markup.json_values import as_dict, as_list, to_finite_number
+from m3b.measure import UNKNOWN_PATIENTS_NOTE
+from m3b.metrics.metric_tables import is_unbounded, lower_is_better, metric_title
+from m3b.report.run_files import RunFiles
+from m3b.tasks.report_section import ReportSection
 
 MAX_LABELS = 60
+DISTANCE_UNITS = {"mm": "mm", "px": "pixels", "mixed": "mm or pixels"}
+"""Names of distance units: images without a spacing have no millimetres."""
+
+
+def format_metric_name(name: Any, unit: Any = None) -> str:
+    """Return the display name of a metric.
+
+    Args:
+        unit: of distances, a key of `DISTANCE_UNITS`; any other value is ignored.
+    """
+    if not isinstance(name, str):
+        return str(name)
+    title = metric_title(name)
+    if name == "hd95" and isinstance(unit, str) and unit in DISTANCE_UNITS:
+        title = f"{title}, {DISTANCE_UNITS[unit]}"
+    return f"{title} (less is better)" if lower_is_better(name) else title
 
 
 def render_label_table(scores: dict[str, Any]) -> Html:
@@ -102,55 +118,6 @@ def render_external_table(result: dict[str, Any]) -> Html:
     )
 
 
-def render_details(scores: dict[str, Any]) -> Html:
-    """Return lesion counts, labels missed or invented, FROC sensitivities, and the number of different texts."""
-    details = as_dict(scores.get("details"))
-    parts = [_render_lesion_table(details), _render_froc_table(as_dict(details.get("froc")))]
-    lines = []
-    for key, meaning in (("missed", "missed altogether"), ("invented", "marked where there is none")):
-        label_counts = [(name, to_finite_number(value)) for name, value in as_dict(details.get(key)).items()]
-        listing = ", ".join(f"{shorten(name, 60)} in {value:.0f}" for name, value in label_counts if value)
-        if listing:
-            lines.append(f"Test cases with a label {meaning}: {listing}.")
-    if to_finite_number(details.get("distinct")) is not None:
-        lines.append(
-            f"{format_count(details.get('distinct'))} different texts on {format_count(scores.get('n_cases'))} cases."
-        )
-    texts = [shorten(text, 300) for text in as_list(details.get("constant")) if isinstance(text, str)][:2]
-    if texts:
-        lines.append(f"The constant report that it is compared with: “{texts[0]}”")
-    return join_html(*parts, *(tag("p", line) for line in lines))
-
-
-def _render_lesion_table(details: dict[str, Any]) -> Html:
-    rows = {name: as_dict(value) for name, value in as_dict(details.get("lesions")).items()}
-    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
-    if not keys:
-        return Html("")
-    head = ("Regions", *(shorten(key.replace("_", " "), 40) for key in keys))
-    lesion_table = table(
-        head, [[shorten(name, 80), *(format_count(row.get(key)) for key in keys)] for name, row in rows.items()]
-    )
-    rule = details.get("rule")
-    rule_note = (
-        tag("p", f"A region counts as found by this rule: {rule}.", class_="quiet") if isinstance(rule, str) else None
-    )
-    return subsection("Regions found and missed", rule_note, lesion_table)
-
-
-def _render_froc_table(froc: dict[str, Any]) -> Html:
-    rates = [rate for rate in map(to_finite_number, as_list(froc.get("rates"))) if rate is not None]
-    sensitivities = {name: as_list(values) for name, values in as_dict(froc.get("sensitivity")).items()}
-    if not rates or not sensitivities:
-        return Html("")
-    head = ("False positives per image", *(f"{rate:g}" for rate in rates))
-    rows = [
-        [shorten(name, 80), *(format_figure(value) for value in values[: len(rates)])]
-        for name, values in sensitivities.items()
-    ]
-    return subsection("Share of objects found (FROC)", table(head, rows))
-
-
 MAX_CLASSES = 24
 
 
@@ -208,9 +175,17 @@ def _render_gauge(
     return draw_gauge(value, interval, to_finite_number(measure.get("baseline")), acceptable)
 
 
+def _find_report_section(task: Any) -> ReportSection:
+    """Return the section of a task; an empty one if the task is unknown, because its plug-in is missing."""
+    from m3b.tasks import get_family, names
+
+    return get_family(task).report_section if task in names() else ReportSection()
+
+
 def render_figures_section(files: RunFiles) -> Html:
     """Return the section with every metric, and the charts."""
     scores = files.scores
+    report_section = _find_report_section(scores.get("task"))
     unit = as_dict(scores.get("details")).get("distance_unit")
     rows = []
     for name, raw in (as_dict(scores.get("metrics")) or as_dict(files.result.get("metrics"))).items():
@@ -236,7 +211,7 @@ def render_figures_section(files: RunFiles) -> Html:
         _render_roc(scores),
         _render_calibration(scores),
         _render_confusion_matrix(scores),
-        *draw_agreement_charts(scores),
+        *report_section.draw_charts(scores),
     ]
     charts = tag("div", *chart_list, class_="charts") if any(chart_list) else None
     return section(
@@ -245,11 +220,10 @@ def render_figures_section(files: RunFiles) -> Html:
         test_set_note,
         metric_table,
         charts,
-        *(tag("p", line) for line in describe_agreement(scores)),
         render_label_table(scores) or _render_class_table(scores),
         render_external_table(files.result),
         render_subgroup_table(scores),
-        render_details(scores),
+        report_section.render_details(scores),
     )
 
 

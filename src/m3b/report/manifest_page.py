@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3b.markup.formatting import shorten
+from m3b.markup.html import Html, definition_list, join_html, section, table, tag
 from m3b.models.image_jobs import ExampleCase, ExampleCases
-from m3b.report.formatting import shorten
-from m3b.report.markup import Html, definition_list, join_html, section, table, tag
 
 MAX_PNG_CHARS = 4 * 2**20
 MAX_LEGEND_ENTRIES = 40

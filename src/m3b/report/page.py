@@ -5,16 +5,26 @@ from __future__ import annotations
 import base64
 import hashlib
 from pathlib import Path
+from typing import Any
 
+from m3b.markup.formatting import format_time, shorten
+from m3b.markup.html import Html, tag
+from m3b.markup.json_values import as_dict, as_list
 from m3b.report import figure_sections, run_sections
-from m3b.report.formatting import describe_status, format_time, shorten
-from m3b.report.markup import Html, tag
-from m3b.report.run_files import RunFiles, as_dict, as_list, read_run_files
+from m3b.report.run_files import RunFiles, read_run_files
 from m3b.report.timeline import render_timeline_section
 from m3b.writing import write_text_atomically
 
-MAX_NAMED_CLASSES = 4
-"""Maximum number of classes named in a title."""
+STATUS_LABELS = {
+    "completed": ("Completed", "good"),
+    "below_range": ("Model not accepted", "warn"),
+    "no_dataset": ("No fitting data set", "warn"),
+    "rejected_data": ("Data rejected", "bad"),
+    "out_of_budget": ("Budget spent", "warn"),
+    "failed": ("Failed", "bad"),
+    "cancelled": ("Cancelled", "warn"),
+    "running": ("Still running", "calm"),
+}
 
 
 def make_page_title(files: RunFiles) -> str:
@@ -23,21 +33,19 @@ def make_page_title(files: RunFiles) -> str:
     if not files.delivered_files or not isinstance(task, str):
         request = files.record.get("request") or files.result.get("request")
         return f"Asked for: {shorten(request, 160)}" if request else "A run of m3b"
-    prefix, last_separator = _title_words_of(task)
-    class_list = _join_names(list_class_names(files), last_separator) if prefix.endswith(" of") else ""
+    subject = _format_model_title(task, list_class_names(files))
     data = files.result.get("data_card")
-    subject = f"{prefix} {class_list}" if class_list else prefix.removesuffix(" of")
     return f"{subject}, made from {shorten(data, 60)}" if data else subject
 
 
-def _title_words_of(task: str) -> tuple[str, str]:
-    """Return the title prefix of a task, and the separator before its last class."""
+def _format_model_title(task: str, classes: list[str]) -> str:
+    """Return the title of the task's family; a general one if the task is unknown, because its plug-in is missing."""
     from m3b.tasks import get_family, names
+    from m3b.tasks.base import join_names
 
-    if task not in names():
-        return "Model of", " and "
-    task_family = get_family(task)
-    return task_family.title_prefix, task_family.class_separator
+    if task in names():
+        return get_family(task).format_title(classes)
+    return f"Model of {join_names(classes, 'and')}" if classes else "Model"
 
 
 def list_class_names(files: RunFiles) -> list[str]:
@@ -45,13 +53,6 @@ def list_class_names(files: RunFiles) -> list[str]:
     scored_classes = as_list(files.scores.get("classes"))
     class_counts = as_dict(as_dict(files.audit.get("counts")).get("train"))
     return [shorten(name, 40) for name in scored_classes or class_counts]
-
-
-def _join_names(names: list[str], last_separator: str) -> str:
-    """Return `a, b and c`, or `a, b, c and 9 more`."""
-    if len(names) > MAX_NAMED_CLASSES + 1:
-        return f"{', '.join(names[:MAX_NAMED_CLASSES])} and {len(names) - MAX_NAMED_CLASSES} more"
-    return last_separator.join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def write_report(run_dir: Path) -> Path:
@@ -99,6 +100,13 @@ def render_report(files: RunFiles) -> str:
     main = tag("main", *sections)
     body = tag("body", _render_header(files, title), main)
     return f"<!doctype html>\n{tag('html', tag('head', *head), body, lang='en')}\n"
+
+
+def describe_status(status: Any) -> tuple[str, str]:
+    """Return label and tone of a status."""
+    if isinstance(status, str) and status in STATUS_LABELS:
+        return STATUS_LABELS[status]
+    return (str(status) if status else "No result yet", "calm")
 
 
 def _render_header(files: RunFiles, title: str) -> Html:

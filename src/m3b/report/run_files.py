@@ -6,7 +6,6 @@ import contextlib
 import csv
 import io
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import Any
 from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT
 from m3b.isolation import untrusted
 from m3b.journal import SalvagedJournal, salvage_journal
+from m3b.markup.json_values import as_dict
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_CHARS = 4 * 2**20
@@ -57,26 +57,6 @@ class RunFiles:
     def get_role_title(self, role: Any) -> str:
         """Return the display title of a role."""
         return self.role_titles.get(role, role) if isinstance(role, str) else str(role)
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """Return the value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return the value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
-
-
-def to_finite_number(value: Any) -> float | None:
-    """Return a finite number, else None; booleans and texts are not numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer too large for a float
-        return None
 
 
 def read_run_files(folder: Path) -> RunFiles:

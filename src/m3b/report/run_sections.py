@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from m3b.markup.charts import MAX_SERIES, draw_line_chart
+from m3b.markup.formatting import format_count, format_duration, format_size, shorten
+from m3b.markup.html import Child, Html, definition_list, join_html, section, table, tag
+from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.models.model_card import sample_size_caveats
-from m3b.report.charts import MAX_SERIES, draw_line_chart
-from m3b.report.formatting import format_count, format_duration, format_size, shorten
-from m3b.report.markup import Child, Html, definition_list, join_html, section, table, tag
-from m3b.report.run_files import RunFiles, as_dict, as_list, to_finite_number
+from m3b.report.run_files import RunFiles
 
 _UNDRAWN_COLUMNS = {"fold", "epoch", "step", "lr", "learning_rate", "seconds", "time"}
 _SEVERITY_BADGES = {"reject": ("Rejects the data", "bad"), "fix": ("Has to be fixed", "warn"), "warn": ("Note", "calm")}

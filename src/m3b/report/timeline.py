@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from m3b.agents.artifacts import ARTIFACT_CLASSES
-from m3b.report.formatting import cut_middle, format_duration, format_time, shorten
-from m3b.report.run_files import RunFiles, as_dict, as_list, to_finite_number
-
-from .markup import Html, section, tag
+from m3b.markup.formatting import cut_middle, format_duration, format_time, shorten
+from m3b.markup.html import Html, section, tag
+from m3b.markup.json_values import as_dict, as_list, to_finite_number
+from m3b.report.run_files import RunFiles
 
 MAX_EVENTS = 1500
 _DESCRIPTIVE_ARGUMENTS = ("command", "path", "paths", "source", "job", "folder", "files", "destination")

@@ -39,9 +39,10 @@ def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
     root = cards[selection.card].path if selection.card in cards else None
     if root is None or not root.is_dir():
         raise UsageError(f"The data of the run {run.id} ({selection.card}) is not there any more. Name it with --data.")
+    manifest_file = run.get_path(MANIFEST_FILE)
     try:
-        return spec_of(json.loads((run.path / MANIFEST_FILE).read_text("utf-8"))), root
+        return spec_of(json.loads(manifest_file.read_text("utf-8"))), root
     except (OSError, ValueError, DataError) as error:
         raise UsageError(
-            f"{run.path / MANIFEST_FILE} cannot be used: {error}. It is written when an index is accepted."
+            f"{manifest_file} cannot be used: {error}. It is written when an index is accepted."
         ) from error

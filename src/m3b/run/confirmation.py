@@ -69,11 +69,11 @@ def format_question(run: RunFolder, selection: Selection, data: DataIndex, probl
     ]
     if data.weak:
         lines.append(f"To be decided: {data.weak}")
-    lines.append(f"Page with examples: {run.path / PLAN_PAGE_FILE}")
+    lines.append(f"Page with examples: {run.get_path(PLAN_PAGE_FILE)}")
     manifest_file = _find_manifest_file(run)
     if manifest_file is None:
         lines.append("The index was not made from a manifest.")
-    elif manifest_file.name == MANIFEST_FILE:
+    elif manifest_file == run.get_path(MANIFEST_FILE):
         lines.append(f"The manifest as JSON: {manifest_file}")
     else:
         lines.append(
@@ -126,7 +126,7 @@ def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | 
 
 def _find_manifest_file(run: RunFolder) -> Path | None:
     """Return the file of the accepted manifest, else of the best proposed one; None if there is neither."""
-    candidates = (run.path / name for name in (MANIFEST_FILE, PROPOSED_MANIFEST_FILE))
+    candidates = (run.get_path(name) for name in (MANIFEST_FILE, PROPOSED_MANIFEST_FILE))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 

@@ -122,7 +122,7 @@ def _check_classes_present(
     index: Index, values: Mapping[str, int], name_map: Mapping[str, str], *, is_exclusive: bool
 ) -> None:
     """Raise DataError if the set lacks classes that the model's metric depends on."""
-    if index.stated or (index.task == "report" and not values):
+    if index.stated or (kinds.of(index.task).empty_vocabulary and not values):
         return
     absent = [name for name in index.classes if name not in name_map.values()]
     if not absent or (is_exclusive and len(name_map) > 1):
@@ -243,16 +243,16 @@ def _candidate_manifests(
         yield _without_split(source.manifest.model_dump(mode="json", exclude_defaults=True))
         return
     selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
-    boxes = True if selection.metric in get_family(selection.task).box_metrics else None
+    boxes = True if selection.metric in get_family(selection.task).list_metrics_of("boxes") else None
     job = {"do": "propose", "request": services.request, "notes": own_notes(source.folder), "seconds": SURVEY_S, "given": {},
            "task": selection.task, "boxes": boxes,
-           "classes": list(data.classes) if selection.task != "regression" else []}  # fmt: skip
+           "classes": list(data.classes) if get_family(selection.task).predicts_classes() else []}  # fmt: skip
     answer = _ask_reader(services, source, scratch, job)
     if "error" in answer or answer["insufficient"] or not answer["readings"]:
         problems.append(str(answer.get("error") or answer["insufficient"] or "no manifest is proposed."))
     else:
         yield _without_split(answer["readings"][0]["spec"])
-    manifest_file = services.folder.path / MANIFEST_FILE
+    manifest_file = services.folder.get_path(MANIFEST_FILE)
     if manifest_file.is_file():  # another hospital may export in the same way as the first one
         yield _without_split(json.loads(manifest_file.read_text(encoding="utf-8")))
 

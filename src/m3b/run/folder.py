@@ -27,6 +27,9 @@ LAST_RUN = "last"
 LOCK_FILE, MODEL_SCRIPT = ".lock", "predict.py"
 SKELETON_FOLDERS = ("work", "locked")
 """Folders of a run that are created before run.json is written."""
+EARLIER_NAMES = {"manifest.json": "reading.json", "manifest-proposed.json": "reading-proposed.json",
+                 "manifest.html": "reading.html", "survey": "readings"}  # fmt: skip
+"""Files and folders of a run, and their names in runs of an earlier version of m3b."""
 DATED_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}", re.ASCII)
 """Pattern of a run id that m3b made."""
 
@@ -47,6 +50,13 @@ class RunFolder:
     @property
     def id(self) -> str:
         return self.path.name
+
+    def get_path(self, name: str) -> Path:
+        """Return the path of a file or folder of the run; of its earlier name if only that one exists."""
+        path = self.path / name
+        if name in EARLIER_NAMES and not path.exists() and (earlier_path := self.path / EARLIER_NAMES[name]).exists():
+            return earlier_path
+        return path
 
     @classmethod
     def create(cls, out: Path | None = None) -> RunFolder:

@@ -203,13 +203,13 @@ def _write_plan_page(services: RunServices, selection: Selection, origin: IndexO
         "proposals": [proposal_to_json(proposal) for proposal in proposals],
         "counts": origin.facts,
     }
-    _write_manifest_files(run.path, origin.manifest, proposals)
+    _write_manifest_files(run, origin.manifest, proposals)
     page_file = run.path / PLAN_PAGE_FILE
     write_text_atomically(page_file, render_manifest_page(services.request, page_facts, examples), errors="replace")
     services.emit(NoteAdded(f"How the data is read, with examples: {page_file} (shows patients)"))
 
 
-def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
+def _write_manifest_files(run: RunFolder, accepted: object, proposals: Sequence[Mapping[str, Any]]) -> None:
     """Write the accepted manifest as JSON, or the best proposed one under another name if a script made the index.
 
     Files of an earlier index are removed.
@@ -219,6 +219,6 @@ def _write_manifest_files(folder: Path, accepted: object, proposals: Sequence[Ma
     )
     for name, manifest in ((MANIFEST_FILE, accepted), (PROPOSED_MANIFEST_FILE, best_proposed)):
         if manifest is None:
-            (folder / name).unlink(missing_ok=True)
+            run.get_path(name).unlink(missing_ok=True)
         else:
-            write_text_atomically(folder / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+            write_text_atomically(run.path / name, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")

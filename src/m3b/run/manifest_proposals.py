@@ -145,7 +145,7 @@ def _should_use_boxes(run: RunFolder, selection: Selection, card: Card) -> bool 
     The chosen proposal decides if the selection measures its target, else the metric.
     """
     family = get_family(selection.task)
-    by_metric = selection.metric in family.box_metrics and selection.metric not in family.state_metrics
+    by_metric = selection.metric in set(family.list_metrics_of("boxes")) - set(family.list_metrics_of("states"))
     choice = load_survey_file(run, CHOICE_FILE, {}).get(card.root, {})
     if choice.get("task") == selection.task and (choice["target"] == "boxes") == by_metric:
         return bool(choice["boxes"]) or None
@@ -195,7 +195,7 @@ def list_survey_questions() -> list[tuple[str, bool | None]]:
     return [
         (task_family.name, boxes)
         for task_family in task_families
-        for boxes in ((None, True) if task_family.box_metrics else (None,))
+        for boxes in ((None, True) if task_family.list_metrics_of("boxes") else (None,))
     ]
 
 

@@ -279,7 +279,7 @@ evidence."""
 
 def store_survey_file(run: RunFolder, name: str, value: object) -> None:
     """Store a value out of the agents' reach, for this run and a resumed one."""
-    folder = run.path / SURVEY_FOLDER
+    folder = run.get_path(SURVEY_FOLDER)
     folder.mkdir(exist_ok=True)
     write_text_atomically(folder / name, json.dumps(value, ensure_ascii=False))
 
@@ -287,14 +287,14 @@ def store_survey_file(run: RunFolder, name: str, value: object) -> None:
 def load_survey_file(run: RunFolder, name: str, default: Any) -> Any:
     """Return what `store_survey_file` stored; `default` if there is nothing to read."""
     try:
-        return read_json(run.path, f"{SURVEY_FOLDER}/{name}")
+        return read_json(run.get_path(SURVEY_FOLDER), name)
     except (OSError, ValueError):
         return default
 
 
 def remove_survey_files(run: RunFolder) -> None:
     """Remove the survey files of an ended run, since they hold file names."""
-    shutil.rmtree(run.path / SURVEY_FOLDER, ignore_errors=True)
+    shutil.rmtree(run.get_path(SURVEY_FOLDER), ignore_errors=True)
 
 
 def ask_reader(services: RunServices, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def ask_reader(services: RunServices, job: Mapping[str, Any], root: Path) -> dic
     Args:
         root: the data folder.
     """
-    folder = services.folder.path / SURVEY_FOLDER
+    folder = services.folder.get_path(SURVEY_FOLDER)
     folder.mkdir(exist_ok=True)
     try:
         return services.executor.run_job({**job, "root": str(root), "place": str(folder)}, root)

@@ -19,6 +19,7 @@ from m3b.agents.agent_state import AgentState
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.briefing import Briefing
 from m3b.agents.check_result import CheckResult, explain_failure
+from m3b.agents.checks.index_lock import INTEGRITY_CLEAN
 from m3b.agents.conversation import INTERRUPTED_NOTE, Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.roles import SINGLE_AGENT, Role
@@ -480,7 +481,7 @@ def _make_result(record: Mapping[str, Any], state: RunState, status: Status, rea
 
 def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolder, delivered: DeliveredModel) -> Result:
     status: Status = (
-        "completed" if delivered.is_accepted else "below_range" if delivered.integrity == "clean" else "failed"
+        "completed" if delivered.is_accepted else "below_range" if delivered.integrity == INTEGRITY_CLEAN else "failed"
     )
     return replace(
         _make_result(record, state, status, delivered.reason),

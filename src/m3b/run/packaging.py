@@ -236,8 +236,7 @@ def remove_file_names(note: str) -> str:
 
 
 def _make_title(selection: Selection, card: Card, data: DataIndex) -> str:
-    class_list = (" or " if get_family(selection.task).class_separator == " or " else ", ").join(data.classes)
-    return f"{card.name}: {class_list or selection.task}"
+    return f"{card.name}: {get_family(selection.task).join_classes(data.classes) or selection.task}"
 
 
 def _make_provenance(

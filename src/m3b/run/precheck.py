@@ -156,12 +156,12 @@ def find_ordered_tasks(request: str) -> list[str]:
     tasks: list[str] = []
     previous_end, previous_task = 0, ""
     for start, end, task in mentions:
-        both_mark_objects = (
+        can_be_same_order = (
             previous_task
-            and families_by_name[previous_task].is_about_objects
-            and families_by_name[task].is_about_objects
+            and families_by_name[previous_task].can_share_clause()
+            and families_by_name[task].can_share_clause()
         )
-        is_same_order = both_mark_objects and not re.search(r"\w", text[previous_end:start])
+        is_same_order = can_be_same_order and not re.search(r"\w", text[previous_end:start])
         if task not in tasks and not is_same_order:  # "segment and classify nuclei" is one task on the same objects
             tasks.append(task)
         previous_end, previous_task = end, task

@@ -102,7 +102,7 @@ def _propose_for_task(propose: Propose, choice: ChosenProposal) -> Mapping[str, 
 def _wants_boxes(task: str, request: str) -> bool | None:
     from m3b.tasks import get_family
 
-    return True if get_family(task).box_metrics and "box" in request.casefold() else None
+    return True if get_family(task).list_metrics_of("boxes") and "box" in request.casefold() else None
 
 
 def guess_task(request: str) -> str:

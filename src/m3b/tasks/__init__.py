@@ -1,14 +1,15 @@
 """Task families: how a prediction is measured, what the image-blind baseline is, and how all cases are scored.
 
 A family turns an index record and the model's prediction into a row of plain JSON values at once, so that masks can
-be dropped case by case. Rows are stored and scored later. Users add a family of their own with `register_task`, or
-with an entry point of the group `m3b.tasks`.
+be dropped case by case. Rows are stored and scored later.
+
+Each of m3b's own tasks is a package that is loaded on demand: `answers` (the answers of predict.py), `metrics` (names
+and scoring), `report_section` (if the report page shows something of its own), and `family` (everything together).
+Users add a family of their own with `register_task`, or with an entry point of the group `m3b.tasks`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from m3b.data.kinds import names
@@ -33,23 +34,6 @@ __all__ = [
 ]
 
 
-_BUILTIN_TASKS = ("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")
-
-
-@cache
-def _register_builtin(name: str) -> None:
-    """Import and register one built-in family.
-
-    Each is a module that is only loaded on demand, since it imports mask code.
-    """
-    import_module(f".{name}", __name__).FAMILY.register()
-
-
-def _register_builtins() -> None:
-    for name in _BUILTIN_TASKS:
-        _register_builtin(name)
-
-
 def register_task(task_family: TaskFamily) -> TaskFamily:
     """Make a task family known in this process: to runs, checks, audit, model cards, reports and the command line.
 
@@ -57,7 +41,6 @@ def register_task(task_family: TaskFamily) -> TaskFamily:
         ValueError: another family has this name, or another task has a metric of the same name with the opposite
             direction.
     """
-    _register_builtins()
     task_family.register()
     return task_family
 
@@ -68,8 +51,6 @@ def get_family(task: str) -> TaskFamily:
     Raises:
         ValueError: the task is unknown.
     """
-    if task in _BUILTIN_TASKS:
-        _register_builtin(task)
     task_family = FAMILIES.get(task)
     if task_family is None:
         raise ValueError(f"unknown task {task!r}; the tasks are {', '.join(names())}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.reading import align_mask, corners_apart, geometry, read_mask
@@ -36,6 +38,17 @@ def read_true_mask(mask: Any, record: Record, root: Path) -> NDArray[Any]:
     """
     aligned: NDArray[Any] = align_mask(mask, image_of(record), str(root))
     return aligned
+
+
+def single_mask_of(record: Record) -> str | list[str]:
+    """Return the mask of a record whose classes share one mask file.
+
+    Raises:
+        ModelError: it has none.
+    """
+    if record.mask is None or isinstance(record.mask, Mapping):
+        raise ModelError(f"{record.key}: the index has no single mask file for it")
+    return record.mask if isinstance(record.mask, str) else list(record.mask)
 
 
 def read_true_channels(record: Record, values: Mapping[str, int], root: Path) -> NDArray[np.bool_]:
@@ -143,3 +156,13 @@ def unpack_figures(raw: Mapping[str, Any]) -> dict[str, LabelMetrics]:
         )
         for name, row in raw.items()
     }
+
+
+def mask_distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """Return the mean difference in Dice with the same true mask, over labels.
+
+    A label with only one of the two Dice values defined counts as 1.
+    """
+    pairs = [(figures.dice, unpack_figures(second)[name].dice) for name, figures in unpack_figures(first).items()]
+    differences = [float(math.isnan(a) != math.isnan(b)) if math.isnan(a + b) else abs(a - b) for a, b in pairs]
+    return fmean(differences) if differences else 0.0

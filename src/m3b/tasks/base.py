@@ -15,10 +15,11 @@ from m3b.data.index import Index
 from m3b.data.kinds import RecordKind
 from m3b.data.records import Record
 from m3b.metrics import MetricTable, Scores
-from m3b.metrics.metric_tables import add_table
+from m3b.metrics.metric_tables import add_table, check_directions
 from m3b.models import Prediction, answers
 from m3b.models.answers import AnswerFormat
-from m3b.plugins import Registry
+from m3b.plugins import TaskRegistry
+from m3b.tasks.report_section import ReportSection
 
 Row = dict[str, Any]
 """One measured case as JSON values: `image`, `patient`, and what its family needs to score it."""
@@ -33,6 +34,7 @@ class TaskFamily(ABC):
         audit: the checks of such an index before anything is trained.
         answers: what predict.py may answer, and what a model card says about it.
         metrics: the metrics of its models.
+        report_section: what the report page shows of its scores besides what it shows of all tasks.
         template: the training project: the name of a folder below `templates/` of the workspace (`name` if empty), or
             any folder.
         index_guide: a short description of its records, for the Data Engineer.
@@ -40,25 +42,11 @@ class TaskFamily(ABC):
         aliases: other names that data cards may use for it, for a better error message.
         order_pattern: a regular expression for a clause that orders this task, on lower-case text without accents.
         request_pattern: the same, for words anywhere in a request that name this task.
-        hint_pattern: the same, for words that may mean this task if the data suggests nothing else.
         required_targets: what a data set must contain, any of `masks`, `boxes`, `texts`, `times`; empty if image labels
             are enough.
         related_tasks: tasks whose data cards may serve this task too, because they need the same data.
-        box_metrics, state_metrics: the subset of metrics that can be computed from boxes alone, or from images that are
-            only known to be abnormal or not; the usual one first.
         default_plan: a plan of the Task Manager that fits most data of this task.
-        is_about_objects: whether the task is something done to objects, so that a second verb may refer to the same
-            model.
-        title_prefix: how the title of a model begins; the classes follow.
-        class_separator: the separator before the last class in a title.
-        show_masks: whether the Data Engineer is shown an image next to its mask.
-        show_texts: whether the Data Engineer is shown one of many text files.
-        probe_batch_size: number of cases in the batch that a network has to overfit; 0 for the batch size of the plan.
-        can_compare_answers: whether `answer_distance` can compare two predictions; if so, altered copies of test images
-            are predicted too.
-        can_compare_crops: whether it can compare them for a cropped image too; not if predictions are positions in the
-            image.
-        max_compared_cases: number of test cases of which altered copies are predicted.
+        model_title: how the title of a model begins, such as `Classifier`; its classes follow.
         max_validation_cases: maximum number of validation cases to predict, spread evenly over all of them.
     """
 
@@ -67,46 +55,64 @@ class TaskFamily(ABC):
     audit: IndexAudit = IndexAudit()
     answers: AnswerFormat
     metrics: MetricTable
+    report_section: ReportSection = ReportSection()
     template: str | Path = ""
     index_guide: str = ""
     when_to_choose: str = ""
     aliases: tuple[str, ...] = ()
     order_pattern: str = ""
     request_pattern: str = ""
-    hint_pattern: str = ""
     required_targets: tuple[str, ...] = ()
     related_tasks: tuple[str, ...] = ()
-    box_metrics: tuple[str, ...] = ()
-    state_metrics: tuple[str, ...] = ()
     default_plan: str = (
         "Read what the preview shows; take the patient from its column, folder or name; keep an own split."
     )
-    is_about_objects: bool = True
-    title_prefix: str = "Model of"
-    class_separator: str = " and "
-    show_masks: bool = False
-    show_texts: bool = False
-    probe_batch_size: int = 0
-    can_compare_answers: bool = False
-    can_compare_crops: bool = True
-    max_compared_cases: int = 24
+    model_title: str = "Model"
     max_validation_cases: int = 100
 
     def is_named_in(self, text: str) -> bool:
         """Return whether a request, in lower case without accents, names this task."""
         return bool(self.request_pattern and re.search(self.request_pattern, text))
 
+    def is_hinted_at(self, text: str) -> bool:
+        """Return whether words of a request may mean this task if the data suggests nothing else."""
+        return False
+
+    def can_share_clause(self) -> bool:
+        """Return whether a second verb in a clause may mean the same model, as in "segment and classify nuclei"."""
+        return True
+
+    def predicts_classes(self) -> bool:
+        """Return whether label_dict.json names classes, and not the quantity that is predicted."""
+        return True
+
+    def format_title(self, classes: Sequence[str]) -> str:
+        """Return the title of a model, such as `Classifier of clear or opacity`."""
+        return f"{self.model_title} of {self.join_classes(classes)}" if classes else self.model_title
+
+    def join_classes(self, names: Sequence[str]) -> str:
+        """Return the classes as a phrase, such as `liver and spleen`."""
+        return join_names(names, "and")
+
     def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the allowed numbers of network outputs (channels) for this plan; empty if any number is allowed."""
         return ()
 
     def label_width(self, classes: int) -> int | None:
-        """Return the length of a case's label vector in a batch; None if it does not matter."""
+        """Return the length of a case's label vector in a batch; None if labels are no vectors, such as masks."""
         return None
 
     def get_default_metric(self, index: Index) -> str:
         """Return the metric by which an index is judged unless the user asks for another."""
         return self.metrics.default_metric
+
+    def list_metrics_of(self, target: str) -> tuple[str, ...]:
+        """Return the metrics that need no more than one kind of target, the usual one first; empty if there is none.
+
+        Args:
+            target: `boxes`, or `states`: images that are only known to be abnormal or not.
+        """
+        return ()
 
     @abstractmethod
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
@@ -135,8 +141,19 @@ class TaskFamily(ABC):
             ValueError: the rows cannot be scored, or there is no such metric.
         """
 
+    def list_alterations(self) -> tuple[str, ...]:
+        """Return the alterations of test images (`m3b.data.altering`) after which a prediction should stay the same.
+
+        Altered copies are predicted too, and compared by `answer_distance`; nothing is compared if this is empty.
+        """
+        return ()
+
+    def max_altered_cases(self) -> int:
+        """Return the number of test cases of which altered copies are predicted."""
+        return 24
+
     def answer_distance(self, row: Row, other_row: Row) -> float:
-        """Return the distance of two predictions for one case, 0 to 1; only used if `can_compare_answers`."""
+        """Return the distance of two predictions for one case, 0 to 1; only used with `list_alterations`."""
         return 0.0
 
     def mean_answer_change(self, pairs: Sequence[tuple[Row, Row]], rows: Sequence[Row]) -> float:
@@ -167,14 +184,26 @@ class TaskFamily(ABC):
         """
         if self.records.name != self.name:
             raise ValueError(f"The records of the task {self.name!r} are called {self.records.name!r}.")
+        check_directions(self.name, self.metrics)  # before anything is added
+        kinds.add(self.records)  # first, since names of built-in tasks are taken here even before these are loaded
         FAMILIES.add(self.name, self)
         add_table(self.name, self.metrics)
-        kinds.add(self.records)
         audit_kinds.add(self.name, self.audit)
         answers.register_answer_format(self.name, self.answers)
 
 
-FAMILIES: Registry[TaskFamily] = Registry("task family")
+FAMILIES: TaskRegistry[TaskFamily] = TaskRegistry("task family")
+
+
+MAX_NAMED_CLASSES = 4
+"""Maximum number of classes in a title; a single further one is still named."""
+
+
+def join_names(names: Sequence[str], conjunction: str) -> str:
+    """Return `a, b and c` with the given conjunction, or `a, b, c, d and 9 more`."""
+    if len(names) > MAX_NAMED_CLASSES + 1:
+        return f"{', '.join(names[:MAX_NAMED_CLASSES])} and {len(names) - MAX_NAMED_CLASSES} more"
+    return f" {conjunction} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def to_json_number(value: float) -> float | str | None:

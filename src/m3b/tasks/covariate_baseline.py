@@ -1,11 +1,12 @@
 """Baseline from the covariates alone, without the image: a model that is given both has to be better.
 
-It is a logistic regression (linear for numbers, Cox for survival) with a ridge penalty, fitted on the training cases.
+It is a logistic regression with a ridge penalty, fitted on the training cases; regression and survival fit a linear and
+a Cox model to the same design matrices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,11 +75,15 @@ def _encode_categories(training: Sequence[Any], records: Sequence[Any]) -> list[
     return pairs
 
 
-def predict_classes(training: Sequence[Record], records: Sequence[Record], index: Index) -> list[dict[str, Any]] | None:
+def predict_classes(
+    training: Sequence[Record], records: Sequence[Record], index: Index, *, decide_median: bool = False
+) -> list[dict[str, Any]] | None:
     """Predict each record from its covariates: class `probabilities` and `decided` classes; None without covariates.
 
-    With several labels a case, each label gets the threshold with the best F1 on the training cases. For grades the
-    median grade of the distribution is chosen.
+    With several labels a case, each label gets the threshold with the best F1 on the training cases.
+
+    Args:
+        decide_median: classes are ordered, and the median of the distribution is decided, not the likeliest class.
     """
     if not index.covariates or not training or not records:
         return None
@@ -96,9 +101,8 @@ def predict_classes(training: Sequence[Record], records: Sequence[Record], index
         ]
     else:
         probabilities = _softmax(record_matrix @ _fit_multinomial(training_matrix, truth))
-        is_graded = index.task == "grading"
         class_positions = (
-            (probabilities.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1) if is_graded else probabilities.argmax(axis=1)
+            (probabilities.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1) if decide_median else probabilities.argmax(axis=1)
         )
         decisions = [[index.classes[min(int(position), len(index.classes) - 1)]] for position in class_positions]
     names = index.classes
@@ -106,23 +110,6 @@ def predict_classes(training: Sequence[Record], records: Sequence[Record], index
         {"probabilities": dict(zip(names, map(float, row), strict=True)), "decided": decision}
         for row, decision in zip(probabilities, decisions, strict=True)
     ]
-
-
-def predict_numbers(
-    training: Sequence[Record], records: Sequence[Record], index: Index, value: Callable[[Record], float]
-) -> list[float] | None:
-    """Predict the number of each record from its covariates; None without covariates."""
-    if not index.covariates or not training or not records:
-        return None
-    training_matrix, record_matrix = build_design_matrices(training, records)
-    true = np.array([value(record) for record in training])
-    center = float(np.median(true))
-    ridge = RIDGE_PENALTY * np.eye(training_matrix.shape[1])
-    ridge[0, 0] = 0.0
-    weights = np.linalg.solve(
-        training_matrix.T @ training_matrix + ridge + 1e-9 * np.eye(len(ridge)), training_matrix.T @ (true - center)
-    )
-    return [float(prediction) for prediction in np.clip(record_matrix @ weights + center, true.min(), true.max())]
 
 
 def make_covariate_rows(rows: Sequence[Mapping[str, Any]], baseline: Any) -> list[dict[str, Any]]:
@@ -185,29 +172,3 @@ def _find_best_threshold(score: Floats, truth: NDArray[np.bool_]) -> float:
             ),
         )
     )
-
-
-def predict_log_hazards(
-    training: Sequence[Record], records: Sequence[Record], index: Index, time: Floats, event: NDArray[np.bool_]
-) -> list[float] | None:
-    """Predict the log hazard of each record from its covariates (Cox model with a ridge); None without covariates."""
-    if not index.covariates or not training or not records:
-        return None
-    training_matrix, record_matrix = (part[:, 1:] for part in build_design_matrices(training, records))
-    order = np.argsort(-time, kind="stable")
-    sorted_time, sorted_event, values = time[order], event[order], training_matrix[order] - training_matrix.mean(axis=0)
-    # tied times belong to one risk set (Breslow)
-    risk_set_end = np.searchsorted(-sorted_time, -sorted_time, side="right") - 1
-    weights = np.zeros(training_matrix.shape[1])
-    for _ in range(50):
-        risk = np.exp(np.clip(values @ weights, -30, 30))
-        total, first = np.cumsum(risk)[risk_set_end], np.cumsum(risk[:, None] * values, axis=0)[risk_set_end]
-        second = np.cumsum(risk[:, None, None] * values[:, :, None] * values[:, None, :], axis=0)[risk_set_end]
-        mean = first / total[:, None]
-        covariance = second / total[:, None, None] - mean[:, :, None] * mean[:, None, :]
-        gradient = (values - mean)[sorted_event].sum(axis=0) - RIDGE_PENALTY * weights
-        step = np.linalg.solve(covariance[sorted_event].sum(axis=0) + RIDGE_PENALTY * np.eye(len(weights)), gradient)
-        weights = weights + step * min(1.0, 3.0 / max(float(np.abs(step).max()), 1e-12))
-        if float(np.abs(step).max()) < 1e-8:
-            break
-    return [float(log_hazard) for log_hazard in record_matrix @ weights]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from m3b.data.altering import NOISE, WAYS, can_alter
+from m3b.data.altering import WAYS, can_alter
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.metrics import Scores
@@ -194,15 +194,15 @@ def plan_copies(records: Sequence[Record], index: Index, task_family: TaskFamily
 
     The paths of the records are relative to `root`.
     """
-    if not task_family.can_compare_answers:
+    alterations = task_family.list_alterations()
+    if not alterations:
         return []
     test_keys = {record.key for record in index.test}
     position_by_key = {record.key: number for number, record in enumerate(records)}
     eligible = [record for record in records if record.key in test_keys and can_alter(record.reference, root)]
-    alterations = WAYS if task_family.can_compare_crops else (NOISE,)
     return [
         AlteredCopy(position_by_key[record.key], alteration)
-        for record in sample_evenly(eligible, task_family.max_compared_cases)
+        for record in sample_evenly(eligible, task_family.max_altered_cases())
         for alteration in alterations
     ]
 

@@ -29,9 +29,7 @@ class Metric:
         task: the task whose cases it is computed from.
         compute: a function from measured cases to a number, or NaN if it is undefined for them. Each case is a row of
             JSON values: `image`, `patient`, and what `TaskFamily.measure` of the task adds. The bootstrap calls it
-            1,000
-                times
-            with the cases of patients drawn with replacement, and as often for the best image-blind baseline.
+            1,000 times with the cases of patients drawn with replacement, and as often for the best image-blind baseline.
         lower_is_better: whether less is better.
         is_unbounded: whether it is not a share between 0 and 1, for example millimetres.
         aliases: further spellings.

@@ -42,8 +42,8 @@ TOOLS: dict[str, Callable[..., ToolResult]] = {
 }
 """The eight tools, in the order in which models see them."""
 
-REPEATABLE = frozenset(TOOLS) - {"edit_files", "run_script"}
-"""Idempotent tools: an interrupted call can be repeated."""
+REPEATABLE = frozenset({"list_files", "read_files", "copy_files", "write_files", "preview_dirs", "preview_files"})
+"""Idempotent tools: a call that a crash interrupted is repeated."""
 
 HAND_OVER_REASON = "the work was handed over, and nothing may run on while it is checked"
 

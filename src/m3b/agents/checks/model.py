@@ -245,7 +245,7 @@ def check_model(
         user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
         return reject(Issue(agent_message, user_message, "predict_fails"))
     store_test_result(LockedTestResult(tuple(rows[len(valid) :])))
-    scores = _score_validation(root, valid, rows[: len(valid)], index, selection, predict_baseline)
+    scores = score_validation(root, valid, rows[: len(valid)], index, selection, predict_baseline)
     primary_measure = scores.primary if scores else None
     model = TrainedModel(
         folder=DELIVERABLE_FOLDER,
@@ -311,7 +311,7 @@ def read_validation_records(work: Path, index: Index) -> list[Record]:
     return list(sample_evenly(held_out, get_family(index.task).max_validation_cases)) if held_out else []
 
 
-def _score_validation(
+def score_validation(
     root: Path,
     valid: Sequence[Record],
     rows: Sequence[Row],
@@ -319,10 +319,15 @@ def _score_validation(
     selection: Selection,
     predict_baseline: PredictBaseline | None,
 ) -> Scores | None:
+    """Return the scores of the cases that the project held out; None if there are too few of them.
+
+    The image-blind baseline is fitted on the other training cases. If the project held out every case once (folds),
+    it is fitted on all of them, which can only favour the baseline.
+    """
     if not valid:
         return None
     task_family, held_out_keys = get_family(index.task), {record.key for record in valid}
-    training = [record for record in index.train if record.key not in held_out_keys]
+    training = [record for record in index.train if record.key not in held_out_keys] or index.train
     try:
         baseline_predictions = (predict_baseline or task_family.predict_baseline)(training, valid, index, root)
         scores = score_all(task_family, rows, index, primary=selection.metric, baseline=baseline_predictions)

@@ -42,6 +42,9 @@ class CommandResult:
 
 RunProbe = Callable[..., CommandResult]
 
+LABELLED_BATCH = 8
+"""Cases in the batch that a network has to overfit, if labels are vectors: they have to differ within the batch."""
+
 
 def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task: str = "diagnosis") -> CheckResult:
     """Accept a project whose data loader, model and loss work together.
@@ -55,7 +58,8 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         names = ", ".join(Path(name).name for name in missing)
         user_message = f"The training project that was set up is incomplete: it lacks {names}."
         return reject(Issue(f"The project lacks {', '.join(missing)}. {hint}", user_message, "project_incomplete"))
-    probe_result = run_probe(PROBE_SCRIPT, str(get_family(task).probe_batch_size))
+    has_label_vectors = get_family(task).label_width(len(classes)) is not None
+    probe_result = run_probe(PROBE_SCRIPT, str(LABELLED_BATCH if has_label_vectors else 0))
     report = _parse_report(probe_result.output)
     if report is None:
         tail = "\n".join(probe_result.output.strip().splitlines()[-12:])

@@ -38,7 +38,7 @@ def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
     """Fill the report step by step; `report["step"]` names the step that raised an error.
 
     Args:
-        batch_size: cases in the batch, see `m3b.tasks.TaskFamily.probe_batch_size`; 0 for the batch size of the plan.
+        batch_size: cases in the batch; 0 for the batch size of the plan.
     """
     import torch
 

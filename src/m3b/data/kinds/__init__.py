@@ -22,14 +22,14 @@ from m3b.data.kinds.segmentation import SegmentationRecords
 from m3b.data.kinds.survival import SurvivalRecords
 from m3b.data.records import Record, kind
 from m3b.errors import DataError
-from m3b.plugins import Registry
+from m3b.plugins import TaskRegistry
 
 __all__ = ["DEFAULT", "Item", "RecordKind", "add", "names", "of", "parse", "to_json", "told_by", "told_by_items"]
 
 DEFAULT = DiagnosisRecords.name
 """The task of records and models that say none: early versions knew no other."""
 
-_KINDS: Registry[RecordKind] = Registry("task")
+_KINDS: TaskRegistry[RecordKind] = TaskRegistry("task")
 
 
 SEVERAL, VIEWS = "several", "views"

@@ -217,7 +217,7 @@ def _describe_outputs(facts: Mapping[str, Any], state: Mapping[str, Any]) -> dic
 
 def _is_patch_based(facts: Mapping[str, Any]) -> bool:
     task = str(facts.get("task"))
-    return task in answer_tasks() and answer_format_of(task).is_patch_based
+    return task in answer_tasks() and answer_format_of(task).has_masks_option
 
 
 _EXCLUDED_PATTERNS = (

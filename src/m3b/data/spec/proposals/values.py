@@ -39,17 +39,32 @@ UNITS = {
 }
 _OF = {plain(word): unit for unit, spelled in UNITS.items() for word in spelled.split()}
 _RUN = re.compile(r"[a-z0-9]+")
+_RATIO = re.compile(r"([^\W\d_]+)[23]?\s*(?:/|\bper\b|\bpro\b)\s*(?:(?:square|cubic)\s+)?([^\W\d_]+)")
+"""A unit divided by another, such as `g/cm2` or `mg per decilitre`."""
+
+
+def _has_ratio(text: str) -> bool:
+    """Whether a plain text names a unit divided by another: neither of the two is the unit."""
+    return any(_OF.keys() & set(match.groups()) for match in _RATIO.finditer(text))
 
 
 def unit_in(text: str) -> str:
-    """The unit that the name of a column ends with, or that stands in brackets: `boneage_months`, `HC (mm)`."""
+    """The unit that the name of a column ends with, or that stands in brackets: `boneage_months`, `HC (mm)`.
+
+    Empty for compound units, such as `g/cm2`.
+    """
+    if _has_ratio(plain(text)):
+        return ""
     pieces = re.findall(r"%|[^\W\d_]+", plain(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text)))
     return _OF.get(pieces[-1], "") if len(pieces) > 1 else ""
 
 
 def unit_asked(request: str) -> str:
-    """The unit of `... in months`, `as a percentage`, `(mm)`; empty where a request names none."""
-    found = re.findall(r"(?:\b(?:in|as)\s+(?:an?\s+)?|\()(%|[^\W\d_]+)", plain(request))
+    """The unit of `... in months`, `as a percentage`, `(mm)`; empty where a request names none, or a compound one such as `g/cm2`."""
+    text = plain(request)
+    if _has_ratio(text):
+        return ""
+    found = re.findall(r"(?:\b(?:in|as)\s+(?:an?\s+)?|\()(%|[^\W\d_]+)", text)
     return next((_OF[word] for word in found if word in _OF), "")
 
 

@@ -1,0 +1,97 @@
+"""What diagnosis and grading share: a probability for each class, and the decided classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3b.data.altering import WAYS
+from m3b.data.index import Index
+from m3b.data.records import Record
+from m3b.errors import ModelError
+from m3b.models import ModelInfo, Prediction
+from m3b.models.answers import AnswerFormat, RawAnswer, is_finite_number
+from m3b.tasks.base import Row, TaskFamily, join_names, make_base_row
+
+_PROBABILITY_SUM_TOLERANCE = 0.02
+
+
+class ClassificationAnswers(AnswerFormat):
+    """Answers with a probability for each class; see `AnswerFormat`."""
+
+    def parse(self, location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Any]:
+        probabilities, classes = item.get("probabilities"), model_info.classes
+        if not isinstance(probabilities, dict):
+            raise ModelError(
+                f"{location}: `probabilities` must be an object of class to number, it is {probabilities!r}"
+            )
+        if set(probabilities) != set(classes):
+            raise ModelError(
+                f"{location}: probabilities for {sorted(probabilities)}, but the classes are {sorted(classes)}"
+            )
+        for name, value in probabilities.items():
+            if not is_finite_number(value) or not -1e-6 <= value <= 1 + 1e-6:
+                raise ModelError(f"{location}: the probability of {name!r} is {value!r}, not a number from 0 to 1")
+        total = math.fsum(probabilities.values())
+        if not model_info.multi_label and abs(total - 1) > _PROBABILITY_SUM_TOLERANCE:
+            raise ModelError(f"{location}: the probabilities sum to {total:.4g}, not 1")
+        ordered_probabilities = {name: float(probabilities[name]) for name in classes}
+        return {
+            "probabilities": ordered_probabilities,
+            "prediction": _parse_decision(location, item, ordered_probabilities, model_info.multi_label),
+        }
+
+
+def _parse_decision(
+    location: str, item: RawAnswer, probabilities: Mapping[str, float], multi_label: bool
+) -> tuple[str, ...]:
+    decision = item.get("prediction")
+    if decision is None:
+        if multi_label:
+            return tuple(name for name, value in probabilities.items() if value >= 0.5)
+        return (max(probabilities, key=lambda name: probabilities[name]),)
+    decided_classes = [decision] if isinstance(decision, str) else decision
+    if not isinstance(decided_classes, list) or any(name not in probabilities for name in decided_classes):
+        raise ModelError(f"{location}: `prediction` is {decision!r}; the classes are {list(probabilities)}")
+    if not multi_label and len(decided_classes) != 1:
+        raise ModelError(f"{location}: `prediction` names {len(decided_classes)} classes where exactly one is possible")
+    return tuple(decided_classes)
+
+
+class ClassificationFamily(TaskFamily):
+    """A family whose models have one output a class; see `TaskFamily`."""
+
+    max_validation_cases = 300
+
+    def label_width(self, classes: int) -> int | None:
+        """Return one number for each class."""
+        return classes
+
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return one logit for each class."""
+        return (classes,)
+
+    def join_classes(self, names: Sequence[str]) -> str:
+        """Return `a, b or c`."""
+        return join_names(names, "or")
+
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
+        """Return the true labels, the probabilities, and the model's decision with its delivered thresholds."""
+        if set(prediction.probabilities) != set(index.classes):
+            raise ModelError(
+                f"predict.py answers for {sorted(prediction.probabilities)}; the index has {sorted(index.classes)}. "
+                "Export from this plan."
+            )
+        truth = {**make_base_row(record), "labels": list(record.labels)}
+        return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
+
+    def list_alterations(self) -> tuple[str, ...]:
+        """Return all alterations: a class does not depend on the framing."""
+        return WAYS
+
+    def answer_distance(self, row: Row, other_row: Row) -> float:
+        """Return the largest difference in the probability of a class."""
+        first, second = row["probabilities"], other_row["probabilities"]
+        return max((abs(value - second[name]) for name, value in first.items()), default=0.0)

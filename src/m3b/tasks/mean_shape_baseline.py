@@ -1,0 +1,39 @@
+"""The mean shape of the training masks: the image-blind baseline of tasks with masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from m3b.data.index import Index
+from m3b.data.records import Record
+from m3b.metrics import build_atlas
+from m3b.tasks.aligned_masks import read_true_channels, read_true_mask, single_mask_of
+from m3b.tasks.base import sample_evenly
+
+MAX_ATLAS_MASKS = 80
+"""Number of training masks in the mean shape; more hardly change it and take time."""
+
+
+def fit_mean_shape(training: Sequence[Record], index: Index, root: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
+    """Return a function from an image shape to masks (K, *shape) bool, the same for every image of that shape.
+
+    Raises:
+        ValueError: the masks have no common shape: 2D and 3D together.
+        DataError: a mask cannot be read.
+    """
+    records = sample_evenly(training, MAX_ATLAS_MASKS)
+    if not index.overlapping:
+        atlas = build_atlas((read_true_mask(single_mask_of(record), record, root) for record in records), index.values)
+        label_values = np.array(list(index.values.values()))
+        return lambda shape: atlas.predict(shape) == label_values.reshape(-1, *(1,) * len(shape))
+
+    def iter_class_masks(position: int) -> Iterator[NDArray[Any]]:
+        return (read_true_channels(record, index.values, root)[position].astype("uint8") for record in records)
+
+    class_atlases = [build_atlas(iter_class_masks(k), {name: 1}) for k, name in enumerate(index.classes)]
+    return lambda shape: np.stack([class_atlas.predict(shape) > 0 for class_atlas in class_atlases])

@@ -1,0 +1,148 @@
+"""The family of segmentation: predicted masks compared with true masks; the baseline is the mean shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from m3b.data.altering import NOISE
+from m3b.data.audit_kinds import of as audit_of
+from m3b.data.index import Index
+from m3b.data.kinds import of as records_of
+from m3b.data.records import Record
+from m3b.errors import DataError, ModelError
+from m3b.metrics import LabelMetrics, Scores, measure_mask, measure_masks
+from m3b.models import Prediction
+from m3b.tasks.aligned_masks import (
+    add_distance_unit,
+    distance_unit_of,
+    mask_distance,
+    pack_figures,
+    pack_unmarked_figures,
+    read_predicted_channels,
+    read_predicted_mask,
+    read_true_channels,
+    read_true_mask,
+    single_mask_of,
+    spacing_of,
+    unpack_figures,
+)
+from m3b.tasks.base import Row, TaskFamily, make_base_row
+from m3b.tasks.mean_shape_baseline import fit_mean_shape
+from m3b.tasks.report_section import MaskReportSection
+from m3b.tasks.segmentation.answers import SegmentationAnswers
+from m3b.tasks.segmentation.metrics import SEGMENTATION_METRICS, SegmentationCase, score_segmentation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Segmentation(TaskFamily):
+    """The segmentation family; see `TaskFamily`."""
+
+    name = "segmentation"
+    records = records_of("segmentation")
+    audit = audit_of("segmentation")
+    answers = SegmentationAnswers()
+    metrics = SEGMENTATION_METRICS
+    report_section = MaskReportSection()
+    index_guide = (
+        '{"image_path": "data/x/a.nii.gz", "mask_path": "data/x/a_seg.nii.gz", "patient": "p1"}; '
+        'label_dict.json names the values in the masks, {"liver": 1, "spleen": 6}; values that it does not name are '
+        'background. Or `mask_path` is {"liver": path, "spleen": path}, a binary mask a class, numbered from 1.'
+    )
+    request_pattern = (
+        r"\b(?:segment|delineat|contour|outlin|umrand|einzeichn|eingezeichnet|umriss|delimit|annotate-pixel)|分割|勾画|輪郭"
+        r"|\b(?:draw|paint|colou?r|mark|outline|trace)(?:s|ed|ing)?\b.{0,60}"
+        r"\b(?:scan|ct|mri?|image|volume|number|it|them|picture)"
+    )
+    required_targets = ("masks",)
+    default_plan = (
+        "Pair images and masks by their names as the preview shows them; name the values in the masks after the list of "
+        "labels or the card; take the patient from the name; leave out images without a mask."
+    )
+    aliases = ("segment",)
+    order_pattern = r"(?:segment(?:s|iere?|iert|er|ar|ez|a)?|delineates?|outlines?|umrande)\b"
+    model_title = "Segmentation"
+    max_validation_cases = 24
+
+    def valid_output_counts(self, classes: int, plan: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return one channel a class, plus an optional background.
+
+        Classes that the plan tells apart by their order (`chains`) share a channel; two more channels hold their
+        numbers and centres.
+        """
+        chains = plan.get("chains") or []
+        if not isinstance(chains, list) or not all(isinstance(row, Mapping) for row in chains):
+            return (classes, classes + 1)
+        ordered_classes = sum(len(row.get("classes") or []) for row in chains)
+        return (classes + 1 - ordered_classes + len(chains) + 2,) if chains else (classes, classes + 1)
+
+    def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
+        """Measure Dice, NSD and HD95 of every label."""
+        if index.overlapping:
+            predicted_channels = read_predicted_channels(prediction, index.classes, record, root)
+            true_channels = read_true_channels(record, index.values, root)
+            figures = _measure_each_class(predicted_channels, true_channels, record, index, root)
+        elif prediction.mask is None:
+            raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
+        else:
+            predicted_mask = read_predicted_mask(prediction.mask, record, root)
+            truth = read_true_mask(single_mask_of(record), record, root)
+            figures = measure_masks(predicted_mask, truth, index.values, spacing_of(record, root))
+        return {**make_base_row(record), "figures": pack_figures(figures), "unit": distance_unit_of(record, root)}
+
+    def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
+        """Measure the mean shape of the training masks on every record; None if there is no common shape."""
+        try:
+            predict_mean_shape = fit_mean_shape(training, index, root)
+            rows = []
+            for record in records:
+                truth = read_true_channels(record, index.values, root)
+                rows.append(
+                    pack_figures(_measure_each_class(predict_mean_shape(truth.shape[1:]), truth, record, index, root))
+                )
+        except (ValueError, DataError):
+            return None  # 2D and 3D together, or masks that the audit already reported: the baseline marks nothing
+        return rows
+
+    def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
+        """Compute Dice, NSD and HD95 with intervals."""
+        cases = [SegmentationCase(row["image"], row["patient"], unpack_figures(row["figures"])) for row in rows]
+        baseline_cases = None
+        if baseline is not None:
+            baseline_cases = [
+                SegmentationCase(row["image"], row["patient"], unpack_figures(figures))
+                for row, figures in zip(rows, baseline, strict=True)
+            ]
+        scores = score_segmentation(cases, index.classes, primary=primary, baseline_cases=baseline_cases, seed=seed)
+        return add_distance_unit(scores, rows)
+
+    def list_alterations(self) -> tuple[str, ...]:
+        """Return noise only: a mask moves with the framing."""
+        return (NOISE,)
+
+    def max_altered_cases(self) -> int:
+        """Return half of the usual number: volumes take long."""
+        return 12
+
+    def answer_distance(self, row: Row, other_row: Row) -> float:
+        """Return the mean difference in Dice over labels."""
+        return mask_distance(row["figures"], other_row["figures"])
+
+    def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
+        """Return rows with nothing marked, and rows with the mean shape if there is one."""
+        mean_shapes = [] if baseline is None else [baseline]
+        answers = [[pack_unmarked_figures(row["figures"]) for row in rows], *mean_shapes]
+        return [[{**row, "figures": figures} for row, figures in zip(rows, answer, strict=True)] for answer in answers]
+
+
+def _measure_each_class(
+    predicted_channels: NDArray[Any], truth: NDArray[Any], record: Record, index: Index, root: Path
+) -> dict[str, LabelMetrics]:
+    spacing = spacing_of(record, root)
+    return {name: measure_mask(predicted_channels[k], truth[k], spacing) for k, name in enumerate(index.classes)}
+
+
+FAMILY = Segmentation()
