@@ -94,32 +94,33 @@ def first_train(**changes: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "code", "named"),
     [
-        (first_train(image_path="data/x/nothing.png"), "files that are not there"),
-        (first_train(labels=["c"]), "not in label_dict.json"),
-        (lambda train, test: train[0].update(patient=test[0]["patient"]), "Split by patient"),
-        (lambda train, test: train.append({**test[0], "patient": "new"}), "listed more than once"),
-        (first_train(image_path="/etc/hostname"), "must be relative"),
-        (first_train(image_path="data/x/../../../../etc/hostname"), "must be relative"),
-        (first_train(image_path=["data/x/1.png", "../0.png"]), "must be relative"),
-        (first_train(patient=""), "patient"),
-        (first_train(labels="a"), "labels must be a list"),
-        (lambda train, test: test.clear(), "at least one record"),
+        (first_train(image_path="data/x/nothing.png"), "missing_file", "data/x/nothing.png"),
+        (first_train(labels=["c"]), "unknown_label", "'c'"),
+        (lambda train, test: train[0].update(patient=test[0]["patient"]), "patient_overlap", "p0"),
+        (lambda train, test: train.append({**test[0], "patient": "new"}), "repeated", "data/x/0.png"),
+        (first_train(image_path="/etc/hostname"), "path_outside", "/etc/hostname"),
+        (first_train(image_path="data/x/../../../../etc/hostname"), "path_outside", "/etc/hostname"),
+        (first_train(image_path=["data/x/1.png", "../0.png"]), "path_outside", "../0.png"),
+        (first_train(patient=""), "index_unreadable", "record 0: patient"),
+        (first_train(labels="a"), "index_unreadable", "record 0: labels"),
+        (lambda train, test: test.clear(), "index_unreadable", "test.json"),
     ],
 )
-def test_faults_that_go_back(tmp_path: Path, change: Change, words: str) -> None:
+def test_faults_that_go_back(tmp_path: Path, change: Change, code: str, named: str) -> None:
     verdict = check_index(make_work(tmp_path, change=change), CHOICE)
     assert not verdict.is_accepted
     assert verdict.end_error is None, "the index is to blame, not the data"
-    assert words in " ".join(verdict.agent_messages)
+    assert [issue.code for issue in verdict.issues] == [code]
+    assert named in verdict.agent_messages[0]
 
 
 def test_the_cases_concerned_are_named(tmp_path: Path) -> None:
     work = make_work(tmp_path)
     (work / "data/x/3.png").write_bytes(b"not a picture")
     verdict = check_index(work, CHOICE)
-    assert "do not open" in verdict.agent_messages[0]
+    assert verdict.issues[0].code == "unreadable"
     assert "Cases: data/x/3.png." in verdict.agent_messages[0]
 
 
@@ -127,7 +128,7 @@ def test_the_same_image_in_two_classes(tmp_path: Path) -> None:
     work = make_work(tmp_path)
     (work / "data/x/23.png").write_bytes((work / "data/x/22.png").read_bytes())
     verdict = check_index(work, CHOICE)
-    assert "under different labels" in verdict.agent_messages[0]
+    assert verdict.issues[0].code == "same_image_two_classes"
     assert "data/x/22.png" in verdict.agent_messages[0]
 
 
@@ -137,10 +138,13 @@ def test_missing_and_broken_files(tmp_path: Path, name: str) -> None:
     for content in ("{", "null", '"text"', "[" * 100_000):
         (work / "Datapath" / name).write_text(content)
         verdict = check_index(work, CHOICE)
+        assert verdict.issues[0].code == "index_unreadable"
         assert name in verdict.agent_messages[0]
         assert "resources/indexes/" in verdict.agent_messages[0]
     (work / "Datapath" / name).unlink()
-    assert f"Datapath/{name} is missing" in check_index(work, CHOICE).agent_messages[0]
+    verdict = check_index(work, CHOICE)
+    assert verdict.issues[0].code == "index_unreadable"
+    assert f"Datapath/{name}" in verdict.agent_messages[0]
 
 
 def one_class(train: Records, test: Records) -> None:
@@ -151,7 +155,7 @@ def one_class(train: Records, test: Records) -> None:
 def test_data_that_nobody_can_train_on_is_rejected_as_data(tmp_path: Path) -> None:
     verdict = check_index(make_work(tmp_path, change=one_class), CHOICE)
     assert verdict.end_error is DataRejected
-    assert "Only one class" in verdict.agent_messages[0]
+    assert verdict.issues[0].code == "one_class"
 
 
 def test_images_of_which_none_opens(tmp_path: Path) -> None:
@@ -160,12 +164,12 @@ def test_images_of_which_none_opens(tmp_path: Path) -> None:
         file.write_bytes(b"\x00")
     verdict = check_index(work, CHOICE)
     assert verdict.end_error is DataRejected
-    assert "None of the 24 images opens" in " ".join(verdict.agent_messages)
+    assert "nothing_opens" in verdict.to_rejection().codes
 
 
 def test_classes_must_be_those_of_the_selection(tmp_path: Path) -> None:
     work = make_work(tmp_path)
     selection = Selection("Cards", "diagnosis", "auroc", "plan", classes=("healthy", "ill"))
-    assert "the selection asks for healthy, ill" in check_index(work, selection).agent_messages[0]
+    assert check_index(work, selection).issues[0].code == "other_classes"
     reordered = Selection("Cards", "diagnosis", "auroc", "plan", classes=("B", "A"))
     assert check_index(work, reordered).is_accepted, "order and case are the index's own"

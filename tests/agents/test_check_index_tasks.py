@@ -72,29 +72,30 @@ def test_the_schema_of_the_task_counts(tmp_path: Path, task: str) -> None:
     for other_task in {*TASKS, "diagnosis"} - fits:
         verdict = check_index(work, choice(other_task))
         assert not verdict.is_accepted
-        assert "lacks" in verdict.agent_messages[0]
+        assert verdict.issues[0].code == "index_unreadable"
 
 
 @pytest.mark.parametrize(
-    ("task", "change", "words"),
+    ("task", "change", "code", "named"),
     [
-        ("segmentation", {"mask_path": "/etc/hostname"}, "mask_path '/etc/hostname' must be relative"),
-        ("segmentation", {"mask_path": "Datapath/../../x.png"}, "must be relative"),
-        ("segmentation", {"mask_path": ["Datapath/masks/1.png", "../0.png"]}, "must be relative"),
-        ("segmentation", {"mask_path": "Datapath/masks/none.png"}, "masks that are not there"),
-        ("segmentation", {"mask_path": "data/x/5.png"}, "named as image and as mask"),
-        ("segmentation", {"mask_path": "Datapath/masks/6.png"}, "different patients"),
-        ("detection", {"boxes": [{"label": "wart", "box": [1, 2, 3, 4]}]}, "not in label_dict.json"),
-        ("detection", {"boxes": [{"label": "cyst", "box": [1, 2, 3, 4, 5, 6]}]}, "4 numbers in a volume"),
-        ("report", {"report": {"findings": "", "impression": " "}}, "neither findings nor impression"),
-        ("report", {"image_path": ["data/x/5.png", "../5.png"]}, "must be relative"),
+        ("segmentation", {"mask_path": "/etc/hostname"}, "path_outside", "mask_path '/etc/hostname'"),
+        ("segmentation", {"mask_path": "Datapath/../../x.png"}, "path_outside", "x.png"),
+        ("segmentation", {"mask_path": ["Datapath/masks/1.png", "../0.png"]}, "path_outside", "../0.png"),
+        ("segmentation", {"mask_path": "Datapath/masks/none.png"}, "missing_mask", "Datapath/masks/none.png"),
+        ("segmentation", {"mask_path": "data/x/5.png"}, "mask_is_image", "data/x/5.png"),
+        ("segmentation", {"mask_path": "Datapath/masks/6.png"}, "one_mask_two_images", "Datapath/masks/6.png"),
+        ("detection", {"boxes": [{"label": "wart", "box": [1, 2, 3, 4]}]}, "unknown_label", "wart"),
+        ("detection", {"boxes": [{"label": "cyst", "box": [1, 2, 3, 4, 5, 6]}]}, "box_dims", "volume"),
+        ("report", {"report": {"findings": "", "impression": " "}}, "empty_report", "findings"),
+        ("report", {"image_path": ["data/x/5.png", "../5.png"]}, "path_outside", "../5.png"),
     ],
 )
-def test_faults_that_go_back(tmp_path: Path, task: str, change: dict[str, Any], words: str) -> None:
+def test_faults_that_go_back(tmp_path: Path, task: str, change: dict[str, Any], code: str, named: str) -> None:
     verdict = check_index(make_work(tmp_path, task, lambda records: records[5].update(change)), choice(task))
     assert not verdict.is_accepted
     assert verdict.end_error is None, "the index is to blame, not the data"
-    assert words in " ".join(verdict.agent_messages)
+    assert verdict.issues[0].code == code
+    assert named in verdict.agent_messages[0]
 
 
 def test_a_mask_that_is_a_link_out_of_the_run(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_mask_that_is_a_link_out_of_the_run(tmp_path: Path) -> None:
     (raw / "m5.png").rename(tmp_path / "m5.png")
     mask.unlink()
     mask.symlink_to(tmp_path / "m5.png")
-    assert "is a link to somewhere else" in check_index(work, choice("segmentation")).agent_messages[0]
+    assert check_index(work, choice("segmentation")).issues[0].code == "path_outside"
 
 
 def no_boxes(records: Records) -> None:
@@ -136,7 +137,7 @@ def test_data_that_nobody_can_train_on_is_rejected_as_data(tmp_path: Path, task:
 
 def test_the_classes_of_the_selection(tmp_path: Path) -> None:
     work = make_work(tmp_path, "segmentation")
-    assert "asks for tumour" in check_index(work, choice("segmentation", "tumour")).agent_messages[0]
+    assert check_index(work, choice("segmentation", "tumour")).issues[0].code == "other_classes"
     assert check_index(work, choice("segmentation", "Cyst")).is_accepted
 
 

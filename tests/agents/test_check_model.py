@@ -132,7 +132,7 @@ def test_a_model_is_not_measured_on_what_another_training_held_out(desk: Desk) -
     desk.held_out([{"image": f"data/{number}.png"} for number in range(30, 60)])
     verdict = desk.check()
     assert not verdict.is_accepted
-    assert "is of another training than Logout/valid_predictions.json" in verdict.agent_messages[0]
+    assert verdict.issues[0].code == "other_training"
     desk.held_out([{"image": f"data/{number}.png"} for number in range(30)])
     assert desk.check().is_accepted
 
@@ -178,7 +178,7 @@ def test_a_refit_is_measured_by_the_networks_of_its_folds(desk: Desk) -> None:
     logout = desk.run.work / "Logout"
     verdict = desk.check()
     assert not verdict.is_accepted
-    assert "trained on every case (refit), and Logout/members.json does not name" in verdict.agent_messages[0]
+    assert verdict.issues[0].code == "refit_unmeasurable"
     for number, weight in enumerate((0.3, -0.1)):  # the second one is wrong wherever it is asked
         (logout / f"fold{number}").mkdir()
         save_file({"w": np.array([weight], np.float32)}, logout / f"fold{number}/best.safetensors")
@@ -192,7 +192,7 @@ def test_a_refit_is_measured_by_the_networks_of_its_folds(desk: Desk) -> None:
     assert all(test[record.key] == record.labels[0] for record in desk.index.test), "test cases hear the delivered one"
     assert not list(desk.run.path.glob(".staged-*"))
     (logout / "members.json").write_text(json.dumps({"weights": [names[0], "Logout/../../locked/x"], "refit": True}))
-    assert "is missing" in desk.check().agent_messages[0]
+    assert desk.check().issues[0].code == "refit_unmeasurable"
 
 
 def test_a_model_without_skill_is_accepted_with_a_word(desk: Desk) -> None:
@@ -226,7 +226,7 @@ def test_without_validation_cases_it_says_so(desk: Desk) -> None:
 
 
 def test_no_folder(desk: Desk) -> None:
-    assert "There is no folder Deliver/" in desk.check().agent_messages[0]
+    assert desk.check().issues[0].code == "no_deliverable"
 
 
 def test_an_incomplete_folder_is_never_run(desk: Desk) -> None:
@@ -255,7 +255,7 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
     make_deliverable(desk.folder, predict=predict)
     verdict = desk.check()
     assert words in verdict.agent_messages[0]
-    assert "predict.py" in verdict.agent_messages[0]
+    assert verdict.issues[0].code == "predict_fails"
     assert desk.kept == []
 
 
@@ -272,7 +272,7 @@ def test_classes_of_another_index(desk: Desk) -> None:
         None,
         root=desk.run.locked,
     )
-    assert "names the classes ['bright', 'dark']; the index has ['dark', 'light']" in verdict.agent_messages[0]
+    assert verdict.issues[0].code == "other_model"
     assert desk.kept == []
 
 

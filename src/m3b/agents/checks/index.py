@@ -65,11 +65,13 @@ def check_index(
     except DataError as error:
         return _reject_unreadable(error, closing_text, was_written=any((work / name).is_file() for name in INDEX_FILES))
     if problem := _find_escaping_path(index, work):
-        return reject(Issue(problem, f"The index that was written names files outside the data: {problem}"))
+        user_message = f"The index that was written names files outside the data: {problem}"
+        return reject(Issue(problem, user_message, "path_outside"))
     if links := leading_out(index.records, work):
         return _reject_links(links, len(index.records))
     if problem := _find_class_mismatch(index, selection):
-        return reject(Issue(problem, f"The index that was written has other classes than those requested: {problem}"))
+        user_message = f"The index that was written has other classes than those requested: {problem}"
+        return reject(Issue(problem, user_message, "other_classes"))
     index_request = IndexRequest(request, selection.metric)
     if reader is not None and is_installed(kinds.of(index.task)):
         audit = reader.run_job(
@@ -102,7 +104,7 @@ def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool
         if was_written
         else "No index was written."
     )
-    return reject(Issue(agent_message, f"{user_message} {quote_agent(closing_text)}".strip()))
+    return reject(Issue(agent_message, f"{user_message} {quote_agent(closing_text)}".strip(), "index_unreadable"))
 
 
 def _issue_from_finding(finding: Finding) -> Issue:
@@ -142,7 +144,8 @@ def _reject_links(links: Leading, case_count: int) -> CheckResult:
         f"{summary}, such as {links.first}. m3b does not follow them, and no script can. Leave these cases out."
     )
     user_message = f"{summary}: {links.first} leads to {links.target}. {WHAT_TO_DO}"
-    return reject(Issue(agent_message, user_message), end_error=DataRejected if links.cases == case_count else None)
+    issue = Issue(agent_message, user_message, "link_outside")
+    return reject(issue, end_error=DataRejected if links.cases == case_count else None)
 
 
 def _is_within(path: Path, roots: Sequence[Path]) -> bool:

@@ -195,24 +195,34 @@ def check_model(
         agent_message = (
             f"There is no folder {DELIVERABLE_FOLDER}/. Train, then run `python export.py --out {DELIVERABLE_FOLDER}`."
         )
-        return reject(Issue(agent_message, "Training left no model behind."))
+        return reject(Issue(agent_message, "Training left no model behind.", "no_deliverable"))
     folder = frozen.folder
     problems = frozen.refusals or [
         *check_deliverable(folder),
         *find_patient_identifiers(folder, [record.patient for record in index.records if record.patient_known]),
     ]
     if problems:
-        return reject(*(Issue(text, f"The trained model cannot be delivered: {text}.") for text in problems))
+        return reject(
+            *(
+                Issue(text, f"The trained model cannot be delivered: {text}.", "deliverable_invalid")
+                for text in problems
+            )
+        )
     if promise_mismatch := _find_promise_mismatch(folder, index):
         return reject(
             Issue(
                 promise_mismatch,
                 f"The trained model is not the one that was asked for: {strip_agent_instructions(promise_mismatch)}",
+                "other_model",
             )
         )
     if training_mismatch := _find_training_mismatch(folder, work):
         return reject(
-            Issue(training_mismatch, "The trained model and its held-out cases come from two different trainings.")
+            Issue(
+                training_mismatch,
+                "The trained model and its held-out cases come from two different trainings.",
+                "other_training",
+            )
         )
     valid, folds = read_validation_records(work, index), read_folds(work)
     if refit_problem := find_refit_problem(folder, folds, valid, work):
@@ -220,6 +230,7 @@ def check_model(
             Issue(
                 refit_problem,
                 "The trained model was trained on every case, so no validation case is left to measure it on.",
+                "refit_unmeasurable",
             )
         )
     try:
@@ -232,7 +243,7 @@ def check_model(
     except ModelError as error:
         agent_message = f"{DELIVERABLE_FOLDER}/predict.py fails in a clean process: {error}"
         user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
-        return reject(Issue(agent_message, user_message))
+        return reject(Issue(agent_message, user_message, "predict_fails"))
     store_test_result(LockedTestResult(tuple(rows[len(valid) :])))
     scores = score_validation(root, valid, rows[: len(valid)], index, selection, predict_baseline)
     primary_measure = scores.primary if scores else None

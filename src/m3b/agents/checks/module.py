@@ -57,7 +57,7 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
         names = ", ".join(Path(name).name for name in missing)
         user_message = f"The training project that was set up is incomplete: it lacks {names}."
-        return reject(Issue(f"The project lacks {', '.join(missing)}. {hint}", user_message))
+        return reject(Issue(f"The project lacks {', '.join(missing)}. {hint}", user_message, "project_incomplete"))
     has_label_vectors = get_family(task).label_width(len(classes)) is not None
     probe_result = run_probe(PROBE_SCRIPT, str(LABELLED_BATCH if has_label_vectors else 0))
     report = _parse_report(probe_result.output)
@@ -71,24 +71,25 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
         user_message = (
             f"The training project does not run ({ending}): {extract_last_line(tail) or 'it printed nothing'}."
         )
-        return reject(Issue(f"The project does not run ({ending}):\n{tail}", user_message))
+        return reject(Issue(f"The project does not run ({ending}):\n{tail}", user_message, "project_does_not_run"))
     if report.get("error"):
         agent_message = f"The project fails in {report['step']}: {report['error']}"
-        return reject(
-            Issue(agent_message, f"The training project that was set up fails in {report['step']}: {report['error']}")
-        )
+        user_message = f"The training project that was set up fails in {report['step']}: {report['error']}"
+        return reject(Issue(agent_message, user_message, "project_fails"))
     plan = _read_plan(work)
     if plan is None:
-        return reject("plan.json cannot be read as a JSON object. Run `python plan.py` to write it anew.")
-    problems, warnings = _judge_report(report, classes, task, plan)
-    if problems:
-        return reject(*problems)
+        agent_message = "plan.json cannot be read as a JSON object. Run `python plan.py` to write it anew."
+        return reject(Issue(agent_message, code="plan_unreadable"))
+    issues, warnings = _judge_report(report, classes, task, plan)
+    if issues:
+        return reject(*issues)
     if plan.get("task", task) != task:
         return reject(
             Issue(
                 f"plan.json belongs to a {plan['task']} project; the task is {task}. Copy the template that the "
                 "briefing names.",
                 f"The training project that was set up is for {plan['task']}, and {task} was asked for.",
+                "other_task",
             )
         )
     module = TrainingModule(
@@ -125,8 +126,8 @@ def _parse_report(output: str) -> dict[str, Any] | None:
     return None
 
 
-def _check_overfitting(before: float, after: float, steps: int) -> list[str]:
-    """Return the problem if the loss of one batch fell too little."""
+def _check_overfitting(before: float, after: float, steps: int) -> list[Issue]:
+    """Return the issue if the loss of one batch fell too little."""
     has_few_steps = steps < MIN_USUAL_STEPS
     max_loss = (MAX_LOSS_RATIO_FEW_STEPS if has_few_steps else MAX_LOSS_RATIO) * before
     if after <= max_loss:
@@ -136,41 +137,49 @@ def _check_overfitting(before: float, after: float, steps: int) -> list[str]:
         if has_few_steps
         else ""
     )
-    return [
+    message = (
         f"The model does not overfit one batch: its loss goes from {before:.3f} to {after:.3f} in {steps} steps, and "
         f"{max_loss:.3f} is asked.{speed_hint} Look at the loss, the labels' order and the gradient's way to the weights."
-    ]
+    )
+    return [Issue(message, code="does_not_overfit")]
 
 
 def _judge_report(
     report: dict[str, Any], classes: tuple[str, ...], task: str, plan: Mapping[str, Any]
-) -> tuple[list[str], list[str]]:
-    problems, warnings = [], []
+) -> tuple[list[Issue], list[str]]:
+    issues: list[Issue] = []
+    warnings: list[str] = []
     valid_output_counts = get_family(task).valid_output_counts(len(classes), plan)
     if valid_output_counts and report["outputs"] not in valid_output_counts:
-        problems.append(
+        message = (
             f"The model has {report['outputs']} outputs for {len(classes)} classes ({', '.join(classes)}); "
             f"{' or '.join(map(str, valid_output_counts))} would fit."
         )
+        issues.append(Issue(message, code="wrong_outputs"))
     width = get_family(task).label_width(len(classes))
     if width is not None and report["label_width"] != width:
-        problems.append(f"Labels come as {report['label_width']} numbers for {len(classes)} classes.")
+        message = f"Labels come as {report['label_width']} numbers for {len(classes)} classes."
+        issues.append(Issue(message, code="wrong_label_width"))
     if report["dtype"] != "float32":
-        problems.append(f"Images come as {report['dtype']}; pixel_values must be float32.")
+        issues.append(Issue(f"Images come as {report['dtype']}; pixel_values must be float32.", code="wrong_dtype"))
     if not report["finite"]:
-        problems.append("A batch holds NaN or infinite values; look at the intensity settings of plan.json.")
+        message = "A batch holds NaN or infinite values; look at the intensity settings of plan.json."
+        issues.append(Issue(message, code="input_not_finite"))
     low, high = report["range"]
     if low == high:
-        problems.append(f"A whole batch has the single value {low:g}; the intensity window does not fit the data.")
+        message = f"A whole batch has the single value {low:g}; the intensity window does not fit the data."
+        issues.append(Issue(message, code="constant_input"))
     elif max(abs(low), abs(high)) > 50:
-        problems.append(f"Inputs range from {low:g} to {high:g}; scale them to about -5..5 (intensity in plan.json).")
+        message = f"Inputs range from {low:g} to {high:g}; scale them to about -5..5 (intensity in plan.json)."
+        issues.append(Issue(message, code="input_range"))
     before, after = report["loss_before"], report["loss_after"]
     if not report["loss_finite"]:
-        problems.append("The loss is not finite on the first batch; look at labels, weights and intensities.")
+        message = "The loss is not finite on the first batch; look at labels, weights and intensities."
+        issues.append(Issue(message, code="loss_not_finite"))
     else:
-        problems += _check_overfitting(before, after, int(report["steps"]))
+        issues += _check_overfitting(before, after, int(report["steps"]))
     if report["same_outputs"]:
         warnings.append(
             "Different images give the same output before training; check that the image reaches the model."
         )
-    return problems, warnings
+    return issues, warnings

@@ -57,7 +57,7 @@ class SelectionCheck:
     def __call__(self, text: str) -> CheckResult:
         raw = find_json_object(text)
         if raw is None:
-            return reject(Issue(f"Your reply holds no JSON object. {describe_format()}", NO_ANSWER_MESSAGE))
+            return reject(Issue(f"Your reply holds no JSON object. {describe_format()}", NO_ANSWER_MESSAGE, "no_json"))
         question = str(raw.get("question") or "").strip()
         if question and (answer := self._ask_question(question)):
             reply = f"The user answers your question ({question}): {answer} Decide now. {describe_format()}"
@@ -108,14 +108,14 @@ def _check_choice(raw: Mapping[str, Any], cards: Mapping[str, Card]) -> CheckRes
         user_message = (
             f"The agent chose {name!r}, and there is no such data set. On this machine there are: {available_names}."
         )
-        return reject(Issue(agent_message, user_message), end_error=NoDatasetFound)
+        return reject(Issue(agent_message, user_message, "unknown_card"), end_error=NoDatasetFound)
     if card.path is None or not os.access(card.path, os.R_OK | os.X_OK):
         state = "not on this machine" if card.path is None else f"not readable at {card.path}"
         agent_message = (
             f"The data of {card.name} is {state}. Choose a card whose data is here, or set data_card to null."
         )
         user_message = f"The data of {card.name}, which the agent chose, is {state}; point --data at its folder."
-        return reject(Issue(agent_message, user_message), end_error=NoDatasetFound)
+        return reject(Issue(agent_message, user_message, "card_without_data"), end_error=NoDatasetFound)
     issues = _find_issues(raw)
     if issues:
         return reject(*issues)
@@ -144,17 +144,19 @@ def _find_issues(raw: Mapping[str, Any]) -> list[Issue]:
         user_message = (
             f"The agent chose {task!r}, which is no kind of model that m3b builds ({', '.join(tasks_with_metrics())})."
         )
-        issues.append(Issue(f"`task` is {task!r}; m3b builds {', '.join(tasks_with_metrics())} models.", user_message))
+        agent_message = f"`task` is {task!r}; m3b builds {', '.join(tasks_with_metrics())} models."
+        issues.append(Issue(agent_message, user_message, "unknown_task"))
         task = None
     issues += _find_metric_issues(raw.get("metric"), task)
     if not isinstance(raw.get("plan"), str) or len(raw["plan"].strip()) < 20:
         agent_message = "`plan` is missing: say in three to eight sentences where labels and patients are found."
-        issues.append(Issue(agent_message, "The agent made no plan."))
+        issues.append(Issue(agent_message, "The agent made no plan.", "no_plan"))
     classes = raw.get("classes") or []
     has_single_class = isinstance(classes, list) and len(classes) == 1 and kinds.of(task or DEFAULT).fewest_classes > 1
     if not isinstance(classes, list) or has_single_class or len(set(map(str, classes))) != len(classes):
         agent_message = f"`classes` is {classes!r}; give at least two different names, or an empty list."
-        issues.append(Issue(agent_message, f"The agent named fewer than two different classes: {classes!r}."))
+        user_message = f"The agent named fewer than two different classes: {classes!r}."
+        issues.append(Issue(agent_message, user_message, "invalid_classes"))
     return issues
 
 
@@ -165,5 +167,6 @@ def _find_metric_issues(metric: object, task: str | None) -> list[Issue]:
     except ValueError:
         metric_names = metric_table(task or DEFAULT).names
         user_message = f"The agent chose {metric!r}, which is no metric of such models ({', '.join(metric_names)})."
-        return [Issue(f"`metric` is {metric!r}; choose one of {', '.join(metric_names)}.", user_message)]
+        agent_message = f"`metric` is {metric!r}; choose one of {', '.join(metric_names)}."
+        return [Issue(agent_message, user_message, "unknown_metric")]
     return []
