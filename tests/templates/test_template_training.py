@@ -104,12 +104,10 @@ def test_out_of_memory_halves_the_batch_then_ends(run: Run, project: Path) -> No
     run("example/make_example.py", "--cases", "30")
     run("plan.py", *FAST, "--set", "batch=8", "device=cpu")
     network = project / "Model" / "network.py"
-    text = network.read_text().replace(
-        "        logits = self.backbone(pixel_values)",
-        "        if len(pixel_values) > 0 and self.training:\n            raise MemoryError('out of memory')\n"
-        "        logits = self.backbone(pixel_values)",
-    )
-    network.write_text(text)
+    text, forward = network.read_text(), "logits = self.backbone(seen(pixel_values))"
+    assert forward in text
+    failing = "if self.training:\n                raise MemoryError('out of memory')\n            " + forward
+    network.write_text(text.replace(forward, failing))
     done = run("train.py", check=False)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "going on with batch 4" in done.stdout
