@@ -141,7 +141,7 @@ def test_selection_without_other_cards(card: Card, look: PreviewTool) -> None:
 def test_index(card: Card, look: PreviewTool) -> None:
     text = briefings(card, look)["index"]
     assert "Plan: Labels are in cases.csv." in text
-    assert '"train": ["train"]' in text, "the form of a spec, where no reading may be taken as it is"
+    assert '"train": ["train"]' in text, "the form of a manifest, where no proposal may be taken as it is"
     assert "Patient key: patient." in text
     assert "case_{000..029}.png" in text
     assert "data/chest-x-ray/cases.csv" in text

@@ -126,7 +126,7 @@ def test_a_model_takes_a_proposed_reading_with_one_action(tmp_path: Path) -> Non
     surveys = [event["text"] for event in of_kind(tmp_path / "run", "stage") if "survey" in event["text"]]
     assert len(surveys) == 1, "what was read for the Task Manager serves the Data Engineer too"
     assert "## Proposed manifests" in prompt
-    assert "Spec of Datapath/proposals/1.json: {" in prompt
+    assert "Manifest Datapath/proposals/1.json: {" in prompt
     assert "manifest.json" in prompt
 
 

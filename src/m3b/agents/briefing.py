@@ -248,7 +248,7 @@ def _index_instructions(resources: Path, task: str, proposals: Sequence[Manifest
     if any(proposal.sufficient for proposal in proposals):
         return [MANIFEST_OR_SCRIPT_NOTE, "Choose a manifest."]
     _, _, body = (resources / MANIFEST_GUIDE).read_text(encoding="utf-8").partition("\n")
-    manifest_form = f"## The form of a spec\n{body.strip()}"
+    manifest_form = f"## The form of a manifest\n{body.strip()}"
     if proposals:
         return [manifest_form, SCRIPT_FALLBACK_NOTE, f"Write {SPEC}."]
     return [

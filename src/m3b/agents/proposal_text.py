@@ -31,11 +31,11 @@ MAX_MANIFEST_CHARS = 2500
 """Maximum length of a manifest that is shown; a longer one (with a hundred classes) is only in its file."""
 MANIFEST_GUIDE = "indexes/manifest.md"
 SCRIPT_FALLBACK_NOTE = (
-    f"Where no spec can say it: what the indexing script can stands in resources/{INDEXING_TEMPLATE}/README.md, and the form of index "
-    "files in resources/indexes/README.md."
+    f"Where no manifest can say it: resources/{INDEXING_TEMPLATE}/README.md describes what the indexing script can do, and "
+    "resources/indexes/README.md the form of index files."
 )
 MANIFEST_OR_SCRIPT_NOTE = (
-    f"Should none of these manifests be right: resources/{MANIFEST_GUIDE} says how a spec is written, and "
+    f"Should none of these manifests be right: resources/{MANIFEST_GUIDE} says how a manifest is written, and "
     f"resources/{INDEXING_TEMPLATE}/README.md what the indexing script can."
 )
 
@@ -97,7 +97,7 @@ def describe_proposals(proposals: Sequence[ManifestProposal]) -> list[str]:
         {key: item for key, item in proposals[0].spec.items() if key != "left_out"}, ensure_ascii=False
     )
     manifest_text = (
-        f"Spec of {proposals[0].file}: {escape_control_codes(scrub(manifest))}\n"
+        f"Manifest {proposals[0].file}: {escape_control_codes(scrub(manifest))}\n"
         if len(manifest) <= MAX_MANIFEST_CHARS
         else ""
     )
