@@ -118,7 +118,7 @@ def test_a_whole_reading_is_carried_out_to_a_delivered_model(tmp_path: Path, xra
     assert manifest["labels"]["sources"][0]["column"] == "second"
     assert manifest["split"] == {"share": 0.4, "seed": 5}
     card = (Path(result["model_dir"]) / "README.md").read_text()
-    assert "reading that the user gave" in card
+    assert "manifest that the user gave" in card
     predicts(result, xrays)
 
 
