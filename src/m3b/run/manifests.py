@@ -6,7 +6,6 @@ Manifests are executed in the confined reader (`m3b.data.spec.inside`), without 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -290,11 +289,6 @@ def load_survey_file(run: RunFolder, name: str, default: Any) -> Any:
         return read_json(run.get_path(SURVEY_FOLDER), name)
     except (OSError, ValueError):
         return default
-
-
-def remove_survey_files(run: RunFolder) -> None:
-    """Remove the survey files of an ended run, since they hold file names."""
-    shutil.rmtree(run.get_path(SURVEY_FOLDER), ignore_errors=True)
 
 
 def ask_reader(services: RunServices, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
