@@ -141,7 +141,7 @@ def _format_cached_share(usage: dict[str, Any]) -> str:
 
 
 def format_result(result: Result) -> list[str]:
-    """Return a result in a few lines."""
+    """Return a result in a few lines, with the next steps at its end."""
     usage = result.usage
     lines = [f"{result.status}: {spell_as_flags(result.reason)}"]
     if result.primary:
@@ -158,7 +158,34 @@ def format_result(result: Result) -> list[str]:
         f"{usage.get('wall_s', 0):.0f} s"
     )
     output_paths = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
-    return [*lines, *(f"{name}: {path}" for name, path in output_paths if path)]
+    return [*lines, *(f"{name}: {path}" for name, path in output_paths if path), *format_next_steps(result)]
+
+
+def format_next_steps(result: Result) -> list[str]:
+    """Return the next steps after a run, each with its command in a line of its own, which can be copied."""
+    from m3b.run.folder import RunFolder
+    from m3b.run.next_steps import list_next_steps
+
+    if not result.run_dir:
+        return []
+    run = RunFolder(Path(result.run_dir))
+    try:
+        steps = list_next_steps(run, run.load_record(), result)
+    except UsageError:  # run.json cannot be read; the result is shown without advice
+        return []
+    lines = ["", "Next:"] if steps else []
+    for number, step in enumerate(steps, start=1):
+        lines.append(f"  {number}. {step.text}{':' if step.command else '.'}")
+        if step.command:
+            lines.append(f"     {shorten_path(step.command)}")
+    return lines
+
+
+def shorten_path(text: str) -> str:
+    """Return a path relative to the current folder if that is shorter; other texts unchanged."""
+    if not os.path.isabs(text):
+        return text
+    return min(text, os.path.relpath(text), key=len)
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
