@@ -84,9 +84,9 @@ def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) ->
     with_value = [case for case in cases if case.summary.value is not None]
     ranked = sorted(with_value, key=lambda case: (case.summary.value or 0.0) * (1 if lower_is_better else -1))
     without_value = [case for case in cases if case.summary.value is None]
-    errors = sorted(
-        (case for case in ranked if case.summary.is_wrong), key=lambda case: case.summary.value or 0.0
-    )[:MAX_ERRORS]
+    errors = sorted((case for case in ranked if case.summary.is_wrong), key=lambda case: case.summary.value or 0.0)[
+        :MAX_ERRORS
+    ]
     best, median, worst = _choose_shown(ranked)
     return CaseRanking(
         tuple([*ranked, *without_value]),

@@ -130,7 +130,7 @@ def _count_parameters(folder: Path) -> int | None:
                     continue
                 header = json.loads(stream.read(size) or b"{}")
             shapes = [as_list(as_dict(item).get("shape")) for key, item in header.items() if key != "__metadata__"]
-            return sum(math.prod(shape) for shape in shapes)
+            return sum(int(math.prod(shape)) for shape in shapes)
     return None
 
 
