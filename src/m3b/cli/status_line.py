@@ -57,7 +57,9 @@ class StatusLine:
 
     def _render_activity(self, now: float, width: int) -> RenderableType:
         progress, count = self._progress, self._progress.count
-        text = escape_control_codes(": ".join(filter(None, [progress.stage, progress.describe_activity()])) or "starting")
+        text = escape_control_codes(
+            ": ".join(filter(None, [progress.stage, progress.describe_activity()])) or "starting"
+        )
         text_width = cell_len(text)
         left_s = count.estimate_left_s(now) if count is not None else None
         left = f"{format_clock(left_s)} left" if left_s is not None else self._format_waiting_time(now)
