@@ -11,7 +11,7 @@ from m3b.markup.charts import draw_gauge
 from m3b.markup.formatting import format_count, format_figure, format_interval, format_time, shorten
 from m3b.markup.html import Html
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
-from m3b.metrics.metric_tables import is_unbounded
+from m3b.metrics.metric_tables import is_unbounded, metric_title
 from m3b.report.measured_view import format_metric_name
 from m3b.report.run_files import RunFiles
 from m3b.run.folder import RunFolder
@@ -79,9 +79,17 @@ def make_header(files: RunFiles) -> dict[str, Any]:
         "run": f"run {shorten(files.record.get('id') or files.folder.name, 80)}",
         "period": " – ".join(dict.fromkeys(time for time in times if time)),
         "request": shorten(files.record.get("request") or result.get("request") or "", 4000),
-        "reason": shorten(reason, 1200) if reason else "",
+        "reason": _use_metric_title(shorten(reason, 1200), read_primary_measure(files)) if reason else "",
         "activity": _describe_activity(files) if not result else "",
     }
+
+
+def _use_metric_title(reason: str, measure: dict[str, Any]) -> str:
+    """Return a verdict that begins with a metric's canonical name with its title instead."""
+    name = measure.get("name")
+    if not isinstance(name, str) or not name or not reason.startswith(f"{name} "):
+        return reason
+    return f"{metric_title(name)}{reason.removeprefix(name)}"
 
 
 def _describe_activity(files: RunFiles) -> str:
