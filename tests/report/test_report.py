@@ -153,7 +153,7 @@ def test_a_complete_run(check: Check, run_dir: Path) -> None:
         "run r1",
         "Classifier of normal or pneumonia, made from chest",
         "Completed",
-        "auroc 0.89 is in range",
+        "AUROC 0.89 is in range",
         "tell pneumonia from normal",
         "acceptable from 0.8",
         "ROC curve",
@@ -176,7 +176,7 @@ def test_a_complete_run(check: Check, run_dir: Path) -> None:
         "no medical device",
         "Line 8 of journal.jsonl is damaged and left out here.",
         "300 images from `images/*.png`",
-        "auroc",
+        "AUROC",
     ):
         assert words in page.text, words
     assert "rules, Model Trainer: acme:m" in page.text
