@@ -21,7 +21,7 @@ from m3b.errors import ModelError, RunCancelled
 from m3b.isolation.reader import Reader
 from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
-from m3b.isolation.sandbox.environment import count_usable_cpus
+from m3b.isolation.sandbox.environment import count_gpus, count_usable_cpus
 from m3b.isolation.untrusted import remove_tree
 from m3b.models import Prediction, StagedCases, place_links, run_predict, staging
 from m3b.run.folder import RunFolder
@@ -257,7 +257,7 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
 def describe_device() -> str:
     """Return the GPUs and CPU cores for training, in words for an agent."""
     cores = count_usable_cpus()
-    gpus = sum(1 for number in range(16) if Path(f"/dev/nvidia{number}").exists())
+    gpus = count_gpus()
     if gpus:
         return f"{gpus} GPU{'s' if gpus > 1 else ''} and {cores} CPU cores"
     return f"{cores} CPU core{'s' if cores > 1 else ''}, no GPU"
