@@ -141,6 +141,7 @@ def main() -> None:
     receiver, script, streams = protocol.MessageReceiver(requests), PredictScript(file), (sys.stdout, sys.stderr)
     image_axes: Any = load_file("m3b_image_axes", str(Path(__file__).with_name("image_axes.py")))
     sys.path.insert(0, str(Path(file).parent))
+    working_dir = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     while True:
         try:
             request = receiver.receive()
@@ -152,6 +153,7 @@ def main() -> None:
             axes = [image_axes.read_axes(path) for path in request["files"]]
             protocol.send_message(answers, {"id": request["id"], "status": 0, "axes": axes})
             continue
+        os.fchdir(working_dir)
         status = script.run(request["arguments"])
         for stream in (*streams, sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # predict.py closed it
