@@ -90,7 +90,7 @@ def execute_run(
         record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
         run.save_record(record)
         services = RunServices(setup, state, remarking_roles, publish, cancel_event)
-        sandbox, minutes = sandbox_entry(services.sandbox), services.options.train_minutes
+        sandbox, minutes = sandbox_entry(services.sandbox), services.options.training_minutes
         services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes))
         result = _make_model_result(record, state, run, run_stages(stages, state, services))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every ending is reported as a Result
@@ -377,6 +377,7 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
         "seed": services.options.seed,
         "llm": {name: llm.name for name, llm in services.llms.items()},
         "options": services.options.to_json(),
+        "set_by_user": services.training.describe(),
         "sandboxes": list(state.sandboxes),
     }
     delivered = deliver_model(
