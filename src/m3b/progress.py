@@ -52,6 +52,10 @@ SCORING_S = 20.0
 """Seconds after training for scoring, export, start of the model, measuring and delivery."""
 TEST_CASE_S = 0.3
 """Seconds for each test case."""
+DELIVERY_S = 5.0
+"""Seconds for measuring and delivering the model after its last test case."""
+MAX_SLOWNESS = 10.0
+"""Limit of the factor by which a busy machine makes the stages slower than usual."""
 
 
 def make_progress_watcher() -> Callable[[Event], None]:
@@ -117,7 +121,8 @@ class RunProgress:
         self.test_cases = 0
         self.is_ended = False
         self._pending_stages = dict(STAGE_S)
-        self._llm_s, self._draft = 0.0, ""
+        self._llm_s = self._spent_s = self._usual_s = 0.0
+        self._slowness, self._draft = 1.0, ""
 
     def update(self, event: Event) -> bool:
         """Apply an event; return whether it changes what is shown."""
@@ -129,7 +134,7 @@ class RunProgress:
             case RoleStarted():
                 self._start_stage(event)
             case RoleEnded():
-                self._pending_stages.pop(self.stage, None)
+                self._end_stage(event.at)
                 self.stage = ""
                 self._start_activity("", event.at)
             case IndexAudited():
@@ -224,33 +229,75 @@ class RunProgress:
         parts = [self.stage or "m3b", actions, f"{self.tokens:,} tokens", self.describe_activity()]
         return " · ".join(part for part in parts if part)
 
+    def describe_now(self, now: float) -> list[str]:
+        """Return lines on what a run at work is doing: stage and activity with its time, then the whole run."""
+        since = self.activity_started_at if self.activity_started_at is not None else self.stage_started_at
+        lasting = f" (for {format_clock(max(0.0, now - since))}" if since is not None else " ("
+        left_s = self.count.estimate_left_s(now) if self.count is not None else None
+        left = f", {format_clock(left_s)} left)" if left_s is not None else ")"
+        doing = self.describe_activity() or "waiting for the language model"
+        return [
+            f"{self.stage or 'm3b'}: {shorten(doing, MAX_LINE_CHARS)}{lasting}{left}",
+            " · ".join(self.format_totals(now)),
+        ]
+
     def format_totals(self, now: float) -> list[str]:
         """Return the facts of the whole run, the most important first: time, estimate, actions, tokens."""
         elapsed_s = now - (self.started_at if self.started_at is not None else now)
-        left = f", {describe_left(self.estimate_run_left_s(now))}" if self.started_at is not None else ""
+        left_s = self.estimate_run_left_s(now)
+        left = f", {describe_left(left_s)}" if left_s is not None else ""
         actions = f"{self.actions} action{'' if self.actions == 1 else 's'}"
         return [f"{format_clock(elapsed_s)} so far{left}", actions, f"{self.tokens:,} tokens"]
 
-    def estimate_run_left_s(self, now: float) -> float:
-        """Return the estimated seconds until the run ends: a rough figure from its stages, minutes and test cases."""
-        if self.is_ended:
-            return 0.0
-        stages_s = 0.0
-        for title, seconds in self._pending_stages.items():
-            is_current = title == self.stage
-            spent_s = now - (self.stage_started_at or now) if is_current else 0.0
-            stages_s += max(0.0, seconds + self._llm_s - spent_s)
-        test_s = SCORING_S + TEST_CASE_S * self.test_cases
+    def to_dict(self, now: float) -> dict[str, Any]:
+        """Return the progress as JSON values, with times in seconds."""
+        count = self.count
+        return {
+            "stage": self.stage,
+            "activity": self.activity,
+            "activity_s": round(now - self.activity_started_at, 1) if self.activity_started_at is not None else None,
+            "figures": {name: float(value) for name, value in self.figures.items()},
+            "share": round(count.get_share(now), 4) if count is not None else None,
+            "left_s": count.estimate_left_s(now) if count is not None else None,
+            "run_s": round(now - self.started_at, 1) if self.started_at is not None else None,
+            "run_left_s": self.estimate_run_left_s(now),
+            "actions": self.actions,
+            "tokens": self.tokens,
+        }
+
+    def estimate_run_left_s(self, now: float) -> float | None:
+        """Return the estimated seconds until the run ends, from its stages, minutes and test cases.
+
+        How long the stages have taken so far, against what is usual, says how busy the machine is. None if the run
+        takes longer than was estimated, so that its end is unknown.
+        """
+        if self.is_ended or self.started_at is None:
+            return None
+        test_s = (SCORING_S + TEST_CASE_S * self.test_cases) * self._slowness
         if self.training_started_at is None:
-            return stages_s + self.train_s + test_s
-        training_left_s = max(0.0, self.train_s - (now - self.training_started_at))
+            return self._estimate_stages_left_s(now) + self.train_s + test_s
+        training_left_s = self.train_s - (now - self.training_started_at)
         if training_left_s > 0 and self.stage:
             return training_left_s + test_s
         count_left_s = self.count.estimate_left_s(now) if self.count is not None else None
         if count_left_s is not None:
-            return count_left_s + 5.0
-        over_s = now - self.training_started_at - self.train_s
-        return max(5.0, test_s - max(0.0, over_s))
+            return count_left_s + DELIVERY_S
+        left_s = test_s + min(0.0, training_left_s)
+        return left_s if left_s > 0 else None
+
+    def _estimate_stages_left_s(self, now: float) -> float:
+        seconds_left = 0.0
+        for title, seconds in self._pending_stages.items():
+            spent_s = now - (self.stage_started_at or now) if title == self.stage else 0.0
+            seconds_left += max(0.0, seconds * self._slowness + self._llm_s - spent_s)
+        return seconds_left
+
+    def _end_stage(self, at: float) -> None:
+        """Compare the duration of a stage before training with what is usual."""
+        usual_s = self._pending_stages.pop(self.stage, 0.0) + self._llm_s
+        if self.training_started_at is None and self.stage_started_at is not None and usual_s:
+            self._spent_s, self._usual_s = self._spent_s + at - self.stage_started_at, self._usual_s + usual_s
+            self._slowness = min(MAX_SLOWNESS, max(1.0, self._spent_s / self._usual_s))
 
 
 def read_figures(line: str) -> dict[str, str]:

@@ -197,7 +197,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width:
     """
     from rich.cells import cell_len
 
-    cell_rows = [[_clean_cell(cell) for cell in row] for row in (header, *rows)]
+    cell_rows = [[clean_cell(cell) for cell in row] for row in (header, *rows)]
     widths = [max(cell_len(row[column]) for row in cell_rows) for column in range(len(header))]
     if width is not None:
         excess = sum(widths) + 2 * (len(widths) - 1) - width
@@ -205,7 +205,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width:
             reduction = max(0, min(excess, widths[column] - MIN_COLUMN_WIDTH))
             widths[column], excess = widths[column] - reduction, excess - reduction
     text_rows = [
-        "  ".join(_fit_to_width(cell, size) for cell, size in zip(row, widths, strict=True)) for row in cell_rows
+        "  ".join(fit_to_width(cell, size) for cell, size in zip(row, widths, strict=True)) for row in cell_rows
     ]
     return "\n".join(line.rstrip() for line in text_rows)
 
@@ -214,12 +214,13 @@ MIN_COLUMN_WIDTH = 8
 """Minimum width to which a column is cut."""
 
 
-def _clean_cell(cell: object) -> str:
+def clean_cell(cell: object) -> str:
     """Return a text without line breaks and control characters, which would break the table or the terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(cell)).split())
 
 
-def _fit_to_width(cell: str, width: int) -> str:
+def fit_to_width(cell: str, width: int) -> str:
+    """Return a text padded or cut to a width in cells of the terminal."""
     from rich.cells import cell_len, set_cell_size
 
     return set_cell_size(cell if cell_len(cell) <= width else set_cell_size(cell, width - 3) + "...", width)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.output import echo, format_table, print_error, print_json
+from m3b.cli.output import clean_cell, echo, fit_to_width, format_table, print_error, print_json
 from m3b.cli.run import JsonOption, RunArgument
 from m3b.errors import UsageError
 
@@ -63,29 +62,50 @@ def _format_no_runs(root: Path | None) -> str:
 
 
 def _format_run_table(rows: Sequence[Mapping[str, Any]], *, with_handles: bool) -> str:
-    """Return the table, as wide as the terminal. The start is a column of its own unless all names are dated.
+    """Return the list, as wide as the terminal: a line for each run, and its request below it unless there is room.
 
     Args:
         with_handles: name each run so that a command finds it from here, instead of by its id.
     """
     width = shutil.get_terminal_size((DEFAULT_TERMINAL_WIDTH, 24)).columns
-    has_start_column = width >= 100 or not all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", row["id"]) for row in rows)
-    header = ["run", *(["started"] if has_start_column else []), "status", "test", "request"]
+    has_request_column = width >= MIN_WIDTH_FOR_REQUEST
+    header = ["run", "started", "status", "test", *(["request"] if has_request_column else [])]
     table_rows = []
     for row in rows:
         primary, name = row["primary"] or {}, row["handle"] if with_handles else row["id"]
         relative_name = os.path.relpath(name) if os.path.isabs(name) else name
         metric_text = f"{primary['name']} {primary['value']:.3f}" if primary.get("value") is not None else ""
-        table_rows.append(
-            [
-                min(name, relative_name, key=len),
-                *([row["started"]] if has_start_column else []),
-                row["status"],
-                metric_text,
-                row["request"],
-            ]
-        )
-    return format_table(header, table_rows, width=width)
+        cells = [min(name, relative_name, key=len), row["started"], row["status"], metric_text]
+        table_rows.append([*cells, *([row["request"]] if has_request_column else [])])
+    table = format_table(header, table_rows, width=width)
+    if has_request_column:
+        return table
+    head, *lines = table.splitlines()
+    requests = [_format_request(row["request"], width) for row in rows]
+    return "\n".join([head, *(text for pair in zip(lines, requests, strict=True) for text in pair)])
+
+
+MIN_WIDTH_FOR_REQUEST = 130
+"""Width from which the request is a column of the list."""
+REQUEST_INDENT, MAX_REQUEST_LINES = 4, 2
+
+
+def _format_request(request: str, width: int) -> str:
+    """Return a request in at most two indented lines."""
+    from rich.cells import cell_len, chop_cells
+
+    room = width - REQUEST_INDENT
+    text = clean_cell(request)
+    lines: list[str] = []
+    for word in text.split():
+        for part in chop_cells(word, room):
+            if lines and cell_len(lines[-1]) + 1 + cell_len(part) <= room:
+                lines[-1] += f" {part}"
+            else:
+                lines.append(part)
+    if len(lines) > MAX_REQUEST_LINES:
+        lines = [lines[0], fit_to_width(" ".join(lines[1:]), room)]
+    return "\n".join(f"{' ' * REQUEST_INDENT}{line}".rstrip() for line in lines)
 
 
 def _load_record(run: RunFolder) -> dict[str, Any]:

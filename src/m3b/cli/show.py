@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,42 +13,76 @@ from m3b.cli.output import echo, format_result, format_table, make_console, prin
 from m3b.cli.run import JsonOption, RunArgument
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from m3b.events import Event
+    from m3b.run.folder import RunFolder
 
 
 def show(
     run: RunArgument = "last",
     full: Annotated[bool, typer.Option("--full", help="Show complete prompts, replies and results.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow a run at work until it ends.")] = False,
     ledger: Annotated[
         bool, typer.Option("--ledger", help="Show what was sent to which host: requests, bytes and tokens, no content.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show what happened in a run, from its journal."""
+    """Show what happened in a run, from its journal, and what a run at work is doing."""
     from m3b.journal import salvage_journal
     from m3b.run.folder import RunFolder
-    from m3b.run.result import Result
+    from m3b.run.watching import load_progress
 
     opened_run = RunFolder.open(run)
     record = opened_run.load_record()
     if ledger:
         print_ledger(opened_run.path, as_json=json)
         return
+    if watch and opened_run.is_busy:
+        _follow(opened_run)
+        record = opened_run.load_record()
+        if not json:
+            _print_ending(make_console(), opened_run, record)
+            return
     journal = salvage_journal(opened_run.journal_file)
     if json:
         events = [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in journal.events]
-        print_json({**record, "events": events, "damaged_lines": list(journal.damaged_lines)})
+        now = load_progress(opened_run).to_dict(time.time()) if opened_run.is_busy else None
+        print_json({**record, "now": now, "events": events, "damaged_lines": list(journal.damaged_lines)})
         return
     terminal = make_console()
     terminal.print(f"{opened_run.id}: {record['request']}", markup=False)
     for text in [*(_format_event(event, full) for event in journal.events), journal.warning]:
         if text:
             terminal.print(text, markup=False, soft_wrap=True)
-    if record.get("result"):
-        for line in ["", *format_result(Result.from_json(record["result"]))]:
-            terminal.print(line, markup=False, soft_wrap=True)
+    _print_ending(terminal, opened_run, record)
+
+
+def _print_ending(terminal: Console, run: RunFolder, record: dict[str, Any]) -> None:
+    """Print the result, or what the run is doing, or how it can go on."""
+    from m3b.run.result import Result
+    from m3b.run.watching import load_progress
+
+    lines = [""]
+    if run.is_busy:
+        lines += ["This run is at work.", *load_progress(run).describe_now(time.time())]
+        lines.append(f"`{run.format_command('show')} --watch` follows it.")
+    elif record.get("result"):
+        lines += format_result(Result.from_json(record["result"]))
     else:
-        terminal.print(f"\nThis run has not ended; `{opened_run.format_command('resume')}` goes on.", markup=False)
+        lines.append(f"This run was interrupted; `{run.format_command('resume')}` goes on.")
+    for line in lines:
+        terminal.print(line, markup=False, soft_wrap=True)
+
+
+def _follow(run: RunFolder) -> None:
+    """Show the events of a run at work, as the process that works on it does. Ctrl-C ends the view, not the run."""
+    from m3b.cli.live import LiveView
+    from m3b.run.watching import follow_events
+
+    with contextlib.suppress(KeyboardInterrupt), LiveView() as live:
+        for event in follow_events(run):
+            live(event)
 
 
 def _format_event(event: Event, full: bool) -> str:

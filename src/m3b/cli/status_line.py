@@ -49,13 +49,17 @@ class StatusLine:
 
     def render(self) -> RenderableType:
         """Return the two lines for the present width of the terminal."""
+        if self._progress.is_ended:
+            return Text("")
         now = time.time()
         width = max(20, self._console.width - 1)  # a full last column would wrap on some terminals
         return Group(self._render_activity(now, width), Text(self._format_totals(now, width), style="dim"))
 
     def _render_activity(self, now: float, width: int) -> RenderableType:
         progress, count = self._progress, self._progress.count
-        text = escape_control_codes(": ".join(filter(None, [progress.stage, progress.describe_activity()])) or "m3b")
+        text = escape_control_codes(
+            ": ".join(filter(None, [progress.stage, progress.describe_activity()])) or "starting"
+        )
         text_width = cell_len(text)
         left_s = count.estimate_left_s(now) if count is not None else None
         left = f"{format_clock(left_s)} left" if left_s is not None else self._format_waiting_time(now)

@@ -117,7 +117,9 @@ def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: R
         yield NextStep("open_report", "Look at the figures and the worst cases", result.report)
     if result.status == "completed" and result.model_dir:
         yield NextStep("predict", "Predict new images", f"{run.format_command('predict')} IMAGES -o predictions")
-        yield NextStep("export", "Use the model elsewhere", f"{run.format_command('export')} --to onnx")
+        yield NextStep(
+            "export", "Use the model elsewhere", f"{run.format_command('export')} --to onnx -o exported-model"
+        )
         return
     manifest_page = run.get_path("manifest.html")
     if manifest_page.is_file():

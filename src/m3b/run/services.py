@@ -32,6 +32,7 @@ from m3b.run.setup import RunSetup
 from m3b.run.state import RunState
 from m3b.run.training_overrides import NO_WEIGHTS, PRETRAINED_LINK, find_pretrained_name, find_weights
 from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
+from m3b.run.watching import StepLog
 from m3b.tools import Roots, Toolbox, ToolResult
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class RunServices:
         self.remarking_roles, self.cancel_event = remarking_roles, cancel_event
         self._state, self._publish = state, publish
         self.role = ""
-        self.journal = Journal(self.folder.journal_file)
+        self.journal, self.step_log = Journal(self.folder.journal_file), StepLog(self.folder)
         self.pseudonyms: Pseudonyms | None = None
         self.ledger = Ledger(self.folder.path / ledger.LEDGER_FILE)
         self.budget = _make_budget(self.options, state)
@@ -144,6 +145,8 @@ class RunServices:
                     f"The journal {self.folder.journal_file} cannot be written ({error.strerror}). Make room on the disk, "
                     f"then `{self.folder.format_command('resume')}`."
                 ) from error
+        elif isinstance(event, ScriptOutput) and event.job == 0:
+            self.step_log.write(event.text, event.at)
         self._state.apply_event(event)
         self._publish(event)
         if self.hooks.on_event is not None:
