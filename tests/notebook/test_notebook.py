@@ -30,6 +30,7 @@ from m3b.measure import Measure
 from m3b.messages import Usage
 from m3b.models import DetectedBox, Model, Prediction
 from m3b.models.image_jobs import ExampleCase
+from m3b.models.worker import PredictWorker
 from m3b.progress import NotebookProgress, is_in_notebook, make_progress_watcher
 from m3b.run.dataset_preview import DatasetPreview
 from m3b.run.result import Result
@@ -77,6 +78,16 @@ def test_a_prediction_in_one_line(prediction: Prediction, shown: str) -> None:
     strictly(prediction._repr_html_())
 
 
+def test_a_prediction_is_shown_on_its_image() -> None:
+    """As far as it can be drawn; its values are the same with and without the picture."""
+    prediction = Prediction("a/x.png", probabilities={"clear": 0.9}, prediction=("clear",))
+    shown = prediction.with_painter(lambda drawn: PNG if drawn.probabilities else b"")
+    assert shown == prediction
+    assert _Strict(shown._repr_html_()).images == 1
+    assert _Strict(prediction.with_painter(lambda drawn: b"")._repr_html_()).images == 0
+    assert _Strict(replace(shown, error="It is no image.")._repr_html_()).images == 0
+
+
 def test_of_many_classes_the_likeliest_are_shown() -> None:
     probabilities = {f"class {n}": n / 100 for n in range(40)}
     text = repr(Prediction("x.png", probabilities=probabilities, prediction=("class 39",)))
@@ -84,7 +95,17 @@ def test_of_many_classes_the_likeliest_are_shown() -> None:
 
 
 def test_a_model_in_one_line() -> None:
-    model = Model(Path("/m"), ("clear", "opacity"), False, "diagnosis", {}, "# card", {"primary": PRIMARY})
+    model = Model(
+        Path("/m"),
+        ("clear", "opacity"),
+        False,
+        "diagnosis",
+        {},
+        "# card",
+        {"primary": PRIMARY},
+        True,
+        PredictWorker(Path("/m"), None),
+    )
     assert repr(model) == "<Model diagnosis: clear, opacity; auroc 0.867 (95 % CI 0.625-1.000, n = 16); /m>"
     assert repr(replace(model, metrics={})) == "<Model diagnosis: clear, opacity; /m>"
     assert "opacity" in strictly(model._repr_html_())
