@@ -22,6 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 WIDTH = 80
+STAGE_LINE = re.compile(r" ?\d+:\d\d ")
+"""A line of the live view in the transcript of a run."""
 CUT = 110
 
 
@@ -108,6 +110,9 @@ def demo() -> tuple[str, str]:
         result = json.dumps(record["result"], indent=1, ensure_ascii=False).replace(f"{place}/", "")
         draw_pictures(place / "demo" / "run")
     lines = [line if len(line) <= CUT else f"{line[: CUT - 3]}..." for line in plain.splitlines()]
+    stage_lines = [position for position, line in enumerate(lines) if STAGE_LINE.match(line)]
+    if stage_lines:  # docs/terminal.svg shows them
+        lines[stage_lines[0] : stage_lines[-1] + 1] = ["..."]
     return "\n".join(line.rstrip() for line in lines), result
 
 
