@@ -113,7 +113,7 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
         if count_rows or files.test_rows or files.delivered_files
         else summary_view.list_inventory(files),
         "ranking": ranking,
-        "is_text": task == "report",
+        "is_text": report_section.are_answers_texts,
         "max_rows": MAX_TABLE_ROWS,
         "show_patients": scores.get("patients_known") is True and any(case.patient for case in cases),
         "show_verdicts": ranking.n_wrong is not None,

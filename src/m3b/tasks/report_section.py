@@ -37,6 +37,8 @@ class ReportSection:
 
     is_case_value_lower_better: bool = False
     """Whether a lower `CaseSummary.value` is better."""
+    are_answers_texts: bool = False
+    """Whether truth and answer of a case are texts of several sentences."""
 
     def summarize_case(self, row: dict[str, Any]) -> CaseSummary | None:
         """Return a measured case (a row of predictions.json) in words; None if it cannot be told.
