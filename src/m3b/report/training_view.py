@@ -13,6 +13,8 @@ from m3b.markup.html import Html, replace_control_characters
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.metrics.metric_tables import metric_title
 from m3b.report.run_files import RunFiles
+from m3b.run.folder import RunFolder
+from m3b.run.next_steps import read_training_amount
 
 FOLD_COLUMN, RATE_COLUMNS, TIME_COLUMNS = "fold", ("lr", "learning_rate"), ("seconds", "time")
 AXES = (("step", "Steps"), ("epoch", "Epochs"), ("minutes", "Minutes"))
@@ -146,8 +148,8 @@ def list_plan_rows(files: RunFiles) -> list[tuple[str, str]]:
         ("Starts from", _describe_start(network)),
         ("Input", _describe_input(plan)),
         ("Networks", _describe_folds(plan)),
-        ("Trained for", _describe_amount(files.training_log)),
-        ("Time planned", f"{plan['minutes']:g} minutes" if _is_number(plan.get("minutes")) else ""),
+        ("Trained for", _describe_exact_amount(files) or _describe_amount(files.training_log)),
+        ("Time planned", format_duration(60 * plan["minutes"]) if _is_number(plan.get("minutes")) else ""),
         ("Batch", f"{plan['batch']:g} at a time" if _is_number(plan.get("batch")) else ""),
         ("Loss", _describe_values(as_dict(plan.get("loss")))),
         ("Optimiser", _describe_optimiser(plan)),
@@ -209,6 +211,15 @@ def _describe_folds(plan: dict[str, Any]) -> str:
     if plan.get("refit") is True:
         text = f"one trained on all cases, after {folds:g} folds that chose its settings"
     return f"{text} ({shorten(plan['why_folds'], 200)})" if plan.get("why_folds") else text
+
+
+def _describe_exact_amount(files: RunFiles) -> str:
+    """Return steps, epochs and time as the template recorded them at the end of a training; else an empty text."""
+    amount = read_training_amount(RunFolder(files.folder))
+    if amount is None:
+        return ""
+    epochs = "1 epoch" if amount.epochs == 1 else f"{amount.epochs:,.4g} epochs"
+    return f"{amount.steps:,} steps, {epochs}, {format_duration(60 * amount.minutes)}"
 
 
 def _describe_amount(log: Log) -> str:
