@@ -134,10 +134,10 @@ def _summarize_run(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
 
 def report(run: RunArgument = "last") -> None:
     """Write a run's report.html again and print its path."""
-    from m3b.report import write_report
     from m3b.run.folder import RunFolder
+    from m3b.run.reporting import write_run_report
 
-    echo(str(write_report(RunFolder.open(run).path)))
+    echo(write_run_report(RunFolder.open(run)))
 
 
 def verify(

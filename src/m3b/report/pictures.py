@@ -18,8 +18,8 @@ from m3b.isolation.reader import Reader
 from m3b.isolation.reader.inprocess import InProcessReader, open_reader
 from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.models.case_pictures import DRAW_CASES_JOB, CasePicture, CasePictures, CasesRequest
+from m3b.models.kept_answers import read_answers
 from m3b.models.predict_process import read_model_info
-from m3b.run.kept_answers import read_answers
 from m3b.writing import write_text_atomically
 
 PICTURES_FILE = "pictures.json"

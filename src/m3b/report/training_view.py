@@ -13,8 +13,6 @@ from m3b.markup.html import Html, replace_control_characters
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.metrics.metric_tables import metric_title
 from m3b.report.run_files import RunFiles
-from m3b.run.folder import RunFolder
-from m3b.run.next_steps import read_training_amount
 
 FOLD_COLUMN, RATE_COLUMNS, TIME_COLUMNS = "fold", ("lr", "learning_rate"), ("seconds", "time")
 AXES = (("step", "Steps"), ("epoch", "Epochs"), ("minutes", "Minutes"))
@@ -215,11 +213,11 @@ def _describe_folds(plan: dict[str, Any]) -> str:
 
 def _describe_exact_amount(files: RunFiles) -> str:
     """Return steps, epochs and time as the template recorded them at the end of a training; else an empty text."""
-    amount = read_training_amount(RunFolder(files.folder))
-    if amount is None:
+    if files.notes.training is None:
         return ""
-    epochs = "1 epoch" if amount.epochs == 1 else f"{amount.epochs:,.4g} epochs"
-    return f"{amount.steps:,} steps, {epochs}, {format_duration(60 * amount.minutes)}"
+    steps, n_epochs, minutes = files.notes.training
+    epochs = "1 epoch" if n_epochs == 1 else f"{n_epochs:,.4g} epochs"
+    return f"{steps:,} steps, {epochs}, {format_duration(60 * minutes)}"
 
 
 def _describe_amount(log: Log) -> str:
