@@ -378,6 +378,7 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
         "seed": services.options.seed,
         "llm": {name: llm.name for name, llm in services.llms.items()},
         "options": services.options.to_json(),
+        "set_by_user": services.training.describe(),
         "sandboxes": list(state.sandboxes),
     }
     delivered = deliver_model(
