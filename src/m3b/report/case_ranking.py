@@ -88,6 +88,8 @@ def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) ->
         :MAX_ERRORS
     ]
     best, median, worst = _choose_shown(ranked)
+    if errors:
+        worst = ()  # the errors are the worst cases
     return CaseRanking(
         tuple([*ranked, *without_value]),
         next((case.summary.value_title for case in ranked), ""),

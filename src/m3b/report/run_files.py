@@ -36,10 +36,12 @@ class ReportNotes:
     Args:
         next_steps: what to do next: sentence and command, which may be empty.
         training: steps, epochs and minutes of the training of one network; None if they are unknown.
+        activity: what a run at work does at the moment, a line each.
     """
 
     next_steps: tuple[tuple[str, str], ...] = ()
     training: tuple[int, float, float] | None = None
+    activity: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ STATUS_LABELS = {
     "out_of_budget": ("Budget spent", "warn"),
     "failed": ("Failed", "bad"),
     "cancelled": ("Cancelled", "warn"),
-    "running": ("Still running", "calm"),
+    "working": ("At work", "calm"),
 }
 
 
@@ -76,7 +76,7 @@ def make_header(files: RunFiles) -> dict[str, Any]:
         "period": " – ".join(dict.fromkeys(time for time in times if time)),
         "request": shorten(files.record.get("request") or result.get("request") or "", 4000),
         "reason": _use_metric_title(shorten(reason, 1200), read_primary_measure(files)) if reason else "",
-        "activity": _describe_activity(files) if not result else "",
+        "activity": [] if result else files.notes.activity,
     }
 
 
@@ -86,16 +86,6 @@ def _use_metric_title(reason: str, measure: dict[str, Any]) -> str:
     if not isinstance(name, str) or not name or not reason.startswith(f"{name} "):
         return reason
     return f"{metric_title(name)}{reason.removeprefix(name)}"
-
-
-def _describe_activity(files: RunFiles) -> str:
-    """Return what a run without a result did last, and when."""
-    for event in reversed(files.events):
-        text = as_dict(event.get("data")).get("text")
-        if event.get("kind") == "stage" and isinstance(text, str):
-            role = files.get_role_title(event.get("role")) if event.get("role") else "m3b"
-            return f"{role}: {shorten(text, 200)}, since {format_time(event.get('at'))}"
-    return ""
 
 
 def read_primary_measure(files: RunFiles) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class ClassReportSection(ReportSection):
             if is_single
             else [value if name in labels else 1 - value for name, value in probabilities.items()]
         )
-        answer = ", ".join(f"{name} {probabilities[name]:.2f}" for name in decided) or "none"
+        answer = ", ".join(f"{name} ({probabilities[name]:.2f})" for name in decided) or "none"
         return CaseSummary(
             ", ".join(labels) or "none",
             answer,
