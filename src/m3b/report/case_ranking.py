@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from m3b.markup.json_values import as_dict, to_finite_number
@@ -51,6 +52,18 @@ class CaseRanking:
     def values(self) -> list[float]:
         """The values of all cases that have one, best first."""
         return [case.summary.value for case in self.cases if case.summary.value is not None]
+
+    def format_value(self, case: RankedCase) -> str:
+        """Return the value of a case: of a share three decimals, of another number four digits."""
+        value = case.summary.value
+        if value is None:
+            return "–"
+        return f"{value:.3f}" if self.has_shares else f"{value:.4g}"
+
+    @cached_property
+    def has_shares(self) -> bool:
+        """Whether all values lie between 0 and 1, and more is better."""
+        return not self.lower_is_better and all(0 <= share <= 1 for share in self.values)
 
     @property
     def n_wrong(self) -> int | None:
