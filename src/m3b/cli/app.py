@@ -7,6 +7,7 @@ import typer
 from m3b import __version__
 from m3b.cli import (
     bench,
+    config,
     data,
     delivered_models,
     doctor,
@@ -64,4 +65,5 @@ app.add_typer(interactive.app, name="interactive")
 interactive.app.command("trajectories")(teach.make_expert_trajectories)
 app.add_typer(teach.app, name="teach")
 app.command("trajectories")(teach.make_role_trajectories)
+app.command("config")(config.config)
 app.command("doctor")(doctor.doctor)
