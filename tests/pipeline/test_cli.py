@@ -563,7 +563,7 @@ def test_config_shows_sets_and_unsets(m3b_: M3b, tmp_path: Path) -> None:
     assert shown["sources"] == {"max_cost": str(tmp_path / "m3b.toml")}
     m3b_("config", "max_cost", "--unset", "--here", env=env)
     assert json.loads(m3b_("config", "max_cost", "--json", env=env).stdout)["value"] == 12.0
-    refused(m3b_("config", "max_coat", "3", env=env), "max_cost")
+    refused(m3b_("config", "max_coat", "3", env=env), "Did you mean max-cost")
     refused(m3b_("config", "max_cost", "much", env=env), "a number")
     refused(m3b_("config", "llm", "acme:large", env=env), "acme")
     refused(m3b_("config", "llm", "sk-ant-REDACTED", env=env), "key")

@@ -111,6 +111,25 @@ def require_folder(path: Path) -> None:
     raise UsageError(f"{problem} Name the folder with the images.")
 
 
+def require_writable_target(path: Path | None, option: str, *, force: bool) -> None:
+    """Check that an output file can be written; to be called before anything is made.
+
+    Raises:
+        UsageError: its folder does not exist or cannot be written, it is a folder, or it exists and `force` is not set.
+    """
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file with {option}.")
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder} for {option} {path}. Make it first, or name another file.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"The folder {folder} for {option} {path} cannot be written; check its permissions (ls -ld).")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
+
+
 def refuse_overwriting(paths: Iterable[Path], *, force: bool) -> None:
     """Check that outputs do not exist yet; to be called before anything is made.
 

@@ -446,13 +446,14 @@ class Pipeline:
     # --- runs ----------------------------------------------------------------------------------------------------
 
     def _new_run(self, request: str, out: str | Path | None, on_event: OnEvent | None) -> RunHandle:
-        from m3b.run.precheck import check_locations, check_request
+        from m3b.run.precheck import check_data_is_there, check_locations, check_request
         from m3b.run.record import make_record
 
         check_can_confirm(self.options, self.ask)
         run_path = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
+        check_data_is_there(cards)
         check_locations(cards, run_path, self.external_sources)
         training, options, wish_notes = self._resolve_training(request)
         sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace

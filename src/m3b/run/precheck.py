@@ -40,6 +40,18 @@ def check_data_folders(cards: Sequence[Card]) -> None:
         raise DataRejected(" ".join(problems))
 
 
+def check_data_is_there(cards: Sequence[Card]) -> None:
+    """Refuse data that cannot be used at all, before anything is made.
+
+    Raises:
+        UsageError: see `check_data_folders`.
+    """
+    try:
+        check_data_folders(cards)
+    except (NoDatasetFound, DataRejected) as error:
+        raise UsageError(str(error)) from error
+
+
 def _find_folder_problem(folder: Path, data_roots: Inside) -> str:
     if not folder.is_dir():
         return f"The folder {folder} is not there; fix the `path` of its data card."
