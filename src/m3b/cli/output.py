@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -86,7 +87,10 @@ def print_json(value: Any) -> None:
 def print_error(error: BaseException) -> None:
     """Print an error in one line on standard error, with options as the command line spells them."""
     message = str(getattr(error, "on_command_line", "") or error)
-    if isinstance(error, OSError) and error.filename and error.strerror:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        place = f" of {error.filename}" if error.filename else ""
+        message = f"The disk{place} is full. Make room, or set TMPDIR if it is that of temporary files; then try again."
+    elif isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{error.filename}: {error.strerror}."
     sys.stderr.write(f"m3b: {inert(spell_as_flags(message))}\n")
 

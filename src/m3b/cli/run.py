@@ -205,6 +205,7 @@ def resume(
     from m3b.cli.live import LiveView
     from m3b.run.pipeline import resume as resume_run
 
+    _announce_finished_run(run)
     with interrupt_on_signals(), LiveView(quiet=quiet) as live:
         result = resume_run(
             run,
@@ -215,6 +216,22 @@ def resume(
             ask=_make_question_prompt(live),
         )
     _print_result_and_exit(result, as_json=json)
+
+
+def _announce_finished_run(run: str) -> None:
+    """Say that a run has ended and is only shown again, and how to train on."""
+    from m3b.cli.output import echo
+    from m3b.run.folder import RunFolder
+    from m3b.run.next_steps import format_run_command
+    from m3b.run.result import FINAL_STATUSES
+
+    record = RunFolder.open(run).load_record()
+    if record.get("status") in FINAL_STATUSES:
+        echo(
+            f"This run has ended ({record['status']}) and is shown again. A new run can train for longer: "
+            f"{format_run_command(record)} --train-minutes N",
+            err=True,
+        )
 
 
 def _run_pipeline(

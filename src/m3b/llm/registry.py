@@ -194,6 +194,10 @@ def check_provider(spec: str) -> None:
 
 def _connect_plugin(spec: str, name: str, model: str, base_url: str | None) -> LLM:
     plugins = {point.name: point for point in find_entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in plugins and " " in spec.strip() and ":" not in spec:
+        raise UsageError(
+            f"{quote_spec(spec)} is no language model. The request goes to run(): Pipeline(data=...).run({spec.strip()!r})."
+        )
     if name not in plugins:
         providers = ", ".join([*PROVIDERS, RULES, *sorted(plugins)])
         suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in model_catalog.suggest_specs(spec))

@@ -453,8 +453,8 @@ class Pipeline:
         run_path = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
-        check_data_is_there(cards)
         check_locations(cards, run_path, self.external_sources)
+        check_data_is_there(cards)
         training, options, wish_notes = self._resolve_training(request)
         sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:

@@ -124,6 +124,8 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
     Raises:
         UsageError: the request holds no words, asks for two tasks at once, or for something that no image shows.
     """
+    if not isinstance(request, str):
+        raise UsageError(f'The request must be a text, such as "Tell pneumonia from normal"; it is {request!r}.')
     if not request.strip():
         raise UsageError("The request is empty. Say in a sentence what the model shall tell from which images.")
     if not re.search(r"[^\W\d_]", request):

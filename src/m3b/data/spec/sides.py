@@ -10,7 +10,7 @@ from m3b.data.records import UNKNOWN_PATIENT, Record
 from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.model import IndexSpec, Value
-from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
+from m3b.data.spec.opened import COPY, DENIED, UNREADABLE, NothingOpens, open_all
 from m3b.data.spec.prompted import NO_TRUTH, ORIGIN
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.split import Unit, draw, fifths, together
@@ -89,7 +89,10 @@ def _opened(
             job.leave(entries[place].case, reason)
     kept = [place for place in range(len(entries)) if place not in looked.reasons or
             (looked.reasons[place] == COPY and not job.spec.copies)]  # fmt: skip
-    if not kept and set(looked.reasons.values()) == {UNREADABLE}:
+    if not kept and looked.reasons and set(looked.reasons.values()) <= {UNREADABLE, DENIED}:
+        if set(looked.reasons.values()) == {DENIED}:
+            name = entries[0].case.name
+            raise NothingOpens(f"Permission to read the images is denied, e.g. {name}. Make them readable (chmod a+r).")
         raise NothingOpens(
             f"No image of this data set opens ({len(entries)} were tried, e.g. {entries[0].case.name}). Check the files, or "
             "export them again."
