@@ -34,7 +34,7 @@ EXPECTED_MESSAGES = {
     ),
     "other_data": ("no_dataset", "data shows images of the chest", "Point --data at"),
     "one_class": ("rejected_data", "All images lie in one folder, `pneumonia`", "add data of another class"),
-    "one_image_a_class": ("failed", "2 cases for training and 0 for testing", "Add"),
+    "one_image_a_class": ("rejected_data", "2 cases for training and 0 for testing", "Add"),
     "wrong_modality": ("no_dataset", "data shows images of the chest", "Point --data at"),
     "zips": ("failed", "3 files packed into archives, e.g. part0.zip", "Unpack them"),
     "broken_tiff": ("failed", "slide_0.tiff", "Copy or export them again"),

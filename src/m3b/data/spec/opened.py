@@ -28,6 +28,10 @@ COPY = "an exact copy of another image of the index"
 TORN = "the same pixels under different labels"
 
 
+class TooFewCases(DataError):
+    """The folder holds too few files for training and testing: no other reading can fix that."""
+
+
 class NothingOpens(DataError):
     """No image of any case opens: no other reading can fix that."""
 
