@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from m3b.models.export import export_model
     from m3b.run.handle import RunHandle
     from m3b.run.options import Options
+    from m3b.run.paper_kit import write_paper_kit
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
     from m3b.run.stages import Stage
@@ -59,6 +60,7 @@ __all__ = [
     "register_task",
     "resume",
     "verify",
+    "write_paper_kit",
 ]
 
 _MODULE_BY_NAME = {
@@ -91,6 +93,7 @@ _MODULE_BY_NAME = {
     "register_task": "m3b.tasks",
     "resume": "m3b.run.pipeline",
     "verify": "m3b.run.verification",
+    "write_paper_kit": "m3b.run.paper_kit",
 }
 
 

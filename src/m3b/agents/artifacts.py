@@ -81,6 +81,8 @@ class DataIndex:
     """Why a person should review the index before training; empty if the evidence of the manifest suffices."""
     confirmed: str = ""
     """The user's answer to the question whether the index is right; empty if not asked or not answered yet."""
+    accounting: dict[str, Any] = field(default_factory=dict)
+    """Number of files of the data folder, by use and by reason of exclusion; empty if a script made the index."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -177,30 +178,59 @@ def _summarize_run(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def report(run: RunArgument = "last") -> None:
+def report(
+    run: RunArgument = "last",
+    paper: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write a paper kit to this folder instead: methods, flow diagram, Table 1, results, and filled CLAIM 2024 "
+            "and TRIPOD+AI lists, as Markdown and LaTeX. `m3b verify` checks its numbers.",
+        ),
+    ] = None,
+) -> None:
     """Write a run's report.html again and print its path."""
     from m3b.report import write_report
     from m3b.run.folder import RunFolder
 
+    if paper is not None:
+        _write_paper_kit(run, paper)
+        return
     echo(str(write_report(RunFolder.open(run).path)))
+
+
+def _write_paper_kit(run: str, folder: Path) -> None:
+    from m3b.run.paper_kit import write_paper_kit
+
+    kit = write_paper_kit(run, folder)
+    echo(str(kit.folder))
+    for title, (answered, total) in kit.answered_items.items():
+        echo(f"{title}: {answered} of {total} items have text from the run; search for 'to be filled by the authors'.")
+    echo(f"`m3b verify {shlex.quote(str(kit.folder))}` compares its numbers with the run.")
 
 
 def verify(
     place: Annotated[
-        str, typer.Argument(help="A run's folder or id, `last`, or the folder of a delivered model.")
+        str, typer.Argument(help="A run's folder or id, `last`, or the folder of a delivered model or of a paper kit.")
     ] = "last",
     expect: Annotated[str, typer.Option(help="The fingerprint that was noted elsewhere.")] = "",
+    paper: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A paper kit of the run, whose numbers are compared too.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check whether a run or a model is unchanged: journal, locked data, predictions, metrics, files."""
     from m3b.run.verification import verify as verify_target
 
-    verification = verify_target(place, expect)
+    verification = verify_target(place, expect, paper=paper)
     if json:
         print_json(verification.to_dict())
     else:
         state_labels = {"same": "same     ", "changed": "CHANGED  ", "unknown": "unknown  "}
         for finding in verification.comparisons:
-            echo(f"{state_labels[finding.state]}{finding.subject}{f': {finding.detail}' if finding.detail else ''}")
+            code = f" [{finding.code}]" if finding.code else ""
+            echo(
+                f"{state_labels[finding.state]}{finding.subject}{f': {finding.detail}' if finding.detail else ''}{code}"
+            )
         echo(f"fingerprint: {verification.fingerprint or 'none'}")
     raise typer.Exit(0 if verification.ok else 1)

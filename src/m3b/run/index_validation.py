@@ -37,6 +37,7 @@ from m3b.run.manifests import (
     find_review_reason,
     list_displayed_proposals,
     proposal_to_json,
+    summarize_accounting,
 )
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.writing import rename_durably, write_text_atomically
@@ -113,6 +114,7 @@ def validate_index(
         origin=origin.kind,
         read=provenance,
         weak=find_review_reason(services.folder, origin) or few_cases,
+        accounting=summarize_accounting(origin.facts),
     )
     _write_plan_page(services, selection, origin)
     return replace(check_result, artifact=artifact)
