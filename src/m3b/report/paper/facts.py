@@ -166,7 +166,10 @@ def collect_facts(run_dir: Path) -> PaperFacts:
 def _read_events(run_dir: Path) -> list[Event]:
     file = run_dir / JOURNAL
     try:
-        return list(read_journal(file))
+        events = list(read_journal(file))
+        if not any(isinstance(event, RunStarted) for event in events):
+            raise JournalError("it holds no run")
+        return events
     except (JournalError, OSError) as error:
         raise UsageError(f"The journal {file} cannot be read: {error}. `m3b verify` says what was changed.") from error
 
