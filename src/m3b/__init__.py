@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
     from m3b.run.stages import Stage
+    from m3b.run.training_overrides import TrainingOverrides
     from m3b.run.verification import verify
     from m3b.tasks import Metric, TaskFamily, register_task
     from m3b.workspace import Workspace
@@ -50,6 +51,7 @@ __all__ = [
     "SandboxError",
     "Stage",
     "TaskFamily",
+    "TrainingOverrides",
     "Workspace",
     "UsageError",
     "connect",
@@ -82,6 +84,7 @@ _MODULE_BY_NAME = {
     "SandboxError": "m3b.errors",
     "Stage": "m3b.run.stages",
     "TaskFamily": "m3b.tasks",
+    "TrainingOverrides": "m3b.run.training_overrides",
     "Workspace": "m3b.workspace",
     "UsageError": "m3b.errors",
     "connect": "m3b.llm",

@@ -28,6 +28,18 @@ class OptionError(UsageError):
         self.on_command_line = on_command_line
 
 
+class SettingError(OptionError):
+    """A training override that cannot be meant or served.
+
+    Args:
+        code: the reason for programs, such as `unknown_network` or `not_served`.
+    """
+
+    def __init__(self, message: str, on_command_line: str, code: str) -> None:
+        super().__init__(message, on_command_line)
+        self.code = code
+
+
 class OfflineError(UsageError):
     """Something on another machine was asked for, and only this machine is allowed.
 

@@ -136,7 +136,7 @@ _CHART_WIDTH, _LABEL_WIDTH, _MAX_LABEL_CHARS = 640, 240, 36
 
 def to_html(tables: Sequence[ResultTable]) -> str:
     """Return one HTML page without scripts and external resources."""
-    css = resources.files("m3b.report").joinpath("style.css").read_text(encoding="utf-8")
+    css = resources.files("m3b.report").joinpath("static", "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return _load_template("bench.html").render(
         sections=[(table, lay_out_bars(table) if table.bars else None) for table in tables],

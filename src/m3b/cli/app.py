@@ -5,7 +5,21 @@ from __future__ import annotations
 import typer
 
 from m3b import __version__
-from m3b.cli import bench, data, delivered_models, interactive, look, plan, predict, pretrained, run, runs, teach
+from m3b.cli import (
+    bench,
+    data,
+    delivered_models,
+    doctor,
+    interactive,
+    look,
+    plan,
+    predict,
+    pretrained,
+    run,
+    runs,
+    show,
+    teach,
+)
 
 app = typer.Typer(
     name="m3b",
@@ -36,7 +50,7 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("runs")(runs.runs)
-app.command("show")(runs.show)
+app.command("show")(show.show)
 app.command("report")(runs.report)
 app.command("verify")(runs.verify)
 app.command("predict")(predict.predict)
@@ -50,4 +64,4 @@ app.add_typer(interactive.app, name="interactive")
 interactive.app.command("trajectories")(teach.make_expert_trajectories)
 app.add_typer(teach.app, name="teach")
 app.command("trajectories")(teach.make_role_trajectories)
-app.command("doctor")(runs.doctor)
+app.command("doctor")(doctor.doctor)

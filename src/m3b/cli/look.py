@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions, with_dataset_options
+from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions
+from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import echo, print_json, require_folder
 from m3b.cli.run import JsonOption
 from m3b.errors import DataError, UsageError
 
 
-@with_dataset_options
+@with_option_groups
 def look(
     folder: Annotated[Path, typer.Argument(help="A data folder.")],
     request: Annotated[

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from m3b.cli import shell_completion
-from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions, with_dataset_options
+from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions
+from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import format_result, make_console, print_json
+from m3b.cli.training_options import NO_TRAINING_OPTIONS, TrainingOptions
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ LabelWithOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
-@with_dataset_options
+@with_option_groups
 def run(
     request: Annotated[str, typer.Argument(help="What the model should predict from which images, in plain words.")],
     llm: Annotated[
@@ -63,7 +65,13 @@ def run(
     max_tokens: Annotated[int | None, typer.Option(help="Input tokens of all requests, plus output tokens.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="US dollars, if the model's prices are known.")] = None,
     max_wall: Annotated[float | None, typer.Option(help="Minutes of the whole run.")] = None,
-    train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = 5.0,
+    train_minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Minutes that training may take. Default: 5, or what --max-wall or --epochs leaves.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of splits and bootstrap.")] = 0,
     single_agent: Annotated[
         bool, typer.Option("--single-agent", help="One agent for all stages instead of four.")
@@ -96,6 +104,7 @@ def run(
         ),
     ] = None,
     label_with: LabelWithOption = None,
+    training: TrainingOptions = NO_TRAINING_OPTIONS,
     dataset: DatasetOptions = NO_DATASET_OPTIONS,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -111,7 +120,7 @@ def run(
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=dataset.manifest,
         confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external or []),
         label_with=str(label_with.absolute()) if label_with else "",
-        overrides=dataset.overrides,
+        overrides=dataset.overrides, training=training.overrides,
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
 

@@ -13,7 +13,10 @@ _VOID_ELEMENTS = {"meta", "br", "hr", "path", "circle", "rect", "line", "polylin
 
 
 class Html(str):
-    """Markup that is already safe."""
+    """Markup that is already safe, also for jinja2."""
+
+    def __html__(self) -> str:
+        return str(self)
 
 
 Child = object

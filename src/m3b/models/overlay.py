@@ -66,6 +66,7 @@ def make_panels(
     boxes: Sequence[DrawnBox],
     spacing: Sequence[float] | None,
     has_orientation: bool,
+    guide_masks: np.ndarray | None = None,
 ) -> list[Panel]:
     """Return one panel for a 2D image; for a volume axial, coronal and sagittal planes through the findings.
 
@@ -75,13 +76,14 @@ def make_panels(
         boxes: in the same axes.
         spacing: of rows, columns and slices.
         has_orientation: whether the axes are anatomical (LPS).
+        guide_masks: the masks through whose centre the planes of a volume go; those that are drawn by default.
     """
     dims = picture.ndim - 1
     size = tuple(spacing) if spacing and len(spacing) == dims else (1.0,) * dims
     if dims == 2:
         image_boxes = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.class_index, m.score) for m in boxes)
         return [Panel("", picture, masks, image_boxes, (size[0], size[1]))]
-    centre = _find_centre(masks, boxes, picture.shape[:3])
+    centre = _find_centre(masks if guide_masks is None else guide_masks, boxes, picture.shape[:3])
     return [_make_plane_panel(picture, masks, boxes, size, axis, centre[axis], has_orientation) for axis in (2, 0, 1)]
 
 

@@ -32,7 +32,7 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
         page_facts: `task`, `proposals` (best first), `insufficient`, and `counts` of the best.
         examples: examples as `m3b.models.example_images` draws them; they come from a sandbox and are not trusted.
     """
-    css = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + EXTRA_STYLE
+    css = Path(__file__).with_name("static").joinpath("style.css").read_text(encoding="utf-8") + EXTRA_STYLE
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     head = [

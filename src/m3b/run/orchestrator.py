@@ -90,7 +90,8 @@ def execute_run(
         record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
         run.save_record(record)
         services = RunServices(setup, state, remarking_roles, publish, cancel_event)
-        services.emit(RunStarted(record["request"], run.id, sandbox_entry(services.sandbox), setup.notes))
+        sandbox, minutes = sandbox_entry(services.sandbox), services.options.training_minutes
+        services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes))
         result = _make_model_result(record, state, run, run_stages(stages, state, services))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every ending is reported as a Result
         result = _make_result(record, state, *_describe_ending(run, error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
@@ -19,6 +20,7 @@ from m3b.run.folder import RunFolder, data_folders
 from m3b.run.options import NamedOptions, Options, SandboxMode, ToolMode
 from m3b.run.registry import register
 from m3b.run.result import FINAL_STATUSES, Result
+from m3b.run.training_overrides import TrainingOverrides
 from m3b.workspace import Source, Workspace
 
 if TYPE_CHECKING:
@@ -56,6 +58,29 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
     if options is not None and named_options:
         raise UsageError("Give either `options` or single options by name, not both.")
     return options or Options(**named_options)
+
+
+CERTAIN_TASKS = ("segmentation", "report", "survival")
+"""Tasks of which the words of a request leave no doubt, whatever the data shows."""
+
+
+def check_training_type(training: Any) -> TrainingOverrides:
+    """Return the training overrides; those that fix nothing if there are none.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if training is None:
+        return TrainingOverrides()
+    if not isinstance(training, TrainingOverrides):
+        raise UsageError(f"`training` takes m3b.TrainingOverrides(epochs=..., network=...); it is {training!r}.")
+    return training
+
+
+def replace_minutes(options: Options, minutes: Any) -> Options:
+    """Return the options with the training minutes of a plan or request; unchanged if it states none."""
+    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    return replace(options, train_minutes=minutes) if is_number else options
 
 
 def check_can_confirm(options: Options, ask_user: object) -> None:
@@ -203,6 +228,8 @@ class Pipeline:
             index.
         overrides: parts of a manifest that limit m3b's proposals: `labels`, `image_column`, `label_column`,
             `patient_column`, `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
+        training: metric, machine and training that the user fixes: see `TrainingOverrides`. Wishes in the request that
+            such a setting serves ("for 100 epochs") set what it leaves open.
         external: name -> folder of an external test set, or (folder, its manifest): see `Result.external`.
         register: whether to add runs to the user's list of runs, where `m3b runs`, ids and `last` find them. If the
             list cannot be written, the run has a note on it.
@@ -231,6 +258,7 @@ class Pipeline:
         templates: str | Path | None = None,
         manifest: str | Path | Mapping[str, Any] | IndexSpec | None = None,
         overrides: OverrideArguments | None = None,
+        training: TrainingOverrides | None = None,
         external: ExternalData | None = None,
         register: bool = True,
         options: Options | None = None,
@@ -256,6 +284,7 @@ class Pipeline:
             parse_dataset_overrides(manifest, overrides),
             parse_external_data(external),
         )
+        self.training = check_training_type(training)
         self.out = Path(out) if out is not None else None
         self.register = register
         self.ask, self.approve, self.on_event = ask, approve, on_event
@@ -386,7 +415,7 @@ class Pipeline:
             llm or record["llm"], workspace=workspace or restore_workspace(record), out=run_folder.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
             manifest=recorded_overrides.pop("index", None), overrides=cast("OverrideArguments", recorded_overrides),
-            external=record.get("external"), **hooks,
+            training=TrainingOverrides.from_json(record.get("training")), external=record.get("external"), **hooks,
         )  # fmt: skip
         return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
 
@@ -421,18 +450,54 @@ class Pipeline:
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
         check_locations(cards, run_path, self.external_sources)
-        sandbox, overrides, workspace = choose_sandbox(self.options.sandbox), self.overrides, self.workspace
+        training, options, wish_notes = self._resolve_training(request)
+        sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:
             from m3b.run.overrides import resolve_overrides
 
             overrides, resolved_cards = resolve_overrides(overrides, workspace.cards, sandbox)
             workspace = workspace.with_cards(resolved_cards)
         run = RunFolder.create(run_path)
-        record = make_record(run, request, self.options, self.llms, workspace, sandbox, self.extensions, overrides,
-                            role_names_of(self.stages), self.external_sources)  # fmt: skip
+        record = make_record(run, request, options, self.llms, workspace, sandbox, self.extensions, overrides,
+                            training, role_names_of(self.stages), self.external_sources)  # fmt: skip
         run.lock()
-        notes = self._register(run, record, sandbox)
-        return self._make_handle(run, record, None, workspace, sandbox, overrides, on_event, notes)
+        notes = [*wish_notes, *self._register(run, record, sandbox)]
+        return self._make_handle(
+            run, record, None, options, training, workspace, sandbox, overrides, on_event, notes
+        )  # fmt: skip
+
+    def _resolve_training(self, request: str) -> tuple[TrainingOverrides, Options, list[str]]:
+        """Return the training overrides and options with the wishes of a request, and notes on what is set.
+
+        Raises:
+            SettingError: an override cannot be served; nothing has been created then.
+        """
+        from m3b.run.request_wishes import parse_wishes
+        from m3b.run.training_overrides import check_overrides, merge_overrides
+
+        task = self._find_certain_task(request)
+        check_overrides(self.training, task)
+        wishes = parse_wishes(request, task)
+        training, options = merge_overrides(self.training, wishes.overrides), self.options
+        notes = [f"Set: {', '.join(training.describe())}."] if training else []
+        if options.train_minutes is None and isinstance(training.plan, Mapping):
+            options = replace_minutes(options, training.plan.get("minutes"))
+        elif options.train_minutes is None and wishes.train_minutes is not None:
+            options = replace_minutes(options, wishes.train_minutes)
+            notes.append(f"Set: {wishes.train_minutes:g} minutes of training (from the request).")
+        return training, options, [*notes, *wishes.unserved]
+
+    def _find_certain_task(self, request: str) -> str:
+        """Return the task, if manifest, plan, data card or request leave no doubt about it; else ''."""
+        from m3b.tasks import find_requested_task
+
+        if self.overrides is not None and self.overrides.index is not None:
+            return str(self.overrides.index.task)
+        own_cards = [card for card in self.workspace.cards.values() if card.own]
+        if len(own_cards) == 1 and own_cards[0].task:
+            return own_cards[0].task
+        requested_task = find_requested_task(request)
+        return requested_task if requested_task in CERTAIN_TASKS else ""
 
     def _resume_run(self, run: RunFolder, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
         """Return the handle of a resumed run.
@@ -463,6 +528,8 @@ class Pipeline:
             run,
             record,
             state,
+            self.options,
+            self.training,
             self.workspace,
             sandbox,
             self.overrides,
@@ -482,6 +549,8 @@ class Pipeline:
         run: RunFolder,
         record: dict[str, Any],
         state: RunState | None,
+        options: Options,
+        training: TrainingOverrides,
         workspace: Workspace,
         sandbox: Sandbox,
         overrides: Given | None,
@@ -495,12 +564,13 @@ class Pipeline:
             run,
             record,
             state,
-            self.options,
+            options,
             workspace,
             self.llms,
             sandbox,
             self.extensions,
             overrides,
+            training,
             self.external_sources,
             self.ask,
             self.approve,

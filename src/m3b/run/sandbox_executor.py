@@ -21,10 +21,11 @@ from m3b.errors import ModelError, RunCancelled
 from m3b.isolation.reader import Reader
 from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
-from m3b.isolation.sandbox.environment import count_usable_cpus
+from m3b.isolation.sandbox.environment import count_gpus, count_usable_cpus
 from m3b.isolation.untrusted import remove_tree
 from m3b.models import Prediction, StagedCases, place_links, run_predict, staging
 from m3b.run.folder import RunFolder
+from m3b.run.kept_answers import keep_answers
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.tasks import Row, get_family, score_details
 from m3b.tasks.worker_jobs import (
@@ -139,11 +140,17 @@ class SandboxExecutor:
         readable = tuple(path.resolve() for path in roots_of(root) if path.is_dir())
         return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), is_cancelled=self.is_cancelled)
 
-    def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
+    def predict(
+        self, folder: Path, records: Sequence[Record], index: Index, keep_answers_in: Path | None = None
+    ) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, without access to the raw data, and measure its predictions.
 
         The copies include altered copies of some test images (`m3b.tasks.score_details`), which predict.py cannot tell
         apart.
+
+        Args:
+            keep_answers_in: a folder that gets the answers on the test cases of the index, if there are any among
+                `records` (`m3b.run.kept_answers`).
 
         Raises:
             ModelError: predict.py fails, or returns an invalid prediction.
@@ -160,6 +167,8 @@ class SandboxExecutor:
                     self._run_predict_script(folder, staged, scratch / "answers", covariates)
                 )
                 rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
+                if keep_answers_in is not None:
+                    _keep_test_answers(keep_answers_in, records, predictions, index, scratch / "answers")
                 return score_details.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
             except ReaderError as error:
                 raise ModelError(str(error)) from None
@@ -225,6 +234,16 @@ class SandboxExecutor:
             output.unlink(missing_ok=True)
 
 
+def _keep_test_answers(
+    target: Path, records: Sequence[Record], predictions: Sequence[Prediction], index: Index, source: Path
+) -> None:
+    test_keys = {record.key for record in index.test}
+    pairs = [pair for pair in zip(records, predictions, strict=False) if pair[0].key in test_keys]
+    if pairs:
+        test_records, test_predictions = zip(*pairs, strict=True)
+        keep_answers(target, index.task, test_records, test_predictions, source)
+
+
 @contextmanager
 def _scratch_folder(folder: Path) -> Iterator[Path]:
     """Make a temporary folder and remove it afterwards, whatever predict.py put into it."""
@@ -238,7 +257,7 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
 def describe_device() -> str:
     """Return the GPUs and CPU cores for training, in words for an agent."""
     cores = count_usable_cpus()
-    gpus = sum(1 for number in range(16) if Path(f"/dev/nvidia{number}").exists())
+    gpus = count_gpus()
     if gpus:
         return f"{gpus} GPU{'s' if gpus > 1 else ''} and {cores} CPU cores"
     return f"{cores} CPU core{'s' if cores > 1 else ''}, no GPU"

@@ -28,6 +28,7 @@ from m3b.models.checksums import PROVENANCE_FILE, USER_EDITABLE_FILES, find_chan
 from m3b.report.paper import compare_paper_kit, find_run_of_kit, is_paper_kit
 from m3b.run.external_sets import recompute_scores
 from m3b.run.folder import MODEL_SCRIPT, RunFolder
+from m3b.run.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER, find_changed_answers
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, compute_test_scores
 from m3b.run.state import RunState
 
@@ -219,7 +220,16 @@ def _check_measured_model(run: RunFolder, state: RunState, events: list[Event]) 
     yield _make_comparison(
         "its answers on the test cases", [f"{TEST_PREDICTIONS_FILE} was changed"] if has_changed_predictions else []
     )
+    if model.kept_answers:
+        yield _check_kept_answers(run, model)
     yield from _check_figures(run, selection, state.index, events)
+
+
+def _check_kept_answers(run: RunFolder, model: TrainedModel) -> Comparison:
+    subject, name = "the masks, boxes and texts of its answers", f"{ANSWERS_FOLDER}/{ANSWERS_FILE}"
+    if sha256_or_missing(run.locked, name) != model.kept_answers:
+        return _make_comparison(subject, [f"{name} was changed"])
+    return _make_comparison(subject, [f"{file} was changed" for file in find_changed_answers(run.locked)])
 
 
 def _check_figures(run: RunFolder, selection: Selection, data: DataIndex, events: list[Event]) -> Iterator[Comparison]:
