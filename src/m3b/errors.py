@@ -61,7 +61,15 @@ class SandboxError(M3bError):
 
 
 class ModelError(M3bError):
-    """A delivered model that cannot be loaded or whose predictions are invalid."""
+    """A delivered model that cannot be loaded, refuses an image, or gives invalid predictions.
+
+    Args:
+        code: the reason for programs, such as `volume_for_2d_model`; empty if there is none.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class IntegrityError(ModelError):

@@ -249,3 +249,25 @@ def test_two_hundred_long_reports() -> None:
     cases = [ReportCase(str(k), "", texts[k], texts[200 + k]) for k in range(200)]
     scores = score_reports(cases, draws=200)
     assert all(measure.low is not None for measure in scores.metrics.values())
+
+
+def test_no_interval_of_bleu_lies_above_that_of_shorter_runs() -> None:
+    """The review saw BLEU-4 0.000 (0.000-0.410) beside BLEU-1 0.001 (0.000-0.046)."""
+    texts = [
+        "a nodule in the left lung",
+        "clear lungs",
+        "fracture of the rib",
+        "large heart",
+        "no effusion",
+        "old scar",
+        "edema",
+    ]
+    cases = [
+        ReportCase(f"{n}", f"p{n}", text, "the lung" if n % 2 else "the the the of it is so")
+        for n, text in enumerate(texts)
+    ]
+    metrics = score_reports(cases).metrics
+    highs = [metrics[f"bleu_{order}"].high for order in range(1, 5)]
+    assert None not in highs
+    assert highs == sorted(highs, reverse=True)
+    assert highs[0] < 0.4

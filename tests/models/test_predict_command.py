@@ -94,10 +94,12 @@ def test_boxes_to_a_table(tmp_path: Path) -> None:
     assert table_result.exit_code == 1
     assert "it is bad" in table_result.stdout
     rows = list(csv.DictReader((tmp_path / "t.csv").open()))
-    assert [(row["boxes"], row["anomaly_score"], row["error"]) for row in rows] == [
-        ("2", "0.75", ""),
-        ("", "", "it is bad"),
+    columns = ("class", "score", "x0", "y0", "x1", "y1", "anomaly_score", "error")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("spot", "0.8", "1.0", "1.0", "4.0", "5.0", "0.75", ""),
+        ("", "", "", "", "", "", "", "it is bad"),
     ]
+    assert "spot 1 (1 below" in table_result.stdout
     overlay_result = run(
         "predict", model, tmp_path / "a.png", tmp_path / "bad.png", "-o", tmp_path / "d", "--overlay", "--json"
     )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PANEL_SIDE_PX = {2: 300, 3: 190}
 """Longest side of a panel in pixels, by the dimensions of the image."""
 JPEG_QUALITY = 84
+TITLE_STRIP_PX = 25
+"""Height of the strip with the title above a row of panels; pages show pictures at about half their size."""
 MIN_DRAWN_SCORE = 0.3
 TRUTH_TITLE, ANSWER_TITLE = "labelled", "model"
 
@@ -142,14 +144,7 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
     guide = np.concatenate([true_masks, answer_masks]) if not true_masks.any() else true_masks
     if not has_answer:
         return [make_row(true_masks, true_boxes, guide)]
-    rows = [make_row(true_masks, true_boxes, guide), make_row(answer_masks, answer_boxes, guide)]
-    return [_with_title(row, title) for row, title in zip(rows, (TRUTH_TITLE, ANSWER_TITLE), strict=True)]
-
-
-def _with_title(row: Sequence[Panel], title: str) -> list[Panel]:
-    from dataclasses import replace
-
-    return [replace(panel, title=f"{title}: {panel.title}" if panel.title else title) for panel in row]
+    return [make_row(true_masks, true_boxes, guide), make_row(answer_masks, answer_boxes, guide)]
 
 
 def _truth_source(record: Record) -> Any:
@@ -176,25 +171,31 @@ def _read_masks(source: Any, index: Index, shape: tuple[int, ...], base: str, pa
 
 
 def _encode_rows(rows: Sequence[Sequence[Panel]]) -> tuple[bytes, tuple[int, int]]:
-    """Return a JPEG of the rows and its size. Two rows of one 2D panel each stand side by side."""
-    from PIL import Image
+    """Return a JPEG of the rows and its size. Two rows, of the truth and the answer, have a title each.
 
-    from m3b.models.overlay import paint_panel, physical_extent
+    Two rows of one 2D panel each stand side by side.
+    """
+    from PIL import Image, ImageDraw
+
+    from m3b.models.overlay import BACKGROUND, TEXT_COLOUR, load_font, paint_panel, physical_extent
 
     side = PANEL_SIDE_PX[3 if len(rows[0]) > 1 else 2]
     widest = max(physical_extent(panel) for panel in rows[0])
     painted = [[paint_panel(panel, side / widest) for panel in row] for row in rows]
+    titles = [[TRUTH_TITLE], [ANSWER_TITLE]] if len(rows) > 1 else [[]]
     if len(rows) > 1 and len(rows[0]) == 1:
-        painted = [[picture for row in painted for picture in row]]
-    gap = 4
+        painted, titles = [[picture for row in painted for picture in row]], [[TRUTH_TITLE, ANSWER_TITLE]]
+    gap, strip = 4, TITLE_STRIP_PX if len(rows) > 1 else 0
     width = max(sum(picture.width + gap for picture in row) - gap for row in painted)
-    heights = [max(picture.height for picture in row) for row in painted]
-    canvas = Image.new("RGB", (width, sum(heights) + gap * (len(heights) - 1)), (18, 20, 24))
-    y = 0
-    for row, height in zip(painted, heights, strict=True):
+    heights = [max(picture.height for picture in row) + strip for row in painted]
+    canvas = Image.new("RGB", (width, sum(heights) + gap * (len(heights) - 1)), BACKGROUND)
+    pen, y = ImageDraw.Draw(canvas), 0
+    for row, height, row_titles in zip(painted, heights, titles, strict=True):
         x = 0
-        for picture in row:
-            canvas.paste(picture, (x, y))
+        for number, picture in enumerate(row):
+            if number < len(row_titles):
+                pen.text((x + 5, y + 1), row_titles[number], fill=TEXT_COLOUR, font=load_font(TITLE_STRIP_PX - 5))
+            canvas.paste(picture, (x, y + strip))
             x += picture.width + gap
         y += height + gap
     stream = io.BytesIO()

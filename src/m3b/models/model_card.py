@@ -245,6 +245,7 @@ def _format_facts(info: Mapping[str, Any]) -> list[str]:
         "channels",
         "given beside the image",
         "network",
+        "set by the user",
         "training",
         "integrity",
         "seed",

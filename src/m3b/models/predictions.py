@@ -40,6 +40,8 @@ class Prediction:
         probabilities: diagnosis: class -> probability.
         prediction: diagnosis: the classes that the model decides for: one, or any number in a multi-label task.
         error: why there is no prediction; empty if there is one.
+        error_code: the reason for programs: `not_predicted`, or what the model does not take, such as
+            `volume_for_2d_model`.
         mask: segmentation: the file with a label number for each voxel.
         masks: class -> binary mask file, if classes may overlap.
         boxes: detection: the detected boxes; None if the model predicts no boxes.
@@ -62,6 +64,7 @@ class Prediction:
     probabilities: Mapping[str, float] = field(default_factory=dict)
     prediction: tuple[str, ...] = ()
     error: str = ""
+    error_code: str = ""
     mask: Path | None = None
     masks: Mapping[str, Path] = field(default_factory=dict)
     boxes: tuple[DetectedBox, ...] | None = None
@@ -137,7 +140,7 @@ class Prediction:
         """Return JSON values; only fields that are set."""
         image = plain(self.image)
         if self.error:
-            return {"image": image, "error": self.error}
+            return {"image": image, "error": self.error, **({"error_code": self.error_code} if self.error_code else {})}
         answer: dict[str, Any] = {"image": image, **self.extra, **self._reliability_fields()}
         if self.probabilities:
             answer |= {"probabilities": dict(self.probabilities), "prediction": list(self.prediction)}

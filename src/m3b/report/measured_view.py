@@ -49,9 +49,7 @@ def list_metrics(files: RunFiles) -> Rows:
     unit = as_dict(scores.get("details")).get("distance_unit")
     for name, raw in (as_dict(scores.get("metrics")) or as_dict(files.result.get("metrics"))).items():
         item = raw if isinstance(raw, dict) else {"value": raw}
-        if to_finite_number(item.get("value")) is None and (
-            not isinstance(raw, dict) or to_finite_number(item.get("baseline")) is None
-        ):
+        if to_finite_number(item.get("value")) is None:
             continue  # this metric is undefined for these cases
         interval = format_interval(item.get("low"), item.get("high"))
         rows.append(

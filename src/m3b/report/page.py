@@ -109,7 +109,9 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
         "header": summary_view.make_header(files),
         "headline": summary_view.make_headline(files),
         "steps": summary_view.list_report_steps(files),
-        "inventory": [] if count_rows else summary_view.list_inventory(files),
+        "inventory": []
+        if count_rows or files.test_rows or files.delivered_files
+        else summary_view.list_inventory(files),
         "ranking": ranking,
         "is_text": task == "report",
         "max_rows": MAX_TABLE_ROWS,

@@ -11,7 +11,7 @@ from m3b.markup.charts import draw_gauge
 from m3b.markup.formatting import format_count, format_figure, format_interval, format_time, shorten
 from m3b.markup.html import Html
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
-from m3b.metrics.metric_tables import is_unbounded
+from m3b.metrics.metric_tables import best_value, metric_title
 from m3b.report.measured_view import format_metric_name
 from m3b.report.run_files import RunFiles
 from m3b.run.folder import RunFolder
@@ -71,17 +71,26 @@ def make_header(files: RunFiles) -> dict[str, Any]:
     status = result.get("status") or files.record.get("status")
     label, tone = describe_status(status)
     reason = result.get("reason") or files.record.get("reason")
+    run_name = shorten(files.record.get("id") or files.folder.name, 80)
     times = [format_time(event.get("at")) for event in files.events[:1] + files.events[-1:]]
     return {
         "title": make_page_title(files),
         "label": label,
         "tone": tone,
-        "run": f"run {shorten(files.record.get('id') or files.folder.name, 80)}",
+        "run": run_name if run_name.startswith("run") else f"run {run_name}",
         "period": " – ".join(dict.fromkeys(time for time in times if time)),
         "request": shorten(files.record.get("request") or result.get("request") or "", 4000),
-        "reason": shorten(reason, 1200) if reason else "",
+        "reason": _use_metric_title(shorten(reason, 1200), read_primary_measure(files)) if reason else "",
         "activity": _describe_activity(files) if not result else "",
     }
+
+
+def _use_metric_title(reason: str, measure: dict[str, Any]) -> str:
+    """Return a verdict that begins with a metric's canonical name with its title instead."""
+    name = measure.get("name")
+    if not isinstance(name, str) or not name or not reason.startswith(f"{name} "):
+        return reason
+    return f"{metric_title(name)}{reason.removeprefix(name)}"
 
 
 def _describe_activity(files: RunFiles) -> str:
@@ -139,8 +148,8 @@ def _draw_gauge(
     interval: tuple[float, float] | None,
     acceptable: tuple[float, float] | None,
 ) -> Html | None:
-    """Return the value on a scale from 0 to 1, if the metric is a share; a negative kappa has no place on it."""
-    if is_unbounded(str(measure.get("name"))) or not 0 <= value <= 1:
+    """Return the value on a scale from 0 to 1, if that is the scale of the metric; a negative kappa has no place on it."""
+    if best_value(str(measure.get("name"))) != 1.0 or not 0 <= value <= 1:
         return None
     return draw_gauge(value, interval, to_finite_number(measure.get("baseline")), acceptable)
 

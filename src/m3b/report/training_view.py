@@ -9,7 +9,7 @@ from typing import Any
 
 from m3b.markup.charts import MAX_SERIES, draw_line_chart
 from m3b.markup.formatting import format_count, format_duration, shorten
-from m3b.markup.html import Html
+from m3b.markup.html import Html, replace_control_characters
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.metrics.metric_tables import metric_title
 from m3b.report.run_files import RunFiles
@@ -57,9 +57,9 @@ class Curves:
     def to_json(self) -> dict[str, Any]:
         """Return the data for the script of the page."""
         return {
-            "title": self.title,
+            "title": replace_control_characters(self.title),
             "axes": self.axes,
-            "lines": [{"name": line.name, "x": line.x, "y": line.y} for line in self.lines],
+            "lines": [{"name": replace_control_characters(line.name), "x": line.x, "y": line.y} for line in self.lines],
         }
 
 
@@ -147,7 +147,7 @@ def list_plan_rows(files: RunFiles) -> list[tuple[str, str]]:
         ("Input", _describe_input(plan)),
         ("Networks", _describe_folds(plan)),
         ("Trained for", _describe_amount(files.training_log)),
-        ("Time for training", f"{plan['minutes']:g} minutes were planned" if _is_number(plan.get("minutes")) else ""),
+        ("Time planned", f"{plan['minutes']:g} minutes" if _is_number(plan.get("minutes")) else ""),
         ("Batch", f"{plan['batch']:g} at a time" if _is_number(plan.get("batch")) else ""),
         ("Loss", _describe_values(as_dict(plan.get("loss")))),
         ("Optimiser", _describe_optimiser(plan)),
@@ -220,7 +220,7 @@ def _describe_amount(log: Log) -> str:
             for key, value in _read_positions(row, 0).items():
                 last[key] = max(last.get(key, -math.inf), value)
         parts = [f"{last['step']:,.0f} steps"] if "step" in last else []
-        parts += [f"{last['epoch']:,.4g} epochs"] if "epoch" in last else []
+        parts += [f"{last['epoch']:,.4g} epoch{'' if last['epoch'] == 1 else 's'}"] if "epoch" in last else []
         parts += [format_duration(60 * last["minutes"])] if "minutes" in last else []
         folds = {row.get(FOLD_COLUMN, "") for row in rows}
         text = ", ".join(parts) + (" for each network" if len(folds) > 1 and parts else "")

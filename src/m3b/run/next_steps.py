@@ -13,6 +13,7 @@ from m3b.isolation import untrusted
 from m3b.isolation.untrusted import UnsafePathError
 from m3b.run.folder import RunFolder
 from m3b.run.result import Result
+from m3b.run.training_overrides import TrainingOverrides
 
 MAX_STEPS = 3
 MIN_EPOCHS = 10.0
@@ -150,6 +151,7 @@ def _format_run_command(record: Mapping[str, Any], train_minutes: float | None =
     words = ["m3b", "run", str(record.get("request", ""))]
     for folder in _list_data_folders(record):
         words += ["--data", folder]
+    words += TrainingOverrides.from_json(record.get("training")).to_arguments()
     if train_minutes is not None:
         words += ["--train-minutes", f"{train_minutes:g}"]
     return shlex.join(words)

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
-from m3b.agents.budget import MAX_TRAINING_SHARE
 from m3b.errors import OptionError
 
 ToolMode = Literal["auto", "native"]
@@ -137,6 +136,8 @@ class Options:
             return self.train_minutes
         if self.max_wall is None:
             return DEFAULT_TRAIN_MINUTES
+        from m3b.agents.budget import MAX_TRAINING_SHARE  # a run needs it, `import m3b` does not
+
         return min(DEFAULT_TRAIN_MINUTES, max(0.01, round(self.max_wall / 60 * MAX_TRAINING_SHARE, 2)))
 
     def to_json(self) -> dict[str, Any]:

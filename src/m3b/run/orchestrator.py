@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from m3b.agents import prompts
@@ -377,6 +378,7 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
         "seed": services.options.seed,
         "llm": {name: llm.name for name, llm in services.llms.items()},
         "options": services.options.to_json(),
+        "set_by_user": services.training.describe(),
         "sandboxes": list(state.sandboxes),
     }
     delivered = deliver_model(
@@ -445,7 +447,8 @@ def _finish_run(
         run.save_record(record)
         from m3b.report import write_report
 
-        result = replace(result, report=str(write_report(run.path)))
+        open_reader = partial(services.executor.open_reader, run.locked) if services is not None else None
+        result = replace(result, report=str(write_report(run.path, open_reader)))
         record["result"] = result.to_json()
         run.save_record(record)
     if services is not None:

@@ -193,6 +193,7 @@ def _make_card_info(
         "patients": data.patients if data.patients_known else describe_unknown_patients(data.grouped_by),
         "grouped by": data.grouped_by if data.patients_known else "",
         "classes": list(data.classes),
+        "set by the user": run_facts.get("set_by_user", []),
         "training": _describe_validation(model, selection.metric),
         "integrity": delivered.integrity,
         "seed": run_facts["seed"],
@@ -255,6 +256,7 @@ def _make_provenance(
         "integrity": integrity,
         "llm": run_facts["llm"],
         "options": run_facts["options"],
+        "set_by_user": run_facts.get("set_by_user", []),
         "sandboxes": run_facts["sandboxes"],
         "versions": collect_versions(),
     }

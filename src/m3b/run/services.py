@@ -97,7 +97,13 @@ class RunServices:
         self.training_minutes = self.options.training_minutes
         self.labelling = self._make_labelling()
         self.tools = self._make_toolbox(roots, readable_folders)
-        self.executor = SandboxExecutor(self.sandbox, self.folder, readable_folders, self.cancel_event.is_set)
+        self.executor = SandboxExecutor(
+            self.sandbox,
+            self.folder,
+            readable_folders,
+            self.cancel_event.is_set,
+            on_progress=lambda done, total: self.emit(ScriptOutput(0, f"predicted {done} of {total} cases")),
+        )
         self.raw_fingerprint = RawFingerprint()
         self.survey_answers: list[tuple[dict[str, Any], dict[str, Any]]] = []
         """(job, answer) pairs of the survey of a data folder, so that a job is not run twice."""

@@ -7,7 +7,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
@@ -32,6 +32,7 @@ from m3b.agents.roles import (
 )
 from m3b.errors import UsageError
 from m3b.events import NoteAdded, StepStarted
+from m3b.isolation import untrusted
 from m3b.run.confirmation import confirm_index
 from m3b.run.data_integrity import record_raw_fingerprint
 from m3b.run.index_validation import validate_index
@@ -41,7 +42,13 @@ from m3b.run.model_validation import validate_model
 from m3b.run.overrides import enforce_overrides
 from m3b.run.request_wishes import drop_unserved_wishes
 from m3b.run.sandbox_executor import describe_device
-from m3b.run.training_checks import check_fixed_plan, enforce_selection
+from m3b.run.training_checks import (
+    check_fixed_plan,
+    describe_short_training,
+    enforce_selection,
+    extend_minutes,
+    write_plan_minutes,
+)
 from m3b.run.training_overrides import to_plan_command
 from m3b.tools import TOOLS
 
@@ -53,6 +60,8 @@ if TYPE_CHECKING:
     from m3b.workspace import Workspace
 
 
+MAX_EPOCH_MINUTES = 14 * 24 * 60.0
+"""Maximum minutes of a training whose epochs the user set."""
 MAX_ROLE_NAME_CHARS = 40
 """Maximum length of a role's name."""
 RESERVED_ROLE_NAMES = ("default", "common", SINGLE_AGENT.name)
@@ -364,12 +373,13 @@ class ModuleStage(Stage[TrainingModule]):
         task = state.get_artifact(Selection).task
         if not (check_result := check_fixed_plan(services.training, services.folder.work, task)).is_accepted:
             return check_result
-        return check_module(
+        check_result = check_module(
             services.folder.work,
             state.get_artifact(DataIndex).classes,
             services.executor.run_probe,
             task,
         )
+        return _announce_training(services, check_result)
 
 
 class ModelStage(Stage[TrainedModel]):
@@ -457,6 +467,26 @@ def collect_closing_remarks(state: RunState, services: RunServices, role: Role) 
         if text := " ".join(state.closing_remarks.get(earlier_role.name, [])):
             remarks[earlier_role.title] = text
     return remarks
+
+
+def _announce_training(services: RunServices, check_result: CheckResult) -> CheckResult:
+    """Return the check result of a project with the minutes that the user's epochs take; note a training that is short."""
+    module = check_result.artifact
+    if not check_result.is_accepted or not isinstance(module, TrainingModule):
+        return check_result
+    work, plan = services.folder.work, module.plan
+    if services.options.train_minutes is None:
+        minutes = extend_minutes(services.training, plan, services.budget.cap_training_minutes(MAX_EPOCH_MINUTES))
+        if minutes is not None:
+            write_plan_minutes(work, minutes)
+            plan = dict(untrusted.read_json(work, "plan.json"))
+            message = (
+                f"{services.training.epochs} epochs are expected to take longer: training gets {minutes:g} minutes."
+            )
+            services.emit(NoteAdded(message))
+    if sentence := describe_short_training(services.training, plan):
+        services.emit(NoteAdded(sentence))
+    return replace(check_result, artifact=replace(module, plan=plan))
 
 
 def _plan_training_minutes(services: RunServices) -> float:

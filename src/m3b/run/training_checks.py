@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from m3b.agents.artifacts import Selection
 from m3b.agents.check_result import CheckResult, Issue, accept, reject
 from m3b.errors import RunFailed, SettingError
 from m3b.isolation import untrusted
 from m3b.metrics import canonical_metric
+from m3b.run.next_steps import TrainingAmount
 from m3b.run.request_wishes import drop_unserved_wishes
 from m3b.run.training_overrides import TrainingOverrides, check_overrides, find_plan_differences
 
@@ -51,3 +56,57 @@ def check_fixed_plan(overrides: TrainingOverrides, work: Path, task: str) -> Che
             "override_changed",
         )
     )
+
+
+EPOCH_TIME_MARGIN = 1.25
+"""Factor on the expected minutes of the user's epochs, since a busy machine takes longer than was measured."""
+
+
+def read_expected_amount(plan: Mapping[str, Any]) -> TrainingAmount | None:
+    """Return the training that plan.py expects within the minutes; None if the plan does not say."""
+    expected, minutes = plan.get("expected"), plan.get("minutes")
+    try:
+        amount = TrainingAmount(int(expected["steps"]), float(expected["epochs"]), float(minutes))  # type: ignore[index, arg-type]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return amount if math.isfinite(amount.epochs) and math.isfinite(amount.minutes) and amount.minutes > 0 else None
+
+
+def extend_minutes(overrides: TrainingOverrides, plan: Mapping[str, Any], max_minutes: float) -> float | None:
+    """Return the minutes that the user's epochs are expected to take, if the plan has fewer; else None."""
+    amount = read_expected_amount(plan)
+    if overrides.epochs is None or amount is None or amount.epochs >= overrides.epochs - 0.5:
+        return None
+    needed = amount.minutes * overrides.epochs / max(amount.epochs, 0.01) * EPOCH_TIME_MARGIN
+    return min(math.ceil(needed), max_minutes)
+
+
+def write_plan_minutes(work: Path, minutes: float) -> None:
+    """Set the minutes in the plan.json of a training project."""
+    plan = dict(untrusted.read_json(work, "plan.json"))
+    expected = plan.get("expected")
+    if isinstance(expected, dict) and plan.get("minutes"):
+        factor = minutes / float(plan["minutes"])
+        plan["expected"] = {
+            **expected,
+            "steps": round(expected["steps"] * factor),
+            "epochs": expected["epochs"] * factor,
+        }
+    plan["minutes"] = minutes
+    untrusted.write_atomic(work, "plan.json", (json.dumps(plan, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def describe_short_training(overrides: TrainingOverrides, plan: Mapping[str, Any]) -> str:
+    """Return a sentence if a plan holds too few epochs, or fewer than the user asked for; else ''."""
+    amount = read_expected_amount(plan)
+    if amount is None or overrides.steps is not None:
+        return ""
+    expected = f"About {amount.steps:,} steps, {amount.epochs:.1f} epochs, fit in {amount.minutes:g} minutes"
+    if overrides.epochs is not None:
+        if amount.epochs >= overrides.epochs - 0.5:
+            return ""
+        minutes = math.ceil(amount.minutes * overrides.epochs / max(amount.epochs, 0.01))
+        return f"{expected}, not {overrides.epochs} epochs: --train-minutes {minutes} holds them."
+    if not amount.is_short:
+        return ""
+    return f"{expected}: too few to learn much. Ask for about {amount.suggest_minutes()} minutes (--train-minutes)."

@@ -160,12 +160,27 @@ class TrainingOverrides:
         """Return the overrides that `to_json` wrote."""
         return cls(**{**(values or {}), "from_request": tuple((values or {}).get("from_request", ()))})
 
+    def to_arguments(self) -> list[str]:
+        """Return the values as arguments of `m3b run`, without those that its request holds and without a whole plan."""
+        names = ("metric", "device", "gpus", "epochs", "steps", "folds", "network", "pretrained")
+        arguments = [
+            word
+            for name in names
+            if getattr(self, name) is not None and name not in self.from_request
+            for word in (f"--{name}", str(getattr(self, name)))
+        ]
+        texts = [
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.settings.items()
+        ]
+        return [*arguments, *(word for text in texts for word in ("--set", text))]
+
     def describe(self) -> list[str]:
-        """Return one phrase for each value that is set, for people."""
+        """Return one phrase for each value that is set, for people; without paths of this machine."""
         phrases = []
         for name in ("metric", "network", "pretrained", "epochs", "steps", "folds", "device", "gpus"):
             value = getattr(self, name)
             if value is not None:
+                value = Path(value).name if name == "pretrained" and Path(value).expanduser().is_dir() else value
                 source = " (from the request)" if name in self.from_request else ""
                 phrases.append(f"{name} {value}{source}")
         phrases += [f"{key}={json.dumps(value)}" for key, value in self.settings.items()]
@@ -299,10 +314,10 @@ def check_overrides(overrides: TrainingOverrides, task: str = "") -> None:
     _check_machine(overrides)
     if overrides.plan is not None and task and overrides.task != task:
         raise _error("plan_of_other_task", f"--plan is a plan for {overrides.task}; the model is for {task}.")
-    if overrides.pretrained is not None:
-        find_weights(overrides.pretrained)
     if overrides.network is not None:
         _check_network(overrides, task)
+    if overrides.pretrained is not None:
+        find_weights(overrides.pretrained)
     if not task:
         return
     template = find_task_settings(task)
