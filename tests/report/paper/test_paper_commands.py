@@ -48,7 +48,7 @@ def test_a_kit_is_written_and_verified(run_dir: Path, tmp_path: Path) -> None:
         in (kit / "methods.md").read_text()
     )
     write_paper_kit(run_dir, run_dir / "paper")
-    for arguments in ((kit,), (run_dir,), (run_dir, "--paper", kit)):
+    for arguments in ((kit,), (run_dir, "--paper", kit)):
         exit_code, output = call("verify", *arguments, "--json")
         verification = json.loads(output)
         assert exit_code == 0, verification
