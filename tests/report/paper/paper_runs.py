@@ -112,7 +112,9 @@ def _write_journal(
     for event in (
         RunStarted("find it", "20261127-140000-beef", {}),
         ArtifactAccepted("selection", to_json(Selection("chest films", task, str(primary["name"]), "plan"))),
-        IndexAudited("", [{"code": "small_test", "message": "The test split is small."}], audit),
+        IndexAudited(
+            "", [{"code": "small_test", "message": "The test split is small, e.g. data/i/mueller_hans.png"}], audit
+        ),
         ArtifactAccepted("index", to_json(index)),
         ArtifactAccepted("module", to_json(TrainingModule((2, 1, 48, 64), 608_032, (1.0, 0.5), PLAN))),
         ArtifactAccepted("model", to_json(TrainedModel("Deliver", validation))),

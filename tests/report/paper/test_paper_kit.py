@@ -55,7 +55,8 @@ def test_a_kit_of_every_task_family(task: str, tmp_path: Path) -> None:
     assert {file.name for file in kit.folder.iterdir()} == set(kit.files) == FILES
     assert compare_paper_kit(kit.folder, run_dir) == []
     assert read_table(kit.folder / "table1.md")["Cases, n"] == ["24", "12", "36"]
-    assert "0.812 (95% CI 0.701 to 0.913)" in (kit.folder / "results.md").read_text()
+    assert "mueller" not in "".join(file.read_text() for file in kit.folder.iterdir())
+    assert "0.812 (95% CI 0.701 to 0.913) on 12 test cases of 6 patients" in (kit.folder / "results.md").read_text()
     for file in kit.folder.glob("*.tex"):
         check_structure(file.read_text(encoding="utf-8"))
     compile_latex(kit.folder)
@@ -213,6 +214,8 @@ def test_numbers_are_compared_with_their_surroundings() -> None:
     assert compare_numbers("a.md", expected, expected) == []
     [finding] = compare_numbers("a.md", expected, expected.replace("0.70", "0.90"))
     assert (finding.code, finding.detail) == ("paper_number_changed", "line 2: 0.90, and not 0.70")
+    [finding] = compare_numbers("a.tex", "bias $-9.9$ (-1.5 to 2.5)", "bias $9.9$ (-1.5 to 2.5)")
+    assert (finding.code, finding.detail) == ("paper_number_changed", "line 1: 9.9, and not -9.9")
     [finding] = compare_numbers("a.md", expected, expected.replace("Sensitivity was 0.70.", ""))
     assert finding.code == "paper_number_removed"
 
@@ -286,3 +289,13 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         for line in (line for line in text.splitlines() if line.startswith("|")):
             cells = len(re.findall(r"(?<!\\)\|", line))
             assert cells in (3, 4, 5, 6, 7, 8), line
+
+
+def test_a_confusion_matrix_is_of_exclusive_classes(run_dir: Path, tmp_path: Path) -> None:
+    file = run_dir / "model/metrics.json"
+    metrics = json.loads(file.read_text()) | {"confusion": [[4, 2], [1, 5]], "multi_label": False}
+    file.write_text(json.dumps(metrics))
+    table = read_table(write_paper_kit(run_dir, tmp_path / "kit").folder / "results.md")
+    assert table["Reference normal"] == ["4", "2"]
+    file.write_text(json.dumps(metrics | {"multi_label": True}))
+    assert "Reference normal" not in read_table(write_paper_kit(run_dir, tmp_path / "kit").folder / "results.md")

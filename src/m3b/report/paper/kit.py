@@ -180,7 +180,7 @@ def _compare_facts(recorded: dict[str, Any], facts: PaperFacts) -> Iterator[KitF
             yield KitFinding("paper_fact_changed", FACTS_FILE, detail)
 
 
-_TOKEN = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?|[^\W\d]+|[^\w\s]")
+_TOKEN = re.compile(r"(?:(?<![\w.,)])-)?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?|[^\W\d]+|[^\w\s]")
 _TAG = re.compile(r"<[^>]*>")
 
 
@@ -241,4 +241,4 @@ def _tokenize(file: str, content: str) -> list[tuple[str, int]]:
 
 
 def _count_numbers(tokens: Sequence[tuple[str, int]]) -> Counter[str]:
-    return Counter(token for token, _ in tokens if token[0].isdigit())
+    return Counter(token for token, _ in tokens if token.lstrip("-")[:1].isdigit())
