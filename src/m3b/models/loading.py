@@ -59,8 +59,12 @@ class Model:
     config: Mapping[str, Any]
     card: str
     metrics: Mapping[str, Any]
-    unconfined: bool
-    _worker: PredictWorker = field(repr=False, compare=False)
+    unconfined: bool = False
+    _worker: PredictWorker = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the process, which starts with the first prediction."""
+        object.__setattr__(self, "_worker", PredictWorker(self.folder, Unconfined() if self.unconfined else None))
 
     def __repr__(self) -> str:
         primary_metric = format_measure(self.metrics.get("primary"))
@@ -249,7 +253,6 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
         text,
         _read_metrics(path / "metrics.json"),
         unconfined,
-        PredictWorker(path, Unconfined() if unconfined else None),
     )
 
 
