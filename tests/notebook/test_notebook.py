@@ -30,7 +30,6 @@ from m3b.measure import Measure
 from m3b.messages import Usage
 from m3b.models import DetectedBox, Model, Prediction
 from m3b.models.image_jobs import ExampleCase
-from m3b.models.worker import PredictWorker
 from m3b.progress import NotebookProgress, is_in_notebook, make_progress_watcher
 from m3b.run.dataset_preview import DatasetPreview
 from m3b.run.result import Result
