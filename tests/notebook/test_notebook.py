@@ -94,17 +94,7 @@ def test_of_many_classes_the_likeliest_are_shown() -> None:
 
 
 def test_a_model_in_one_line() -> None:
-    model = Model(
-        Path("/m"),
-        ("clear", "opacity"),
-        False,
-        "diagnosis",
-        {},
-        "# card",
-        {"primary": PRIMARY},
-        True,
-        PredictWorker(Path("/m"), None),
-    )
+    model = Model(Path("/m"), ("clear", "opacity"), False, "diagnosis", {}, "# card", {"primary": PRIMARY})
     assert repr(model) == "<Model diagnosis: clear, opacity; auroc 0.867 (95 % CI 0.625-1.000, n = 16); /m>"
     assert repr(replace(model, metrics={})) == "<Model diagnosis: clear, opacity; /m>"
     assert "opacity" in strictly(model._repr_html_())
