@@ -35,10 +35,10 @@ def put(text: str, name: str, content: str, language: str = "text") -> str:
     """
     fence = f"```{language}\n{content.rstrip()}\n```\n"
     pattern = re.compile(rf"(<!-- generated: {re.escape(name)} -->\n).*?(<!-- /generated -->)", re.DOTALL)
-    made, count = pattern.subn(lambda found: found.group(1) + fence + found.group(2), text)
+    replaced, count = pattern.subn(lambda match: match.group(1) + fence + match.group(2), text)
     if count != 1:
         raise ValueError(f"there are {count} generated parts called {name}, not one")
-    return made
+    return replaced
 
 
 # --- the command line --------------------------------------------------------------------------------------------
@@ -64,12 +64,12 @@ def help_text(words: tuple[str, ...]) -> str:
 
     from m3b.cli.app import app
 
-    shown = CliRunner().invoke(
+    outcome = CliRunner().invoke(
         app, [*words, "--help"], prog_name="m3b", env={"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH)}
     )
-    if shown.exit_code != 0:
-        raise RuntimeError(f"m3b {' '.join(words)} --help ends with {shown.exit_code}: {shown.output}")
-    return "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
+    if outcome.exit_code != 0:
+        raise RuntimeError(f"m3b {' '.join(words)} --help ends with {outcome.exit_code}: {outcome.output}")
+    return "\n".join(line.rstrip() for line in outcome.output.strip().splitlines())
 
 
 def cli_page(text: str) -> str:
@@ -96,17 +96,17 @@ def demo() -> tuple[str, str]:
     """The transcript of `m3b demo` and the Result of its run, with the temporary folder's name taken out."""
     with tempfile.TemporaryDirectory(prefix="m3b-docs-") as folder:
         place = Path(folder).resolve()
-        ran = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "m3b", "demo"],
             cwd=place,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        if ran.returncode != 0:
-            raise RuntimeError(f"the demo ended with {ran.returncode}:\n{ran.stdout}")
+        if process.returncode != 0:
+            raise RuntimeError(f"the demo ended with {process.returncode}:\n{process.stdout}")
         record = json.loads((place / "demo" / "run" / "run.json").read_text(encoding="utf-8"))
-        plain = f"$ m3b demo\n{ran.stdout}".replace(f"{place}/", "")
+        plain = f"$ m3b demo\n{process.stdout}".replace(f"{place}/", "")
         result = json.dumps(record["result"], indent=1, ensure_ascii=False).replace(f"{place}/", "")
         draw_pictures(place)
     lines = [line if len(line) <= CUT else f"{line[: CUT - 3]}..." for line in plain.splitlines()]
@@ -130,33 +130,33 @@ def draw_pictures(place: Path) -> None:
 def pages(*, with_demo: bool = False) -> dict[Path, str]:
     """Every generated file with what it should hold."""
     cli = DOCS / "cli.md"
-    made = {cli: cli_page(cli.read_text(encoding="utf-8")), DOCS / "architecture.svg": picture()}
+    texts = {cli: cli_page(cli.read_text(encoding="utf-8")), DOCS / "architecture.svg": picture()}
     if with_demo:
         transcript, result = demo()
         readme, api = ROOT / "README.md", DOCS / "python.md"
-        made[readme] = put(readme.read_text(encoding="utf-8"), "demo", transcript, "console")
-        made[api] = put(api.read_text(encoding="utf-8"), "result", result, "json")
-    return made
+        texts[readme] = put(readme.read_text(encoding="utf-8"), "demo", transcript, "console")
+        texts[api] = put(api.read_text(encoding="utf-8"), "result", result, "json")
+    return texts
 
 
-def stale(made: dict[Path, str]) -> list[Path]:
+def stale(texts: dict[Path, str]) -> list[Path]:
     """Those files that hold something else."""
-    return [path for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    return [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the generated parts of the documentation anew.")
     parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if anything is out of date")
     parser.add_argument("--demo", action="store_true", help="make the run that README.md shows, too")
-    asked = parser.parse_args()
-    made = pages(with_demo=asked.demo and not asked.check)
-    old = stale(made)
-    for path in old:
-        print(f"{'out of date' if asked.check else 'written'}: {path.relative_to(ROOT)}")
-        if not asked.check:
+    arguments = parser.parse_args()
+    texts = pages(with_demo=arguments.demo and not arguments.check)
+    outdated = stale(texts)
+    for path in outdated:
+        print(f"{'out of date' if arguments.check else 'written'}: {path.relative_to(ROOT)}")
+        if not arguments.check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(made[path], encoding="utf-8")
-    return 1 if asked.check and old else 0
+            path.write_text(texts[path], encoding="utf-8")
+    return 1 if arguments.check and outdated else 0
 
 
 if __name__ == "__main__":

@@ -80,11 +80,11 @@ def test_a_prediction_in_one_line(prediction: Prediction, shown: str) -> None:
 def test_a_prediction_is_shown_on_its_image() -> None:
     """As far as it can be drawn; its values are the same with and without the picture."""
     prediction = Prediction("a/x.png", probabilities={"clear": 0.9}, prediction=("clear",))
-    shown = prediction.with_painter(lambda drawn: PNG if drawn.probabilities else b"")
-    assert shown == prediction
-    assert _Strict(shown._repr_html_()).images == 1
-    assert _Strict(prediction.with_painter(lambda drawn: b"")._repr_html_()).images == 0
-    assert _Strict(replace(shown, error="It is no image.")._repr_html_()).images == 0
+    painted_prediction = prediction.with_painter(lambda item: PNG if item.probabilities else b"")
+    assert painted_prediction == prediction
+    assert _Strict(painted_prediction._repr_html_()).images == 1
+    assert _Strict(prediction.with_painter(lambda item: b"")._repr_html_()).images == 0
+    assert _Strict(replace(painted_prediction, error="It is no image.")._repr_html_()).images == 0
 
 
 def test_of_many_classes_the_likeliest_are_shown() -> None:

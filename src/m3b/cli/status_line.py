@@ -66,8 +66,8 @@ class StatusLine:
         )
         text_width = cell_len(text)
         left_s = count.estimate_left_s(now) if count is not None else None
-        left = f"{format_clock(left_s)} left" if left_s is not None else self._format_waiting_time(now)
-        room = width - 2 - cell_len(left) - 1
+        left_text = f"{format_clock(left_s)} left" if left_s is not None else self._format_waiting_time(now)
+        room = width - 2 - cell_len(left_text) - 1
         bar_width = next((size for size in BAR_WIDTHS if text_width + 1 + size <= room), 0)
         if not bar_width and room - BAR_WIDTHS[-1] - 1 >= MIN_TEXT_WIDTH and not progress.describe_figures():
             bar_width = BAR_WIDTHS[-1]
@@ -81,7 +81,7 @@ class StatusLine:
                 if share is not None
                 else ProgressBar(total=None, pulse=True, width=bar_width)
             )
-        row.add_row(*cells, Text(left, no_wrap=True))
+        row.add_row(*cells, Text(left_text, no_wrap=True))
         return row
 
     def _format_waiting_time(self, now: float) -> str:
