@@ -443,18 +443,21 @@ def _finish_run(
     run: RunFolder, record: dict[str, Any], result: Result, state: RunState, services: RunServices | None, wall_s: float
 ) -> Result:
     """Stop everything that still runs, then write the result; a full disk or a second Ctrl-C must not hide it."""
+    from m3b.run.reporting import draw_run_pictures, write_run_report
+
     result.usage["wall_s"] = round(wall_s, 1)
     if services is not None:
         services.role = ""
         services.tools.close()
+        if result.status != "cancelled":
+            with contextlib.suppress(OSError):
+                draw_run_pictures(run, partial(_borrow_reader, services))
         with contextlib.suppress(OSError, DataError):
             services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
     with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save_record(record)
-        from m3b.run.reporting import write_run_report
-
-        result = replace(result, report=write_run_report(run, partial(_borrow_reader, services) if services else None))
+        result = replace(result, report=write_run_report(run, should_draw=False))
         record["result"] = result.to_json()
         run.save_record(record)
     if services is not None:
