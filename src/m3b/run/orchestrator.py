@@ -60,6 +60,7 @@ from m3b.run.folder import RunFolder
 from m3b.run.labelling import extra_tool_names_of
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
+from m3b.run.removal import remove_caches
 from m3b.run.result import FINAL_STATUSES, Result
 from m3b.run.services import RunServices
 from m3b.run.setup import RunSetup
@@ -454,6 +455,8 @@ def _finish_run(
                 draw_run_pictures(run, partial(_borrow_reader, services))
         with contextlib.suppress(OSError, DataError):
             services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
+        if result.status in FINAL_STATUSES:
+            remove_caches(run)
     with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save_record(record)
