@@ -22,6 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 WIDTH = 80
+STAGE_LINE = re.compile(r" ?\d+:\d\d ")
+"""A line of the live view in the transcript of a run."""
 CUT = 110
 
 
@@ -106,18 +108,22 @@ def demo() -> tuple[str, str]:
         record = json.loads((place / "demo" / "run" / "run.json").read_text(encoding="utf-8"))
         plain = f"$ m3b demo\n{ran.stdout}".replace(f"{place}/", "")
         result = json.dumps(record["result"], indent=1, ensure_ascii=False).replace(f"{place}/", "")
-        draw_pictures(place / "demo" / "run")
+        draw_pictures(place)
     lines = [line if len(line) <= CUT else f"{line[: CUT - 3]}..." for line in plain.splitlines()]
+    stage_lines = [position for position, line in enumerate(lines) if STAGE_LINE.match(line)]
+    if stage_lines:  # docs/terminal.svg shows them
+        lines[stage_lines[0] : stage_lines[-1] + 1] = ["..."]
     return "\n".join(line.rstrip() for line in lines), result
 
 
-def draw_pictures(run: Path) -> None:
-    """Write the pictures of the terminal and of the report of a run."""
+def draw_pictures(place: Path) -> None:
+    """Write the pictures of the terminal and of the report of the demo in a folder."""
+    run = place / "demo" / "run"
     sys.path.insert(0, str(DOCS))
     from terminal_picture import draw_report, draw_terminal
 
     (DOCS / "terminal.svg").write_text(draw_terminal(run, "m3b demo"), encoding="utf-8")
-    if not draw_report(run / "report.html", DOCS / "report.png"):
+    if not draw_report(run / "report.html", DOCS / "report.png", place):
         print("docs/report.png is as it was: there is no Chromium here")
 
 

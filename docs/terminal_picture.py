@@ -62,14 +62,20 @@ def draw_terminal(run: Path, command: str) -> str:
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 
 
-def draw_report(report: Path, target: Path) -> bool:
-    """Write the head of a report as PNG with Chromium; False if there is none on this machine."""
+def draw_report(report: Path, target: Path, place: Path) -> bool:
+    """Write the head of a report as PNG with Chromium; False if there is none on this machine.
+
+    Args:
+        place: the folder of the demo, whose name is left out of the paths on the page.
+    """
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         return False
+    page = report.with_name("report-for-picture.html")
+    page.write_text(report.read_text(encoding="utf-8").replace(f"{place}/", ""), encoding="utf-8")
     width, height = REPORT_SIZE
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}"]
     subprocess.run(
-        [browser, *options, f"--screenshot={target}", report.absolute().as_uri()], check=True, capture_output=True
+        [browser, *options, f"--screenshot={target}", page.absolute().as_uri()], check=True, capture_output=True
     )
     return target.is_file()

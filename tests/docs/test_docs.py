@@ -103,13 +103,25 @@ def test_the_transcript_is_of_a_completed_run() -> None:
     assert list(parts) == ["demo"]
     for words in (
         "$ m3b demo",
-        "Task Manager (rules)",
         "completed: ",
         "integrity: clean",
         "\n$ m3b predict demo/run/model",
     ):
         assert words in parts["demo"]
     assert "/tmp" not in parts["demo"]
+
+
+def test_the_pictures_of_the_readme_are_there_and_load_nothing() -> None:
+    text = page("README.md")
+    assert "docs/terminal.svg" in text
+    assert "docs/report.png" in text
+    svg = page("docs/terminal.svg").replace("&#160;", " ")
+    for words in ("m3b demo", "Task Manager (rules)", "loss ", "auroc ", " left", "so far"):
+        assert words in svg
+    assert re.findall(r"https?://[^\s\"']+", svg) == ["http://www.w3.org/2000/svg"]
+    assert "/tmp" not in svg
+    assert (ROOT / "docs/report.png").read_bytes().startswith(b"\x89PNG")
+    assert (ROOT / "docs/report.png").stat().st_size < 500_000
 
 
 def test_the_result_shown_has_the_fields_of_a_result() -> None:

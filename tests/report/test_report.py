@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from m3b.errors import RunCancelled
 from m3b.markup.formatting import cut_middle, format_duration, format_size, format_time, shorten
 from m3b.metrics import ClassificationCase
 from m3b.report import write_report
@@ -143,6 +145,19 @@ def run_dir(tmp_path: Path) -> Path:
     )
     (tmp_path / "model/predict.py").write_text("pass")
     return tmp_path
+
+
+def test_a_cancelled_run_has_a_report_without_pictures(check: Check, run_dir: Path) -> None:
+    """The readers of a run that was cancelled refuse every job."""
+    (run_dir / "locked/Datapath").mkdir()
+    (run_dir / "locked/Datapath/test.json").write_text("[]")
+
+    @contextlib.contextmanager
+    def refuse() -> Iterator[Any]:
+        raise RunCancelled("The run was cancelled.")
+        yield
+
+    assert "tell pneumonia from normal" in check(write_report(run_dir, refuse).read_text()).text
 
 
 def test_a_complete_run(check: Check, run_dir: Path) -> None:

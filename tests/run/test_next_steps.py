@@ -88,6 +88,16 @@ def test_the_rules_advise_a_language_model_and_a_language_model_does_not(tmp_pat
     assert "language_model" not in codes(run, "failed", {**RECORD, "llm": {"default": "anthropic:x"}})
 
 
+@pytest.mark.parametrize(
+    ("reason", "option"),
+    [("Raise max_actions.", " --max-actions 200"), ("Raise max_wall.", " --max-wall 20"), ("Spent.", "")],
+)
+def test_a_spent_limit_is_doubled(tmp_path: Path, reason: str, option: str) -> None:
+    run, record = make_run(tmp_path), {**RECORD, "options": {"max_actions": 100, "max_wall": 600.0}}
+    step = list_next_steps(run, record, Result("out_of_budget", reason, "x", run_dir=str(run.path)))[0]
+    assert step.command == f"m3b run 'Segment polyps' --data '/data/my polyps'{option}"
+
+
 def test_minutes_grow_with_what_is_missing() -> None:
     assert TrainingAmount(107, 1.4, 2.0).suggest_minutes() == 25
     assert TrainingAmount(107, 0.01, 2.0).suggest_minutes() <= 1440

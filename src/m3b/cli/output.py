@@ -175,13 +175,18 @@ def format_result(result: Result) -> list[str]:
     if result.integrity:
         lines.append(f"integrity: {result.integrity}")
     lines.append(
-        f"{usage.get('actions', 0)} actions, {usage.get('iterations', 0)} iterations, "
+        f"{count_noun(usage.get('actions', 0), 'action')}, {count_noun(usage.get('iterations', 0), 'iteration')}, "
         f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_format_cached_share(usage)}, "
         f"${usage.get('cost_usd', 0):.2f}, "
         f"{usage.get('wall_s', 0):.0f} s"
     )
     output_paths = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
     return [*lines, *(f"{name}: {path}" for name, path in output_paths if path), *format_next_steps(result)]
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 action` and `4 actions`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def format_next_steps(result: Result) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from m3b.errors import M3bError
+from m3b.errors import M3bError, RunEnd
 from m3b.markup.html import Html
 from m3b.markup.json_values import as_dict
 from m3b.report import data_view, measured_view, process_view, summary_view, training_view
@@ -64,7 +64,7 @@ def draw_report_pictures(files: RunFiles, open_picture_reader: ReaderOpener | No
         return ""
     try:
         draw_pictures(files.folder, task, _rank(files).shown_keys, open_picture_reader)
-    except (M3bError, OSError, ValueError) as error:
+    except (M3bError, RunEnd, OSError, ValueError) as error:  # a cancelled run has a report all the same
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         return f"Pictures could not be drawn: {reason}"
     return ""

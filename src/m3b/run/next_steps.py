@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
     elif status in ("no_dataset", "rejected_data"):
         yield from _suggest_for_data(run, record, result)
     elif status == "out_of_budget":
-        yield NextStep("raise_limit", "Start again with a higher limit", format_run_command(record))
+        command = f"{format_run_command(record)}{_format_higher_limit(record, result.reason)}"
+        yield NextStep("raise_limit", "Start again with a higher limit", command)
         yield NextStep("read_log", "See what used it up", run.format_command("show"))
     else:
         yield NextStep("resume", "Go on from where it stopped", run.format_command("resume"))
@@ -155,6 +157,19 @@ def format_run_command(record: Mapping[str, Any], train_minutes: float | None = 
     if train_minutes is not None:
         words += ["--train-minutes", f"{train_minutes:g}"]
     return shlex.join(words)
+
+
+LIMIT_PATTERN = re.compile(r"\bmax_(actions|tokens|cost|wall)\b")
+
+
+def _format_higher_limit(record: Mapping[str, Any], reason: str) -> str:
+    """Return the option of the limit that a reason names, with twice its value; '' if none is named."""
+    match, options = LIMIT_PATTERN.search(reason), record.get("options")
+    value = options.get(match[0]) if match and isinstance(options, dict) else None
+    if match is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    doubled = 2 * value / (60 if match[1] == "wall" else 1)  # the command line takes minutes
+    return f" --max-{match[1]} {doubled:g}"
 
 
 def _list_data_folders(record: Mapping[str, Any]) -> list[str]:
