@@ -190,13 +190,13 @@ def report(
     ] = None,
 ) -> None:
     """Write a run's report.html again and print its path."""
-    from m3b.report import write_report
     from m3b.run.folder import RunFolder
+    from m3b.run.reporting import write_run_report
 
     if paper is not None:
         _write_paper_kit(run, paper)
         return
-    echo(str(write_report(RunFolder.open(run).path)))
+    echo(write_run_report(RunFolder.open(run)))
 
 
 def _write_paper_kit(run: str, folder: Path) -> None:

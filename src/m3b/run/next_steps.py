@@ -100,7 +100,7 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
             yield NextStep(
                 "language_model",
                 "The rules know common layouts only; with a language model",
-                f"{format_run_command(record)} --llm anthropic",
+                f"{format_run_command(record)} --llm PROVIDER",
             )
 
 

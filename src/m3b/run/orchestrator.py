@@ -448,10 +448,10 @@ def _finish_run(
     with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save_record(record)
-        from m3b.report import write_report
+        from m3b.run.reporting import write_run_report
 
         open_reader = partial(services.executor.open_reader, run.locked) if services is not None else None
-        result = replace(result, report=str(write_report(run.path, open_reader)))
+        result = replace(result, report=write_run_report(run, open_reader))
         record["result"] = result.to_json()
         run.save_record(record)
     if services is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from m3b.metrics import Scores, judge
 from m3b.metrics.metric_tables import metric_table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
 from m3b.models.checksums import find_changes
+from m3b.models.model_card import remove_file_names
 from m3b.run.folder import RunFolder
 from m3b.run.result import ExternalResult
 from m3b.tasks import get_family, score_all
@@ -228,12 +228,6 @@ def _describe_validation(model: TrainedModel, metric: str) -> str:
         if validation_text
         else refit_text
     )
-
-
-def remove_file_names(note: str) -> str:
-    """Return a note without the files that it gives as examples, since file names may identify patients."""
-    shortened = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
-    return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", shortened)
 
 
 def _make_title(selection: Selection, card: Card, data: DataIndex) -> str:

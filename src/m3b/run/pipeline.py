@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
+from m3b.display import make_html_table, shorten
 from m3b.errors import UsageError
 from m3b.isolation.sandbox import Sandbox, choose_sandbox
 from m3b.llm import LLM, choose_default_spec, connect, describe_unused_keys
+from m3b.llm.base import spec_of
 from m3b.llm.offline import forbid_remote_models, is_offline
 from m3b.run.extensions import UserCheck, UserTool, register_metrics, validate_extensions
 from m3b.run.external_sources import parse_external_data
@@ -294,6 +296,26 @@ class Pipeline:
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._lock, self._is_cancelled, self._call_count = threading.Lock(), False, 0
         self._active_handles: set[RunHandle] = set()
+
+    def __repr__(self) -> str:
+        facts = "; ".join(f"{name}: {value}" for name, value in self._describe_settings() if value)
+        return f"<Pipeline {shorten(facts, 200)}>"
+
+    def _repr_html_(self) -> str:
+        return make_html_table("Pipeline", self._describe_settings())
+
+    def _describe_settings(self) -> list[tuple[str, str]]:
+        """Return the language models, the data, and the options that differ from their defaults."""
+        models = {name: spec_of(llm) for name, llm in self.llms.items()}
+        default_model = models.pop("default", "")
+        cards = [card for card in self.workspace.cards.values() if card.own]
+        options, defaults = self.options.to_json(), Options().to_json()
+        return [
+            ("language model", default_model), *((f"language model of {name}", spec) for name, spec in models.items()),
+            ("data", ", ".join(str(card.path or card.name) for card in cards)), ("run folder", str(self.out or "")),
+            *((name, str(value)) for name, value in options.items() if value != defaults.get(name)),
+            ("training", "; ".join(self.training.describe())),
+        ]  # fmt: skip
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
         """Run until there is a model, or a reason why there is none. Ctrl-C ends the run as `cancelled`.

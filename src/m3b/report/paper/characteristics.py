@@ -212,9 +212,9 @@ def _list_attributes(records: Sequence[Record], *, by_patient: bool) -> list[dic
     units: dict[str, dict[str, str]] = {}
     for position, record in enumerate(records):
         values = units.setdefault(record.patient if by_patient else str(position), {})
-        known = {name: "" if value is None else f"{value:g}" if isinstance(value, float) else value
+        covariate_texts = {name: "" if value is None else f"{value:g}" if isinstance(value, float) else value
                  for name, value in record.covariates.items()}  # fmt: skip
-        for name, text in [*known.items(), *record.attributes.items()]:
+        for name, text in [*covariate_texts.items(), *record.attributes.items()]:
             values[name] = values.get(name) or str(text).strip()
     return list(units.values())
 

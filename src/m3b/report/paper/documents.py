@@ -24,12 +24,16 @@ _COLUMN_TITLES = {"train": "Training", "test": "Testing", "all": "All"}
 
 @dataclass(frozen=True)
 class Heading:
+    """A heading within a document."""
+
     text: str
     kind: str = "heading"
 
 
 @dataclass(frozen=True)
 class Paragraph:
+    """A paragraph of plain text."""
+
     text: str
     kind: str = "paragraph"
 

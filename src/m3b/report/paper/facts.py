@@ -17,6 +17,7 @@ from m3b.journal import JournalError, read_journal
 from m3b.markup.formatting import shorten
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.metrics.metric_tables import lower_is_better, metric_title
+from m3b.models.model_card import remove_file_names
 from m3b.report.paper.characteristics import CharacteristicRow, describe_characteristics
 from m3b.tasks import get_family, names
 from m3b.tasks.user_metric import BOOTSTRAP_DRAWS
@@ -166,7 +167,10 @@ def collect_facts(run_dir: Path) -> PaperFacts:
 def _read_events(run_dir: Path) -> list[Event]:
     file = run_dir / JOURNAL
     try:
-        return list(read_journal(file))
+        events = list(read_journal(file))
+        if not any(isinstance(event, RunStarted) for event in events):
+            raise JournalError("it holds no run")
+        return events
     except (JournalError, OSError) as error:
         raise UsageError(f"The journal {file} cannot be read: {error}. `m3b verify` says what was changed.") from error
 
@@ -241,12 +245,12 @@ def _add_data(facts: PaperFacts, data: DataIndex, index: Index, events: Sequence
     for position, exclusion in enumerate(as_list(accounting.get("left_out"))):
         place = f"{source}/accounting/left_out/{position}"
         facts.add(f"exclusions.{position}.files", exclusion["files"], f"{place}/files")
-        facts.add(f"exclusions.{position}.reason", exclusion["reason"], f"{place}/reason")
+        facts.add(f"exclusions.{position}.reason", remove_file_names(exclusion["reason"]), f"{place}/reason")
     facts.add("files.absent", accounting.get("named_but_absent") or None, f"{source}/accounting/named_but_absent")
     facts.add("groups.moved", accounting.get("crossing") or None, f"{source}/accounting/crossing")
     if not accounting:
         for position, sentence in enumerate(data.read):
-            facts.add(f"reading.{position}", sentence, f"{source}/read/{position}")
+            facts.add(f"reading.{position}", remove_file_names(sentence), f"{source}/read/{position}")
     for event in events:
         if isinstance(event, IndexAudited):
             audit = as_dict(event.facts)
@@ -258,9 +262,8 @@ def _add_data(facts: PaperFacts, data: DataIndex, index: Index, events: Sequence
             for name in facts.names_below("finding"):
                 del facts.facts[name]  # of an earlier audit
             for position, finding in enumerate(event.findings):
-                facts.add(
-                    f"finding.{position}", as_dict(finding).get("message"), f"{JOURNAL}#audit/findings/{position}"
-                )
+                message = remove_file_names(str(as_dict(finding).get("message") or ""))
+                facts.add(f"finding.{position}", message, f"{JOURNAL}#audit/findings/{position}")
 
 
 def _add_manifest(facts: PaperFacts, run_dir: Path) -> None:
@@ -376,7 +379,8 @@ def _add_metrics(facts: PaperFacts, metrics: Mapping[str, Any]) -> None:
                 label = str(entry.get("name"))
                 facts.add(f"{prefix}.group", label, f"{source}/name", shorten(label, 60))
                 facts.class_rows.append(MetricRow(prefix, _format_metric_title(name)))
-    for row_number, row in enumerate(as_list(metrics.get("confusion"))):
+    confusion = [] if metrics.get("multi_label") else as_list(metrics.get("confusion"))  # else counts of each finding
+    for row_number, row in enumerate(confusion):
         for column_number, count in enumerate(as_list(row)):
             place = f"{row_number}/{column_number}"
             facts.add(f"confusion.{row_number}.{column_number}", count, f"{METRICS}#confusion/{place}")
@@ -416,6 +420,8 @@ def _add_details(facts: PaperFacts, details: Mapping[str, Any]) -> None:
             numbers = [number for item in (value if isinstance(value, list) else [value])
                        if (number := to_finite_number(item)) is not None]  # fmt: skip
             facts.add(f"agreement.{key}", value, f"{source}/{key}", " to ".join(f"{number:.3f}" for number in numbers))
+    facts.add("results.quantity", details.get("quantity"), f"{source}/quantity")
+    facts.add("results.distance_unit", details.get("distance_unit"), f"{source}/distance_unit")
     for key in ("events", "censored", "comparable_pairs"):
         facts.add(f"survival.{key}", details.get(key), f"{source}/{key}")
 
@@ -425,7 +431,7 @@ def _add_external(facts: PaperFacts, result: Mapping[str, Any]) -> None:
         prefix, source = f"external.{position}", f"{JOURNAL}#run_ended/external/{name}"
         facts.add(f"{prefix}.name", name, source, shorten(name, 60))
         if not external.get("primary"):
-            facts.add(f"{prefix}.reason", external.get("reason"), f"{source}/reason")
+            facts.add(f"{prefix}.reason", remove_file_names(str(external.get("reason") or "")), f"{source}/reason")
             continue
         facts.add(f"{prefix}.cases", external.get("cases"), f"{source}/cases")
         facts.add(f"{prefix}.patients", external.get("patients"), f"{source}/patients")

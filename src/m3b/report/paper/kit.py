@@ -180,38 +180,55 @@ def _compare_facts(recorded: dict[str, Any], facts: PaperFacts) -> Iterator[KitF
             yield KitFinding("paper_fact_changed", FACTS_FILE, detail)
 
 
-_TOKEN = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?|[^\W\d]+|[^\w\s]")
+_TOKEN = re.compile(r"(?:(?<![\w.,)])-)?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?|[^\W\d]+|[^\w\s]")
 _TAG = re.compile(r"<[^>]*>")
 
 
 def compare_numbers(file: str, expected: str, text: str) -> list[KitFinding]:
-    """Return the numbers of a document that differ from those of the expected text, line by line."""
+    """Return the numbers of a document that differ from those of the expected text, line by line.
+
+    A line that lost numbers and got others, or the same in another order, was changed; if it only lost or only got some,
+    an author has shortened or extended it.
+    """
     if expected == text:
         return []
     expected_tokens, tokens = (_tokenize(file, content) for content in (expected, text))
     matcher = difflib.SequenceMatcher(
         None, [token for token, _ in expected_tokens], [token for token, _ in tokens], autojunk=False
     )
-    findings = []
+    differences: dict[int, _LineDifference] = {}
     for operation, first, last, other_first, other_last in matcher.get_opcodes():
         if operation == "equal":
             continue
-        expected_numbers = _count_numbers(expected_tokens[first:last])
-        numbers = _count_numbers(tokens[other_first:other_last])
-        removed, added = expected_numbers - numbers, numbers - expected_numbers
-        if not removed and not added:
+        removed = _count_numbers(expected_tokens[first:last])
+        added = _count_numbers(tokens[other_first:other_last])
+        if removed == added:
             continue
+        expected_line = expected_tokens[first - 1 if operation == "insert" else first][1] if expected_tokens else 1
         line = tokens[min(other_first, len(tokens) - 1)][1] if tokens else 1
-        removed_text, added_text = (", ".join(counter.elements()) for counter in (removed, added))
-        code: KitCode
-        if removed and added:
-            code, detail = "paper_number_changed", f"line {line}: {added_text}, and not {removed_text}"
-        elif added:
-            code, detail = "paper_number_added", f"line {line}: {added_text} is not from the run"
-        else:
-            code, detail = "paper_number_removed", f"line {line}: {removed_text} was removed"
-        findings.append(KitFinding(code, file, detail))
-    return findings
+        difference = differences.setdefault(expected_line, _LineDifference(line))
+        difference.removed += removed
+        difference.added += added
+    return [difference.describe(file) for difference in differences.values()]
+
+
+@dataclass
+class _LineDifference:
+    """Numbers that a line lost and got."""
+
+    line: int
+    removed: Counter[str] = field(default_factory=Counter)
+    added: Counter[str] = field(default_factory=Counter)
+
+    def describe(self, file: str) -> KitFinding:
+        removed_text, added_text = (", ".join(counter.elements()) for counter in (self.removed, self.added))
+        if not self.removed:
+            return KitFinding("paper_number_added", file, f"line {self.line}: {added_text} is not from the run")
+        if not self.added:
+            return KitFinding("paper_number_removed", file, f"line {self.line}: {removed_text} was removed")
+        if self.removed == self.added:
+            return KitFinding("paper_number_changed", file, f"line {self.line}: {added_text} stand in another place")
+        return KitFinding("paper_number_changed", file, f"line {self.line}: {added_text}, and not {removed_text}")
 
 
 def _tokenize(file: str, content: str) -> list[tuple[str, int]]:
@@ -224,4 +241,4 @@ def _tokenize(file: str, content: str) -> list[tuple[str, int]]:
 
 
 def _count_numbers(tokens: Sequence[tuple[str, int]]) -> Counter[str]:
-    return Counter(token for token, _ in tokens if token[0].isdigit())
+    return Counter(token for token, _ in tokens if token.lstrip("-")[:1].isdigit())
