@@ -217,10 +217,6 @@ class RunProgress:
         if figures := self.describe_figures():
             fold_text = f"fold {self.fold + 1}, " if self.fold else ""
             return f"{fold_text}{figures}"
-        if self.count is not None and self.count.unit != "s":
-            return (
-                f"{self.activity.partition(':')[0]} {self.count.done:.0f} of {self.count.total:.0f} {self.count.unit}"
-            )
         return self.activity
 
     def format_line(self) -> str:

@@ -119,6 +119,20 @@ def test_studies_of_several_views(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out" / "overlays").iterdir())) == 2
 
 
+def test_refused_images_and_broken_links_are_named(tmp_path: Path, volumes: Path) -> None:
+    model = make_model(tmp_path / "m", "segmentation", classes=["ball"], labels={"ball": 3}, plan={"dims": 3})
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(volumes / "film.png")
+    (volumes / "gone.nii.gz").symlink_to(tmp_path / "nowhere")
+    result = run("predict", model, volumes, "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "gone.nii.gz" in result.stderr
+    answers = {
+        Path(entry["image"]).name: entry for entry in json.loads((tmp_path / "out/predictions.json").read_text())
+    }
+    assert answers["film.png"]["error_code"] == "image_for_3d_model"
+    assert ["mask" in answers[name] for name in ("s2.nii.gz", "s10.nii.gz")] == [True, True]
+
+
 def test_wrong_use(tmp_path: Path, volumes: Path) -> None:
     model = make_model(tmp_path / "m", "segmentation", classes=["ball"], labels={"ball": 3})
     boxes = make_model(tmp_path / "b", "detection", classes=["spot"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,8 +20,10 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from m3b.cli.app import app
+from m3b.cli.prediction_output import write_table
 from m3b.errors import ModelError, UsageError
 from m3b.models import DetectedBox, Model, Prediction, load_model
+from m3b.models.prediction_store import PredictionStore
 from m3b.models.thresholds import make_decider
 from m3b.models.worker import _next_batch_size
 
@@ -170,6 +174,33 @@ def test_another_prediction_does_not_go_on(tmp_path: Path, films: list[Path]) ->
     assert len(json.loads((tmp_path / "out/predictions.json").read_text())) == 20
     finished = run("predict", model, films[0].parent, "-o", tmp_path / "out")
     assert isinstance(finished.exception, UsageError)
+
+
+def test_a_second_interruption_loses_nothing(tmp_path: Path, films: list[Path]) -> None:
+    model, out = make_model(tmp_path / "m"), tmp_path / "out"
+    films[9].rename(films[9].with_name("f09_broken.png"))
+    for _ in range(2):
+        failed = run("predict", model, films[0].parent, "-o", out)
+        assert isinstance(failed.exception, ModelError)
+        assert [Path(entry["image"]).name for entry in json.loads((out / "predictions.json").read_text())] == [
+            film.name for film in films[:8]
+        ]
+        assert len((out / "predictions.json.partial").read_text().splitlines()) == 9
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, films: list[Path]) -> None:
+    model, table = make_model(tmp_path / "m"), tmp_path / "t.csv"
+    store = PredictionStore(table, model, write_table)
+    store.begin({})
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match=r"t\.csv") as error:
+            store.add(0, "", {}, {"image": 200 * "x"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert error.value.errno == errno.EFBIG
+    assert error.value.filename == str(table)
 
 
 def test_a_table_goes_on_too(tmp_path: Path, films: list[Path]) -> None:

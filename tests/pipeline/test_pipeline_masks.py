@@ -13,9 +13,9 @@ from pipeline_kit import PROJECT, actor, check_end, choice, play, say, script, w
 
 from m3b import Pipeline, load_model, verify
 from m3b.data.index import read_index
+from m3b.models.kept_answers import find_changed_answers, read_answers
 from m3b.models.model_card import remove_file_names
 from m3b.models.predict_process import read_model_info
-from m3b.run.kept_answers import find_changed_answers, read_answers
 from m3b.run.result import Result
 
 REQUEST = "Outline the bright square on these drawn scans"

@@ -34,7 +34,7 @@ def test_what_the_user_fixed_is_told_and_shown_and_kept(build, tmp_path: Path) -
     assert json.loads((run / "run.json").read_text())["training"] == training.to_json()
     kept_plan = json.loads((run / "work" / "plan.json").read_text())
     assert kept_plan["minutes"] == 50, "the minutes follow the epochs: 2 minutes hold 1.5 of 30"
-    assert [event["values"]["plan"]["minutes"] for event in of_kind(run, "artifact", "module_architect")][0] == 50
+    assert next(event["value"]["plan"]["minutes"] for event in of_kind(run, "artifact", "module_architect")) == 50
     assert "epochs 30" in (run / "model" / "README.md").read_text()
 
 

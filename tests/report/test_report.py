@@ -211,9 +211,9 @@ def test_an_empty_folder(check: Check, tmp_path: Path) -> None:
 def test_roles_are_counted_while_the_run_goes_on(check: Check, run_dir: Path) -> None:
     run = json.loads((run_dir / "run.json").read_text())
     del run["result"]
-    (run_dir / "run.json").write_text(json.dumps(run | {"status": "running"}))
+    (run_dir / "run.json").write_text(json.dumps(run | {"status": "working"}))
     page = check(write_report(run_dir).read_text())
-    assert "Still running" in page.text
+    assert "At work" in page.text
     assert "700" in page.text
 
 

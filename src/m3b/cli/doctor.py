@@ -103,8 +103,12 @@ def _echo_wrapped(label: str, text: str) -> None:
 
 def _explain_default_llm(keys: dict[str, str]) -> str:
     """Return why the default model is taken, and which others could be used."""
+    from m3b.config import read_config
+
+    config = read_config()
+    if config.get("llm"):
+        return f" ({config.sources['llm']})"
     if not keys:
         return " (no provider's key is set)"
-    (first_key, *other_keys) = keys.items()
-    other_keys_text = ", ".join(f"{variable} (--llm {name})" for name, variable in other_keys)
-    return f" ({first_key[1]} is set{f'; also set: {other_keys_text}' if other_keys_text else ''})"
+    listed = ", ".join(f"{variable} (m3b config llm {name})" for name, variable in keys.items())
+    return f" (set but not named yet: {listed})"

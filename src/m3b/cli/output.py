@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -86,7 +87,10 @@ def print_json(value: Any) -> None:
 def print_error(error: BaseException) -> None:
     """Print an error in one line on standard error, with options as the command line spells them."""
     message = str(getattr(error, "on_command_line", "") or error)
-    if isinstance(error, OSError) and error.filename and error.strerror:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        place = f" of {error.filename}" if error.filename else ""
+        message = f"The disk{place} is full. Make room, or set TMPDIR if it is that of temporary files; then try again."
+    elif isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{error.filename}: {error.strerror}."
     sys.stderr.write(f"m3b: {inert(spell_as_flags(message))}\n")
 
@@ -109,6 +113,25 @@ def require_folder(path: Path) -> None:
         return
     problem = f"{path} is a file." if path.exists() else f"There is no folder {path}."
     raise UsageError(f"{problem} Name the folder with the images.")
+
+
+def require_writable_target(path: Path | None, option: str, *, force: bool) -> None:
+    """Check that an output file can be written; to be called before anything is made.
+
+    Raises:
+        UsageError: its folder does not exist or cannot be written, it is a folder, or it exists and `force` is not set.
+    """
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file with {option}.")
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder} for {option} {path}. Make it first, or name another file.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"The folder {folder} for {option} {path} cannot be written; check its permissions (ls -ld).")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
 
 
 def refuse_overwriting(paths: Iterable[Path], *, force: bool) -> None:

@@ -239,10 +239,11 @@ def _parse_thresholds(assignments: Sequence[str], model: Model) -> Threshold:
     Raises:
         UsageError: no number from 0 to 1, an unknown class, or a number for all beside those for classes.
     """
+    from m3b.models.answers import answer_format_of
     from m3b.models.thresholds import DEFAULT_BOX_SCORE, make_decider
 
     if not assignments:
-        return DEFAULT_BOX_SCORE if model.task == "detection" else {}
+        return DEFAULT_BOX_SCORE if answer_format_of(model.task).has_boxes else {}
     by_class: dict[str, float] = {}
     common: float | None = None
     for assignment in assignments:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from m3b.cli.output import clean_cell, echo, fit_to_width, format_table, print_error, print_json
 from m3b.cli.run import JsonOption, RunArgument
+from m3b.cli.shell_completion import complete_runs
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +26,49 @@ DEFAULT_TERMINAL_WIDTH = 80
 """Width of the list of runs if the output is no terminal."""
 
 
-def runs(
+class _ListByDefault(TyperGroup):
+    """Commands on runs; without the name of one, runs are listed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [LIST_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+
+LIST_COMMAND = "list"
+app = typer.Typer(cls=_ListByDefault, help="List your runs, or remove some.", rich_markup_mode=None)
+
+
+@app.command("rm")
+def remove(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders or ids of runs, or `last`.", autocompletion=complete_runs),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove runs with their models, reports and journals."""
+    from m3b.run.folder import RunFolder
+    from m3b.run.removal import check_removable, measure_size, remove_run
+
+    run_folders = list({run.path.resolve(): run for run in map(RunFolder.open, names)}.values())
+    for run in run_folders:
+        check_removable(run)
+    for run in run_folders:
+        echo(f"{run.path}  {measure_size(run.path) / 2**20:,.1f} MB  {_load_record(run).get('status', '?')}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("Nothing was removed: nobody can be asked here. Add --yes to remove these runs.")
+        subject = "this run" if len(run_folders) == 1 else f"these {len(run_folders)} runs"
+        if not typer.confirm(f"Remove {subject} with everything in it?"):
+            raise typer.Exit(1)
+    for run in run_folders:
+        remove_run(run)
+        echo(f"removed {run.path}")
+
+
+@app.command(LIST_COMMAND)
+def list_all(
     root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: all runs that you started.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -145,13 +190,13 @@ def report(
     ] = None,
 ) -> None:
     """Write a run's report.html again and print its path."""
-    from m3b.report import write_report
     from m3b.run.folder import RunFolder
+    from m3b.run.reporting import write_run_report
 
     if paper is not None:
         _write_paper_kit(run, paper)
         return
-    echo(str(write_report(RunFolder.open(run).path)))
+    echo(write_run_report(RunFolder.open(run)))
 
 
 def _write_paper_kit(run: str, folder: Path) -> None:

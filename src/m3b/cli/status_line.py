@@ -47,11 +47,15 @@ class StatusLine:
     def stop(self) -> None:
         self._live.stop()
 
-    def render(self) -> RenderableType:
-        """Return the two lines for the present width of the terminal."""
+    def render(self, now: float | None = None) -> RenderableType:
+        """Return the two lines for the present width of the terminal.
+
+        Args:
+            now: seconds since 1970; the present by default.
+        """
         if self._progress.is_ended:
             return Text("")
-        now = time.time()
+        now = time.time() if now is None else now
         width = max(20, self._console.width - 1)  # a full last column would wrap on some terminals
         return Group(self._render_activity(now, width), Text(self._format_totals(now, width), style="dim"))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,6 +57,17 @@ class TrainingOptions:
         Path | None,
         typer.Option(help="A whole plan.json, as `m3b plan -o` writes it.", rich_help_panel=HELP_PANEL),
     ] = None
+
+    def with_config(self, data: Sequence[str]) -> TrainingOptions:
+        """Return the options with device and number of GPUs from the configuration, if nothing else says them."""
+        from m3b.config import read_config
+
+        settings = read_config(map(Path, data))
+        if self.plan is not None:
+            return self
+        device = self.device or settings.get("device")
+        gpus = self.gpus if self.gpus is not None or self.device is not None else settings.get("gpus")
+        return replace(self, device=device, gpus=gpus)
 
     @property
     def overrides(self) -> TrainingOverrides:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,12 +139,18 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
     has_orientation = image.array.ndim == 4 and geometry(path, base).affine is not None
 
     def make_row(masks: np.ndarray, boxes: Sequence[DrawnBox], guide_masks: np.ndarray) -> list[Panel]:
-        return make_panels(picture, masks, boxes, image.spacing, has_orientation, guide_masks=guide_masks)
+        panels = make_panels(picture, masks, boxes, image.spacing, has_orientation, guide_masks=guide_masks)
+        return [replace(panel, title=_shorten_title(panel.title)) for panel in panels]
 
     guide = np.concatenate([true_masks, answer_masks]) if not true_masks.any() else true_masks
     if not has_answer:
         return [make_row(true_masks, true_boxes, guide)]
     return [make_row(true_masks, true_boxes, guide), make_row(answer_masks, answer_boxes, guide)]
+
+
+def _shorten_title(title: str) -> str:
+    """Return `axial 18/35` for `axial, slice 18 of 35`, which fits a small plane."""
+    return title.replace(", slice ", " ").replace(" of ", "/")
 
 
 def _truth_source(record: Record) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from m3b.cleanup import undo_on_error
 from m3b.data.records import Covariate, Image, frozen, paths_of
 from m3b.errors import ModelError
 from m3b.isolation.reader.inprocess import file_of_reader_path, to_reader_path
@@ -70,16 +71,13 @@ class InputCases:
         self._rules = InputRules.from_config(config)
         self._folder: TemporaryFolder | None = None
         self._n_arrays = 0
-        try:
+        with undo_on_error(self.close):
             inputs = [(f"input[{number}]", item) for number, item in enumerate(_list_inputs(images))]
             if expand_folders and not channel_names_of(config):
                 inputs = list(self._expand_folders(inputs))
                 if not inputs and self.notes:
                     raise ModelError(f"no image was found: {'; '.join(self.notes)}", code="no_image")
             self.cases = [self._make_case(number, name, item) for number, (name, item) in enumerate(inputs, start=1)]
-        except BaseException:
-            self.close()
-            raise
 
     def __len__(self) -> int:
         return len(self.cases)

@@ -11,7 +11,7 @@ from typing import Any
 from m3b.data.reading import shared, shared_channels
 from m3b.data.records import Image, plain
 from m3b.display import make_html_table, shorten
-from m3b.errors import ModelError
+from m3b.errors import M3bError, ModelError
 from m3b.isolation.sandbox.off import Unconfined
 from m3b.isolation.untrusted import is_file, read_json, read_start
 from m3b.measure import format_measure
@@ -59,8 +59,12 @@ class Model:
     config: Mapping[str, Any]
     card: str
     metrics: Mapping[str, Any]
-    unconfined: bool
-    _worker: PredictWorker = field(repr=False, compare=False)
+    unconfined: bool = False
+    _worker: PredictWorker = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the process, which starts with the first prediction."""
+        object.__setattr__(self, "_worker", PredictWorker(self.folder, Unconfined() if self.unconfined else None))
 
     def __repr__(self) -> str:
         primary_metric = format_measure(self.metrics.get("primary"))
@@ -156,11 +160,28 @@ class Model:
                             f"1 of {len(cases)} images got no prediction; {prediction.error}",
                             code=prediction.error_code,
                         )
-                    yield decide(prediction)
+                    yield decide(prediction).with_painter(self._paint)
             if store is not None:
                 store.finish()
         finally:
             cases.close()
+
+    def _paint(self, prediction: Prediction) -> bytes:
+        """Return a prediction drawn on its image as a PNG, in a confined reader; b"" if that is not possible."""
+        from m3b.isolation.reader.inprocess import open_reader
+        from m3b.isolation.untrusted import TemporaryFolder
+        from m3b.models.image_jobs import OverlayPainter, paths_to_mount
+
+        plan = self.config.get("plan")
+        window = plan.get("intensity") if isinstance(plan, dict) else None
+        try:
+            with open_reader(paths_to_mount([prediction])) as reader, TemporaryFolder("picture") as folder:
+                painter = OverlayPainter(
+                    reader, read_model_info(self.folder), window if isinstance(window, dict) else None
+                )
+                return painter.draw(prediction, folder / "picture.png").read_bytes()
+        except (M3bError, OSError):
+            return b""
 
     @property
     def worker(self) -> PredictWorker:
@@ -232,7 +253,6 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
         text,
         _read_metrics(path / "metrics.json"),
         unconfined,
-        PredictWorker(path, Unconfined() if unconfined else None),
     )
 
 

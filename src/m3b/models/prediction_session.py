@@ -75,7 +75,8 @@ class PredictionSession:
                 {n: (self._cases[n].fingerprint, self._journal(item)) for n, item in self._earlier.items()}
             )
         try:
-            position = 0
+            position = next((n for n in range(len(self._cases)) if n not in self._earlier), len(self._cases))
+            yield from self._emit_earlier(0, position)
             for batch in self._predict_missing():
                 for missing_position, prediction in batch:
                     yield from self._emit_earlier(position, missing_position)

@@ -7,7 +7,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -113,6 +114,7 @@ class PredictionStore:
         self._entries: dict[int, dict[str, Any]] = {}
         self._stream: IO[str] | None = None
         self._written_at = 0.0
+        self._has_reused = False
 
     def read_partial(self) -> dict[str, dict[str, Any]]:
         """Return case fingerprint -> prediction of an unfinished call with the same model; empty if there is none."""
@@ -130,12 +132,18 @@ class PredictionStore:
         }
 
     def begin(self, reused: Mapping[int, tuple[str, dict[str, Any]]]) -> None:
-        """Start the partial file; `reused` are predictions of an earlier call, by position, with their fingerprints."""
-        self._stream = self.partial_file.open("w", encoding="utf-8", errors="surrogateescape")
-        self._append({"format": _FORMAT, "model": self._model_fingerprint})
-        for fingerprint, prediction in reused.values():
-            self._append({"case": fingerprint, "prediction": prediction})
-        self._stream.flush()
+        """Start the partial file; `reused` are predictions of an earlier call, by position, with their fingerprints.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._has_reused = bool(reused)
+        with _naming(self.partial_file):
+            self._stream = self.partial_file.open("w", encoding="utf-8", errors="surrogateescape")
+            self._append({"format": _FORMAT, "model": self._model_fingerprint})
+            for fingerprint, prediction in reused.values():
+                self._append({"case": fingerprint, "prediction": prediction})
+            self._stream.flush()
 
     def add(self, position: int, fingerprint: str, prediction: dict[str, Any], entry: dict[str, Any]) -> None:
         """Add a prediction; the file is written about once a second.
@@ -143,37 +151,38 @@ class PredictionStore:
         Args:
             prediction: what a later call reads again.
             entry: what the file holds of it.
+
+        Raises:
+            OSError: a file cannot be written; the error names it.
         """
         self._entries[position] = entry
         if fingerprint and "error" not in prediction:
-            self._append({"case": fingerprint, "prediction": prediction})
+            with _naming(self.partial_file):
+                self._append({"case": fingerprint, "prediction": prediction})
         if time.monotonic() - self._written_at > FLUSH_INTERVAL_S:
             self.write()
 
     def write(self) -> None:
-        """Write the file with all predictions so far, in the order of the cases."""
+        """Write the file with all predictions so far, in the order of the cases. Raises OSError with its name."""
         if self._stream is not None:
-            self._stream.flush()
-        self._write([self._entries[position] for position in sorted(self._entries)], self.file)
+            with _naming(self.partial_file):
+                self._stream.flush()
+        with _naming(self.file):
+            self._write([self._entries[position] for position in sorted(self._entries)], self.file)
         self._written_at = time.monotonic()
-
-    def update(self, position: int, **fields: Any) -> None:
-        """Add fields to an entry, which the next `write` writes."""
-        self._entries[position].update(fields)
-
-    def entries(self) -> Entries:
-        """Return the entries so far, in the order of the cases."""
-        return [self._entries[position] for position in sorted(self._entries)]
 
     def stop(self) -> None:
         """Write what there is, and keep the partial file for a later call; without any prediction, leave nothing."""
         if self._stream is None:
             return
-        if self._entries:
-            self.write()
-        self._stream.close()
-        self._stream = None
-        if not self._entries:
+        try:
+            if self._entries:
+                self.write()
+        finally:
+            stream, self._stream = self._stream, None
+            with _naming(self.partial_file):
+                stream.close()
+        if not self._entries and not self._has_reused:
             self.partial_file.unlink()
 
     def finish(self) -> None:
@@ -185,6 +194,17 @@ class PredictionStore:
     def _append(self, row: dict[str, Any]) -> None:
         assert self._stream is not None
         self._stream.write(f"{json.dumps(row)}\n")
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Name the file in an error of the system, such as a full disk, which does not name it itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or not Path(error.filename).is_absolute():
+            raise OSError(error.errno, error.strerror, str(file)) from error
+        raise
 
 
 def _parse_line(line: str) -> dict[str, Any] | None:

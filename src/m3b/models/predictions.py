@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from m3b.data.records import Image, paths_of, plain
-from m3b.display import format_file_name, make_html_table, shorten
+from m3b.display import format_file_name, make_html_pictures, make_html_table, shorten
 
 MAX_CLASSES_SHOWN = 3
 """Number of classes in a short representation."""
@@ -96,7 +96,16 @@ class Prediction:
             ("anomaly map", self.anomaly_map),
             ("findings", self.findings), ("impression", self.impression), *self.extra.items(),
         ]  # fmt: skip
-        return make_html_table(format_file_name(paths_of(self.image)), rows)
+        painter = vars(self).get("_painter")
+        picture = b"" if painter is None or self.error else painter(self)
+        caption = format_file_name(paths_of(self.image))
+        return make_html_table(caption, rows, make_html_pictures([(picture, caption)]))
+
+    def with_painter(self, painter: Callable[[Prediction], bytes]) -> Prediction:
+        """Return the same prediction, which a notebook shows with the PNG that `painter` draws; b"" for none."""
+        copy = replace(self)
+        object.__setattr__(copy, "_painter", painter)  # no field: it belongs to the process, not to the values
+        return copy
 
     def _summary_parts(self) -> list[str]:
         """Return short parts that summarise the prediction; of many classes the most probable."""

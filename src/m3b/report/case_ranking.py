@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from m3b.markup.json_values import as_dict, to_finite_number
@@ -52,6 +53,18 @@ class CaseRanking:
         """The values of all cases that have one, best first."""
         return [case.summary.value for case in self.cases if case.summary.value is not None]
 
+    def format_value(self, case: RankedCase) -> str:
+        """Return the value of a case: of a share three decimals, of another number four digits."""
+        value = case.summary.value
+        if value is None:
+            return "–"
+        return f"{value:.3f}" if self.has_shares else f"{value:.4g}"
+
+    @cached_property
+    def has_shares(self) -> bool:
+        """Whether all values lie between 0 and 1, and more is better."""
+        return not self.lower_is_better and all(0 <= share <= 1 for share in self.values)
+
     @property
     def n_wrong(self) -> int | None:
         """Number of wrong answers; None if answers are not right or wrong as a whole."""
@@ -88,6 +101,8 @@ def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) ->
         :MAX_ERRORS
     ]
     best, median, worst = _choose_shown(ranked)
+    if errors:
+        worst = ()  # the errors are the worst cases
     return CaseRanking(
         tuple([*ranked, *without_value]),
         next((case.summary.value_title for case in ranked), ""),

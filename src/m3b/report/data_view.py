@@ -10,6 +10,7 @@ from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.report.run_files import RunFiles
 
 SEVERITY_BADGES = {"reject": ("Rejects the data", "bad"), "fix": ("Has to be fixed", "warn"), "warn": ("Note", "calm")}
+MAX_PATH_CHARS = 50
 EXCLUSION_WORDS = ("left out", "not in it", "not in the folder", "dropped")
 """Words of the sentences on the index that state an exclusion."""
 
@@ -46,9 +47,15 @@ def list_findings(audit: dict[str, Any]) -> list[dict[str, Any]]:
     for item in map(as_dict, as_list(audit.get("findings"))):
         weight = item.get("weight")
         label, tone = SEVERITY_BADGES.get(weight, (weight, "calm")) if isinstance(weight, str) else ("Note", "calm")
-        cases = ", ".join(shorten(case, 60) for case in as_list(item.get("cases"))[:6])
+        cases = ", ".join(_shorten_path(case) for case in as_list(item.get("cases"))[:4])
         findings.append({"label": label, "tone": tone, "text": shorten(item.get("message", ""), 600), "cases": cases})
     return findings
+
+
+def _shorten_path(case: Any) -> str:
+    """Return the end of a path, which tells one file from the others."""
+    text = shorten(case, 400)
+    return text if len(text) <= MAX_PATH_CHARS else f"…{text[1 - MAX_PATH_CHARS :]}"
 
 
 def list_index_notes(files: RunFiles) -> tuple[list[str], list[str]]:

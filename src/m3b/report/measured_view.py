@@ -110,10 +110,13 @@ def draw_case_histogram(ranking: CaseRanking) -> Html:
     if len(ranking.values) < 3:
         return Html("")
     values = sorted(ranking.values)
-    is_share = not ranking.lower_is_better and values[0] >= 0 and values[-1] <= 1
     median = values[len(values) // 2] if len(values) % 2 else sum(values[len(values) // 2 - 1 :][:2]) / 2
     caption = tag("figcaption", f"{ranking.value_title} of the test cases (line: median {median:.3g})")
-    return tag("figure", caption, draw_histogram(ranking.value_title, values, (0.0, 1.0) if is_share else None, median))
+    return tag(
+        "figure",
+        caption,
+        draw_histogram(ranking.value_title, values, (0.0, 1.0) if ranking.has_shares else None, median),
+    )
 
 
 def list_label_rows(scores: dict[str, Any]) -> tuple[list[str], Rows]:

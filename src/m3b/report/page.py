@@ -12,7 +12,7 @@ from m3b.report import data_view, measured_view, process_view, summary_view, tra
 from m3b.report.case_ranking import CaseRanking, rank_cases
 from m3b.report.page_template import CURVES_SCRIPT, CURVES_STYLE, REPORT_SCRIPT, STYLE, embed_json, render_page
 from m3b.report.pictures import ReaderOpener, draw_pictures
-from m3b.report.run_files import RunFiles, read_run_files
+from m3b.report.run_files import NO_NOTES, ReportNotes, RunFiles, read_run_files
 from m3b.report.timeline import list_role_groups
 from m3b.writing import write_text_atomically
 
@@ -29,7 +29,7 @@ SECTION_TITLES = {
 """Sections of the page in their order, with their titles in the contents."""
 
 
-def write_report(run_dir: Path, open_picture_reader: ReaderOpener | None = None) -> Path:
+def write_report(run_dir: Path, open_picture_reader: ReaderOpener | None = None, notes: ReportNotes = NO_NOTES) -> Path:
     """Write `report.html` into a run folder, in whatever state the run is, and return its path.
 
     Pictures of examples and of test cases are drawn by a confined reader if the run has none yet. Parts of the run that
@@ -37,13 +37,14 @@ def write_report(run_dir: Path, open_picture_reader: ReaderOpener | None = None)
 
     Args:
         open_picture_reader: opens a confined reader of `locked/` and the raw data; an own one by default.
+        notes: what the files of the run do not say; `m3b.run.reporting` collects it.
 
     Raises:
         OSError: the folder cannot be written to.
     """
     files = read_run_files(run_dir)
     picture_note = _draw_pictures(files, open_picture_reader)
-    page = render_report(read_run_files(run_dir), picture_note)
+    page = render_report(read_run_files(run_dir, notes), picture_note)
     target = run_dir / "report.html"
     write_text_atomically(target, page, errors="replace")
     return target
@@ -108,12 +109,12 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
     return {
         "header": summary_view.make_header(files),
         "headline": summary_view.make_headline(files),
-        "steps": summary_view.list_report_steps(files),
+        "steps": files.notes.next_steps,
         "inventory": []
         if count_rows or files.test_rows or files.delivered_files
         else summary_view.list_inventory(files),
         "ranking": ranking,
-        "is_text": task == "report",
+        "is_text": report_section.are_answers_texts,
         "max_rows": MAX_TABLE_ROWS,
         "show_patients": scores.get("patients_known") is True and any(case.patient for case in cases),
         "show_verdicts": ranking.n_wrong is not None,

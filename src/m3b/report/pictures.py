@@ -18,8 +18,8 @@ from m3b.isolation.reader import Reader
 from m3b.isolation.reader.inprocess import InProcessReader, open_reader
 from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.models.case_pictures import DRAW_CASES_JOB, CasePicture, CasePictures, CasesRequest
+from m3b.models.kept_answers import read_answers
 from m3b.models.predict_process import read_model_info
-from m3b.run.kept_answers import read_answers
 from m3b.writing import write_text_atomically
 
 PICTURES_FILE = "pictures.json"
@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 32 * 2**20
 MAX_PICTURE_BYTES = 3 * 2**20
 """Maximum size of all pictures of a page, so that the page stays below 5 MB."""
 N_EXAMPLES = 12
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 ReaderOpener = Callable[[], AbstractContextManager[Reader | InProcessReader]]
 _ADAPTER: TypeAdapter[CasePictures] = TypeAdapter(CasePictures)

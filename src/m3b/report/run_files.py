@@ -30,6 +30,21 @@ MAX_LOG_ROWS = 20_000
 
 
 @dataclass(frozen=True)
+class ReportNotes:
+    """What a report shows besides the files of its run.
+
+    Args:
+        next_steps: what to do next: sentence and command, which may be empty.
+        training: steps, epochs and minutes of the training of one network; None if they are unknown.
+        activity: what a run at work does at the moment, a line each.
+    """
+
+    next_steps: tuple[tuple[str, str], ...] = ()
+    training: tuple[int, float, float] | None = None
+    activity: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunFiles:
     """All inputs of a report."""
 
@@ -51,6 +66,7 @@ class RunFiles:
     """The manifest proposals with their evidence and doubts, best first."""
     manifest: dict[str, Any] = field(default_factory=dict)
     """The accepted manifest."""
+    notes: ReportNotes = ReportNotes()
     journal_warning: str = ""
     """Which lines of the journal could not be read; empty if all could."""
 
@@ -75,7 +91,10 @@ class RunFiles:
         return self.role_titles.get(role, role) if isinstance(role, str) else str(role)
 
 
-def read_run_files(folder: Path) -> RunFiles:
+NO_NOTES = ReportNotes()
+
+
+def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES) -> RunFiles:
     """Read a run folder."""
     journal = _read_journal(folder / "journal.jsonl")
     scores = _read_json(folder, "locked/scores.json") or _read_json(folder, "model/metrics.json")
@@ -95,6 +114,7 @@ def read_run_files(folder: Path) -> RunFiles:
         pictures=load_pictures(folder),
         proposals=list(map(as_dict, _read_json_list(folder, "survey/evidence.json"))),
         manifest=_read_json(folder, "manifest.json"),
+        notes=notes,
         journal_warning=journal.warning,
     )
 

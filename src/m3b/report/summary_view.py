@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from m3b.display import shorten as shorten_text
-from m3b.errors import M3bError
 from m3b.markup.charts import draw_gauge
 from m3b.markup.formatting import format_count, format_figure, format_interval, format_time, shorten
 from m3b.markup.html import Html
@@ -14,9 +12,6 @@ from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.metrics.metric_tables import best_value, metric_title
 from m3b.report.measured_view import format_metric_name
 from m3b.report.run_files import RunFiles
-from m3b.run.folder import RunFolder
-from m3b.run.next_steps import NextStep, list_next_steps
-from m3b.run.result import STATUSES, Result
 
 STATUS_LABELS = {
     "completed": ("Completed", "good"),
@@ -26,7 +21,7 @@ STATUS_LABELS = {
     "out_of_budget": ("Budget spent", "warn"),
     "failed": ("Failed", "bad"),
     "cancelled": ("Cancelled", "warn"),
-    "running": ("Still running", "calm"),
+    "working": ("At work", "calm"),
 }
 
 
@@ -81,7 +76,7 @@ def make_header(files: RunFiles) -> dict[str, Any]:
         "period": " – ".join(dict.fromkeys(time for time in times if time)),
         "request": shorten(files.record.get("request") or result.get("request") or "", 4000),
         "reason": _use_metric_title(shorten(reason, 1200), read_primary_measure(files)) if reason else "",
-        "activity": _describe_activity(files) if not result else "",
+        "activity": [] if result else files.notes.activity,
     }
 
 
@@ -91,16 +86,6 @@ def _use_metric_title(reason: str, measure: dict[str, Any]) -> str:
     if not isinstance(name, str) or not name or not reason.startswith(f"{name} "):
         return reason
     return f"{metric_title(name)}{reason.removeprefix(name)}"
-
-
-def _describe_activity(files: RunFiles) -> str:
-    """Return what a run without a result did last, and when."""
-    for event in reversed(files.events):
-        text = as_dict(event.get("data")).get("text")
-        if event.get("kind") == "stage" and isinstance(text, str):
-            role = files.get_role_title(event.get("role")) if event.get("role") else "m3b"
-            return f"{role}: {shorten(text, 200)}, since {format_time(event.get('at'))}"
-    return ""
 
 
 def read_primary_measure(files: RunFiles) -> dict[str, Any]:
@@ -152,17 +137,6 @@ def _draw_gauge(
     if best_value(str(measure.get("name"))) != 1.0 or not 0 <= value <= 1:
         return None
     return draw_gauge(value, interval, to_finite_number(measure.get("baseline")), acceptable)
-
-
-def list_report_steps(files: RunFiles) -> list[NextStep]:
-    """Return the next steps after a run that ended, without that of opening this page."""
-    if files.result.get("status") not in STATUSES:
-        return []
-    with contextlib.suppress(M3bError, OSError, ValueError, TypeError, KeyError, AttributeError):
-        result = Result.from_json(files.result)
-        steps = list_next_steps(RunFolder(files.folder), files.record, result)
-        return [step for step in steps if step.code != "open_report"]
-    return []
 
 
 def list_inventory(files: RunFiles) -> list[str]:

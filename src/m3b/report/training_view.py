@@ -146,8 +146,8 @@ def list_plan_rows(files: RunFiles) -> list[tuple[str, str]]:
         ("Starts from", _describe_start(network)),
         ("Input", _describe_input(plan)),
         ("Networks", _describe_folds(plan)),
-        ("Trained for", _describe_amount(files.training_log)),
-        ("Time planned", f"{plan['minutes']:g} minutes" if _is_number(plan.get("minutes")) else ""),
+        ("Trained for", _describe_exact_amount(files) or _describe_amount(files.training_log)),
+        ("Time planned", format_duration(60 * plan["minutes"]) if _is_number(plan.get("minutes")) else ""),
         ("Batch", f"{plan['batch']:g} at a time" if _is_number(plan.get("batch")) else ""),
         ("Loss", _describe_values(as_dict(plan.get("loss")))),
         ("Optimiser", _describe_optimiser(plan)),
@@ -209,6 +209,15 @@ def _describe_folds(plan: dict[str, Any]) -> str:
     if plan.get("refit") is True:
         text = f"one trained on all cases, after {folds:g} folds that chose its settings"
     return f"{text} ({shorten(plan['why_folds'], 200)})" if plan.get("why_folds") else text
+
+
+def _describe_exact_amount(files: RunFiles) -> str:
+    """Return steps, epochs and time as the template recorded them at the end of a training; else an empty text."""
+    if files.notes.training is None:
+        return ""
+    steps, n_epochs, minutes = files.notes.training
+    epochs = "1 epoch" if n_epochs == 1 else f"{n_epochs:,.4g} epochs"
+    return f"{steps:,} steps, {epochs}, {format_duration(60 * minutes)}"
 
 
 def _describe_amount(log: Log) -> str:

@@ -14,8 +14,8 @@ from m3b.agents.checks.model import check_model, freeze_deliverable
 from m3b.data.index import read_index
 from m3b.events import StepStarted
 from m3b.isolation.untrusted import remove_tree
+from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER
 from m3b.run.folder import RunFolder
-from m3b.run.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
 from m3b.writing import rename_durably
 

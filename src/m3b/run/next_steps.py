@@ -91,7 +91,7 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
     elif status in ("no_dataset", "rejected_data"):
         yield from _suggest_for_data(run, record, result)
     elif status == "out_of_budget":
-        yield NextStep("raise_limit", "Start again with a higher limit", _format_run_command(record))
+        yield NextStep("raise_limit", "Start again with a higher limit", format_run_command(record))
         yield NextStep("read_log", "See what used it up", run.format_command("show"))
     else:
         yield NextStep("resume", "Go on from where it stopped", run.format_command("resume"))
@@ -100,7 +100,7 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
             yield NextStep(
                 "language_model",
                 "The rules know common layouts only; with a language model",
-                f"{_format_run_command(record)} --llm anthropic",
+                f"{format_run_command(record)} --llm PROVIDER",
             )
 
 
@@ -111,7 +111,7 @@ def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: R
         yield NextStep(
             "train_longer",
             f"{amount.steps:,} steps, {amount.epochs:.1f} epochs are few; train for about {minutes} minutes",
-            _format_run_command(record, minutes),
+            format_run_command(record, minutes),
         )
     if result.report:
         yield NextStep("open_report", "Look at the figures and the worst cases", result.report)
@@ -126,7 +126,7 @@ def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: R
         yield NextStep("check_labels", "Check that images and labels belong together", str(manifest_page))
     if amount is not None and not amount.is_short:
         minutes = next((value for value in ROUND_MINUTES if value >= 3 * amount.minutes), ROUND_MINUTES[-1])
-        yield NextStep("train_longer", "Train for longer, or bring more cases", _format_run_command(record, minutes))
+        yield NextStep("train_longer", "Train for longer, or bring more cases", format_run_command(record, minutes))
 
 
 def _suggest_for_data(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
@@ -146,7 +146,7 @@ def _suggest_for_data(run: RunFolder, record: Mapping[str, Any], result: Result)
         yield NextStep("other_data", "Name other data", f"m3b run {request} --data FOLDER")
 
 
-def _format_run_command(record: Mapping[str, Any], train_minutes: float | None = None) -> str:
+def format_run_command(record: Mapping[str, Any], train_minutes: float | None = None) -> str:
     """Return the command that starts the same run again."""
     words = ["m3b", "run", str(record.get("request", ""))]
     for folder in _list_data_folders(record):

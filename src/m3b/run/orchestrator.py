@@ -59,6 +59,7 @@ from m3b.run.folder import RunFolder
 from m3b.run.labelling import extra_tool_names_of
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
+from m3b.run.removal import remove_caches
 from m3b.run.result import FINAL_STATUSES, Result
 from m3b.run.services import RunServices
 from m3b.run.setup import RunSetup
@@ -442,13 +443,15 @@ def _finish_run(
         services.tools.close()
         with contextlib.suppress(OSError, DataError):
             services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
+        if result.status in FINAL_STATUSES:
+            remove_caches(run)
     with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save_record(record)
-        from m3b.report import write_report
+        from m3b.run.reporting import write_run_report
 
         open_reader = partial(services.executor.open_reader, run.locked) if services is not None else None
-        result = replace(result, report=str(write_report(run.path, open_reader)))
+        result = replace(result, report=write_run_report(run, open_reader))
         record["result"] = result.to_json()
         run.save_record(record)
     if services is not None:

@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
+from m3b.display import make_html_table, shorten
 from m3b.errors import UsageError
 from m3b.isolation.sandbox import Sandbox, choose_sandbox
-from m3b.llm import LLM, connect
+from m3b.llm import LLM, choose_default_spec, connect, describe_unused_keys
+from m3b.llm.base import spec_of
 from m3b.llm.offline import forbid_remote_models, is_offline
 from m3b.run.extensions import UserCheck, UserTool, register_metrics, validate_extensions
 from m3b.run.external_sources import parse_external_data
@@ -209,7 +211,7 @@ class Pipeline:
 
     Args:
         llm: `provider:model`, `rules`, an `LLM`, any Python function, or a mapping of role to one of these with a
-            `default`; None takes the first provider whose usual key variable is set, else `rules`.
+            `default`; None takes the model in the user's configuration (`m3b config llm`), else `rules`.
         data: folders with raw data, JSON data cards, or `Card`s.
         workspace: a whole workspace, instead of `data`.
         out: the run folder; None makes a dated one below `runs/`.
@@ -264,6 +266,7 @@ class Pipeline:
         options: Options | None = None,
         **single_options: Unpack[NamedOptions],
     ) -> None:
+        self._key_note = ""
         if workspace is not None and templates is not None:
             raise UsageError("`templates` does not go with `workspace`; use Workspace(templates=...) instead.")
         tool_mode = {"tools": tools} if isinstance(tools, str) else {}
@@ -278,6 +281,9 @@ class Pipeline:
         self.extensions = validate_extensions(
             () if isinstance(tools, str) else tools, checks or {}, metrics, role_names_of(self.stages)
         )
+        if llm is None and not is_offline(self.options.offline):
+            llm = choose_default_spec(card.path for card in self.workspace.cards.values() if card.own and card.path)
+            self._key_note = describe_unused_keys(llm)
         self.llms = connect_models(llm, self.options.tools, fallback, self.options.offline, role_names_of(self.stages))
         check_agents_ready(self.stages, self.workspace, self.llms, self.extensions)
         self.overrides, self.external_sources = (
@@ -290,6 +296,26 @@ class Pipeline:
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._lock, self._is_cancelled, self._call_count = threading.Lock(), False, 0
         self._active_handles: set[RunHandle] = set()
+
+    def __repr__(self) -> str:
+        facts = "; ".join(f"{name}: {value}" for name, value in self._describe_settings() if value)
+        return f"<Pipeline {shorten(facts, 200)}>"
+
+    def _repr_html_(self) -> str:
+        return make_html_table("Pipeline", self._describe_settings())
+
+    def _describe_settings(self) -> list[tuple[str, str]]:
+        """Return the language models, the data, and the options that differ from their defaults."""
+        models = {name: spec_of(llm) for name, llm in self.llms.items()}
+        default_model = models.pop("default", "")
+        cards = [card for card in self.workspace.cards.values() if card.own]
+        options, defaults = self.options.to_json(), Options().to_json()
+        return [
+            ("language model", default_model), *((f"language model of {name}", spec) for name, spec in models.items()),
+            ("data", ", ".join(str(card.path or card.name) for card in cards)), ("run folder", str(self.out or "")),
+            *((name, str(value)) for name, value in options.items() if value != defaults.get(name)),
+            ("training", "; ".join(self.training.describe())),
+        ]  # fmt: skip
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
         """Run until there is a model, or a reason why there is none. Ctrl-C ends the run as `cancelled`.
@@ -442,7 +468,7 @@ class Pipeline:
     # --- runs ----------------------------------------------------------------------------------------------------
 
     def _new_run(self, request: str, out: str | Path | None, on_event: OnEvent | None) -> RunHandle:
-        from m3b.run.precheck import check_locations, check_request
+        from m3b.run.precheck import check_data_is_there, check_locations, check_request
         from m3b.run.record import make_record
 
         check_can_confirm(self.options, self.ask)
@@ -450,6 +476,7 @@ class Pipeline:
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
         check_locations(cards, run_path, self.external_sources)
+        check_data_is_there(cards)
         training, options, wish_notes = self._resolve_training(request)
         sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:
@@ -485,7 +512,15 @@ class Pipeline:
         elif options.train_minutes is None and wishes.train_minutes is not None:
             options = replace_minutes(options, wishes.train_minutes)
             notes.append(f"Set: {wishes.train_minutes:g} minutes of training (from the request).")
-        return training, options, [*notes, *wishes.unserved]
+        return training, options, [*notes, *wishes.unserved, *self._list_model_notes()]
+
+    def _list_model_notes(self) -> list[str]:
+        """Return notes on a key that is not used, and on the limit of what the models may cost."""
+        notes = [self._key_note] if self._key_note else []
+        paid_names = sorted({llm.name for llm in self.llms.values() if llm.facts.price_in})
+        if paid_names and self.options.max_cost is not None:
+            notes.append(f"{', '.join(paid_names)} may cost at most {self.options.max_cost:g} USD (max_cost).")
+        return notes
 
     def _find_certain_task(self, request: str) -> str:
         """Return the task, if manifest, plan, data card or request leave no doubt about it; else ''."""

@@ -24,11 +24,11 @@ from m3b.isolation.sandbox import Limits, Mounts, Sandbox
 from m3b.isolation.sandbox.environment import count_gpus, count_usable_cpus
 from m3b.isolation.untrusted import remove_tree
 from m3b.models import Prediction, StagedCases, place_links, staging
+from m3b.models.kept_answers import keep_answers
 from m3b.models.predict_process import describe_error
 from m3b.models.prediction_store import OutputFolder
 from m3b.models.worker import PredictWorker
 from m3b.run.folder import RunFolder
-from m3b.run.kept_answers import keep_answers
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.tasks import Row, get_family, score_details
 from m3b.tasks.worker_jobs import (
@@ -160,7 +160,7 @@ class SandboxExecutor:
 
         Args:
             keep_answers_in: a folder that gets the answers on the test cases of the index, if there are any among
-                `records` (`m3b.run.kept_answers`).
+                `records` (`m3b.models.kept_answers`).
 
         Raises:
             ModelError: predict.py fails, or returns an invalid prediction.

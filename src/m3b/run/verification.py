@@ -25,10 +25,10 @@ from m3b.journal import JournalError, digest_line, read_journal
 from m3b.metrics import Scores
 from m3b.metrics.metric_tables import is_unbounded, lower_is_better
 from m3b.models.checksums import PROVENANCE_FILE, USER_EDITABLE_FILES, find_changes, sha256_of
+from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER, find_changed_answers
 from m3b.report.paper import compare_paper_kit, find_run_of_kit, is_paper_kit
 from m3b.run.external_sets import recompute_scores
 from m3b.run.folder import MODEL_SCRIPT, RunFolder
-from m3b.run.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER, find_changed_answers
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, compute_test_scores
 from m3b.run.state import RunState
 

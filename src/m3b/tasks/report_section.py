@@ -37,6 +37,8 @@ class ReportSection:
 
     is_case_value_lower_better: bool = False
     """Whether a lower `CaseSummary.value` is better."""
+    are_answers_texts: bool = False
+    """Whether truth and answer of a case are texts of several sentences."""
 
     def summarize_case(self, row: dict[str, Any]) -> CaseSummary | None:
         """Return a measured case (a row of predictions.json) in words; None if it cannot be told.
@@ -82,7 +84,7 @@ class ClassReportSection(ReportSection):
             if is_single
             else [value if name in labels else 1 - value for name, value in probabilities.items()]
         )
-        answer = ", ".join(f"{name} {probabilities[name]:.2f}" for name in decided) or "none"
+        answer = ", ".join(f"{name} ({probabilities[name]:.2f})" for name in decided) or "none"
         return CaseSummary(
             ", ".join(labels) or "none",
             answer,

@@ -24,7 +24,7 @@ def read_axes(path: str) -> Axes | None:
         if name.endswith(suffixes) and Path(path).is_file():
             try:
                 return reader(path)
-            except Exception:  # noqa: BLE001 - predict.py says what is wrong with a file that no library opens
+            except Exception:  # noqa: BLE001 - the script reports a file that no library opens
                 return None
     return None
 

@@ -14,6 +14,8 @@ from m3b.tasks.report_section import CaseSummary, ReportSection
 class TextReportSection(ReportSection):
     """See `ReportSection`."""
 
+    are_answers_texts = True
+
     def summarize_case(self, row: dict[str, Any]) -> CaseSummary | None:
         """Return both texts of a case, and their ROUGE-L."""
         true, written = str(row["reference"]), str(row["prediction"] or "")

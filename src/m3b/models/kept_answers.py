@@ -17,10 +17,9 @@ from typing import Any
 from m3b.data.records import Record, frozen
 from m3b.errors import ModelError
 from m3b.isolation import untrusted
-from m3b.models import Prediction
 from m3b.models.checksums import sha256_of
 from m3b.models.predict_process import parse_predictions
-from m3b.models.predictions import ModelInfo
+from m3b.models.predictions import ModelInfo, Prediction
 from m3b.writing import json_text, write_text_atomically
 
 ANSWERS_FOLDER, ANSWERS_FILE = "answers", "answers.json"

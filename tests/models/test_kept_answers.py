@@ -10,10 +10,9 @@ import pytest
 
 from m3b.data.records import Channels, Record
 from m3b.isolation.untrusted import UnsafePathError
-from m3b.models import Prediction
+from m3b.models import Prediction, kept_answers
+from m3b.models.kept_answers import find_changed_answers, keep_answers, read_answers
 from m3b.models.predictions import DetectedBox, ModelInfo
-from m3b.run import kept_answers
-from m3b.run.kept_answers import find_changed_answers, keep_answers, read_answers
 
 
 def test_masks_of_each_class_and_every_other_field_come_back_under_the_names_of_the_cases(tmp_path: Path) -> None:
