@@ -42,14 +42,20 @@ def write_cases(project: Path, shape: tuple[int, ...], cases: int) -> None:
     (project / "Datapath/label_dict.json").write_text('{"a": 0, "b": 1}')
 
 
-@pytest.mark.parametrize("shape", [(28, 28), (20, 60), (64, 64, 24)], ids=str)
-def test_many_small_images_get_a_plan_for_a_gpu(project: Path, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(28, 28), (64, 64, 24)], ids=str)
+def test_many_small_images_go_through_the_network_of_their_plan(project: Path, shape: tuple[int, ...]) -> None:
+    """A DenseNet ended with "output size is too small"."""
     write_cases(project, shape, 504)
     import plan as planning
+    from Model.network import build_model
+    from Utils.facts import fingerprint
 
-    planning.main(["--device", "cuda:24GB", "--minutes", "60", "--set", "batch=4"])
-    plan: dict[str, Any] = json.loads((project / "plan.json").read_text())
+    records = json.loads((project / "Datapath/train.json").read_text())
+    plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, gpu=True)
     assert plan["network"]["name"] == "resnet18"
+    with torch.no_grad():
+        found = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
+    assert found["logits"].shape == (1, 2)
 
 
 def test_a_densenet_for_small_images_is_refused(project: Path) -> None:
@@ -69,3 +75,50 @@ def test_the_stem_of_a_resnet_halves_large_images_twice(project: Path) -> None:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network(torch.zeros(1, 3, 224, 224))
     assert counter.get_total_flops() / 2e9 == pytest.approx(1.8, abs=0.1), "as in He et al. (2016), table 1"
+
+
+def test_an_epoch_on_a_gpu_leaves_out_its_smaller_last_batch(project: Path) -> None:
+    """cuDNN looked for its quickest ways anew for it: five seconds in the first epoch of a network of volumes."""
+    from Utils.arguments import drops_last
+
+    assert drops_last(810, 16, 1, on_gpu=True)
+    assert not drops_last(810, 16, 1, on_gpu=False)
+    assert not drops_last(40, 16, 1, on_gpu=True), "too much of such an epoch would be left out"
+    assert not drops_last(810, 16, 16, on_gpu=True)
+    assert drops_last(17, 16, 1, on_gpu=False), "batch normalisation needs two cases"
+
+
+def test_the_running_average_copies_no_counters(project: Path) -> None:
+    """The counter of each batch normalisation was copied in every step: 121 copies, a DenseNet's."""
+    from Utils.training import ClockTrainer
+
+    network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))
+    trainer = ClockTrainer.__new__(ClockTrainer)
+    trainer.model, trainer.average, trainer.plan = network, {}, {"ema": 0.5}
+    trainer.state = type("State", (), {"global_step": 10})()
+    trainer.follow()
+    first = trainer.average["0.weight"].clone()
+    with torch.no_grad():
+        network[0].weight += 1
+    trainer.follow()
+    assert set(trainer.average) == {name for name, value in network.state_dict().items() if value.is_floating_point()}
+    assert torch.allclose(trainer.average["0.weight"], first + 0.5)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 9, 12), (1, 2, 6, 7, 8)], ids=str)
+def test_masks_are_blurred_without_a_convolution(
+    project: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    from scipy import ndimage
+    from Utils import augment_masks
+
+    monkeypatch.setattr(augment_masks.functional, "conv1d", None)
+    monkeypatch.setattr(torch, "rand", lambda *_: torch.tensor(0.0))
+    image = torch.randn(shape)
+    torch.manual_seed(3)
+    found = augment_masks.AugmentMasks({"blur": 0.8})._blur(image)
+    torch.manual_seed(3)
+    sigma = float(torch.empty(()).uniform_(0.3, 0.8))
+    axes = tuple(range(2, image.ndim))
+    wanted = ndimage.gaussian_filter(image.numpy(), sigma, mode="nearest", radius=2, axes=axes)
+    assert found.numpy() == pytest.approx(wanted, abs=1e-5)
