@@ -2,7 +2,8 @@
 
 `python docs/refresh.py` writes what is cheap: the help texts in docs/cli.md and the picture of docs/architecture.md.
 `--check` writes nothing and ends with 1 if they are out of date. `--demo` also makes a whole run in a temporary folder
-(some minutes) and writes its transcript into README.md and its result into docs/python.md.
+(some minutes) and writes its transcript into README.md, its result into docs/python.md, the picture of the terminal
+(docs/terminal.svg) and, if there is a Chromium, that of the report (docs/report.png).
 
 Generated parts stand between `<!-- generated: NAME -->` and `<!-- /generated -->`.
 """
@@ -105,8 +106,19 @@ def demo() -> tuple[str, str]:
         record = json.loads((place / "demo" / "run" / "run.json").read_text(encoding="utf-8"))
         plain = f"$ m3b demo\n{ran.stdout}".replace(f"{place}/", "")
         result = json.dumps(record["result"], indent=1, ensure_ascii=False).replace(f"{place}/", "")
+        draw_pictures(place / "demo" / "run")
     lines = [line if len(line) <= CUT else f"{line[: CUT - 3]}..." for line in plain.splitlines()]
     return "\n".join(line.rstrip() for line in lines), result
+
+
+def draw_pictures(run: Path) -> None:
+    """Write the pictures of the terminal and of the report of a run."""
+    sys.path.insert(0, str(DOCS))
+    from terminal_picture import draw_report, draw_terminal
+
+    (DOCS / "terminal.svg").write_text(draw_terminal(run, "m3b demo"), encoding="utf-8")
+    if not draw_report(run / "report.html", DOCS / "report.png"):
+        print("docs/report.png is as it was: there is no Chromium here")
 
 
 def pages(*, with_demo: bool = False) -> dict[Path, str]:

@@ -35,6 +35,7 @@ def session_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("state")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(STATE, str(folder / "session"))
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))  # without m3b.toml
         yield folder
 
 

@@ -180,9 +180,10 @@ PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.
 MAY_PARSE = (
     "data/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
     "models/overlay.py", "models/example_images.py", "models/image_jobs.py",  # of `m3b predict`
+    "models/case_pictures.py",  # of reports, asked by the reader process
     "models/deliverable_check.py",  # of a model's folder
     "models/dicom/",  # of `m3b predict --dicom`, asked by the reader process
-    "bench/", "interactive/", "teaching/",
+    "bench/", "interactive/", "teaching/", "models/array_files.py", "models/inside/image_axes.py",
 )  # fmt: skip
 """Where files of others are opened. `tests/reader/test_whole_run.py` holds that a run's own process loads none of these."""
 

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from m3b.models.export import export_model
     from m3b.run.handle import RunHandle
     from m3b.run.options import Options
+    from m3b.run.paper_kit import write_paper_kit
     from m3b.run.pipeline import Pipeline, resume
     from m3b.run.result import Result
     from m3b.run.stages import Stage
+    from m3b.run.training_overrides import TrainingOverrides
     from m3b.run.verification import verify
     from m3b.tasks import Metric, TaskFamily, register_task
     from m3b.workspace import Workspace
@@ -49,6 +51,7 @@ __all__ = [
     "SandboxError",
     "Stage",
     "TaskFamily",
+    "TrainingOverrides",
     "Workspace",
     "UsageError",
     "connect",
@@ -57,6 +60,7 @@ __all__ = [
     "register_task",
     "resume",
     "verify",
+    "write_paper_kit",
 ]
 
 _MODULE_BY_NAME = {
@@ -80,6 +84,7 @@ _MODULE_BY_NAME = {
     "SandboxError": "m3b.errors",
     "Stage": "m3b.run.stages",
     "TaskFamily": "m3b.tasks",
+    "TrainingOverrides": "m3b.run.training_overrides",
     "Workspace": "m3b.workspace",
     "UsageError": "m3b.errors",
     "connect": "m3b.llm",
@@ -88,6 +93,7 @@ _MODULE_BY_NAME = {
     "register_task": "m3b.tasks",
     "resume": "m3b.run.pipeline",
     "verify": "m3b.run.verification",
+    "write_paper_kit": "m3b.run.paper_kit",
 }
 
 

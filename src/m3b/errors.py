@@ -28,6 +28,18 @@ class OptionError(UsageError):
         self.on_command_line = on_command_line
 
 
+class SettingError(OptionError):
+    """A training override that cannot be meant or served.
+
+    Args:
+        code: the reason for programs, such as `unknown_network` or `not_served`.
+    """
+
+    def __init__(self, message: str, on_command_line: str, code: str) -> None:
+        super().__init__(message, on_command_line)
+        self.code = code
+
+
 class OfflineError(UsageError):
     """Something on another machine was asked for, and only this machine is allowed.
 
@@ -49,7 +61,15 @@ class SandboxError(M3bError):
 
 
 class ModelError(M3bError):
-    """A delivered model that cannot be loaded or whose predictions are invalid."""
+    """A delivered model that cannot be loaded, refuses an image, or gives invalid predictions.
+
+    Args:
+        code: the reason for programs, such as `volume_for_2d_model`; empty if there is none.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class IntegrityError(ModelError):

@@ -65,6 +65,7 @@ class RunStarted(Event):
     Args:
         sandbox: `name` and `level` of the sandbox that confines scripts from here on.
         notes: messages for the user before the work begins, e.g. that another sandbox confined the scripts before.
+        train_minutes: minutes that training may take, to estimate when the run ends; 0 if unknown.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -72,6 +73,7 @@ class RunStarted(Event):
     id: str
     sandbox: dict[str, str]
     notes: tuple[str, ...] = ()
+    train_minutes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

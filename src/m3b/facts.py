@@ -353,6 +353,8 @@ class ModuleBrief(Summary):
         audit: counts and findings of the audit of the index.
         template: its folder, as agents spell it.
         minutes: maximum duration of one training.
+        plan_command: the command that makes the plan, with what the user fixed.
+        given_plan: the plan.json that the user gave, as it must be in the working directory; empty if none.
         said: role title -> closing remark of the earlier roles.
     """
 
@@ -364,6 +366,8 @@ class ModuleBrief(Summary):
     audit: AuditSummary = AuditSummary()
     template: str
     minutes: float = Field(gt=0, allow_inf_nan=False)
+    plan_command: str = ""
+    given_plan: dict[str, Any] = Field(default_factory=dict)
     said: dict[str, str] = Field(default_factory=dict)
 
 

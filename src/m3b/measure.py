@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from m3b.display import make_html_interval, make_html_table
+
 
 def finite_or_none(value: float | None) -> float | None:
     """Return a number for JSON: NaN and infinity become None."""
@@ -74,6 +76,19 @@ class Measure:
 
     def __str__(self) -> str:
         return format_measure(self.to_dict()) or f"{self.name} undefined"
+
+    def _repr_html_(self) -> str:
+        interval = "" if self.low is None or self.high is None else f"{self.low:.3f} to {self.high:.3f}"
+        gain = "" if self.gain is None else f"{self.gain[0]:+.3f} to {self.gain[1]:+.3f}"
+        rows = [
+            ("value", f"{self.value:.3f}" if math.isfinite(self.value) else "undefined on these cases"),
+            ("95 % interval", interval), ("test cases", self.n), ("patients", self.patients),
+            ("image-blind baseline", "" if self.baseline is None else f"{self.baseline:.3f}"),
+            ("advantage over it, 95 % interval", gain),
+        ]  # fmt: skip
+        bounds = [finite_or_none(number) for number in (self.low, self.high, self.baseline)]
+        drawing = make_html_interval(self.value, *bounds) if math.isfinite(self.value) else ""
+        return make_html_table(self.name, rows, drawing)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values; an undefined metric is null."""

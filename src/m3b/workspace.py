@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.cards import Card, gather, load_cards
-from m3b.errors import DataError
+from m3b.errors import DataError, UsageError
 from m3b.resources import get_resources_folder
 
 Source = str | Path | Card | Mapping[str, Any]
@@ -16,9 +16,15 @@ Source = str | Path | Card | Mapping[str, Any]
 
 
 def to_source_list(data: Iterable[Source] | Source) -> list[Source]:
-    """Return one source or several as a list."""
+    """Return one source or several as a list.
+
+    Raises:
+        UsageError: it is none.
+    """
     if isinstance(data, str | Path | Mapping | Card):
         return [data]
+    if not isinstance(data, Iterable):
+        raise UsageError(f"`data` takes folders, JSON files with data cards, or cards; it is {data!r}.")
     return list(data)
 
 

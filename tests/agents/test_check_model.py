@@ -103,6 +103,18 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "run")
 
 
+def test_the_progress_of_predicting_is_reported(desk: Desk) -> None:
+    make_deliverable(desk.folder)
+    counts: list[tuple[int, int]] = []
+    desk.executor.on_progress = lambda done, total: counts.append((done, total))
+    desk.executor.predict(desk.folder, desk.records, desk.index)
+    total = counts[0][1]
+    assert total >= len(desk.records)
+    assert counts[0] == (0, total)
+    assert counts[-1] == (total, total)
+    assert len(counts) >= 3
+
+
 def test_a_good_model_in_the_sandbox(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "run", "auto")
     make_deliverable(desk.folder)
@@ -246,7 +258,7 @@ def test_an_incomplete_folder_is_never_run(desk: Desk) -> None:
         ("import nowhere", "No module named 'nowhere'"),
         (PREDICT.replace("1 - p", "float('nan')"), "not a number from 0 to 1"),
         (PREDICT.replace("1 - p", "0.9 - p / 2"), "sum to"),
-        (PREDICT.replace("rows.append", "if len(rows) < 3: rows.append"), "3 predictions for 30 images"),
+        (PREDICT.replace("rows.append", "if len(rows) < 3: rows.append"), "3 predictions for 8 images"),
         (PREDICT.replace('"dark"', '"grey"'), "['bright', 'grey']"),
         ("open('../../../../data/0.png').read()" + PREDICT, "No such file"),
     ],

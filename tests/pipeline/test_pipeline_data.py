@@ -15,7 +15,6 @@ from pipeline_kit import (
     actor,
     call,
     check_end,
-    check_left,
     choice,
     clean_environment,
     combine_calls,
@@ -61,18 +60,20 @@ def indexed(result) -> dict:
 
 def test_no_data_at_all(tmp_path: Path) -> None:
     model = actor()
-    result = Pipeline(model, out=tmp_path / "run").run(REQUEST)
-    check_end(result, "no_dataset", "--data", "folder")
+    with pytest.raises(UsageError, match=r"--data.*folder"):
+        Pipeline(model, out=tmp_path / "run").run(REQUEST)
     assert model.requests == [], "not a token is spent on it"
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_is_empty(tmp_path: Path, build) -> None:
     (tmp_path / "nothing" / "below").mkdir(parents=True)
     (tmp_path / "nothing" / ".DS_Store").write_text("x")
     model = actor()
-    result = build(llm=model, data=tmp_path / "nothing")
-    check_end(result, "rejected_data", str(tmp_path / "nothing"), "no files", "--data")
+    with pytest.raises(UsageError, match=r"nothing holds no files.*--data"):
+        build(llm=model, data=tmp_path / "nothing")
     assert model.requests == []
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -83,8 +84,9 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_card_whose_folder_is_gone(tmp_path: Path) -> None:
     card = {"name": "Spots", "description": "Drawn spots.", "path": str(tmp_path / "gone")}
-    result = Pipeline(actor(), data=[card], out=tmp_path / "run").run(REQUEST)
-    check_end(result, "rejected_data", "gone", "not there", "path")
+    with pytest.raises(UsageError, match=r"gone is not there.*path"):
+        Pipeline(actor(), data=[card], out=tmp_path / "run").run(REQUEST)
+    assert not (tmp_path / "run").exists()
 
 
 def as_ordinary_user() -> list[str]:
@@ -113,13 +115,22 @@ def test_a_folder_that_nobody_may_read(tmp_path: Path) -> None:
         )
     finally:
         closed.chmod(0o755)
-    assert ended.returncode == 1, ended.stderr
+    assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr
-    result = json.loads(ended.stdout)
-    assert result["status"] == "rejected_data"
-    assert str(closed) in result["reason"]
-    assert "permissions" in result["reason"]
-    check_left(out, "rejected_data")
+    assert str(closed) in ended.stderr
+    assert "permissions" in ended.stderr
+    assert not out.exists()
+
+
+def test_images_that_nobody_may_read(tmp_path: Path) -> None:
+    """The reason is the permission, not the image."""
+    data = make_spots(tmp_path / "spots", patients=12)
+    for image in data.glob("*/*.png"):
+        image.chmod(0)
+    command = m3b_command("look", data, REQUEST, "--task", "diagnosis", "--json")
+    ended = subprocess.run([*as_ordinary_user(), *command], capture_output=True, text=True, timeout=900, check=False)
+    assert "Traceback" not in ended.stderr
+    assert "ermission" in ended.stdout + ended.stderr
 
 
 def test_the_run_folder_inside_the_data(spots: Path) -> None:

@@ -13,7 +13,9 @@ from pipeline_kit import PROJECT, actor, check_end, choice, play, say, script, w
 
 from m3b import Pipeline, load_model, verify
 from m3b.data.index import read_index
-from m3b.run.packaging import remove_file_names
+from m3b.models.kept_answers import find_changed_answers, read_answers
+from m3b.models.model_card import remove_file_names
+from m3b.models.predict_process import read_model_info
 from m3b.run.result import Result
 
 REQUEST = "Outline the bright square on these drawn scans"
@@ -205,6 +207,16 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     assert primary.n == 8
     rows = json.loads((tmp_path / "run/locked/predictions.json").read_text())
     assert {"image", "patient", "figures", "unit", "altered"} == set(rows[0])
+    kept = read_answers(tmp_path / "run/locked", read_model_info(tmp_path / "run/locked/model"))
+    assert kept is not None
+    assert list(kept.predictions) == [row["image"] for row in rows]
+    mask_files = {prediction.mask for prediction in kept.predictions.values()}
+    assert all(file is not None and set(np.unique(np.asarray(Image.open(file)))) <= {0, 3} for file in mask_files)
+    assert len(mask_files) == 8
+    assert find_changed_answers(tmp_path / "run/locked") == []
+    Image.new("L", (4, 4)).save(sorted(map(str, mask_files))[0])
+    (change,) = [item for item in verify(tmp_path / "run").comparisons if item.state == "changed"]
+    assert "answers/masks/0001-p" in change.detail
     model = load_model(result.model_dir)
     assert model.task == "segmentation"
     (answer,) = model.predict([squares / "p00_scan.png"], out=tmp_path / "answers")

@@ -96,7 +96,6 @@ def test_time(build) -> None:
         {"train_minutes": float("nan")},
         {"train_minutes": 100_000},
         {"train_minutes": "5"},
-        {"train_minutes": None},
         {"seed": -1},
         {"seed": 2**32},
         {"seed": 0.5},
@@ -125,8 +124,15 @@ def test_the_command_line_counts_minutes() -> None:
 def test_a_run_that_is_shorter_than_its_training() -> None:
     """Such a run cannot end with a model, which one would learn after minutes only."""
     with pytest.raises(UsageError, match=r"5 minutes \(train_minutes\).*only 3 \(max_wall, 180 seconds\)"):
-        Pipeline(actor(), max_wall=180.0)
+        Pipeline(actor(), max_wall=180.0, train_minutes=5)
     assert Pipeline(actor(), max_wall=180.0, train_minutes=1).options.max_wall == 180.0
+
+
+def test_a_short_run_lowers_the_default_minutes_by_itself() -> None:
+    assert Pipeline(actor(), max_wall=36.0).options.training_minutes == pytest.approx(0.36)
+    assert (
+        Pipeline(actor(), max_wall=36_000.0).options.training_minutes == Pipeline(actor()).options.training_minutes == 5
+    )
 
 
 def test_no_limit_is_none_and_whole_numbers_are_minutes() -> None:

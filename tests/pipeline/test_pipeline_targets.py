@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import target_kit as kit
 
-from m3b import Pipeline, load_model
+from m3b import Pipeline, load_model, verify, write_paper_kit
 from m3b.data.reading import shared
 from m3b.errors import ModelError
 from m3b.run.result import Result
@@ -29,6 +29,9 @@ def whole_run(data: Path, request: str, out: Path, minutes: float = MINUTES) -> 
     assert result.model_dir is not None
     assert result.primary is not None
     assert json.loads((Path(result.model_dir) / "provenance.json").read_text())
+    kit = write_paper_kit(out, out / "paper")
+    assert f"{result.primary.value:.3f}" in (kit.folder / "results.md").read_text()
+    assert verify(out).comparisons[-1].state == "same"
     return result
 
 

@@ -10,13 +10,14 @@ import pytest
 from wrong_kit import WRONG
 
 from m3b import Pipeline
+from m3b.errors import UsageError
 
 INTERNAL_TERMS = re.compile(
     r"Datapath|index_spec|train\.json|label_dict|readings/|resources/|work/|\bscript\b|Traceback"
 )
 """What only an agent can act on."""
 EXPECTED_MESSAGES = {
-    "empty": ("rejected_data", "holds no files", "point --data at"),
+    "empty": ("refused", "holds no files", "point --data at"),
     "texts_only": (
         "failed",
         "12 text files (e.g. note_0.txt)",
@@ -33,7 +34,7 @@ EXPECTED_MESSAGES = {
     ),
     "other_data": ("no_dataset", "data shows images of the chest", "Point --data at"),
     "one_class": ("rejected_data", "All images lie in one folder, `pneumonia`", "add data of another class"),
-    "one_image_a_class": ("failed", "2 cases for training and 0 for testing", "Add"),
+    "one_image_a_class": ("rejected_data", "2 cases for training and 0 for testing", "Add"),
     "wrong_modality": ("no_dataset", "data shows images of the chest", "Point --data at"),
     "zips": ("failed", "3 files packed into archives, e.g. part0.zip", "Unpack them"),
     "broken_tiff": ("failed", "slide_0.tiff", "Copy or export them again"),
@@ -51,15 +52,19 @@ def test_a_reason_speaks_to_the_user(tmp_path: Path, name: str) -> None:
     request = WRONG[name](data)
     try:
         result = Pipeline("rules", data=[data], out=tmp_path / "run", train_minutes=0.1).run(request)
+        ended, reason = result.status, result.reason
+    except UsageError as error:
+        ended, reason = "refused", str(error)
+        assert not (tmp_path / "run").exists()
     finally:
         for folder in [data, *data.iterdir()]:
             if folder.is_dir():
                 os.chmod(folder, 0o700)
     status, *words = EXPECTED_MESSAGES[name]
-    assert result.status == status, result.reason
+    assert ended == status, reason
     for word in words:
-        assert word in result.reason
-    assert not INTERNAL_TERMS.search(result.reason), result.reason
+        assert word in reason
+    assert not INTERNAL_TERMS.search(reason), reason
 
 
 def test_every_wrong_folder_has_its_words() -> None:

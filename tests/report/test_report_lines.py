@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from m3b.markup.charts import MAX_SERIES, MIN_LABEL_GAP, draw_line_chart, line_classes_of, spread_labels
 from m3b.report import write_report
-from m3b.report.figure_sections import format_metric_name
-from m3b.report.page import describe_status, make_page_title
+from m3b.report.measured_view import format_metric_name
 from m3b.report.run_files import RunFiles
+from m3b.report.summary_view import describe_status, make_page_title
 from m3b.run.result import STATUSES
 
 Check = Callable[[str], Any]

@@ -45,7 +45,7 @@ def test_a_finished_run_is_what_it_was_wherever_it_lies(finished: Path, run: Pat
     for place in (finished, run):
         verification = verify(place)
         assert verification.ok
-        assert [comparison.state for comparison in verification.comparisons] == ["same"] * 7, verification.comparisons
+        assert [comparison.state for comparison in verification.comparisons] == ["same"] * 8, verification.comparisons
         assert verification.fingerprint == digest_line(
             (run / "journal.jsonl").read_bytes().splitlines(keepends=True)[-1]
         )
@@ -90,6 +90,9 @@ EDITS: dict[str, tuple[Callable[[Path], object], str, str]] = {
         lambda run: swap(run / "run.json", '"status": "completed"', '"status": "failed"'), "the result in run.json", "status"),
     "a test label": (lambda run: swap(run / "locked/Datapath/test.json", "plain", "spot"), "the locked index", "test.json"),
     "the measured answers": (lambda run: better(run / "locked/predictions.json"), "its answers", "predictions.json"),
+    "a kept answer": (
+        lambda run: swap(run / "locked/answers/answers.json", "probabilities", "chances"),
+        "the masks, boxes and texts", "answers.json"),
     "the measured weights": (
         lambda run: (run / "locked/model/model.safetensors").write_bytes(b"x"), "the model that was measured", "model.safetensors"),
     "the delivered weights": (

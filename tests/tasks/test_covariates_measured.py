@@ -14,7 +14,7 @@ from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
 from m3b.metrics import judge
-from m3b.models.loading import split_covariates
+from m3b.models.covariate_input import split_covariates
 from m3b.models.model_card import write_model_card
 from m3b.tasks import get_family
 from m3b.tasks.covariate_baseline import predict_classes

@@ -58,8 +58,9 @@ def main(argv: list[str] | None = None) -> None:
         check_members(plan, facts["patients"])
         if options.keep:
             change(facts, plan, options.set, gpu, asked)
-            save_plan(plan)
         print(pace(facts, plan))
+        if options.keep:
+            save_plan(plan)
         return
     normal = int(facts["cases"]) - int(facts["abnormal"])
     engine, backbone, why = choose_engine(facts, normal, int(facts["abnormal"]), asked)
@@ -89,9 +90,9 @@ def main(argv: list[str] | None = None) -> None:
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
     check_members(plan, facts["patients"])
+    said.append(pace(facts, plan))
     save_plan(plan)
-    print(summary(facts, plan))
-    print("\n".join([*([why] if why else []), *said, pace(facts, plan)]))
+    print("\n".join([summary(facts, plan), *([why] if why else []), *said]))
 
 
 def _backbone(settings: list[str]) -> tuple[str, list[str]]:

@@ -23,7 +23,7 @@ from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds
 from Utils.named import channels_of, intensity_of
-from Utils.pace import epochs_told, fit, steps_of, told
+from Utils.pace import epochs_told, fit, note_expected, steps_of, told
 from Utils.people import people_of
 from Utils.plan_options import read_options
 from Utils.plan_summary import summary
@@ -54,9 +54,9 @@ def main(argv: list[str] | None = None) -> None:
     if options.time_only or options.keep:
         plan = priced(options.set)
         check_members(plan, len(set(people_of(records))))
+        print(pace(plan, len(records)))
         if options.keep:
             save_plan(plan)
-        print(pace(plan, len(records)))
         return
     facts = fingerprint(records, label_dict)
     machine = options.machine(has_gpu())
@@ -68,9 +68,9 @@ def main(argv: list[str] | None = None) -> None:
         override(plan, setting)
     said = fit_minutes(facts, plan, options.set)
     check_members(plan, facts["patients"])
+    said.append(pace(plan, facts["cases"]))
     save_plan(plan)
-    print(summary(facts, plan))
-    print("\n".join([*said, pace(plan, facts["cases"])]))
+    print("\n".join([summary(facts, plan), *said]))
 
 
 def has_gpu() -> bool:
@@ -269,10 +269,11 @@ def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
 
 
 def pace(plan: dict[str, Any], cases: int) -> str:
-    """How far the minutes will go."""
+    """How far the minutes will go; the plan gets the steps and epochs that are expected."""
     epoch = epoch_steps(plan, cases)
     found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
     steps = found.steps(seconds, epoch)
+    note_expected(plan, steps, epoch)
     model_is = each(plan, "the model")
     few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""
     return f"{model_is}, {found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)} in {plan['precision']}{few}"

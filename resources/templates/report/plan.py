@@ -24,10 +24,10 @@ from Utils.intensity_rule import whole_changes, whole_rule
 from Utils.language import learn_language
 from Utils.machine import machine_of
 from Utils.named import channels_of, intensity_of
-from Utils.pace import fit, steps_of, told
+from Utils.pace import fit, note_expected, steps_of, told
 from Utils.plan_options import read_options
 from Utils.plan_summary import summary
-from Utils.price import costs, hopeless, share_out, stage_steps
+from Utils.price import costs, epoch_steps, hopeless, share_out, stage_steps
 from Utils.price import told as told_stages
 from Utils.settings import given, override, priced, save_plan
 from Utils.step_cost import step_seconds as seconds_of_step
@@ -72,6 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     found = costs(plan, facts["cases"]) if hurried else found  # images that are not altered take less time
     steps = stage_steps(plan, found, facts["cases"])
     said += hurried
+    note_expected(plan, sum(steps.values()), epoch_steps(plan, facts["cases"]))
     save_plan(plan)
     print(summary(facts, plan))
     print("\n".join([*said, told_stages(plan, found, facts["cases"]), *hopeless(facts, plan, steps)]))

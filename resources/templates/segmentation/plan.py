@@ -86,9 +86,9 @@ def main(argv: list[str] | None = None) -> None:
             choose_parts(plan, int(facts["patients"]), given(options.set), rarest_share(facts))
         check(plan)
         check_members(plan, facts["patients"])
+        print(pace(facts, plan))
         if options.keep:
             save_plan(plan)
-        print(pace(facts, plan))
         return
     machine = options.machine(has_gpu())
     settings = [*without_start(options.set), *(["device=cpu"] if options.device == "cpu" else [])]
@@ -108,8 +108,9 @@ def main(argv: list[str] | None = None) -> None:
     facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
     check(plan)
     check_members(plan, facts["patients"])
+    said.append(pace(facts, plan))
     save_plan(plan)
-    print("\n".join([summary(facts, plan), *said, pace(facts, plan)]))
+    print("\n".join([summary(facts, plan), *said]))
 
 
 def has_gpu() -> bool:

@@ -63,6 +63,12 @@ def epochs_told(plan: Plan, steps: int, epoch: int) -> str:
     return f"max_epochs ends it after {most} epoch(s) of {epoch} steps, {share if share != '0 %' else 'less than 1 %'} of these"
 
 
+def note_expected(plan: Plan, steps: float, epoch: int) -> None:
+    """Puts into the plan how many steps and epochs each network is expected to make, for whoever reads plan.json."""
+    most = int(plan.get("max_steps") or 0) or min(int(steps), int(plan["max_epochs"]) * epoch)
+    plan["expected"] = {"steps": most, "epochs": round(most / epoch, 2), "epoch_steps": epoch}
+
+
 def quickest(step: Callable[[], object], tries: int = 4, seconds: float = 1.0) -> float:
     """Seconds of the quickest of a few calls. The first call is never counted: it sets things up."""
     return max(min(_timed(step, tries, seconds)), 1e-4)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from .members import each, rounds, trainings
-from .pace import Costs, epochs_told
+from .pace import Costs, epochs_told, note_expected
 from .using import trained_share
 
 
-def told_pace(plan: Mapping[str, Any], price: Callable[[], Costs], epoch: int, least: int) -> str:
-    """A sentence for the end of plan.py.
+def told_pace(plan: dict[str, Any], price: Callable[[], Costs], epoch: int, least: int) -> str:
+    """A sentence for the end of plan.py; the plan gets the steps and epochs that are expected.
 
     Args:
         price: measures what a step costs; ends with RuntimeError where a patch does not fit the network or the memory.
@@ -26,6 +26,7 @@ def told_pace(plan: Mapping[str, Any], price: Callable[[], Costs], epoch: int, l
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     seconds = 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
     steps = found.steps(seconds, epoch)
+    note_expected(plan, steps, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < least else ""
     whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
     return (

@@ -48,6 +48,7 @@ DERIVED = (
     "frames",
     "scratch",
     "machine",
+    "expected",
 )
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 

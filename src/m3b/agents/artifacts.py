@@ -81,6 +81,8 @@ class DataIndex:
     """Why a person should review the index before training; empty if the evidence of the manifest suffices."""
     confirmed: str = ""
     """The user's answer to the question whether the index is right; empty if not asked or not answered yet."""
+    accounting: dict[str, Any] = field(default_factory=dict)
+    """Number of files of the data folder, by use and by reason of exclusion; empty if a script made the index."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class TrainedModel:
         folder: the folder of the deliverable in the working directory.
         hashes: hash of every file of the measured copy; empty in journals of early versions.
         answers: hash of the measured predictions of the test cases; empty in journals of early versions.
+        kept_answers: hash of answers.json, which has the hashes of the kept mask files; empty in journals of versions
+            that kept none.
         refit: whether the delivered weights were trained on every training case. The validation metric is then that of
             the folds, each measured on cases that it was trained without.
     """
@@ -111,6 +115,7 @@ class TrainedModel:
     files: int = 0
     hashes: dict[str, str] = field(default_factory=dict)
     answers: str = ""
+    kept_answers: str = ""
     refit: bool = False
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 from types import MappingProxyType
+from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.example_files import find_example_files
@@ -159,10 +160,12 @@ def build_selection_briefing(
     cards: Sequence[Card],
     preview_tool: PreviewTool,
     survey_card: Callable[[Card], SurveySummary] | None = None,
+    metric: str = "",
 ) -> Briefing:
     """Return the briefing of the Task Manager: request, cards, and previews of the data on this machine.
 
     Args:
+        metric: the metric that the user fixed, if any.
         survey_card: surveys all files of a data set; called only if there are few data sets.
     """
     available_cards = [card for card in cards if card.path]
@@ -187,6 +190,8 @@ def build_selection_briefing(
         parts.append(missing_data_note)
     if further_tasks := [f"- `{item.name}`: {item.when_to_choose}" for item in list_families() if item.when_to_choose]:
         parts.append("\n".join(["## Further tasks", *further_tasks]))
+    if metric:
+        parts.append(f"The user fixed the metric: {metric}. m3b takes it, whatever you name.")
     parts.append("Choose, and reply with the JSON object.")
     facts = SelectionBrief(request=request.strip(), cards=tuple(card_options), tasks=build_task_options(request))
     return Briefing("\n\n".join(parts), facts)
@@ -318,6 +323,8 @@ def build_module_briefing(
     closing_remarks: Mapping[str, str] = MappingProxyType({}),
     audit_summary: AuditSummary | None = None,
     request: str = "",
+    plan_command: str = "",
+    given_plan: Mapping[str, Any] = MappingProxyType({}),
 ) -> Briefing:
     """Return the briefing of the Module Architect: the data, the training time, and the guide of the template.
 
@@ -328,6 +335,8 @@ def build_module_briefing(
         audit_text: summary of the audit; `audit_summary` is the same as data.
         closing_remarks: role title -> closing remark of the earlier roles.
         request: the user's request.
+        plan_command: the command that makes the plan, if the user fixed parts of it.
+        given_plan: a whole plan.json of the user.
     """
     default_template, *other_templates = list_templates_for(resources / "templates", get_family(selection.task))
     template = f"templates/{default_template}"
@@ -340,6 +349,7 @@ def build_module_briefing(
             f"Data: {audit_text}",
             *_quote_remarks(closing_remarks),
             f"Training time: {minutes:g} minutes on {device}.",
+            *_describe_fixed_plan(plan_command, given_plan),
             f"## Template resources/{template}\n{guide}",
             *(
                 [
@@ -361,9 +371,27 @@ def build_module_briefing(
         audit=audit_summary or AuditSummary(),
         template=f"resources/{template}",
         minutes=minutes,
+        plan_command=plan_command,
+        given_plan=dict(given_plan),
         said=dict(closing_remarks),
     )
     return Briefing(text, facts)
+
+
+def _describe_fixed_plan(plan_command: str, given_plan: Mapping[str, Any]) -> list[str]:
+    """Return what the user fixed of the plan, for the agent; nothing if that is nothing."""
+    if not plan_command:
+        return []
+    if given_plan:
+        given = json.dumps(given_plan, ensure_ascii=False)
+        return [
+            f"## The user's plan\nWrite exactly this into plan.json, then run `{plan_command}`. m3b compares plan.json with "
+            f"it and rejects changes.\n{given}"
+        ]
+    return [
+        f"## Fixed by the user\nMake the plan with `{plan_command}`. What this command sets is the user's decision: m3b "
+        "compares plan.json with it and rejects changes. All other settings are yours."
+    ]
 
 
 def build_model_briefing(

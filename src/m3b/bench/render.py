@@ -15,20 +15,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from m3b.bench.tables import ResultTable
 from m3b.markup.html import replace_control_characters
+from m3b.markup.latex import escape_latex
 from m3b.writing import csv_cell, write_text_atomically
 
-_ESCAPES = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
 _MAX_UPRIGHT_COLUMNS = 5
 """Tables with more columns are rotated and scaled to the width of the page."""
-
-
-def escape_latex(text: str) -> str:
-    """Return text with LaTeX's special characters escaped; characters without a glyph in pdfLaTeX become `?`."""
-    escaped_text = "".join(_ESCAPES.get(character, character) for character in text)
-    return "".join(character if character.isascii() and character.isprintable() else "?" for character in escaped_text)
 
 
 def to_latex(table: ResultTable) -> str:
@@ -76,7 +67,8 @@ def to_pgfplots(table: ResultTable) -> str:
 def to_latex_document(tables: Sequence[ResultTable]) -> str:
     """Return a LaTeX document that inputs all tables and figures; its body can be copied into a paper."""
     preamble = [
-        r"\documentclass{article}", r"\usepackage[a4paper, margin=2cm]{geometry}",
+        r"\documentclass{article}", r"\usepackage[T1]{fontenc}",
+        r"\usepackage[a4paper, margin=2cm]{geometry}",
         r"\usepackage{booktabs, graphicx, rotating, pgfplots}", r"\pgfplotsset{compat=1.17}", r"\begin{document}",
         r"\section{M3Bench}",
     ]  # fmt: skip
@@ -144,7 +136,7 @@ _CHART_WIDTH, _LABEL_WIDTH, _MAX_LABEL_CHARS = 640, 240, 36
 
 def to_html(tables: Sequence[ResultTable]) -> str:
     """Return one HTML page without scripts and external resources."""
-    css = resources.files("m3b.report").joinpath("style.css").read_text(encoding="utf-8")
+    css = resources.files("m3b.report").joinpath("static", "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return _load_template("bench.html").render(
         sections=[(table, lay_out_bars(table) if table.bars else None) for table in tables],

@@ -2,13 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from m3b import __version__
-from m3b.cli import bench, data, delivered_models, interactive, look, plan, predict, pretrained, run, runs, teach
+from m3b.cli import (
+    bench,
+    config,
+    data,
+    delivered_models,
+    doctor,
+    interactive,
+    look,
+    plan,
+    predict,
+    pretrained,
+    run,
+    runs,
+    show,
+    teach,
+)
+
+COMMAND_OF_SYNONYM = {
+    "train": "run",
+    "fit": "run",
+    "build": "run",
+    "new": "run",
+    "init": "look",
+    "inspect": "look",
+    "infer": "predict",
+    "inference": "predict",
+    "test": "score",
+    "evaluate": "score",
+    "list": "runs",
+    "ls": "runs",
+    "delete": "runs rm",
+    "rm": "runs rm",
+    "status": "show",
+    "continue": "resume",
+    "settings": "config",
+    "set": "config",
+}
+"""Words that other programs have for a command -> the command of m3b."""
+
+
+class _Commands(TyperGroup):
+    """The commands of m3b; those that other programs call differently are named."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and (command := COMMAND_OF_SYNONYM.get(args[0])):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean `m3b {command}`?")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="m3b",
+    cls=_Commands,
     help="One request in, one verified medical-imaging model out.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -35,8 +86,8 @@ app.command("look")(look.look)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
-app.command("runs")(runs.runs)
-app.command("show")(runs.show)
+app.add_typer(runs.app, name="runs")
+app.command("show")(show.show)
 app.command("report")(runs.report)
 app.command("verify")(runs.verify)
 app.command("predict")(predict.predict)
@@ -50,4 +101,5 @@ app.add_typer(interactive.app, name="interactive")
 interactive.app.command("trajectories")(teach.make_expert_trajectories)
 app.add_typer(teach.app, name="teach")
 app.command("trajectories")(teach.make_role_trajectories)
-app.command("doctor")(runs.doctor)
+app.command("config")(config.config)
+app.command("doctor")(doctor.doctor)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -64,25 +61,3 @@ class DatasetOptions:
 
 
 NO_DATASET_OPTIONS = DatasetOptions()
-
-
-def with_dataset_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has the options of `DatasetOptions` in place of its parameter `dataset`."""
-    hints = get_type_hints(DatasetOptions, include_extras=True)
-    options = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(DatasetOptions)
-    ]
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        parameters += options if parameter.name == "dataset" else [parameter.replace(kind=parameter.KEYWORD_ONLY)]
-
-    @wraps(command)
-    def run_command(**arguments: Any) -> None:
-        dataset = DatasetOptions(**{option.name: arguments.pop(option.name) for option in options})
-        command(**arguments, dataset=dataset)
-
-    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run_command

@@ -15,7 +15,7 @@ from m3b.errors import ModelError, UsageError
 if TYPE_CHECKING:
     from m3b.data.index import Index
     from m3b.data.records import Record
-    from m3b.models import Model
+    from m3b.models import Model, Prediction
 
 
 def score(
@@ -57,10 +57,14 @@ def score(
 
 def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[str, Any]]:
     """Return one row for each case. Predicted masks are deleted after they are measured."""
+    from contextlib import closing
 
     from m3b.data.records import relocated
     from m3b.isolation.reader.inprocess import open_reader
     from m3b.isolation.untrusted import TemporaryFolder
+    from m3b.models.input_cases import InputCases
+    from m3b.models.prediction_session import PredictionSession
+    from m3b.models.progress import report_progress
     from m3b.tasks.worker_jobs import measure_in_reader
 
     records = index.test
@@ -69,8 +73,14 @@ def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[s
     inputs: list[Any] = [
         {"image": i, **r.covariates} if has_covariates else i for i, r in zip(images, records, strict=True)
     ]
+    answers: list[Prediction] = []
     with TemporaryFolder("score") as scratch:
-        answers = model.predict(inputs, strict=False, out=scratch)
+        with closing(InputCases(model.config, inputs, strict=False, expand_folders=False)) as input_cases:
+            session = PredictionSession(model.worker, input_cases, output_folder=scratch, check_axes=False)
+            with report_progress(len(input_cases) > 1, len(input_cases)) as advance:
+                for answer in session.run():
+                    answers.append(answer)
+                    advance(len(answers), len(input_cases))
         errors = [answer.error for answer in answers if answer.error]
         if errors:
             print_error(ModelError(f"{len(errors)} of {len(answers)} images could not be predicted: {errors[0]}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 HEARTBEAT_S = 120.0
 """After this time without a line, a log file gets the last output line of a running script."""
 
+NOTE_INDENT = 2
+"""Additional indent of the second line of a long note."""
+
 
 class LiveView:
     """Shows events on standard error.
@@ -44,15 +48,16 @@ class LiveView:
         self.console = make_console(to_stderr=True)
         self.is_interactive = self.console.is_terminal and not quiet
         self.progress = RunProgress()
-        self.started = time.monotonic()
-        self._last_print_time, self._is_waiting = self.started, False
+        self._now = self._last_print_time = time.time()
+        self._is_waiting = False
+        self._shown_notes: set[str] = set()
         self._status_line: StatusLine | None = None
 
     def __enter__(self) -> LiveView:
         if self.is_interactive:
             from m3b.cli.status_line import StatusLine
 
-            self._status_line = StatusLine(self.console)
+            self._status_line = StatusLine(self.console, self.progress)
             self._status_line.start()
         return self
 
@@ -76,13 +81,11 @@ class LiveView:
     def __call__(self, event: Event) -> None:
         if self.quiet:
             return
-        previous_stage = self.progress.stage
+        previous_stage, self._now = self.progress.stage, event.at
         self.progress.update(event)
         if isinstance(event, RoleEnded) and event.status != "done":
             self._print_line(f"  {previous_stage} ended: {event.status}")
         self._show_event(event)
-        if self._status_line is not None:
-            self._status_line.describe(self.progress.format_line())
 
     def _show_event(self, event: Event) -> None:
         match event:
@@ -91,15 +94,14 @@ class LiveView:
             case RoleStarted():
                 self._print_line(f"{event.title} ({event.llm})")
             case StepStarted():
-                self._reset_progress()
                 self._print_line(f"       {event.text}")
             case IndexAudited():
                 self._print_detail(f"       {event.summary}")
             case ArtifactChecked():
                 for reason in event.reasons:  # the messages for the user
-                    self._print_detail(f"       not accepted: {get_first_line(reason)}")
+                    self._print_detail(f"       not accepted: {reason}")
                 for warning in event.warnings:
-                    self._print_detail(f"       noted: {get_first_line(warning)}")
+                    self._print_note(f"       noted: {warning}")
             case _:
                 self._show_agent_event(event)
 
@@ -108,7 +110,6 @@ class LiveView:
             case ToolCalled():
                 self._print_detail(f"  {self.progress.actions:>3}  {self.progress.activity}")
             case ToolReturned():
-                self._reset_progress()
                 if event.is_error:
                     self._print_detail(f"       failed: {get_first_line(event.text)}")
             case ReplyReceived():
@@ -125,10 +126,13 @@ class LiveView:
         for note in event.notes:
             self._print_line(f"NOTE: {note}")
 
+    def _print_note(self, text: str) -> None:
+        """Print a note once: a later check of the same artifact has it again."""
+        if text not in self._shown_notes:
+            self._shown_notes.add(text)
+            self._print_detail(text)
+
     def _show_output(self, text: str) -> None:
-        if self._status_line is not None:
-            for line in text.splitlines():
-                self._status_line.update_from_output(line)
         if line_text := get_last_line(text):
             self._print_heartbeat(line_text)
 
@@ -148,13 +152,18 @@ class LiveView:
 
     def _print_heartbeat(self, text: str) -> None:
         """Print a sign of life to a log file that has had no line for long."""
-        if not self.is_interactive and time.monotonic() - self._last_print_time > HEARTBEAT_S:
+        if not self.is_interactive and self._now - self._last_print_time > HEARTBEAT_S:
             self._print_line(f"       {text[:MAX_LINE_CHARS]}")
 
     def _print_line(self, text: str) -> None:
-        self._last_print_time = time.monotonic()
-        self.console.print(f"{format_clock(time.monotonic() - self.started):>5} {text}", markup=False, overflow="fold")
-
-    def _reset_progress(self) -> None:
-        if self._status_line is not None:
-            self._status_line.reset_progress()
+        """Print a line with the time since the start; on a terminal it is wrapped under its own indent."""
+        self._last_print_time = self._now
+        started_at = self.progress.started_at
+        elapsed_s = self._now - started_at if started_at is not None else 0.0
+        line = f"{format_clock(elapsed_s):>5} {text.rstrip()}"
+        if self.is_interactive:
+            indent = len(line) - len(line[5:].lstrip()) + NOTE_INDENT
+            line = textwrap.fill(
+                line, self.console.width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+            )
+        self.console.print(line, markup=False, overflow="fold")

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions, with_dataset_options
-from m3b.cli.output import echo, print_json, require_folder
+from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions
+from m3b.cli.option_groups import with_option_groups
+from m3b.cli.output import echo, print_json, require_folder, require_writable_target
 from m3b.cli.run import JsonOption
 from m3b.errors import DataError, UsageError
 
 
-@with_dataset_options
+@with_option_groups
 def look(
     folder: Annotated[Path, typer.Argument(help="A data folder.")],
     request: Annotated[
@@ -48,8 +49,7 @@ def look(
 
     require_folder(folder)
     for path, option in ((out, "-o"), (page, "--page")):
-        if path is not None and path.exists() and not force:
-            raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
+        require_writable_target(path, option, force=force)
     if not request.strip() and not task and dataset.manifest is None:
         if page is not None or out is not None:
             raise UsageError("-o and --page need one manifest: say what the model should do, or give --task.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -86,7 +87,10 @@ def print_json(value: Any) -> None:
 def print_error(error: BaseException) -> None:
     """Print an error in one line on standard error, with options as the command line spells them."""
     message = str(getattr(error, "on_command_line", "") or error)
-    if isinstance(error, OSError) and error.filename and error.strerror:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        place = f" of {error.filename}" if error.filename else ""
+        message = f"The disk{place} is full. Make room, or set TMPDIR if it is that of temporary files; then try again."
+    elif isinstance(error, OSError) and error.filename and error.strerror:
         message = f"{error.filename}: {error.strerror}."
     sys.stderr.write(f"m3b: {inert(spell_as_flags(message))}\n")
 
@@ -109,6 +113,25 @@ def require_folder(path: Path) -> None:
         return
     problem = f"{path} is a file." if path.exists() else f"There is no folder {path}."
     raise UsageError(f"{problem} Name the folder with the images.")
+
+
+def require_writable_target(path: Path | None, option: str, *, force: bool) -> None:
+    """Check that an output file can be written; to be called before anything is made.
+
+    Raises:
+        UsageError: its folder does not exist or cannot be written, it is a folder, or it exists and `force` is not set.
+    """
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file with {option}.")
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder} for {option} {path}. Make it first, or name another file.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"The folder {folder} for {option} {path} cannot be written; check its permissions (ls -ld).")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists. Give --force to overwrite it, or another {option}.")
 
 
 def refuse_overwriting(paths: Iterable[Path], *, force: bool) -> None:
@@ -141,7 +164,7 @@ def _format_cached_share(usage: dict[str, Any]) -> str:
 
 
 def format_result(result: Result) -> list[str]:
-    """Return a result in a few lines."""
+    """Return a result in a few lines, with the next steps at its end."""
     usage = result.usage
     lines = [f"{result.status}: {spell_as_flags(result.reason)}"]
     if result.primary:
@@ -158,7 +181,34 @@ def format_result(result: Result) -> list[str]:
         f"{usage.get('wall_s', 0):.0f} s"
     )
     output_paths = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
-    return [*lines, *(f"{name}: {path}" for name, path in output_paths if path)]
+    return [*lines, *(f"{name}: {path}" for name, path in output_paths if path), *format_next_steps(result)]
+
+
+def format_next_steps(result: Result) -> list[str]:
+    """Return the next steps after a run, each with its command in a line of its own, which can be copied."""
+    from m3b.run.folder import RunFolder
+    from m3b.run.next_steps import list_next_steps
+
+    if not result.run_dir:
+        return []
+    run = RunFolder(Path(result.run_dir))
+    try:
+        steps = list_next_steps(run, run.load_record(), result)
+    except UsageError:  # run.json cannot be read; the result is shown without advice
+        return []
+    lines = ["", "Next:"] if steps else []
+    for number, step in enumerate(steps, start=1):
+        lines.append(f"  {number}. {step.text}{':' if step.command else '.'}")
+        if step.command:
+            lines.append(f"     {shorten_path(step.command)}")
+    return lines
+
+
+def shorten_path(text: str) -> str:
+    """Return a path relative to the current folder if that is shorter; other texts unchanged."""
+    if not os.path.isabs(text):
+        return text
+    return min(text, os.path.relpath(text), key=len)
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
@@ -170,7 +220,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width:
     """
     from rich.cells import cell_len
 
-    cell_rows = [[_clean_cell(cell) for cell in row] for row in (header, *rows)]
+    cell_rows = [[clean_cell(cell) for cell in row] for row in (header, *rows)]
     widths = [max(cell_len(row[column]) for row in cell_rows) for column in range(len(header))]
     if width is not None:
         excess = sum(widths) + 2 * (len(widths) - 1) - width
@@ -178,7 +228,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width:
             reduction = max(0, min(excess, widths[column] - MIN_COLUMN_WIDTH))
             widths[column], excess = widths[column] - reduction, excess - reduction
     text_rows = [
-        "  ".join(_fit_to_width(cell, size) for cell, size in zip(row, widths, strict=True)) for row in cell_rows
+        "  ".join(fit_to_width(cell, size) for cell, size in zip(row, widths, strict=True)) for row in cell_rows
     ]
     return "\n".join(line.rstrip() for line in text_rows)
 
@@ -187,12 +237,13 @@ MIN_COLUMN_WIDTH = 8
 """Minimum width to which a column is cut."""
 
 
-def _clean_cell(cell: object) -> str:
+def clean_cell(cell: object) -> str:
     """Return a text without line breaks and control characters, which would break the table or the terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(cell)).split())
 
 
-def _fit_to_width(cell: str, width: int) -> str:
+def fit_to_width(cell: str, width: int) -> str:
+    """Return a text padded or cut to a width in cells of the terminal."""
     from rich.cells import cell_len, set_cell_size
 
     return set_cell_size(cell if cell_len(cell) <= width else set_cell_size(cell, width - 3) + "...", width)

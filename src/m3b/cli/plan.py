@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from m3b.cli import shell_completion
-from m3b.cli.output import echo, print_json, refuse_overwriting, require_folder
+from m3b.cli.output import echo, print_json, require_folder, require_writable_target
 from m3b.cli.run import JsonOption
 from m3b.errors import DataError, UsageError
 
@@ -46,7 +46,7 @@ def plan(
     require_folder(source)
     if not minutes > 0:
         raise UsageError(f"--minutes is {minutes:g}; it must be more than 0.")
-    refuse_overwriting([out] if out else [], force=force)
+    require_writable_target(out, "-o", force=force)
     options = PlanOptions(device, gpus, minutes, tuple(settings or ()))
     try:
         dry_run = make_dry_plan(source, options, choose_sandbox(sandbox), request=request, task=task)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +12,16 @@ import typer
 
 from m3b.cli.delivered import Unconfined, open_model
 from m3b.cli.output import echo, print_error, print_json, refuse_overwriting
+from m3b.cli.prediction_output import describe_written_files, format_entry, to_entry, write_table
 from m3b.cli.run import ForceOption, JsonOption, ModelArgument
 from m3b.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from m3b.models import Model, Prediction
+    from m3b.models.image_jobs import OverlayPainter
+    from m3b.models.prediction_session import PredictionSession
+    from m3b.models.prediction_store import PredictionStore
+    from m3b.models.thresholds import Threshold
 
 FILE_SUFFIXES = (".json", ".csv")
 PREDICTIONS_FILE = "predictions.json"
@@ -52,47 +57,210 @@ def predict(
             "--dicom", help="For DICOM images: write masks as DICOM SEG, classes and numbers as SR, into the folder."
         ),
     ] = False,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The least score of a box (default 0.3) or probability of a class, as a number or, for one class, as "
+            "CLASS=NUMBER (repeatable). It holds for terminal, tables, JSON and pictures."
+        ),
+    ] = None,
     unconfined: Unconfined = False,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Predict images with a delivered model, whose code runs confined."""
+    """Predict images with a delivered model, whose code runs confined. Results are written as they are made."""
     from m3b.data.records import paths_of
+    from m3b.models.input_cases import InputCases
 
     _require_paths(str(path) for path in images if "=" not in str(path))
     opened_model = open_model(model, unconfined=unconfined)
-    cases = parse_cases(images, opened_model.channels)
-    _require_paths(path for case in cases for path in paths_of(case))
+    parsed_cases = parse_cases(images, opened_model.channels)
+    _require_paths(path for case in parsed_cases for path in paths_of(case))
     folder = _resolve_output_folder(out, opened_model.task, overlay, dicom)
-    if folder is not None:
-        refuse_overwriting([folder / name for name in (PREDICTIONS_FILE, "masks", "overlays", "dicom")], force=force)
-    elif out is not None:
-        refuse_overwriting([out], force=force)
-    paths = cases if opened_model.channels else _find_images(images, opened_model)
+    limits = _parse_thresholds(threshold or [], opened_model)
+    file = folder / PREDICTIONS_FILE if folder is not None else out
+    store = _open_store(file, folder, opened_model, force=force)
+    paths = parsed_cases if opened_model.channels else _find_images(images, opened_model)
     if dicom:
         _require_dicom_support(paths, opened_model)
-    with opened_model:
-        predictions = opened_model.predict(
-            add_covariates(paths, covariates or [], opened_model), strict=False, out=folder
-        )
-    dicom_files = _write_dicom_files(predictions, opened_model, folder) if dicom and folder is not None else {}
-    overlay_files = _draw_overlays(predictions, opened_model, folder) if overlay and folder is not None else {}
-    entries = [
-        _to_entry(entry, folder, overlay_files.get(index), dicom_files.get(index))
-        for index, entry in enumerate(predictions)
-    ]
     if folder is not None:
-        _write_entries(entries, folder / PREDICTIONS_FILE)
-    elif out is not None:
-        _write_entries(entries, out)
+        folder.mkdir(parents=True, exist_ok=True)
+    inputs = add_covariates(paths, covariates or [], opened_model)
+    cases = InputCases(opened_model.config, inputs, strict=False, expand_folders=False)
+    request = _Request(opened_model, cases, folder, store, limits, overlay=overlay, force=force, prints=not json)
+    with opened_model:
+        predictions, entries = request.run()
+    if dicom and folder is not None:
+        for index, files in _write_dicom_files(predictions, opened_model, folder).items():
+            entries[index]["dicom"] = [relative_file(file, folder) for file in files]
+    if store is not None:
+        store.finish()
     if json:
         print_json({"model": str(opened_model.folder), "predictions": entries})
-    else:
-        for entry in entries:
-            echo(_format_entry(entry))
-        if folder is not None:
-            echo(f"written to {folder}: {_describe_written_files(entries)}", err=True)
+    elif folder is not None:
+        echo(f"written to {folder}: {describe_written_files(entries)}", err=True)
     raise typer.Exit(1 if any(entry.get("error") for entry in entries) else 0)
+
+
+def relative_file(file: Path, folder: Path) -> str:
+    """Return a file as it is named in predictions.json."""
+    from m3b.models.prediction_store import relative_to
+
+    return relative_to(file, folder)
+
+
+@dataclass
+class _Request:
+    """The predictions of one command: printed, drawn and written as they are made."""
+
+    model: Model
+    cases: Any
+    folder: Path | None
+    store: PredictionStore | None
+    limits: Threshold
+    overlay: bool
+    force: bool
+    prints: bool
+
+    def run(self) -> tuple[list[Prediction], list[dict[str, Any]]]:
+        """Return the predictions and their entries. If the user interrupts, say where the results are."""
+        from m3b.models.prediction_session import PredictionSession
+        from m3b.models.progress import report_progress
+        from m3b.models.thresholds import make_decider
+
+        decide = make_decider(self.limits, self.model.classes, self.model.multi_label)
+        predictions: list[Prediction] = []
+        entries: list[dict[str, Any]] = []
+        total = len(self.cases)
+        with ExitStack() as stack:
+            painter = stack.enter_context(self._open_painter()) if self.overlay and self.folder is not None else None
+
+            def make_entry(position: int, prediction: Prediction) -> dict[str, Any]:
+                decided = decide(prediction)
+                picture = self._draw(painter, position, prediction, decided) if painter is not None else None
+                entries.append(to_entry(decided, self.folder, picture))
+                return entries[-1]
+
+            session = PredictionSession(
+                self.model.worker, self.cases, output_folder=self.folder, store=self.store, make_entry=make_entry
+            )
+            self._announce_earlier(session)
+            advance = stack.enter_context(report_progress(total > 1, total))
+            try:
+                for prediction in session.run():
+                    predictions.append(prediction)
+                    if self.store is None:
+                        make_entry(len(predictions) - 1, prediction)
+                    if self.prints:
+                        echo(format_entry(entries[-1], _count_hidden(prediction, entries[-1]), self.limits))
+                    advance(len(predictions), total)
+            except KeyboardInterrupt:
+                stack.close()
+                self._announce_interruption(len(predictions), total)
+                raise
+        return predictions, entries
+
+    def _announce_earlier(self, session: PredictionSession) -> None:
+        if self.force:
+            session.discard_earlier()
+        elif self.store is not None and self.store.partial_file.exists():
+            if not session.n_reused:
+                raise UsageError(
+                    f"{self.store.file} holds the first part of another prediction, with other images or another model, or "
+                    "of images that were changed. Name another place with -o, or overwrite it with --force."
+                )
+            echo(f"going on: {session.n_reused} of {len(self.cases)} images were predicted before", err=True)
+
+    def _announce_interruption(self, n_done: int, total: int) -> None:
+        place = f", written to {self.store.file}; the same command goes on" if self.store is not None else ""
+        echo(f"interrupted: {n_done} of {total} images predicted{place}", err=True)
+
+    @contextmanager
+    def _open_painter(self) -> Iterator[OverlayPainter]:
+        from m3b.data.records import paths_of
+        from m3b.isolation.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
+        from m3b.models import read_model_info
+        from m3b.models.image_jobs import OverlayPainter
+
+        assert self.folder is not None
+        plan = self.model.config.get("plan")
+        window = plan.get("intensity") if isinstance(plan, dict) else None
+        files = dict.fromkeys(path for case in self.cases.cases for path in paths_of(case.files))
+        mounts = [file_of_reader_path(to_reader_path(path)) for path in files]
+        with open_reader([*mounts, self.folder.resolve()]) as reader:
+            min_score = self.limits if isinstance(self.limits, float) else 0.0
+            yield OverlayPainter(
+                reader, read_model_info(self.model.folder), window if isinstance(window, dict) else None, min_score
+            )
+
+    def _draw(self, painter: OverlayPainter, position: int, prediction: Prediction, decided: Prediction) -> Path | None:
+        """Return the PNG file; for an image that cannot be drawn, print the error and return None."""
+        from m3b.data.records import paths_of
+        from m3b.writing import to_one_line
+
+        assert self.folder is not None
+        if prediction.error:
+            return None
+        if isinstance(self.limits, float):
+            decided = replace(decided, boxes=prediction.boxes)  # the painter counts what it does not draw
+        stem = to_one_line(Path(paths_of(prediction.image)[0]).name.split(".")[0]) or "image"
+        try:
+            return painter.draw(decided, self.folder / "overlays" / f"{position + 1:04d}_{stem}.png")
+        except DataError as error:
+            print_error(error)
+            return None
+
+
+def _count_hidden(prediction: Prediction, entry: dict[str, Any]) -> int:
+    """Return how many boxes are below the threshold."""
+    return len(prediction.boxes or ()) - len(entry.get("boxes", ()))
+
+
+def _open_store(file: Path | None, folder: Path | None, model: Model, *, force: bool) -> PredictionStore | None:
+    """Return the store of the output file; None if nothing is written.
+
+    Raises:
+        UsageError: the file or folder holds complete predictions, and `--force` is missing.
+    """
+    from m3b.models.prediction_store import PredictionStore, write_json
+
+    if file is None:
+        return None
+    store = PredictionStore(file, model.folder, write_json if file.suffix.lower() == ".json" else write_table)
+    if not store.partial_file.exists():
+        names = (PREDICTIONS_FILE, "masks", "overlays", "dicom")
+        refuse_overwriting([file] if folder is None else [folder / name for name in names], force=force)
+    return store
+
+
+def _parse_thresholds(assignments: Sequence[str], model: Model) -> Threshold:
+    """Return one number, or a number for each class that is named; 0.3 for boxes if the user gives none.
+
+    Raises:
+        UsageError: no number from 0 to 1, an unknown class, or a number for all beside those for classes.
+    """
+    from m3b.models.answers import answer_format_of
+    from m3b.models.thresholds import DEFAULT_BOX_SCORE, make_decider
+
+    if not assignments:
+        return DEFAULT_BOX_SCORE if answer_format_of(model.task).has_boxes else {}
+    by_class: dict[str, float] = {}
+    common: float | None = None
+    for assignment in assignments:
+        name, separator, number = assignment.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(f"--threshold {assignment}: give a number from 0 to 1, or CLASS=NUMBER.") from None
+        if separator:
+            by_class[name] = value
+        else:
+            common = value
+    if common is not None and (by_class or len(assignments) > 1):
+        raise UsageError("--threshold: give one number for all classes, or CLASS=NUMBER for each that needs one.")
+    limits: Threshold = by_class if common is None else common
+    make_decider(limits, model.classes, model.multi_label)
+    return limits
 
 
 def _require_paths(paths: Iterable[str]) -> None:
@@ -149,7 +317,7 @@ def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Mode
         UsageError: the model takes no covariates, a name is unknown, or a required one is missing.
     """
     from m3b.errors import ModelError
-    from m3b.models.loading import split_covariates
+    from m3b.models.covariate_input import split_covariates
 
     rules = {str(rule["name"]): rule for rule in model.covariates}
     if not rules and not assignments:
@@ -174,42 +342,14 @@ def add_covariates(paths: Sequence[Any], assignments: Sequence[str], model: Mode
 
 
 def _find_images(images: Iterable[str], model: Model) -> list[Any]:
-    from m3b.models.image_jobs import find_images_confined
+    from m3b.models.input_cases import find_model_images
 
-    plan = model.config.get("plan")
-    plan = plan if isinstance(plan, dict) else {}
-    views = plan.get("views") or 1
-    has_several_views = isinstance(views, int) and views > 1
-    search_result = find_images_confined(images, is_2d=plan.get("dims") == 2, group_views=has_several_views)
-    for note in search_result.notes:
+    listing = find_model_images(images, model.config)
+    for note in listing.notes:
         echo(note, err=True)
-    if not search_result.images:
+    if not listing.images:
         raise UsageError("No image was found below the paths given.")
-    return search_result.images
-
-
-def _draw_overlays(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, Path]:
-    """Return position -> PNG file; for an image that cannot be drawn, print the error and continue."""
-    from m3b.data.records import paths_of
-    from m3b.isolation.reader.inprocess import open_reader
-    from m3b.models import read_model_info
-    from m3b.models.image_jobs import OverlayPainter, paths_to_mount
-    from m3b.writing import to_one_line
-
-    model_info, plan = read_model_info(model.folder), model.config.get("plan")
-    window = plan.get("intensity") if isinstance(plan, dict) else None
-    overlay_files: dict[int, Path] = {}
-    with open_reader(paths_to_mount(predictions)) as reader:
-        painter = OverlayPainter(reader, model_info, window if isinstance(window, dict) else None)
-        for index, prediction in enumerate(predictions):
-            if prediction.error:
-                continue
-            stem = to_one_line(Path(paths_of(prediction.image)[0]).name.split(".")[0]) or "image"
-            try:
-                overlay_files[index] = painter.draw(prediction, folder / "overlays" / f"{index + 1:04d}_{stem}.png")
-            except DataError as error:
-                print_error(error)
-    return overlay_files
+    return listing.images
 
 
 def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
@@ -232,131 +372,3 @@ def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path
     manifest_file = model.folder / PROVENANCE_FILE
     version = sha256_of(manifest_file)[:16] if manifest_file.is_file() else "0"
     return write_dicom(predictions, read_model_info(model.folder), title, version, folder / "dicom")
-
-
-def _to_entry(
-    prediction: Prediction, folder: Path | None, overlay: Path | None, dicom_files: list[Path] | None = None
-) -> dict[str, Any]:
-    """Return a prediction as JSON, with files relative to the output folder; without a folder, files are omitted."""
-    if folder is None:
-        return replace(prediction, mask=None, masks={}, anomaly_map=None).to_dict()
-    entry = prediction.to_dict()
-    if prediction.mask is not None:
-        entry["mask"] = _relative_to(prediction.mask, folder)
-    if prediction.masks:
-        entry["masks"] = {name: _relative_to(file, folder) for name, file in prediction.masks.items()}
-    if prediction.anomaly_map is not None:
-        entry["anomaly_map"] = _relative_to(prediction.anomaly_map, folder)
-    if overlay is not None:
-        entry["overlay"] = _relative_to(overlay, folder)
-    if dicom_files:
-        entry["dicom"] = [_relative_to(file, folder) for file in dicom_files]
-    return entry
-
-
-def _relative_to(file: Path, folder: Path) -> str:
-    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
-
-
-def _format_entry(entry: dict[str, Any]) -> str:
-    from m3b.data.records import paths_of
-
-    first_path, *other_paths = paths_of(entry["image"])
-    case_name = f"{first_path} and {len(other_paths)} more" if other_paths else first_path
-    if entry.get("error"):
-        return f"{case_name}: not predicted: {entry['error']}"
-    parts = [f"OUT OF DISTRIBUTION: {entry['why']}"] if entry.get("out_of_distribution") else []
-    if "probabilities" in entry:
-        values = ", ".join(f"{name} {value:.3f}" for name, value in entry["probabilities"].items())
-        parts.append(f"{', '.join(entry['prediction']) or 'none'} ({values})")
-    if entry.get("abstains"):
-        parts.append(f"abstains: {', '.join(entry['prediction_set']) or 'no class'} at {entry['set_level']:.0%}")
-    if "value" in entry:
-        parts.append(format_value_with_interval(entry))
-    if "risk" in entry:
-        median_text = (
-            f"median {entry['median']:.4g}"
-            if entry.get("median") is not None
-            else f"median beyond {entry['survival'][-1][0]:g}"
-        )
-        parts.append(f"risk {entry['risk']:.3f} ({median_text})")
-    if "volumes_ml" in entry:
-        volume_texts = [(n, "?" if v is None else f"{v:.2f}") for n, v in entry["volumes_ml"].items()]
-        parts.append(", ".join(f"{name} {value} ml" for name, value in volume_texts))
-    if "anomaly_score" in entry:
-        parts.append(f"anomaly score {entry['anomaly_score']:.3f}")
-    if "boxes" in entry:
-        parts.append(f"{len(entry['boxes'])} box(es)")
-    for part in ("findings", "impression"):
-        if entry.get(part):
-            parts.append(f"{part}: {entry[part]}")
-    if "mask" in entry:
-        parts.append(entry["mask"])
-    parts += [f"{name} {value}" for name, value in _select_custom_fields(entry).items() if name not in VALUE_FIELDS]
-    return f"{case_name}: {'; '.join(parts) or 'nothing found'}"
-
-
-VALUE_FIELDS = ("value", "interval", "interval_level", "risk", "survival", "median")
-
-
-def format_value_with_interval(entry: dict[str, Any]) -> str:
-    """Return text such as `131.4 (90 % interval 112.0 to 150.8)`."""
-    if "interval" not in entry:
-        return f"{entry['value']:.4g}"
-    low, high = entry["interval"]
-    return f"{entry['value']:.4g} ({entry.get('interval_level', 0):.0%} interval {low:.4g} to {high:.4g})"
-
-
-def _select_custom_fields(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a prediction that a task family of the user added."""
-    from m3b.models import Prediction
-
-    return {
-        name: value
-        for name, value in entry.items()
-        if name not in (*Prediction.__dataclass_fields__, "overlay", "dicom")
-    }
-
-
-def _describe_written_files(entries: list[dict[str, Any]]) -> str:
-    """Return which files were written now; older files with other names are kept."""
-    masks = {file for entry in entries for file in (entry.get("mask"), *entry.get("masks", {}).values()) if file}
-    overlays = {entry["overlay"] for entry in entries if "overlay" in entry}
-    dicom_files = {file for entry in entries for file in entry.get("dicom", ())}
-    file_counts = (("masks", len(masks)), ("overlays", len(overlays)), ("dicom", len(dicom_files)))
-    return ", ".join([PREDICTIONS_FILE, *(f"{count} in {name}/" for name, count in file_counts if count)])
-
-
-def _write_entries(entries: list[dict[str, Any]], file: Path) -> None:
-    import csv
-
-    from m3b.writing import csv_cell, json_text
-
-    if file.suffix.lower() == ".json":
-        file.write_text(json_text(entries, indent=1) + "\n", encoding="utf-8")
-        return
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        rows = [_to_csv_row(entry) for entry in entries]
-        names = list(dict.fromkeys(name for row in rows for name in row if name not in ("prediction", "error")))
-        names = [*names, "prediction", "error"]
-        writer = csv.writer(stream)
-        writer.writerow(map(csv_cell, names))
-        writer.writerows([csv_cell(row.get(name, "")) for name in names] for row in rows)
-
-
-def _to_csv_row(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of a table: a column for each probability and volume, the number of boxes, the texts."""
-    from m3b.data.records import paths_of
-
-    image = "|".join(paths_of(entry["image"]))
-    row = {"image": image, **entry.get("probabilities", {})}
-    row |= {f"{name} ml": value for name, value in entry.get("volumes_ml", {}).items()}
-    if "boxes" in entry:
-        row["boxes"] = len(entry["boxes"])
-    row |= {key: entry[key] for key in ("anomaly_score", "findings", "impression") if key in entry}
-    row |= {key: entry[key] for key in ("out_of_distribution", "why", "abstains") if key in entry}
-    row |= {"prediction_set": "|".join(entry["prediction_set"])} if "prediction_set" in entry else {}
-    row |= _select_custom_fields(entry)
-    prediction = entry.get("prediction", "")
-    text = prediction if isinstance(prediction, str) else "|".join(prediction)
-    return {**row, "prediction": text, "error": entry.get("error", "")}

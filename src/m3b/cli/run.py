@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from m3b.cli import shell_completion
-from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions, with_dataset_options
+from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions
+from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import format_result, make_console, print_json
+from m3b.cli.training_options import NO_TRAINING_OPTIONS, TrainingOptions
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,12 +46,14 @@ LabelWithOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
-@with_dataset_options
+@with_option_groups
 def run(
     request: Annotated[str, typer.Argument(help="What the model should predict from which images, in plain words.")],
     llm: Annotated[
         str | None,
-        typer.Option(help="provider:model, a provider alone, or rules. Default: by the keys that are set, else rules."),
+        typer.Option(
+            help="provider:model, a provider alone, or rules. Default: what `m3b config llm` set, else rules."
+        ),
     ] = None,
     data: Annotated[
         list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")
@@ -59,11 +63,22 @@ def run(
         typer.Option(help="NAME=DIR: an external test set; NAME=manifest.json: its manifest. Repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder. Default: a dated one below runs/.")] = None,
-    max_actions: Annotated[int, typer.Option(help="Tool calls of all roles together.")] = 100,
+    max_actions: Annotated[
+        int | None, typer.Option(help="Tool calls of all roles together. Default: 100.", show_default=False)
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Input tokens of all requests, plus output tokens.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="US dollars, if the model's prices are known.")] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(help="US dollars, if the model's prices are known. Default: 5.", show_default=False),
+    ] = None,
     max_wall: Annotated[float | None, typer.Option(help="Minutes of the whole run.")] = None,
-    train_minutes: Annotated[float, typer.Option(help="Minutes that training may take.")] = 5.0,
+    train_minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Minutes that training may take. Default: 5, or what --max-wall or --epochs leaves.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of splits and bootstrap.")] = 0,
     single_agent: Annotated[
         bool, typer.Option("--single-agent", help="One agent for all stages instead of four.")
@@ -96,6 +111,7 @@ def run(
         ),
     ] = None,
     label_with: LabelWithOption = None,
+    training: TrainingOptions = NO_TRAINING_OPTIONS,
     dataset: DatasetOptions = NO_DATASET_OPTIONS,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -103,17 +119,34 @@ def run(
     """Build a model: from a request and raw data to a tested folder that predicts."""
     from m3b.run.external_sources import parse_external_arguments
 
+    limits = fill_from_config(
+        {
+            "max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost, "max_wall": max_wall,
+            "train_minutes": train_minutes, "offline": offline or None,
+        },
+        data or [],
+    )  # fmt: skip
     options = dict(
-        max_actions=max_actions, max_tokens=max_tokens, max_cost=max_cost,
-        max_wall=None if max_wall is None else max_wall * 60, train_minutes=train_minutes, seed=seed,
+        **limits, seed=seed,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
-        debug=not no_debug, sandbox=sandbox, phi=phi, offline=offline, tools=tools,
+        debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=dataset.manifest,
         confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external or []),
         label_with=str(label_with.absolute()) if label_with else "",
-        overrides=dataset.overrides,
+        overrides=dataset.overrides, training=training.with_config(data or []).overrides,
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
+
+
+def fill_from_config(flags: dict[str, Any], data: list[str]) -> dict[str, Any]:
+    """Return the options that were given, and those of the configuration for the others, as `Pipeline` takes them."""
+    from m3b.config import read_config
+
+    settings = read_config(map(Path, data))
+    values = {name: settings.get(name) if value is None else value for name, value in flags.items()}
+    if values.get("max_wall") is not None:
+        values["max_wall"] *= 60
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def demo(
@@ -172,6 +205,7 @@ def resume(
     from m3b.cli.live import LiveView
     from m3b.run.pipeline import resume as resume_run
 
+    _announce_finished_run(run)
     with interrupt_on_signals(), LiveView(quiet=quiet) as live:
         result = resume_run(
             run,
@@ -182,6 +216,22 @@ def resume(
             ask=_make_question_prompt(live),
         )
     _print_result_and_exit(result, as_json=json)
+
+
+def _announce_finished_run(run: str) -> None:
+    """Say that a run has ended and is only shown again, and how to train on."""
+    from m3b.cli.output import echo
+    from m3b.run.folder import RunFolder
+    from m3b.run.next_steps import format_run_command
+    from m3b.run.result import FINAL_STATUSES
+
+    record = RunFolder.open(run).load_record()
+    if record.get("status") in FINAL_STATUSES:
+        echo(
+            f"This run has ended ({record['status']}) and is shown again. A new run can train for longer: "
+            f"{format_run_command(record)} --train-minutes N",
+            err=True,
+        )
 
 
 def _run_pipeline(

@@ -1,64 +1,74 @@
-"""`m3b runs`, `m3b show`, `m3b report` and `m3b doctor`."""
+"""`m3b runs`, `m3b report` and `m3b verify`."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import re
+import shlex
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from m3b.cli.output import echo, format_result, format_table, make_console, print_error, print_json
+from m3b.cli.output import clean_cell, echo, fit_to_width, format_table, print_error, print_json
 from m3b.cli.run import JsonOption, RunArgument
+from m3b.cli.shell_completion import complete_runs
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
-    from m3b.events import Event
     from m3b.run.folder import RunFolder
-
-
-LOCAL_PROCESS_LABEL = "this process"
-"""Host name in the ledger for models within this process: the rules, a function, a recording."""
-
-
-def print_ledger(folder: Path, *, as_json: bool) -> None:
-    """Print the summary of a run's ledger, one line for each host and model."""
-    from m3b.llm.ledger import LEDGER_FILE, summarize_by_host
-
-    rows = summarize_by_host(folder / LEDGER_FILE)
-    if as_json:
-        print_json({"ledger": rows})
-    elif not rows:
-        echo("No model was asked anything: the ledger is empty.")
-    else:
-        echo(format_table(LEDGER_HEADER, [_format_ledger_row(row) for row in rows]))
-        remote_rows = [row for row in rows if not row["local"]]
-        remote_requests = sum(row["requests"] for row in remote_rows)
-        echo(
-            f"{sum(row['bytes'] for row in remote_rows):,} bytes left this machine, in {remote_requests:,} requests."
-            if remote_requests
-            else "Nothing left this machine."
-        )
-
-
-LEDGER_HEADER = ("host", "model", "requests", "bytes", "input tokens", "output tokens", "cost")
-
-
-def _format_ledger_row(row: dict[str, Any]) -> list[str]:
-    counts = [f"{row[name]:,}" for name in ("requests", "bytes", "input_tokens", "output_tokens")]
-    return [row["host"] or LOCAL_PROCESS_LABEL, row["model"], *counts, f"${row['cost_usd']:.4f}"]
-
 
 DEFAULT_TERMINAL_WIDTH = 80
 """Width of the list of runs if the output is no terminal."""
 
 
-def runs(
+class _ListByDefault(TyperGroup):
+    """Commands on runs; without the name of one, runs are listed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [LIST_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+
+LIST_COMMAND = "list"
+app = typer.Typer(cls=_ListByDefault, help="List your runs, or remove some.", rich_markup_mode=None)
+
+
+@app.command("rm")
+def remove(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders or ids of runs, or `last`.", autocompletion=complete_runs),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove runs with their models, reports and journals."""
+    from m3b.run.folder import RunFolder
+    from m3b.run.removal import check_removable, measure_size, remove_run
+
+    run_folders = list({run.path.resolve(): run for run in map(RunFolder.open, names)}.values())
+    for run in run_folders:
+        check_removable(run)
+    for run in run_folders:
+        echo(f"{run.path}  {measure_size(run.path) / 2**20:,.1f} MB  {_load_record(run).get('status', '?')}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("Nothing was removed: nobody can be asked here. Add --yes to remove these runs.")
+        subject = "this run" if len(run_folders) == 1 else f"these {len(run_folders)} runs"
+        if not typer.confirm(f"Remove {subject} with everything in it?"):
+            raise typer.Exit(1)
+    for run in run_folders:
+        remove_run(run)
+        echo(f"removed {run.path}")
+
+
+@app.command(LIST_COMMAND)
+def list_all(
     root: Annotated[Path | None, typer.Argument(help="Folder of runs. Default: all runs that you started.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -98,29 +108,50 @@ def _format_no_runs(root: Path | None) -> str:
 
 
 def _format_run_table(rows: Sequence[Mapping[str, Any]], *, with_handles: bool) -> str:
-    """Return the table, as wide as the terminal. The start is a column of its own unless all names are dated.
+    """Return the list, as wide as the terminal: a line for each run, and its request below it unless there is room.
 
     Args:
         with_handles: name each run so that a command finds it from here, instead of by its id.
     """
     width = shutil.get_terminal_size((DEFAULT_TERMINAL_WIDTH, 24)).columns
-    has_start_column = width >= 100 or not all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", row["id"]) for row in rows)
-    header = ["run", *(["started"] if has_start_column else []), "status", "test", "request"]
+    has_request_column = width >= MIN_WIDTH_FOR_REQUEST
+    header = ["run", "started", "status", "test", *(["request"] if has_request_column else [])]
     table_rows = []
     for row in rows:
         primary, name = row["primary"] or {}, row["handle"] if with_handles else row["id"]
         relative_name = os.path.relpath(name) if os.path.isabs(name) else name
         metric_text = f"{primary['name']} {primary['value']:.3f}" if primary.get("value") is not None else ""
-        table_rows.append(
-            [
-                min(name, relative_name, key=len),
-                *([row["started"]] if has_start_column else []),
-                row["status"],
-                metric_text,
-                row["request"],
-            ]
-        )
-    return format_table(header, table_rows, width=width)
+        cells = [min(name, relative_name, key=len), row["started"], row["status"], metric_text]
+        table_rows.append([*cells, *([row["request"]] if has_request_column else [])])
+    table = format_table(header, table_rows, width=width)
+    if has_request_column:
+        return table
+    head, *lines = table.splitlines()
+    requests = [_format_request(row["request"], width) for row in rows]
+    return "\n".join([head, *(text for pair in zip(lines, requests, strict=True) for text in pair)])
+
+
+MIN_WIDTH_FOR_REQUEST = 130
+"""Width from which the request is a column of the list."""
+REQUEST_INDENT, MAX_REQUEST_LINES = 4, 2
+
+
+def _format_request(request: str, width: int) -> str:
+    """Return a request in at most two indented lines."""
+    from rich.cells import cell_len, chop_cells
+
+    room = width - REQUEST_INDENT
+    text = clean_cell(request)
+    lines: list[str] = []
+    for word in text.split():
+        for part in chop_cells(word, room):
+            if lines and cell_len(lines[-1]) + 1 + cell_len(part) <= room:
+                lines[-1] += f" {part}"
+            else:
+                lines.append(part)
+    if len(lines) > MAX_REQUEST_LINES:
+        lines = [lines[0], fit_to_width(" ".join(lines[1:]), room)]
+    return "\n".join(f"{' ' * REQUEST_INDENT}{line}".rstrip() for line in lines)
 
 
 def _load_record(run: RunFolder) -> dict[str, Any]:
@@ -147,162 +178,59 @@ def _summarize_run(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def show(
+def report(
     run: RunArgument = "last",
-    full: Annotated[bool, typer.Option("--full", help="Show complete prompts, replies and results.")] = False,
-    ledger: Annotated[
-        bool, typer.Option("--ledger", help="Show what was sent to which host: requests, bytes and tokens, no content.")
-    ] = False,
-    json: JsonOption = False,
+    paper: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write a paper kit to this folder instead: methods, flow diagram, Table 1, results, and filled CLAIM 2024 "
+            "and TRIPOD+AI lists, as Markdown and LaTeX. `m3b verify` checks its numbers.",
+        ),
+    ] = None,
 ) -> None:
-    """Show what happened in a run, from its journal."""
-    from m3b.journal import salvage_journal
-    from m3b.run.folder import RunFolder
-    from m3b.run.result import Result
-
-    opened_run = RunFolder.open(run)
-    record = opened_run.load_record()
-    if ledger:
-        print_ledger(opened_run.path, as_json=json)
-        return
-    journal = salvage_journal(opened_run.journal_file)
-    if json:
-        events = [{"kind": e.kind, "role": e.role, "at": e.at, "data": e.data} for e in journal.events]
-        print_json({**record, "events": events, "damaged_lines": list(journal.damaged_lines)})
-        return
-    terminal = make_console()
-    terminal.print(f"{opened_run.id}: {record['request']}", markup=False)
-    for text in [*(_format_event(event, full) for event in journal.events), journal.warning]:
-        if text:
-            terminal.print(text, markup=False, soft_wrap=True)
-    if record.get("result"):
-        for line in ["", *format_result(Result.from_json(record["result"]))]:
-            terminal.print(line, markup=False, soft_wrap=True)
-    else:
-        terminal.print(f"\nThis run has not ended; `{opened_run.format_command('resume')}` goes on.", markup=False)
-
-
-def _format_event(event: Event, full: bool) -> str:
-    from m3b import events
-
-    max_characters = 10**9 if full else 300
-
-    def truncate(text: str) -> str:
-        return text if len(text) <= max_characters else f"{text[:max_characters]}... ({len(text):,} characters)"
-
-    match event:
-        case events.RunStarted():
-            return "\n".join(f"[note] {note}" for note in event.notes)
-        case events.RoleStarted():
-            return f"\n== {event.title} ({event.llm})"
-        case events.PromptSent():
-            return f"[briefing] {truncate(event.text)}"
-        case events.ReplyReceived():
-            return f"[reply] {truncate(event.text)}" if event.text else ""
-        case events.ToolCalled():
-            return f"[call] {event.name} {truncate(str(event.arguments))}{_format_iteration(event.iteration)}"
-        case events.ToolReturned():
-            return f"[result] {truncate(event.text)}"
-        case events.MessageSent():
-            return f"[m3b] {truncate(event.text)}{_format_iteration(event.iteration)}"
-        case events.ArtifactChecked():
-            return f"[check] {'accepted' if event.accepted else 'rejected'} {' '.join(event.faults)}"
-        case events.ArtifactAccepted():
-            return f"[handed over] {event.artifact}"
-        case events.IndexAudited():
-            return f"[audit] {event.summary}"
-        case events.NoteAdded():
-            return f"[note] {event.text}"
-    return ""
-
-
-def _format_iteration(iteration: int) -> str:
-    return f" (debug iteration {iteration})" if iteration else ""
-
-
-def report(run: RunArgument = "last") -> None:
     """Write a run's report.html again and print its path."""
-    from m3b.report import write_report
     from m3b.run.folder import RunFolder
+    from m3b.run.reporting import write_run_report
 
-    echo(str(write_report(RunFolder.open(run).path)))
+    if paper is not None:
+        _write_paper_kit(run, paper)
+        return
+    echo(write_run_report(RunFolder.open(run)))
+
+
+def _write_paper_kit(run: str, folder: Path) -> None:
+    from m3b.run.paper_kit import write_paper_kit
+
+    kit = write_paper_kit(run, folder)
+    echo(str(kit.folder))
+    for title, (answered, total) in kit.answered_items.items():
+        echo(f"{title}: {answered} of {total} items have text from the run; search for 'to be filled by the authors'.")
+    echo(f"`m3b verify {shlex.quote(str(kit.folder))}` compares its numbers with the run.")
 
 
 def verify(
     place: Annotated[
-        str, typer.Argument(help="A run's folder or id, `last`, or the folder of a delivered model.")
+        str, typer.Argument(help="A run's folder or id, `last`, or the folder of a delivered model or of a paper kit.")
     ] = "last",
     expect: Annotated[str, typer.Option(help="The fingerprint that was noted elsewhere.")] = "",
+    paper: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A paper kit of the run, whose numbers are compared too.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check whether a run or a model is unchanged: journal, locked data, predictions, metrics, files."""
     from m3b.run.verification import verify as verify_target
 
-    verification = verify_target(place, expect)
+    verification = verify_target(place, expect, paper=paper)
     if json:
         print_json(verification.to_dict())
     else:
         state_labels = {"same": "same     ", "changed": "CHANGED  ", "unknown": "unknown  "}
         for finding in verification.comparisons:
-            echo(f"{state_labels[finding.state]}{finding.subject}{f': {finding.detail}' if finding.detail else ''}")
+            code = f" [{finding.code}]" if finding.code else ""
+            echo(
+                f"{state_labels[finding.state]}{finding.subject}{f': {finding.detail}' if finding.detail else ''}{code}"
+            )
         echo(f"fingerprint: {verification.fingerprint or 'none'}")
     raise typer.Exit(0 if verification.ok else 1)
-
-
-def doctor(json: JsonOption = False) -> None:
-    """Show what works on this machine: sandbox, keys, training packages, device."""
-    from m3b.errors import SandboxError
-    from m3b.isolation.reader.self_test import probe_reader
-    from m3b.isolation.sandbox import choose_sandbox, diagnose_sandboxes
-    from m3b.isolation.sandbox.reach import list_open_threats
-    from m3b.llm import choose_default_spec, find_provider_keys
-    from m3b.llm.offline import OFFLINE_VARIABLE, is_offline
-    from m3b.llm.specs import RULES
-    from m3b.run.packaging import collect_versions
-    from m3b.run.sandbox_executor import describe_device
-
-    probes = diagnose_sandboxes()
-    try:
-        active_sandbox = choose_sandbox("auto")
-        sandbox, level = active_sandbox.name, active_sandbox.level
-    except SandboxError as error:
-        sandbox, level = "none", str(error)
-    reader_probe = probe_reader()
-    probes = [*probes, reader_probe]
-    package_versions = collect_versions()
-    default_llm = RULES if is_offline() else choose_default_spec()
-    missing_packages = [name for name in ("torch", "transformers", "monai") if name not in package_versions]
-    status = {
-        "sandbox": {"active": sandbox, "level": level, "probes": [dataclasses.asdict(probe_result) for probe_result in probes],
-                    "not_stopped": list_open_threats(sandbox)},
-        "llm": default_llm,
-        "offline": is_offline(),
-        "keys": find_provider_keys(),
-        "device": describe_device(),
-        "versions": package_versions,
-        "missing": missing_packages,
-    }  # fmt: skip
-    if json:
-        print_json(status)
-    else:
-        echo(f"sandbox: {sandbox}\n  {level}")
-        for probe_result in probes:
-            echo(f"  {'yes' if probe_result.works else 'no ':<3}  {probe_result.name}: {probe_result.detail}")
-        for open_attack in list_open_threats(sandbox):
-            echo(f"  not stopped: {open_attack}")
-        reason = f" ({OFFLINE_VARIABLE} is set)" if is_offline() else _explain_default_llm(find_provider_keys())
-        echo(f"language model without --llm: {default_llm}{reason}")
-        echo(f"device: {describe_device()}")
-        echo("packages: " + ", ".join(f"{name} {version}" for name, version in package_versions.items()))
-        if missing_packages:
-            echo(f"missing for training: {', '.join(missing_packages)}; install m3b[train]")
-    raise typer.Exit(1 if sandbox == "none" or missing_packages or not reader_probe.works else 0)
-
-
-def _explain_default_llm(keys: dict[str, str]) -> str:
-    """Return why the default model is taken, and which others could be used."""
-    if not keys:
-        return " (no provider's key is set)"
-    (first_key, *other_keys) = keys.items()
-    other_keys_text = ", ".join(f"{variable} (--llm {name})" for name, variable in other_keys)
-    return f" ({first_key[1]} is set{f'; also set: {other_keys_text}' if other_keys_text else ''})"

@@ -12,7 +12,7 @@ from .fallback import FallbackLLM
 from .presets import PROVIDERS
 from .registry import connect
 from .retry import Retry
-from .specs import choose_default_spec, find_provider_keys
+from .specs import choose_default_spec, describe_unused_keys, find_provider_keys
 
 __all__ = [
     "LLM",
@@ -25,6 +25,7 @@ __all__ = [
     "Retry",
     "connect",
     "choose_default_spec",
+    "describe_unused_keys",
     "find_provider_keys",
     "parse_arguments",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import os
@@ -30,6 +31,8 @@ _REMARKS = ("why", "ended")
 _UNPRICED: dict[str, Any] = {
     "price_in": None, "price_cached": None, "price_out": None, "price_cache_write": None, "wire": "",
 }  # fmt: skip
+_SECTIONS = ("models", "defaults", "as_of", "note")
+"""Sections of a file of models."""
 _warned: set[str] = set()
 
 
@@ -141,6 +144,13 @@ def _load_user_models(path: str) -> dict[str, dict[str, Any]]:
         return {}
     data = _load_json(path)
     has_sections = isinstance(data, dict) and ("models" in data or "defaults" in data)
+    unknown_sections = sorted(set(data) - set(_SECTIONS)) if has_sections else []
+    if unknown_sections:
+        matches = difflib.get_close_matches(unknown_sections[0], _SECTIONS, 1)
+        hint = f" Did you mean {matches[0]!r}?" if matches else ""
+        raise UsageError(
+            f"{CATALOG_VARIABLE}={path}: there is no section {unknown_sections[0]!r}.{hint} Sections: {', '.join(_SECTIONS)}."
+        )
     models = data.get("models", {}) if has_sections else data
     if not isinstance(models, dict):
         raise UsageError(

@@ -48,8 +48,8 @@ def connect(
     Args:
         spec: `provider:model`; `provider` alone for its default model, or for the one that a server on this machine
             serves; `provider:model@BASE_URL` for a server that speaks the provider's protocol; `rules` for the
-            embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the first provider whose
-            usual key variable is set, and `rules` if none is. `first|second` names a model that takes over when the
+            embedded core; an `LLM` as it is; any function of `(messages, tools)`; None for the model in the user's
+            configuration (`m3b config llm`), and `rules` without one. `first|second` names a model that takes over when the
             first one fails for good. `record:FILE:SPEC` also writes down what is said, and `replay:FILE` says it again
             (see `m3b.llm.recording`).
         fallback: the same as `first|second`, for what is not written as one text.
@@ -178,8 +178,26 @@ def find_entry_points(group: str) -> Any:
     return metadata.entry_points(group=group)
 
 
+def check_provider(spec: str) -> None:
+    """Check that the providers of a spec exist; nothing is opened, and no key is looked for.
+
+    Raises:
+        UsageError: a provider does not exist, or an address is none.
+    """
+    for part in spec.split("|"):
+        name, _, _ = parse_spec(part)
+        if part.strip() == RULES or name in PROVIDERS:
+            continue
+        if name not in {point.name for point in find_entry_points(group=ENTRY_POINT_GROUP)}:
+            _connect_plugin(part, name, "", None)
+
+
 def _connect_plugin(spec: str, name: str, model: str, base_url: str | None) -> LLM:
     plugins = {point.name: point for point in find_entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in plugins and " " in spec.strip() and ":" not in spec:
+        raise UsageError(
+            f"{quote_spec(spec)} is no language model. The request goes to run(): Pipeline(data=...).run({spec.strip()!r})."
+        )
     if name not in plugins:
         providers = ", ".join([*PROVIDERS, RULES, *sorted(plugins)])
         suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in model_catalog.suggest_specs(spec))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from m3b.config import read_config
 from m3b.errors import UsageError
 
 from . import keys, model_catalog
@@ -118,6 +121,24 @@ def find_provider_keys() -> dict[str, str]:
     return variable_by_provider
 
 
-def choose_default_spec() -> str:
-    """Return what `connect(None)` connects to: the first provider whose key is set, else the rules."""
-    return next((f"{name}:{get_default_model(name)}" for name in find_provider_keys()), RULES)
+def choose_default_spec(data_folders: Iterable[Path] = ()) -> str:
+    """Return what `connect(None)` connects to: the model in the user's configuration, else the rules.
+
+    A key in the environment alone chooses nothing: what a run sends must have been asked for.
+
+    Args:
+        data_folders: see `m3b.config.read_config`.
+    """
+    return str(read_config(data_folders).get("llm") or RULES)
+
+
+def describe_unused_keys(spec: str) -> str:
+    """Return a sentence if the rules are used by default although keys of providers are set; else ''."""
+    keys = find_provider_keys()
+    if spec != RULES or not keys:
+        return ""
+    (provider, variable), *_ = keys.items()
+    return (
+        f"{variable} is set and was not used, since no model was named: `m3b config llm {provider}` names it for all runs, "
+        f"--llm {provider} for one."
+    )

@@ -154,6 +154,37 @@ def draw_calibration_chart(bins: Sequence[tuple[float, float, float]]) -> Html:
     return make_svg(frame.width, frame.height, "Calibration: observed share against predicted probability", *elements)
 
 
+HISTOGRAM_BINS = 20
+
+
+def draw_histogram(
+    title: str, values: Sequence[float], value_range: tuple[float, float] | None = None, marker: float | None = None
+) -> Html:
+    """Draw how many values lie in each of `HISTOGRAM_BINS` intervals, with a line at `marker`.
+
+    Args:
+        value_range: the range of the axis; that of the values by default.
+    """
+    low, high = value_range or padded_range(list(values))
+    width = (high - low) / HISTOGRAM_BINS
+    counts = [0] * HISTOGRAM_BINS
+    for value in values:
+        counts[min(max(int((value - low) / width), 0), HISTOGRAM_BINS - 1)] += 1
+    frame = PlotFrame((low, high), (0.0, round_to_ticks(0, max(counts))[1] or 1.0), 340, 330)
+    elements: list[Child] = [*frame.draw_axes(title, "test cases")]
+    for number, count in enumerate(counts):
+        if not count:
+            continue
+        left, top = frame.to_pixels(low + number * width, count)
+        right, bottom = frame.to_pixels(low + (number + 1) * width, 0)
+        tooltip = tag("title", f"{low + number * width:.3g} to {low + (number + 1) * width:.3g}: {count}")
+        bar_size = {"width": f"{max(right - left - 1, 1):.1f}", "height": f"{bottom - top:.1f}"}
+        elements.append(tag("rect", tooltip, x=f"{left:.1f}", y=f"{top:.1f}", class_="fill0", **bar_size))
+    if marker is not None:
+        elements.append(make_path([frame.to_pixels(marker, 0), frame.to_pixels(marker, frame.y[1])], "baseline"))
+    return make_svg(frame.width, frame.height, f"Number of test cases by {title}", *elements)
+
+
 def draw_line_chart(title: str, x_name: str, lines: Mapping[str, Sequence[Sequence[Point]]]) -> Html:
     """Draw named lines over a common x axis, each with its name at its end.
 

@@ -13,7 +13,10 @@ _VOID_ELEMENTS = {"meta", "br", "hr", "path", "circle", "rect", "line", "polylin
 
 
 class Html(str):
-    """Markup that is already safe."""
+    """Markup that is already safe, also for jinja2."""
+
+    def __html__(self) -> str:
+        return str(self)
 
 
 Child = object
@@ -65,9 +68,20 @@ def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str =
         for row in map(list, rows)
         if row
     ]
-    header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
+    head_cells = [tag("th", cell, scope="col") if cell not in (None, "") else tag("td") for cell in head]
+    header = tag("thead", tag("tr", *head_cells))
     content = join_html(tag("caption", caption) if caption else None, header, tag("tbody", *body))
-    return tag("div", tag("table", content, class_="numbers" if numbers else None), class_="scroll")
+    name = caption or ", ".join(
+        str(cell) for cell in head if isinstance(cell, str) and not isinstance(cell, Html) and cell
+    )
+    return tag(
+        "div",
+        tag("table", content, class_="numbers" if numbers else None),
+        class_="scroll",
+        tabindex=0,
+        role="region",
+        aria_label=name or "table",
+    )
 
 
 def definition_list(pairs: Iterable[tuple[str, Child]]) -> Html:

@@ -26,6 +26,7 @@ class AnswerFormat(ABC):
     Attributes:
         has_masks_option: whether predict.py takes `--masks DIR`, the folder for mask files; the network of such a model
             sees patches of an image.
+        has_boxes: whether predictions hold boxes with scores.
         requires_classes: whether a model has to name its classes.
         usage: the model card's sentence on the form of a prediction, Markdown.
         baseline_description: the image-blind baseline, in the words of the model card.
@@ -33,6 +34,7 @@ class AnswerFormat(ABC):
     """
 
     has_masks_option: bool = False
+    has_boxes: bool = False
     requires_classes: bool = True
     usage: str = "Each prediction is a JSON object with the key `image`."
     baseline_description: str = "the best answer that is the same for every image"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,14 +15,16 @@ from m3b.isolation.reader.base64_bytes import Blob
 from m3b.isolation.reader.inprocess import file_of_reader_path, open_reader, to_reader_path
 from m3b.isolation.untrusted import announce_opening
 from m3b.models.predictions import ModelInfo, Prediction
+from m3b.models.thresholds import DEFAULT_BOX_SCORE
 
 
 @dataclass
 class ImageListing:
-    """Images in natural order, and notes on what was skipped."""
+    """Images in natural order, and notes on what was skipped, `broken_links` among it."""
 
     images: list[str | list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    broken_links: list[str] = field(default_factory=list)
 
 
 def find_images(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool = False) -> ImageListing:
@@ -57,6 +60,12 @@ def _list_folder(folder: Path, is_2d: bool, group_views: bool, listing: ImageLis
     for item in entries:
         if item.is_file() and item.name.upper() != "DICOMDIR":
             files_by_kind.setdefault(images.kind_of(item), []).append(item)
+    broken_links = [item for item in entries if item.is_symlink() and not item.exists()]
+    listing.broken_links += map(str, broken_links)
+    listing.notes += [
+        f"{item}: skipped, because this link leads to {os.readlink(item)}, which is missing or out of the folder"
+        for item in broken_links
+    ]
     other_files = files_by_kind.pop("", [])
     if other_files:
         names = ", ".join(item.name for item in other_files[:3]) + (", ..." if len(other_files) > 3 else "")
@@ -127,6 +136,7 @@ class PaintOverlayRequest:
     prediction: Prediction
     model_info: ModelInfo
     window: dict[str, Any] | None
+    min_score: float = DEFAULT_BOX_SCORE
 
 
 @dataclass(frozen=True)
@@ -182,7 +192,9 @@ def paint_overlay(request: PaintOverlayRequest) -> OverlayImage:
     """Worker job: draw a prediction. Raises DataError."""
     from m3b.models.overlay import overlay_png
 
-    return OverlayImage(overlay_png(request.prediction, request.model_info, window=request.window))
+    return OverlayImage(
+        overlay_png(request.prediction, request.model_info, window=request.window, min_score=request.min_score)
+    )
 
 
 def find_images_confined(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool = False) -> ImageListing:
@@ -202,6 +214,7 @@ def find_images_confined(paths: Iterable[str | Path], *, is_2d: bool, group_view
             part = _search_folder(reader, path, is_2d, group_views) if path in folders else ImageListing([path])
             listing.images += part.images
             listing.notes += part.notes
+            listing.broken_links += part.broken_links
     return listing
 
 
@@ -217,19 +230,33 @@ def _search_folder(reader: Reader, path: str, is_2d: bool, group_views: bool) ->
         restore_path(image) if isinstance(image, str) else [restore_path(name) for name in image]
         for image in answer.images
     ]
-    return ImageListing(images, [restore_path(note) for note in answer.notes])
+    return ImageListing(
+        images, [restore_path(note) for note in answer.notes], [restore_path(link) for link in answer.broken_links]
+    )
 
 
 class OverlayPainter:
-    """Draws predictions in a reader that sees the images and the folder of the masks."""
+    """Draws predictions in a reader that sees the images and the folder of the masks.
 
-    def __init__(self, reader: Reader, model_info: ModelInfo, window: Mapping[str, Any] | None) -> None:
+    Args:
+        min_score: least score of a drawn box; the others are counted.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        model_info: ModelInfo,
+        window: Mapping[str, Any] | None,
+        min_score: float = DEFAULT_BOX_SCORE,
+    ) -> None:
         self.reader, self.model_info, self.window = reader, model_info, None if window is None else dict(window)
+        self.min_score = min_score
 
     def draw(self, prediction: Prediction, file: Path) -> Path:
         """Write the PNG of one prediction. Raises DataError as `draw_overlay`."""
         absolute = replace(prediction, image=relocated(prediction.image, to_reader_path))
-        painted = self.reader.run_job(PAINT_OVERLAY_JOB, PaintOverlayRequest(absolute, self.model_info, self.window))
+        request = PaintOverlayRequest(absolute, self.model_info, self.window, self.min_score)
+        painted = self.reader.run_job(PAINT_OVERLAY_JOB, request)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(painted.png)
         return file

@@ -2,80 +2,37 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.data.kinds.covariates import RESERVED
 from m3b.data.reading import shared, shared_channels
-from m3b.data.records import Covariate, Reference, frozen, plain, relocated
+from m3b.data.records import Image, plain
 from m3b.display import make_html_table, shorten
-from m3b.errors import ModelError
+from m3b.errors import M3bError, ModelError
+from m3b.isolation.sandbox.off import Unconfined
 from m3b.isolation.untrusted import is_file, read_json, read_start
 from m3b.measure import format_measure
 from m3b.models.checksums import verify_integrity
-from m3b.models.predict_process import read_model_info, run_predict, run_unconfined
+from m3b.models.input_cases import InputCases
+from m3b.models.input_rules import channel_names_of, covariate_rules_of
+from m3b.models.predict_process import read_model_info
+from m3b.models.prediction_session import PredictionSession, ProgressCallback
+from m3b.models.prediction_store import PREDICTIONS_FILE, PredictionStore, with_relative_files
 from m3b.models.predictions import Prediction
+from m3b.models.progress import report_progress
+from m3b.models.thresholds import Threshold, make_decider
 from m3b.models.worker import PredictWorker
 
-
-def split_covariates(
-    case: Any, rules: Sequence[Mapping[str, Any]], case_number: int = 1, *, strict: bool = True
-) -> tuple[Any, dict[str, Covariate]]:
-    """Split a case into its image and its covariates; for a model without covariates a case is its image.
-
-    Args:
-        rules: `Model.covariates`.
-        case_number: number of the case, for messages.
-        strict: whether an incomplete case is an error here; otherwise predict.py reports what is wrong.
-
-    Raises:
-        ModelError: the case lacks a covariate, has one that the model does not know, or has an invalid value.
-    """
-    if not rules:
-        return case, {}
-    has_covariates = isinstance(case, Mapping) and RESERVED in case
-    image, values = (case[RESERVED], {k: v for k, v in case.items() if k != RESERVED}) if has_covariates else (case, {})
-    problems = [problem for rule in rules if (problem := _find_covariate_problem(rule, values))]
-    names = [str(rule["name"]) for rule in rules]
-    problems += [f"the model is not given {name}" for name in values if name not in names]
-    if problems and strict:
-        raise ModelError(
-            f"case {case_number}: {'; '.join(problems)}. A case is {example_case(rules)}, None where one is not known"
-        )
-    return image, {str(name): value for name, value in values.items()}
-
-
-def _find_covariate_problem(rule: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    name = rule["name"]
-    if name not in values:
-        return f"it has no {name}"
-    value = values[name]
-    if value is None:
-        return ""
-    if rule["kind"] == "number":
-        is_valid = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return "" if is_valid else f"its {name} must be a number, it is {value!r}"
-    return (
-        "" if value in rule["values"] else f"its {name} is {value!r}, and the model knows {', '.join(rule['values'])}"
-    )
-
-
-def example_case(rules: Sequence[Mapping[str, Any]]) -> str:
-    """Return an example of a case with covariates, for messages."""
-    example_values = {
-        str(rule["name"]): rule["values"][0] if rule["kind"] == "category" else rule["centre"] for rule in rules
-    }
-    return "{'image': path, " + ", ".join(f"{name!r}: {value!r}" for name, value in example_values.items()) + "}"
-
-
+RUN_FILE, MODEL_FOLDER = "run.json", "model"
+"""The record of a run in its folder, and the folder of its model."""
 MAX_CARD_BYTES = 2**20
 """Maximum bytes read from README.md."""
 
-ImageInput = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
-CaseInput = ImageInput | Mapping[str, Any]
+CaseInput = Any
+"""A path, an array, a PIL image, a list of slices or views, or an object of channels or covariates."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,7 +49,7 @@ class Model:
         config: config.json.
         card: the model card, Markdown.
         metrics: what m3b measured when the model was made; empty if metrics.json is missing.
-        unconfined: whether its code runs with all rights of the user instead, each prediction in a new process.
+        unconfined: whether its code runs with all rights of the user instead.
     """
 
     folder: Path
@@ -103,7 +60,11 @@ class Model:
     card: str
     metrics: Mapping[str, Any]
     unconfined: bool = False
-    _worker: PredictWorker | None = field(default=None, repr=False, compare=False)
+    _worker: PredictWorker = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the process, which starts with the first prediction."""
+        object.__setattr__(self, "_worker", PredictWorker(self.folder, Unconfined() if self.unconfined else None))
 
     def __repr__(self) -> str:
         primary_metric = format_measure(self.metrics.get("primary"))
@@ -125,56 +86,111 @@ class Model:
 
     def predict(
         self,
-        paths: CaseInput | Sequence[CaseInput],
+        images: CaseInput,
         *,
         strict: bool = True,
         out: str | Path | None = None,
+        spacing: Sequence[float] | None = None,
+        threshold: Threshold | None = None,
+        progress: bool | ProgressCallback = False,
     ) -> list[Prediction]:
         """Predict images, one prediction each, in the given order. The model's own code runs confined.
 
         Args:
-            paths: files, folders of slices or DICOM series, `archive.npz#key[17]`, or lists of slices. If a case
-                consists of several images, objects channel -> path, such as `{"flair": ..., "t1": ...}` (see
-                `channels`). A single path or object is a list of one case. If the model takes covariates, a case is
-                `{"image": one of these, "age": 61, "sex": None}`, with None for an unknown value (see `covariates`).
-            strict: an image that the model cannot read raises; otherwise its Prediction has an `error`.
-            out: a folder for `predictions.json` and the masks; a segmentation model needs one.
+            images: one image, or several: files, folders (searched as `m3b predict` does: pictures one by one, or the
+                slices of one volume), `archive.npz#key[17]`, lists of slices, PIL images, and NumPy arrays: (H, W) or
+                (H, W, C) for a model of 2D images, (D, H, W) for one of volumes. If a case consists of several images,
+                objects channel -> image, such as `{"flair": ..., "t1": ...}` (see `channels`). If the model takes
+                covariates, a case is `{"image": one of these, "age": 61, "sex": None}`, with None for an unknown value
+                (see `covariates`).
+            strict: an image that the model cannot predict raises; otherwise its Prediction has an `error`.
+            out: a folder for `predictions.json` and the masks, which are written as they are made; a segmentation model
+                needs one. If a call was interrupted, the next one with the same images and folder goes on.
+            spacing: of arrays, in mm, in the order of their axes. Without it, volumes are taken as they are, and their
+                millilitres are unknown.
+            threshold: the least score of a box (by default all are returned), or probability of a class; see
+                `m3b.models.thresholds`.
+            progress: True for a bar on standard error, or a function that gets the number of predictions so far and of
+                cases.
 
         Raises:
-            ModelError: predict.py fails or predicts nonsense, or a case lacks a channel or a covariate (with `strict`).
+            ModelError: predict.py fails or predicts nonsense, or (with `strict`) an image cannot be predicted, or a case
+                lacks a channel or a covariate. Its `code` says what the model does not take.
             SandboxError: no sandbox works on this machine; the message says why, and how to do without.
         """
-        working_dir = Path.cwd()
-        cases = [paths] if isinstance(paths, str | Path | Mapping) else list(paths)
-        split_cases = [
-            split_covariates(case, self.covariates, number, strict=strict) for number, case in enumerate(cases, start=1)
-        ]
-        images = [frozen(_to_reference(image)) for image, _ in split_cases]
-        if strict:
-            self._check_channels(images)
-        absolute_images = [relocated(case, lambda path: str(working_dir / path)) for case in images]
-        output_dir = None if out is None else Path(out)
-        if output_dir is not None:
-            output_dir.mkdir(parents=True, exist_ok=True)
-        covariates = [values for _, values in split_cases]
-        if self._worker is None:
-            predictions = run_predict(
-                self.folder,
-                working_dir,
-                absolute_images,
-                run_unconfined,
-                strict=strict,
-                output_dir=output_dir,
-                covariates=covariates,
+        return list(
+            self.predict_iter(images, strict=strict, out=out, spacing=spacing, threshold=threshold, progress=progress)
+        )
+
+    def predict_iter(
+        self,
+        images: CaseInput,
+        *,
+        strict: bool = True,
+        out: str | Path | None = None,
+        spacing: Sequence[float] | None = None,
+        threshold: Threshold | None = None,
+        progress: bool | ProgressCallback = False,
+    ) -> Iterator[Prediction]:
+        """Yield predictions as they are made; see `predict`."""
+        decide = make_decider(threshold, self.classes, self.multi_label)
+        cases = InputCases(self.config, images, spacing=spacing, strict=strict)
+        for note in cases.notes:
+            warnings.warn(note, stacklevel=2)
+        try:
+            if strict:
+                self._check_channels([case.files for case in cases.cases])
+            folder = None if out is None else Path(out)
+            store = None
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                store = PredictionStore(folder / PREDICTIONS_FILE, self.folder)
+            session = PredictionSession(
+                self._worker,
+                cases,
+                output_folder=folder,
+                store=store,
+                make_entry=lambda _, prediction: with_relative_files(decide(prediction), folder),
             )
-        else:
-            predictions = self._worker.predict(absolute_images, covariates, strict=strict, keep=output_dir)
-        return [replace(prediction, image=case) for case, prediction in zip(images, predictions, strict=True)]
+            with report_progress(progress, len(cases)) as advance:
+                for n_done, prediction in enumerate(session.run(), start=1):
+                    advance(n_done, len(cases))
+                    if strict and prediction.error:
+                        raise ModelError(
+                            f"1 of {len(cases)} images got no prediction; {prediction.error}",
+                            code=prediction.error_code,
+                        )
+                    yield decide(prediction).with_painter(self._paint)
+            if store is not None:
+                store.finish()
+        finally:
+            cases.close()
+
+    def _paint(self, prediction: Prediction) -> bytes:
+        """Return a prediction drawn on its image as a PNG, in a confined reader; b"" if that is not possible."""
+        from m3b.isolation.reader.inprocess import open_reader
+        from m3b.isolation.untrusted import TemporaryFolder
+        from m3b.models.image_jobs import OverlayPainter, paths_to_mount
+
+        plan = self.config.get("plan")
+        window = plan.get("intensity") if isinstance(plan, dict) else None
+        try:
+            with open_reader(paths_to_mount([prediction])) as reader, TemporaryFolder("picture") as folder:
+                painter = OverlayPainter(
+                    reader, read_model_info(self.folder), window if isinstance(window, dict) else None
+                )
+                return painter.draw(prediction, folder / "picture.png").read_bytes()
+        except (M3bError, OSError):
+            return b""
+
+    @property
+    def worker(self) -> PredictWorker:
+        """The process of its code."""
+        return self._worker
 
     def close(self) -> None:
         """End the model's process; the next prediction starts another one."""
-        if self._worker is not None:
-            self._worker.close()
+        self._worker.close()
 
     def __enter__(self) -> Model:
         return self
@@ -185,39 +201,25 @@ class Model:
     @property
     def channels(self) -> tuple[str, ...]:
         """Names of the images that a case consists of, in the model's order; empty if a case is one image."""
-        plan = self.config.get("plan")
-        names = plan.get("channel_names") if isinstance(plan, Mapping) else None
-        return tuple(names) if isinstance(names, list) else ()
+        return channel_names_of(self.config)
 
     @property
     def covariates(self) -> tuple[Mapping[str, Any], ...]:
         """Covariates of the model: objects with `name` and `kind` (`number`, or `category` with its `values`)."""
-        plan = self.config.get("plan")
-        rules = plan.get("covariates") if isinstance(plan, Mapping) else None
-        return tuple(rules) if isinstance(rules, list) else ()
+        return covariate_rules_of(self.config)
 
-    def _check_channels(self, cases: Sequence[Reference]) -> None:
+    def _check_channels(self, cases: Sequence[Image]) -> None:
         """Raise ModelError for a case whose channels are not the model's, before anything is loaded."""
         arrange = shared_channels().arranged
         for number, case in enumerate(cases, start=1):
             try:
                 arrange(plain(case), list(self.channels))
             except shared().ImageError as error:
-                raise ModelError(f"case {number}: {error}") from error
-
-
-def _to_reference(case: CaseInput) -> Reference:
-    if isinstance(case, str | Path):
-        return str(case)
-    return (
-        {name: str(path) for name, path in case.items()}
-        if isinstance(case, Mapping)
-        else [str(slice_path) for slice_path in case]
-    )
+                raise ModelError(f"case {number}: {error}", code="wrong_channels") from error
 
 
 def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
-    """Open a delivered folder; none of its code is executed yet.
+    """Open a delivered model, given by its folder or by the folder of its run; none of its code is executed yet.
 
     Its files are compared with the hashes in its provenance.json; README.md may be rewritten.
 
@@ -226,14 +228,18 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
             trust.
 
     Raises:
-        ModelError: no such folder, no predict.py, or no usable config.json.
+        ModelError: no such folder, no predict.py, a run without a model, or no usable config.json.
         IntegrityError: files are not what was measured and delivered; the message names them.
     """
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
-        raise ModelError(f"there is no folder {path}; give the `model/` folder of a run")
+        raise ModelError(f"there is no folder {path}; give the folder of a run, or its `model/`", code="no_model")
+    if (path / RUN_FILE).is_file():
+        if not (path / MODEL_FOLDER / "predict.py").is_file():
+            raise ModelError(f"the run {path} has delivered no model: its report.html says why", code="no_model")
+        path /= MODEL_FOLDER
     if not (path / "predict.py").is_file():
-        raise ModelError(f"{path} holds no predict.py; give the `model/` folder of a run")
+        raise ModelError(f"{path} holds no predict.py; give the folder of a run, or its `model/`", code="no_model")
     verify_integrity(path)
     model_info = read_model_info(path)
     config = read_json(path, "config.json")
@@ -247,7 +253,6 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
         text,
         _read_metrics(path / "metrics.json"),
         unconfined,
-        None if unconfined else PredictWorker(path),
     )
 
 

@@ -38,6 +38,12 @@ def escape_markdown(value: Any) -> str:
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)
 
 
+def remove_file_names(note: str) -> str:
+    """Return a note without the files that it gives as examples, since file names may identify patients."""
+    shortened = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
+    return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", shortened)
+
+
 def format_number(value: Any) -> str:
     """Return a number with three decimals, or a dash."""
     return f"{value:.3f}" if isinstance(value, int | float) and not isinstance(value, bool) else "-"
@@ -245,6 +251,7 @@ def _format_facts(info: Mapping[str, Any]) -> list[str]:
         "channels",
         "given beside the image",
         "network",
+        "set by the user",
         "training",
         "integrity",
         "seed",

@@ -17,6 +17,7 @@ from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.data.records import Reference, paths_of, plain
 from m3b.errors import DataError
 from m3b.models.predictions import ModelInfo, Prediction
+from m3b.models.thresholds import DEFAULT_BOX_SCORE
 
 SOFT_TISSUE_WINDOW_HU = (-160.0, 240.0)
 """Hounsfield window of CT if the model names none."""
@@ -66,6 +67,7 @@ def make_panels(
     boxes: Sequence[DrawnBox],
     spacing: Sequence[float] | None,
     has_orientation: bool,
+    guide_masks: np.ndarray | None = None,
 ) -> list[Panel]:
     """Return one panel for a 2D image; for a volume axial, coronal and sagittal planes through the findings.
 
@@ -75,13 +77,14 @@ def make_panels(
         boxes: in the same axes.
         spacing: of rows, columns and slices.
         has_orientation: whether the axes are anatomical (LPS).
+        guide_masks: the masks through whose centre the planes of a volume go; those that are drawn by default.
     """
     dims = picture.ndim - 1
     size = tuple(spacing) if spacing and len(spacing) == dims else (1.0,) * dims
     if dims == 2:
         image_boxes = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.class_index, m.score) for m in boxes)
         return [Panel("", picture, masks, image_boxes, (size[0], size[1]))]
-    centre = _find_centre(masks, boxes, picture.shape[:3])
+    centre = _find_centre(masks if guide_masks is None else guide_masks, boxes, picture.shape[:3])
     return [_make_plane_panel(picture, masks, boxes, size, axis, centre[axis], has_orientation) for axis in (2, 0, 1)]
 
 
@@ -277,8 +280,6 @@ def compose_sheet(pictures: Sequence[Image.Image], rows: Sequence[LegendRow], ca
 __all__ = ["draw_overlay", "overlay_png"]
 
 MAX_VIEWS = 4
-MIN_DRAWN_SCORE = 0.3
-"""Boxes with a lower score are counted, but not drawn: detectors list many boxes of very low confidence."""
 
 
 def draw_overlay(
@@ -288,16 +289,22 @@ def draw_overlay(
     *,
     base: str = ".",
     window: Mapping[str, Any] | None = None,
+    min_score: float = DEFAULT_BOX_SCORE,
 ) -> Path:
     """Draw a prediction into a PNG file and return its path; see `overlay_png`. Raises DataError."""
-    png = overlay_png(prediction, model_info, base=base, window=window)
+    png = overlay_png(prediction, model_info, base=base, window=window, min_score=min_score)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(png)
     return file
 
 
 def overlay_png(
-    prediction: Prediction, model_info: ModelInfo, *, base: str = ".", window: Mapping[str, Any] | None = None
+    prediction: Prediction,
+    model_info: ModelInfo,
+    *,
+    base: str = ".",
+    window: Mapping[str, Any] | None = None,
+    min_score: float = DEFAULT_BOX_SCORE,
 ) -> bytes:
     """Draw a prediction on its image, as a PNG.
 
@@ -308,6 +315,7 @@ def overlay_png(
         model_info: task, classes and labels of the model.
         base: folder to which the image's path is relative.
         window: the plan's `intensity`; its CT window is used.
+        min_score: boxes with a lower score are counted, but not drawn.
 
     Raises:
         DataError: the image or a mask cannot be read, or they do not fit each other.
@@ -315,10 +323,12 @@ def overlay_png(
     path = plain(prediction.image)
     if kinds.of(model_info.task).separate_images and isinstance(path, list):
         pictures = [
-            panel for view in path[:MAX_VIEWS] for panel in _view_panels(view, prediction, model_info, base, window)
+            panel
+            for view in path[:MAX_VIEWS]
+            for panel in _view_panels(view, prediction, model_info, base, window, min_score)
         ]
     else:
-        pictures = _view_panels(path, prediction, model_info, base, window)
+        pictures = _view_panels(path, prediction, model_info, base, window, min_score)
     longest = MAX_SIDE_PX * (1.7 if len(pictures) == 1 else 1.0)
     is_one_volume = len({panel.title for panel in pictures}) == len(pictures)  # planes of one volume share one scale
     widest = max(physical_extent(panel) for panel in pictures)
@@ -327,12 +337,17 @@ def overlay_png(
         paint_panel(panel, longest / (widest if is_one_volume else physical_extent(panel))) for panel in pictures
     ]
     stream = io.BytesIO()
-    compose_sheet(painted, _legend_rows(prediction, model_info), caption).save(stream, "PNG")
+    compose_sheet(painted, _legend_rows(prediction, model_info, min_score), caption).save(stream, "PNG")
     return stream.getvalue()
 
 
 def _view_panels(
-    path: Reference, prediction: Prediction, model_info: ModelInfo, base: str, window: Mapping[str, Any] | None
+    path: Reference,
+    prediction: Prediction,
+    model_info: ModelInfo,
+    base: str,
+    window: Mapping[str, Any] | None,
+    min_score: float,
 ) -> list[Panel]:
     image = read_image(path, base)
     grid = geometry(path, base)
@@ -343,7 +358,7 @@ def _view_panels(
     drawn_boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), model_info.classes.index(box.label), box.score)
         for box in prediction.boxes or ()
-        if box.score >= MIN_DRAWN_SCORE
+        if box.score >= min_score
     ]
     return make_panels(picture, masks, drawn_boxes, image.spacing, grid.affine is not None)
 
@@ -359,7 +374,7 @@ def _class_masks(prediction: Prediction, model_info: ModelInfo, shape: tuple[int
     return np.zeros((0, *shape), bool)
 
 
-def _legend_rows(prediction: Prediction, model_info: ModelInfo) -> list[LegendRow]:
+def _legend_rows(prediction: Prediction, model_info: ModelInfo, min_score: float) -> list[LegendRow]:
     rows: list[LegendRow] = []
     if prediction.probabilities:
         ranked = sorted(prediction.probabilities.items(), key=lambda item: -item[1])[:12]
@@ -370,7 +385,7 @@ def _legend_rows(prediction: Prediction, model_info: ModelInfo) -> list[LegendRo
     if prediction.anomaly_score is not None:
         rows.append((f"anomaly score {prediction.anomaly_score:.3f}", None, prediction.anomaly_score))
     if prediction.mask is not None or prediction.masks or prediction.boxes is not None:
-        rows += [_legend_row(prediction, name, number) for number, name in enumerate(model_info.classes)]
+        rows += [_legend_row(prediction, name, number, min_score) for number, name in enumerate(model_info.classes)]
     for title, text in (("Findings", prediction.findings), ("Impression", prediction.impression)):
         if text:
             rows += [(title, class_colour(1), None), (text, None, None), ("", None, None)]
@@ -378,15 +393,15 @@ def _legend_rows(prediction: Prediction, model_info: ModelInfo) -> list[LegendRo
     return rows
 
 
-def _legend_row(prediction: Prediction, name: str, number: int) -> LegendRow:
+def _legend_row(prediction: Prediction, name: str, number: int, min_score: float) -> LegendRow:
     words = [name]
     if name in prediction.volumes_ml:
         volume = prediction.volumes_ml[name]
         words.append("volume unknown (no spacing)" if volume is None else f"{volume:.2f} ml")
     if prediction.boxes is not None:
         scores = [box.score for box in prediction.boxes if box.label == name]
-        n_drawn = sum(score >= MIN_DRAWN_SCORE for score in scores)
+        n_drawn = sum(score >= min_score for score in scores)
         words.append("1 box" if n_drawn == 1 else f"{n_drawn} boxes")
         if n_drawn < len(scores):
-            words.append(f"{len(scores) - n_drawn} below {MIN_DRAWN_SCORE} not drawn")
+            words.append(f"{len(scores) - n_drawn} below {min_score:g} not drawn")
     return ", ".join(words), class_colour(number), None

@@ -20,6 +20,7 @@ from m3b.errors import ModelError
 from m3b.isolation import untrusted
 from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks, parse_reliability
 from m3b.models.confinement import LOG_BYTES, TIMEOUT_S
+from m3b.models.input_rules import NOT_PREDICTED
 from m3b.models.predictions import ModelInfo, Prediction
 
 MAX_OUTPUT_BYTES = 2**30
@@ -79,11 +80,17 @@ def parse_predictions(
     ]
     failed = [item for item in predictions if item.error]
     if strict and failed:
-        first = failed[0]
         raise ModelError(
-            f"{len(failed)} of {len(paths)} images got no prediction; {_describe_image(first.image)}: {first.error}"
+            f"{len(failed)} of {len(paths)} images got no prediction; {describe_error(failed[0])}",
+            code=failed[0].error_code,
         )
     return predictions
+
+
+def describe_error(prediction: Prediction) -> str:
+    """Return the error of a prediction with its image, unless it names the image itself."""
+    name = _describe_image(prediction.image)
+    return prediction.error if name in prediction.error else f"{name}: {prediction.error}"
 
 
 def _describe_image(path: Reference) -> str:
@@ -110,7 +117,7 @@ def _parse_entry(
             f"{location}: `image` is {item.get('image')!r}; predictions must keep the order and paths asked for"
         )
     if item.get("error"):
-        return Prediction(image, error=str(item["error"])[:500])
+        return Prediction(image, error=str(item["error"])[:500], error_code=NOT_PREDICTED)
     return Prediction(
         image,
         **answer_format.parse(location, item, model_info, folder),

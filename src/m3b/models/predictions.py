@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from m3b.data.records import Image, paths_of, plain
-from m3b.display import format_file_name, make_html_table, shorten
+from m3b.display import format_file_name, make_html_pictures, make_html_table, shorten
 
 MAX_CLASSES_SHOWN = 3
 """Number of classes in a short representation."""
@@ -40,6 +40,8 @@ class Prediction:
         probabilities: diagnosis: class -> probability.
         prediction: diagnosis: the classes that the model decides for: one, or any number in a multi-label task.
         error: why there is no prediction; empty if there is one.
+        error_code: the reason for programs: `not_predicted`, or what the model does not take, such as
+            `volume_for_2d_model`.
         mask: segmentation: the file with a label number for each voxel.
         masks: class -> binary mask file, if classes may overlap.
         boxes: detection: the detected boxes; None if the model predicts no boxes.
@@ -62,6 +64,7 @@ class Prediction:
     probabilities: Mapping[str, float] = field(default_factory=dict)
     prediction: tuple[str, ...] = ()
     error: str = ""
+    error_code: str = ""
     mask: Path | None = None
     masks: Mapping[str, Path] = field(default_factory=dict)
     boxes: tuple[DetectedBox, ...] | None = None
@@ -93,7 +96,16 @@ class Prediction:
             ("anomaly map", self.anomaly_map),
             ("findings", self.findings), ("impression", self.impression), *self.extra.items(),
         ]  # fmt: skip
-        return make_html_table(format_file_name(paths_of(self.image)), rows)
+        painter = vars(self).get("_painter")
+        picture = b"" if painter is None or self.error else painter(self)
+        caption = format_file_name(paths_of(self.image))
+        return make_html_table(caption, rows, make_html_pictures([(picture, caption)]))
+
+    def with_painter(self, painter: Callable[[Prediction], bytes]) -> Prediction:
+        """Return the same prediction, which a notebook shows with the PNG that `painter` draws; b"" for none."""
+        copy = replace(self)
+        object.__setattr__(copy, "_painter", painter)  # no field: it belongs to the process, not to the values
+        return copy
 
     def _summary_parts(self) -> list[str]:
         """Return short parts that summarise the prediction; of many classes the most probable."""
@@ -137,7 +149,7 @@ class Prediction:
         """Return JSON values; only fields that are set."""
         image = plain(self.image)
         if self.error:
-            return {"image": image, "error": self.error}
+            return {"image": image, "error": self.error, **({"error_code": self.error_code} if self.error_code else {})}
         answer: dict[str, Any] = {"image": image, **self.extra, **self._reliability_fields()}
         if self.probabilities:
             answer |= {"probabilities": dict(self.probabilities), "prediction": list(self.prediction)}

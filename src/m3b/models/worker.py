@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from m3b.cleanup import undo_on_error
 from m3b.data.records import Covariate, Image, Reference, frozen, paths_of, relocated
 from m3b.errors import ModelError
 from m3b.isolation.reader import protocol
-from m3b.isolation.sandbox import ExitStatus, Mounts, Process, Sandbox
-from m3b.isolation.untrusted import TemporaryFolder, copy_file, open_file, remove_tree, write_atomic
+from m3b.isolation.sandbox import ExitStatus, Limits, Mounts, Process, Sandbox
+from m3b.isolation.untrusted import TemporaryFolder, open_file, remove_tree
 from m3b.models.predict_process import CommandRunner, read_model_info, run_predict
 
 from .answers import answer_format_of
 from .confinement import LOG_BYTES, TIMEOUT_S, model_limits, start_confined
+from .input_rules import ImageAxes, InputProblem, InputRules
+from .prediction_store import OutputFolder
 from .predictions import Prediction
 from .shown_inputs import ShownInputs, can_be_mounted, folders_to_mount
 
 SCRIPT = Path(__file__).with_name("inside") / "m3b_worker.py"
 _POLL_S = 0.5
 _LIFETIME_S = 10.0**9
+TARGET_BATCH_S = 2.0
+"""Duration of one request that the number of images in it is adapted to, so that results come as they are made."""
+MAX_BATCH_GROWTH = 4
+FIRST_BATCH = 8
+"""Images of the first request, and at least of each further one, if the network predicts several at once."""
+MAX_AXES_BATCH = 1000
+T = TypeVar("T")
 
 
 class PredictWorker:
@@ -42,12 +50,25 @@ class PredictWorker:
         model: the folder of the deliverable.
         sandbox: the sandbox that confines it; the strongest one of this machine if None.
         timeout_s: time limit of one request.
+        limits: of the process; all memory of the machine and half of the free disk if None.
+        readable: folders of inputs that it reads in their place.
+        check_cancelled: called twice a second while a request runs; if it raises, the process ends.
 
     `starts` counts the processes so far.
     """
 
-    def __init__(self, model: Path, sandbox: Sandbox | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        model: Path,
+        sandbox: Sandbox | None = None,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        limits: Limits | None = None,
+        readable: Sequence[Path] = (),
+        check_cancelled: Callable[[], None] | None = None,
+    ) -> None:
         self.model, self.sandbox, self.timeout_s = model.resolve(), sandbox, timeout_s
+        self.limits, self.readable, self.check_cancelled = limits, tuple(readable), check_cancelled
         self.starts = 0
         self._lock = threading.RLock()
         self._holder = _Holder()
@@ -63,44 +84,138 @@ class PredictWorker:
         covariates: Sequence[Mapping[str, Covariate]] = (),
         *,
         strict: bool = True,
-        keep: Path | None = None,
+        output: OutputFolder | None = None,
     ) -> list[Prediction]:
-        """Predict images; see `run_predict`. Predictions.json and the files that it names are copied to `keep`.
+        """Predict images in one request; see `run_predict`. The files that predictions name are copied to `output`.
 
         Raises:
             ModelError: as `run_predict`.
             SandboxError: no sandbox works on this machine.
         """
         cases = [frozen(image) for image in images]
-        if keep is None and answer_format_of(task := read_model_info(self.model).task).requires_output_folder():
-            raise ModelError(f"a {task} model writes mask files; say in which folder they shall stay")
+        self._require_output(output)
         if not cases:
             return []
         with self._lock:
-            process = self._running(cases)
-            reused = process.requests > 0
-            with undo_on_error(self._end_if_busy, process):
-                try:
-                    return process.predict(cases, covariates, strict, keep)
-                except ModelError:
-                    if not (reused and process.failed):
-                        raise
-            self._holder.end()  # the script may not support a second request, or the process died while it was idle
-            process = self._running(cases)
-            with undo_on_error(self._end_if_busy, process):
-                return process.predict(cases, covariates, strict, keep)
+            return self._ask(
+                cases, lambda process: process.predict(cases, covariates, strict, output, range(len(cases)))
+            )
+
+    def predict_batches(
+        self,
+        images: Sequence[Reference],
+        covariates: Sequence[Mapping[str, Covariate]] = (),
+        *,
+        rules: InputRules | None = None,
+        output: OutputFolder | None = None,
+        positions: Sequence[int] | None = None,
+    ) -> Iterator[list[Prediction]]:
+        """Predict images in requests of about two seconds, and yield the predictions of each, in order.
+
+        A script whose weights do not stay loaded gets all images after the first request in one.
+
+        Args:
+            rules: images of other axes are not predicted; their predictions have an `error` and its code.
+            positions: of the images among all of the call, for the names of output files.
+
+        Raises:
+            ModelError: predict.py fails or predicts nonsense.
+            SandboxError: no sandbox works on this machine.
+        """
+        cases = [frozen(image) for image in images]
+        values = covariates or [{}] * len(cases)
+        places = range(len(cases)) if positions is None else positions
+        self._require_output(output)
+        is_batched = not answer_format_of(read_model_info(self.model).task).has_masks_option
+        smallest = size = FIRST_BATCH if is_batched else 1
+        start = 0
+        while start < len(cases):
+            began = time.monotonic()
+            part = slice(start, start + size)
+            with self._lock:
+                starts_before = self.starts
+                predictions = self._predict_batch(cases, part, values, rules, output, places)
+                process = self._holder.process
+                stays_loaded = process is not None and process.stays_loaded and self.starts <= max(1, starts_before)
+            start += len(predictions)
+            yield predictions
+            size = (
+                _next_batch_size(len(predictions), time.monotonic() - began, smallest) if stays_loaded else len(cases)
+            )
 
     def close(self) -> None:
         """End the process and all that it started; the next request starts another one."""
         with self._lock:
             self._holder.end()
 
+    def _predict_batch(
+        self,
+        cases: Sequence[Image],
+        part: slice,
+        covariates: Sequence[Mapping[str, Covariate]],
+        rules: InputRules | None,
+        output: OutputFolder | None,
+        positions: Sequence[int],
+    ) -> list[Prediction]:
+        batch = cases[part]
+        problems = self._find_problems(cases, batch, rules) if rules else {}
+        accepted = [n for n in range(len(batch)) if n not in problems]
+        answers: list[Prediction] = []
+        if accepted:
+            images, values = [batch[n] for n in accepted], [covariates[part][n] for n in accepted]
+            numbers = [positions[part][n] for n in accepted]
+            answers = self._ask(cases, lambda process: process.predict(images, values, False, output, numbers))
+        remaining = iter(answers)
+        return [
+            Prediction(case, error=problems[n].message, error_code=problems[n].code)
+            if n in problems
+            else next(remaining)
+            for n, case in enumerate(batch)
+        ]
+
+    def _find_problems(
+        self, cases: Sequence[Image], batch: Sequence[Image], rules: InputRules
+    ) -> dict[int, InputProblem]:
+        """Return position -> problem of the images in the batch that the model does not take."""
+        files = {n: rules.files_to_check(case) for n, case in enumerate(batch)}
+        paths = list(dict.fromkeys(path for names in files.values() for path in names))
+        if not paths:
+            return {}
+        axes = dict(zip(paths, self._ask(cases, lambda process: process.read_axes(paths)), strict=True))
+        problems: dict[int, InputProblem] = {}
+        for n, names in files.items():
+            for path in names:
+                file_axes = axes[path]
+                if file_axes is None or n in problems:
+                    continue
+                if problem := rules.find_problem(path, file_axes):
+                    problems[n] = problem
+        return problems
+
+    def _ask(self, cases: Sequence[Image], request: Callable[[_ModelProcess], T]) -> T:
+        """Run a request in the process; repeat it in a new one if a process that served others before gives no answer."""
+        process = self._running(cases)
+        reused = process.requests > 0
+        with undo_on_error(self._end_if_busy, process):
+            try:
+                return request(process)
+            except ModelError:
+                if not (reused and process.failed):
+                    raise
+        self._holder.end()  # the script may not support a second request, or the process died while it was idle
+        process = self._running(cases)
+        with undo_on_error(self._end_if_busy, process):
+            return request(process)
+
+    def _require_output(self, output: OutputFolder | None) -> None:
+        if output is None and answer_format_of(task := read_model_info(self.model).task).requires_output_folder():
+            raise ModelError(f"a {task} model writes mask files; say in which folder they shall stay")
+
     def _running(self, cases: Sequence[Image]) -> _ModelProcess:
         process = self._holder.process
         if process is None or process.has_ended():
             self._holder.end()
-            paths = [path for case in cases for path in paths_of(case)]
-            process = self._holder.process = _ModelProcess(self.model, self.sandbox, self.timeout_s, paths)
+            process = self._holder.process = _ModelProcess(self, [path for case in cases for path in paths_of(case)])
             self.starts += 1
         return process
 
@@ -108,6 +223,13 @@ class PredictWorker:
         """End the process if a request is unfinished, so that the next request does not meet it."""
         if process.busy:
             self._holder.end()
+
+
+def _next_batch_size(n_predicted: int, duration_s: float, smallest: int) -> int:
+    """Return how many images the next request gets: about two seconds of work, in whole batches of the network."""
+    target_size = int(TARGET_BATCH_S * n_predicted / max(duration_s, 1e-3))
+    size = max(smallest, min(target_size, MAX_BATCH_GROWTH * n_predicted))
+    return size - size % FIRST_BATCH if size > FIRST_BATCH else size
 
 
 class _Holder:
@@ -128,15 +250,22 @@ class _Holder:
 class _ModelProcess:
     """One process, the pipes to it, and the two folders that it sees: inputs read-only, outputs to write.
 
-    `requests` counts the requests that were sent; `failed` tells whether the last one gave no output; `busy` whether
-    one is running.
+    `requests` counts the predictions that were asked for; `failed` tells whether the last one gave no output; `busy`
+    whether one is running; `stays_loaded` whether the next one finds the weights loaded.
+
+    Args:
+        worker: whose process it is.
+        paths: of the images that it will be asked for, to mount folders whose files cannot be linked.
     """
 
-    def __init__(self, model: Path, sandbox: Sandbox | None, timeout_s: float, paths: Sequence[str]) -> None:
+    def __init__(self, worker: PredictWorker, paths: Sequence[str]) -> None:
+        model = worker.model
         if not can_be_mounted(model):
             raise ModelError(f"{model} holds your home folder or temporary files too; move the model to its own folder")
-        self.model, self.timeout_s = model, timeout_s
-        self.requests, self.failed, self.busy = 0, False, False
+        self.model, self.timeout_s, self._check_cancelled = model, worker.timeout_s, worker.check_cancelled
+        self._limits = worker.limits or model_limits(_LIFETIME_S)
+        self.requests, self.failed, self.busy, self.stays_loaded = 0, False, False, False
+        self._messages = 0
         self._owner = os.getpid()
         self._scratch = TemporaryFolder("predict")
         self._inputs, self._outputs = self._scratch.path / "inputs", self._scratch.path / "outputs"
@@ -146,8 +275,10 @@ class _ModelProcess:
             with undo_on_error(self._scratch.close), undo_on_error(self._hang_up):
                 self._inputs.mkdir()
                 self._outputs.mkdir()
-                self._mounted = folders_to_mount(paths, self._inputs)
-                self._process = self._start(sandbox, requests_end, answers_end)
+                readable = tuple(folder.resolve() for folder in worker.readable)
+                unread = [path for path in paths if not any(Path(path).is_relative_to(folder) for folder in readable)]
+                self._mounted = (*readable, *folders_to_mount(unread, self._inputs))
+                self._process = self._start(worker.sandbox, requests_end, answers_end)
         finally:
             os.close(requests_end)
             os.close(answers_end)
@@ -163,13 +294,38 @@ class _ModelProcess:
                 read=(self.model, SCRIPT.parent, protocol_file, self._inputs, *self._mounted), write=(self._outputs,)
             ),
             output=self._scratch.path / "output",
-            limits=model_limits(_LIFETIME_S),
+            limits=self._limits,
             keep=(requests_end, answers_end),
             sandbox=sandbox,
         )
 
+    def read_axes(self, paths: Sequence[str]) -> list[ImageAxes | None]:
+        """Return the axes of image files from their headers; None for those that say nothing, or if the process fails."""
+        axes: list[ImageAxes | None] = []
+        inputs = ShownInputs(self._inputs / f"axes{self._messages}", self._mounted)
+        try:
+            inputs.folder.mkdir()
+            for start in range(0, len(paths), MAX_AXES_BATCH):
+                part = paths[start : start + MAX_AXES_BATCH]
+                visible_paths = [inputs.show(path) for path in part]
+                _, _, answer = self._send({"files": visible_paths}, inputs.folder.parent.parent / "axes_log")
+                values = answer.get("axes")
+                if not isinstance(values, list) or len(values) != len(part):
+                    values = [None] * len(part)
+                axes += [_to_axes(value) for value in values]
+        except OSError:
+            return [None] * len(paths)
+        finally:
+            remove_tree(inputs.folder)
+        return axes
+
     def predict(
-        self, cases: Sequence[Image], covariates: Sequence[Mapping[str, Covariate]], strict: bool, keep: Path | None
+        self,
+        cases: Sequence[Image],
+        covariates: Sequence[Mapping[str, Covariate]],
+        strict: bool,
+        output: OutputFolder | None,
+        positions: Sequence[int],
     ) -> list[Prediction]:
         """Predict in this process; see `PredictWorker.predict`."""
         self.requests += 1
@@ -192,9 +348,12 @@ class _ModelProcess:
                 replace(answer, image=case, error=inputs.original(answer.error))
                 for case, answer in zip(cases, raw_answers, strict=True)
             ]
-            if keep is None:
+            if output is None:
                 return [replace(answer, mask=None, masks={}, anomaly_map=None) for answer in answers]
-            return deliver(answers, out, keep)
+            return [
+                output.take(answer, out, number, position)
+                for number, (answer, position) in enumerate(zip(answers, positions, strict=True), start=1)
+            ]
         except ModelError as error:
             raise ModelError(inputs.original(str(error))) from None
         except OSError as error:
@@ -206,27 +365,31 @@ class _ModelProcess:
     def _runner(self) -> CommandRunner:
         def run(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
             arguments = argv[argv.index(str(self.model / "predict.py")) + 1 :]
-            status, log = self._ask(arguments, out.parent / "log")
+            status, log, answer = self._send({"arguments": arguments}, out.parent / "log")
             self.failed = status not in (0, 1) or not out.is_file()
+            self.stays_loaded = answer.get("stays_loaded") is True
             return status, log
 
         return run
 
-    def _ask(self, arguments: list[str], log: Path) -> tuple[int, str]:
-        """Run predict.py with these arguments; return its exit status and the end of its output.
+    def _send(self, request: Mapping[str, Any], log: Path) -> tuple[int, str, dict[str, Any]]:
+        """Send one request; return its exit status, the end of its output, and the whole answer.
 
         If the process ends, its own exit status is returned.
         """
         self.busy = True
+        self._messages += 1
         deadline = time.monotonic() + self.timeout_s
         try:
-            protocol.send_message(self._to, {"id": self.requests, "arguments": arguments, "log": str(log)})
+            protocol.send_message(self._to, {"id": self._messages, "log": str(log), **request})
             while True:
                 with contextlib.suppress(protocol.MessageTimeout):
                     answer = self._receiver.receive(_POLL_S)
-                    if answer.get("id") == self.requests and isinstance(status := answer.get("status"), int):
+                    if answer.get("id") == self._messages and isinstance(status := answer.get("status"), int):
                         self.busy = False
-                        return status, _tail(log)
+                        return status, _tail(log), answer
+                if self._check_cancelled is not None:
+                    self._check_cancelled()
                 if self._process.poll() is not None:
                     raise protocol.ConnectionClosed
                 if time.monotonic() > deadline:
@@ -235,7 +398,7 @@ class _ModelProcess:
                     )
         except (protocol.ConnectionClosed, protocol.MalformedMessage):
             ended = self._process.wait(10.0) or self._process.stop()
-        return _status(ended), _tail(log) + self._last_words(ended)
+        return _status(ended), _tail(log) + self._last_words(ended), {}
 
     def _last_words(self, ended: ExitStatus) -> str:
         output = (self._scratch.path / "output").read_text(encoding="utf-8", errors="replace")[-LOG_BYTES:]
@@ -272,42 +435,9 @@ def _tail(log: Path) -> str:
         return ""
 
 
-def deliver(answers: Sequence[Prediction], out: Path, keep: Path) -> list[Prediction]:
-    """Copy the files that answers name from `out`, where untrusted code wrote them, to `keep`; write predictions.json.
-
-    Raises:
-        UnsafePathError: a link or special file instead of a regular file.
-        OSError: a file cannot be copied.
-    """
-    keep = keep.resolve()
-
-    def copy_to_keep(file: Path) -> Path:
-        name = file.resolve().relative_to(out)
-        copy_file(out, name, keep, name)
-        return keep / name
-
-    delivered_answers = [
-        replace(
-            answer,
-            mask=None if answer.mask is None else copy_to_keep(answer.mask),
-            masks={name: copy_to_keep(file) for name, file in answer.masks.items()},
-            anomaly_map=None if answer.anomaly_map is None else copy_to_keep(answer.anomaly_map),
-        )
-        for answer in answers
-    ]
-    content = json.dumps(
-        [with_relative_files(answer, keep) for answer in delivered_answers], indent=1, ensure_ascii=False
-    )
-    write_atomic(keep, "predictions.json", f"{content}\n".encode("utf-8", "backslashreplace"))
-    return delivered_answers
-
-
-def with_relative_files(answer: Prediction, folder: Path) -> dict[str, Any]:
-    """Return an answer as JSON values, with file paths relative to `folder`."""
-    fields = answer.to_dict()
-    for name in ("mask", "anomaly_map"):
-        if name in fields:
-            fields[name] = Path(fields[name]).relative_to(folder).as_posix()
-    if "masks" in fields:
-        fields["masks"] = {name: Path(file).relative_to(folder).as_posix() for name, file in fields["masks"].items()}
-    return fields
+def _to_axes(value: Any) -> ImageAxes | None:
+    """Return the axes that the process read; None if it read none, or answers something else."""
+    if not isinstance(value, dict) or value.get("dims") not in (2, 3):
+        return None
+    counts = [value.get(name, 1) for name in ("pages", "volumes")]
+    return ImageAxes(value["dims"], *counts) if all(isinstance(count, int) for count in counts) else None

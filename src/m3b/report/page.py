@@ -1,131 +1,163 @@
-"""The page about a run: self-contained, no script, nothing loaded from elsewhere."""
+"""The report of a run: one self-contained page that loads nothing, with m3b's own scripts and uPlot inside."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from pathlib import Path
 from typing import Any
 
-from m3b.markup.formatting import format_time, shorten
-from m3b.markup.html import Html, tag
-from m3b.markup.json_values import as_dict, as_list
-from m3b.report import figure_sections, run_sections
-from m3b.report.run_files import RunFiles, read_run_files
-from m3b.report.timeline import render_timeline_section
+from m3b.errors import M3bError
+from m3b.markup.html import Html
+from m3b.markup.json_values import as_dict
+from m3b.report import data_view, measured_view, process_view, summary_view, training_view
+from m3b.report.case_ranking import CaseRanking, rank_cases
+from m3b.report.page_template import CURVES_SCRIPT, CURVES_STYLE, REPORT_SCRIPT, STYLE, embed_json, render_page
+from m3b.report.pictures import ReaderOpener, draw_pictures
+from m3b.report.run_files import NO_NOTES, ReportNotes, RunFiles, read_run_files
+from m3b.report.timeline import list_role_groups
 from m3b.writing import write_text_atomically
 
-STATUS_LABELS = {
-    "completed": ("Completed", "good"),
-    "below_range": ("Model not accepted", "warn"),
-    "no_dataset": ("No fitting data set", "warn"),
-    "rejected_data": ("Data rejected", "bad"),
-    "out_of_budget": ("Budget spent", "warn"),
-    "failed": ("Failed", "bad"),
-    "cancelled": ("Cancelled", "warn"),
-    "running": ("Still running", "calm"),
+MAX_TABLE_ROWS = 2000
+SECTION_TITLES = {
+    "inventory": "What was in the folder",
+    "cases": "Test cases",
+    "measured": "Metrics",
+    "data": "Data",
+    "training": "Training",
+    "process": "The run",
+    "limits": "Limits",
 }
+"""Sections of the page in their order, with their titles in the contents."""
 
 
-def make_page_title(files: RunFiles) -> str:
-    """Return a title such as `Classifier of clear or opacity, made from chest-xrays`; without a model, the request."""
-    task = files.result.get("task")
-    if not files.delivered_files or not isinstance(task, str):
-        request = files.record.get("request") or files.result.get("request")
-        return f"Asked for: {shorten(request, 160)}" if request else "A run of m3b"
-    subject = _format_model_title(task, list_class_names(files))
-    data = files.result.get("data_card")
-    return f"{subject}, made from {shorten(data, 60)}" if data else subject
-
-
-def _format_model_title(task: str, classes: list[str]) -> str:
-    """Return the title of the task's family; a general one if the task is unknown, because its plug-in is missing."""
-    from m3b.tasks import get_family, names
-    from m3b.tasks.base import join_names
-
-    if task in names():
-        return get_family(task).format_title(classes)
-    return f"Model of {join_names(classes, 'and')}" if classes else "Model"
-
-
-def list_class_names(files: RunFiles) -> list[str]:
-    """Return the class names of the scores, else of the audit's counts."""
-    scored_classes = as_list(files.scores.get("classes"))
-    class_counts = as_dict(as_dict(files.audit.get("counts")).get("train"))
-    return [shorten(name, 40) for name in scored_classes or class_counts]
-
-
-def write_report(run_dir: Path) -> Path:
+def write_report(run_dir: Path, open_picture_reader: ReaderOpener | None = None, notes: ReportNotes = NO_NOTES) -> Path:
     """Write `report.html` into a run folder, in whatever state the run is, and return its path.
 
-    It reads run.json, journal.jsonl, work/data_audit.json, work/Logout/log.csv, locked/scores.json and model/. Parts
-    that are missing, truncated or invalid are left out of the page.
+    Pictures of examples and of test cases are drawn by a confined reader if the run has none yet. Parts of the run that
+    are missing, truncated or invalid are left out of the page.
+
+    Args:
+        open_picture_reader: opens a confined reader of `locked/` and the raw data; an own one by default.
+        notes: what the files of the run do not say; `m3b.run.reporting` collects it.
 
     Raises:
         OSError: the folder cannot be written to.
     """
-    page = render_report(read_run_files(run_dir))
+    files = read_run_files(run_dir)
+    picture_note = _draw_pictures(files, open_picture_reader)
+    page = render_report(read_run_files(run_dir, notes), picture_note)
     target = run_dir / "report.html"
     write_text_atomically(target, page, errors="replace")
     return target
 
 
-def render_report(files: RunFiles) -> str:
+def _draw_pictures(files: RunFiles, open_picture_reader: ReaderOpener | None) -> str:
+    """Draw the pictures of a run; return why there are none, if that needs words."""
+    task = files.result.get("task") or files.scores.get("task") or files.audit.get("task")
+    if not isinstance(task, str) or not task:
+        return ""
+    try:
+        draw_pictures(files.folder, task, _rank(files).shown_keys, open_picture_reader)
+    except (M3bError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        return f"Pictures could not be drawn: {reason}"
+    return ""
+
+
+def _rank(files: RunFiles) -> CaseRanking:
+    task = files.scores.get("task") or files.result.get("task")
+    return rank_cases(files.test_rows, measured_view.find_report_section(task))
+
+
+def render_report(files: RunFiles, picture_note: str = "") -> str:
     """Return the page as text."""
-    css = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    title = make_page_title(files)
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} - m3b"),
-        Html(f"<style>{css}</style>"),
-    ]
-    sections = [
-        run_sections.render_request_section(files),
-        figure_sections.render_figures_section(files),
-        run_sections.render_data_section(files),
-        run_sections.render_training_section(files),
-        run_sections.render_integrity_section(files),
-        run_sections.render_roles_section(files),
-        render_timeline_section(files),
-        run_sections.render_usage_section(files),
-        run_sections.render_delivered_section(files),
-        run_sections.render_reproduction_section(files),
-        run_sections.render_limitations_section(files),
-    ]
-    main = tag("main", *sections)
-    body = tag("body", _render_header(files, title), main)
-    return f"<!doctype html>\n{tag('html', tag('head', *head), body, lang='en')}\n"
-
-
-def describe_status(status: Any) -> tuple[str, str]:
-    """Return label and tone of a status."""
-    if isinstance(status, str) and status in STATUS_LABELS:
-        return STATUS_LABELS[status]
-    return (str(status) if status else "No result yet", "calm")
-
-
-def _render_header(files: RunFiles, title: str) -> Html:
-    result = files.result
-    status = result.get("status") or files.record.get("status")
-    label, tone = describe_status(status)
-    reason = result.get("reason") or files.record.get("reason")
-    times = [format_time(event.get("at")) for event in files.events[:1] + files.events[-1:]]
-    period = " – ".join(dict.fromkeys(time for time in times if time))
-    run_name = f"run {shorten(files.record.get('id') or files.folder.name, 80)}"
-    return tag(
-        "header",
-        tag(
-            "p",
-            tag("span", label, class_=f"badge large {tone}"),
-            tag("span", " · ".join(part for part in (run_name, period) if part), class_="quiet"),
-            class_="status",
-        ),
-        tag("h1", title),
-        tag("p", shorten(reason, 1200)) if reason else None,
-        figure_sections.render_headline(files),
+    values = _collect_values(files, picture_note)
+    filled = {
+        "inventory": bool(values["inventory"]),
+        "cases": bool(values["ranking"].cases),
+        "measured": bool(values["metrics"] or values["charts"] or values["external_rows"] or values["task_details"]),
+        "data": bool(values["count_rows"] or values["examples"] or values["findings"] or values["index_notes"]
+                     or values["exclusions"] or values["data_facts"]),
+        "training": bool(values["plan_rows"] or values["curves"]),
+        "process": bool(values["role_groups"] or values["role_rows"] or values["integrity"] or values["usage"]
+                        or values["delivered"] or values["record_tables"]),
+        "limits": bool(values["limitations"]),
+    }  # fmt: skip
+    sections = [name for name in SECTION_TITLES if filled[name]]
+    return render_page(
+        "report.html",
+        styles=(STYLE, CURVES_STYLE),
+        scripts=(CURVES_SCRIPT, REPORT_SCRIPT),
+        sections=sections,
+        contents=[(name, SECTION_TITLES[name]) for name in sections] if len(sections) > 1 else [],
+        has_cases=filled["cases"],
+        **values,
     )
+
+
+def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
+    scores, pictures = files.scores, files.pictures
+    task = scores.get("task") or files.result.get("task")
+    report_section, ranking = measured_view.find_report_section(task), _rank(files)
+    label_head, label_rows = measured_view.list_label_rows(scores)
+    subgroup_rows, n_undefined_groups = measured_view.list_subgroup_rows(scores)
+    count_head, count_rows = data_view.list_count_rows(files.audit)
+    index_notes, exclusions = data_view.list_index_notes(files)
+    role_head, role_rows = process_view.list_role_rows(files)
+    role_groups, n_hidden_events = list_role_groups(files)
+    curves = training_view.list_curves(files.training_log)
+    cases = ranking.cases
+    return {
+        "header": summary_view.make_header(files),
+        "headline": summary_view.make_headline(files),
+        "steps": files.notes.next_steps,
+        "inventory": []
+        if count_rows or files.test_rows or files.delivered_files
+        else summary_view.list_inventory(files),
+        "ranking": ranking,
+        "is_text": report_section.are_answers_texts,
+        "max_rows": MAX_TABLE_ROWS,
+        "show_patients": scores.get("patients_known") is True and any(case.patient for case in cases),
+        "show_verdicts": ranking.n_wrong is not None,
+        "show_flags": any(case.is_flagged for case in cases),
+        "show_sets": any(case.prediction_set is not None for case in cases),
+        "pictures_by_key": {picture.key: picture for picture in pictures.tests},
+        "has_pictures": bool(pictures.tests or pictures.examples),
+        "legend": pictures.legend,
+        "picture_note": picture_note,
+        "test_set": measured_view.describe_test_set(scores),
+        "metrics": measured_view.list_metrics(files),
+        "reliability": measured_view.describe_reliability(scores),
+        "charts": measured_view.list_charts(scores, ranking, report_section),
+        "label_head": label_head,
+        "label_rows": label_rows,
+        "class_rows": measured_view.list_class_rows(scores),
+        "external_rows": measured_view.list_external_rows(files.result),
+        "primary_title": measured_view.format_metric_name(summary_view.read_primary_measure(files).get("name", "")),
+        "subgroup_rows": subgroup_rows,
+        "n_undefined_groups": n_undefined_groups,
+        "task_details": Html(report_section.render_details(scores)),
+        "audit": files.audit,
+        "count_head": count_head,
+        "count_rows": count_rows,
+        "data_facts": data_view.list_data_facts(files.audit),
+        "examples": pictures.examples,
+        "findings": data_view.list_findings(files.audit),
+        "index_notes": index_notes,
+        "exclusions": exclusions,
+        "assumptions": data_view.list_assumptions(files) if as_dict(files.manifest) or not count_rows else [],
+        "manifest_json": data_view.format_manifest(files),
+        "plan_rows": training_view.list_plan_rows(files),
+        "curves": curves,
+        "curves_json": embed_json([chart.to_json() for chart in curves]),
+        "integrity": process_view.describe_integrity(files),
+        "warnings": process_view.list_warnings(files),
+        "role_head": role_head,
+        "role_rows": role_rows,
+        "usage": process_view.list_usage(files),
+        "role_groups": role_groups,
+        "n_hidden_events": n_hidden_events,
+        "delivered": process_view.summarize_delivered(files),
+        "reproduction": process_view.list_reproduction(files),
+        "record_tables": process_view.list_record_tables(files),
+        "limitations": process_view.list_limitations(files),
+    }

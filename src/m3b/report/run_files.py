@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,12 +17,31 @@ from typing import Any
 from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT
 from m3b.isolation import untrusted
 from m3b.journal import SalvagedJournal, salvage_journal
-from m3b.markup.json_values import as_dict
+from m3b.markup.json_values import as_dict, as_list
+from m3b.models.case_pictures import CasePictures
+from m3b.report.pictures import load_pictures
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_CHARS = 4 * 2**20
+MAX_HEADER_BYTES = 16 * 2**20
+"""Maximum size of the header of a safetensors file."""
 MAX_LOG_ROWS = 20_000
 """Maximum rows of the training log that are shown."""
+
+
+@dataclass(frozen=True)
+class ReportNotes:
+    """What a report shows besides the files of its run.
+
+    Args:
+        next_steps: what to do next: sentence and command, which may be empty.
+        training: steps, epochs and minutes of the training of one network; None if they are unknown.
+        activity: what a run at work does at the moment, a line each.
+    """
+
+    next_steps: tuple[tuple[str, str], ...] = ()
+    training: tuple[int, float, float] | None = None
+    activity: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,6 +55,18 @@ class RunFiles:
     scores: dict[str, Any] = field(default_factory=dict)
     training_log: list[dict[str, str]] = field(default_factory=list)
     delivered_files: list[tuple[str, int]] = field(default_factory=list)
+    plan: dict[str, Any] = field(default_factory=dict)
+    """The plan of the training."""
+    parameter_count: int | None = None
+    """Number of weights of the measured network."""
+    test_rows: list[dict[str, Any]] = field(default_factory=list)
+    """The measured test cases, as `m3b.run.packaging.write_test_result` stored them."""
+    pictures: CasePictures = field(default_factory=CasePictures)
+    proposals: list[dict[str, Any]] = field(default_factory=list)
+    """The manifest proposals with their evidence and doubts, best first."""
+    manifest: dict[str, Any] = field(default_factory=dict)
+    """The accepted manifest."""
+    notes: ReportNotes = ReportNotes()
     journal_warning: str = ""
     """Which lines of the journal could not be read; empty if all could."""
 
@@ -59,7 +91,10 @@ class RunFiles:
         return self.role_titles.get(role, role) if isinstance(role, str) else str(role)
 
 
-def read_run_files(folder: Path) -> RunFiles:
+NO_NOTES = ReportNotes()
+
+
+def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES) -> RunFiles:
     """Read a run folder."""
     journal = _read_journal(folder / "journal.jsonl")
     scores = _read_json(folder, "locked/scores.json") or _read_json(folder, "model/metrics.json")
@@ -73,6 +108,13 @@ def read_run_files(folder: Path) -> RunFiles:
         scores=scores,
         training_log=_read_training_log(folder, "work/Logout/log.csv"),
         delivered_files=_list_delivered_files(folder / "model"),
+        plan=_read_plan(folder),
+        parameter_count=_count_parameters(folder),
+        test_rows=[row for row in _read_json_list(folder, "locked/predictions.json") if isinstance(row, dict)],
+        pictures=load_pictures(folder),
+        proposals=list(map(as_dict, _read_json_list(folder, "survey/evidence.json"))),
+        manifest=_read_json(folder, "manifest.json"),
+        notes=notes,
         journal_warning=journal.warning,
     )
 
@@ -81,6 +123,35 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         return as_dict(json.loads(untrusted.read_text(folder, name, MAX_JSON_BYTES)))
     return {}
+
+
+def _read_json_list(folder: Path, name: str) -> list[Any]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        return as_list(json.loads(untrusted.read_text(folder, name, MAX_JSON_BYTES)))
+    return []
+
+
+def _read_plan(folder: Path) -> dict[str, Any]:
+    """Return the plan that the measured model was trained with; without a model that of the working directory."""
+    return as_dict(_read_json(folder, "locked/model/config.json").get("plan")) or _read_json(folder, "work/plan.json")
+
+
+def _count_parameters(folder: Path) -> int | None:
+    """Return the number of weights by the headers of the model's safetensors files; of several networks one's."""
+    try:
+        names = sorted(file.name for file in (folder / "locked/model").iterdir() if file.suffix == ".safetensors")
+    except OSError:
+        return None
+    for name in names[:1]:
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            with untrusted.open_file(folder / "locked/model", name) as stream:
+                size = int.from_bytes(stream.read(8) or b"", "little")
+                if not 0 < size <= MAX_HEADER_BYTES:
+                    continue
+                header = json.loads(stream.read(size) or b"{}")
+            shapes = [as_list(as_dict(item).get("shape")) for key, item in header.items() if key != "__metadata__"]
+            return sum(int(math.prod(shape)) for shape in shapes)
+    return None
 
 
 def _iter_lines(folder: Path, name: str) -> Iterator[str]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection
 from m3b.data.audit_common import told_patients
 from m3b.errors import TrainingDeclined, UsageError
 from m3b.events import NoteAdded
+from m3b.isolation import untrusted
 from m3b.run.folder import RunFolder
 from m3b.run.index_validation import MANIFEST_FILE, PLAN_PAGE_FILE, PROPOSED_MANIFEST_FILE, revalidate_index
+from m3b.run.manifests import list_displayed_proposals
 from m3b.run.services import RunServices
 from m3b.run.state import RunState
 
@@ -50,8 +55,15 @@ def confirm_index(state: RunState, services: RunServices) -> None:
                 DataIndex, replace(state.get_artifact(DataIndex), confirmed=answer[:MAX_LINE_CHARS])
             )
             return
+        alternatives = list_alternatives(services.folder, state.get_artifact(Selection).task)
         try:
-            _apply_edited_manifest(state, services, Path(answer).expanduser() if answer else None)
+            if answer.isdecimal() and answer != "1":
+                _apply_manifest(state, services, _get_alternative(alternatives, answer), f"proposal {answer}")
+            elif answer == "1":
+                services.record_artifact(DataIndex, replace(state.get_artifact(DataIndex), confirmed=answer))
+                return
+            else:
+                _apply_manifest(state, services, _find_file(answer), answer)
             problem = ""
         except UsageError as error:
             problem = str(error)
@@ -61,14 +73,20 @@ def confirm_index(state: RunState, services: RunServices) -> None:
 
 
 def format_question(run: RunFolder, selection: Selection, data: DataIndex, problem: str = "") -> str:
-    """Return the question: ten lines on how the data is read, where to see and edit it, and the possible answers."""
+    """Return the question: how the data is read, other ways to read it, where to see and edit it, and the answers."""
     lines = [problem, ""] if problem else []
     lines += [
         "Is the data read rightly?",
         *(f"  {line[:MAX_LINE_CHARS]}" for line in format_index_lines(selection, data)[:MAX_LINES]),
     ]
     if data.weak:
-        lines.append(f"To be decided: {data.weak}")
+        lines.append(f"To be decided: {replace_placeholders(data.weak)}")
+    alternatives = list_alternatives(run, selection.task)
+    if alternatives:
+        lines.append("Other ways to read it:")
+    for number, proposal in enumerate(alternatives, start=FIRST_ALTERNATIVE):
+        description = replace_placeholders(f"{proposal['title']}; {proposal.get('expected', '')}".rstrip("; "))
+        lines.append(f"  {number}  {description[:MAX_LINE_CHARS]}")
     lines.append(f"Page with examples: {run.get_path(PLAN_PAGE_FILE)}")
     manifest_file = _find_manifest_file(run)
     if manifest_file is None:
@@ -79,7 +97,10 @@ def format_question(run: RunFolder, selection: Selection, data: DataIndex, probl
         lines.append(
             f"A script made the index and no manifest says the same; the best that was proposed: {manifest_file}"
         )
-    return "\n".join([*lines, "Answer yes (train), no (end here), or the path of an edited manifest."])
+    last_number = FIRST_ALTERNATIVE + len(alternatives) - 1
+    numbers = "" if not alternatives else ", 2" if len(alternatives) == 1 else f", 2 to {last_number}"
+    another_way = f"{numbers} (another way)" if alternatives else ""
+    return "\n".join([*lines, f"Answer yes (train), no (end here){another_way}, or the path of an edited manifest."])
 
 
 def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
@@ -91,11 +112,68 @@ def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
         for split, word in (("train", "training"), ("test", "testing"))
     ]
     grouping_lines = [f"Kept together by {data.grouped_by}."] if data.grouped_by else []
-    return [f"{selection.task}: {classes or 'no classes'}", *split_lines, *grouping_lines, *data.read]
+    sentences = (replace_placeholders(line) for line in data.read)
+    return [f"{selection.task}: {classes or 'no classes'}", *split_lines, *grouping_lines, *sentences]
 
 
-def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | None) -> None:
-    """Make selection and index from a manifest that the user edited, and record them in place of the previous ones.
+PLACEHOLDER = re.compile(r"(?:\{[A-Za-z_][\w.]*\})+")
+
+
+def replace_placeholders(text: str) -> str:
+    """Return a text whose file patterns are written with `*`, as shells do: `{level0}/{name}.png` becomes `*/*.png`."""
+    return PLACEHOLDER.sub("*", text)
+
+
+FIRST_ALTERNATIVE = 2
+"""Number of the first proposal that was not taken; 1 is the manifest at hand."""
+MAX_ALTERNATIVES = 4
+
+
+def list_alternatives(run: RunFolder, task: str) -> list[dict[str, Any]]:
+    """Return the proposals for a task that differ from the manifest at hand, the best first."""
+    try:
+        accepted = untrusted.read_json(run.path, run.get_path(MANIFEST_FILE).name)
+    except (OSError, ValueError):
+        accepted = None
+    proposals = list_displayed_proposals(run, accepted)[1:]
+    return [item for item in proposals if item.get("spec") and item["spec"].get("task", task) == task][
+        :MAX_ALTERNATIVES
+    ]
+
+
+def _get_alternative(alternatives: Sequence[Mapping[str, Any]], answer: str) -> Mapping[str, Any]:
+    """Return the manifest of the alternative with a number.
+
+    Raises:
+        UsageError: there is none.
+    """
+    position = int(answer) - FIRST_ALTERNATIVE
+    if not 0 <= position < len(alternatives):
+        last_number = FIRST_ALTERNATIVE + len(alternatives) - 1
+        raise UsageError(f"There is no way {answer} to read the data; the numbers are 1 to {last_number}.")
+    manifest: Mapping[str, Any] = alternatives[position]["spec"]
+    return manifest
+
+
+def _find_file(answer: str) -> Path:
+    """Return the file that an answer names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    if not answer or not Path(answer).expanduser().is_file():
+        raise UsageError(
+            f"{repr(answer) if answer else 'An empty answer'} is neither yes nor no nor a number nor a file."
+        )
+    return Path(answer).expanduser()
+
+
+def _apply_manifest(state: RunState, services: RunServices, manifest: Path | Mapping[str, Any], name: str) -> None:
+    """Make selection and index from another manifest, and record them in place of the previous ones.
+
+    Args:
+        manifest: a file that the user edited, or the values of a proposal.
+        name: what messages call it.
 
     Raises:
         UsageError: the manifest cannot be used; the previous index is kept.
@@ -104,21 +182,19 @@ def _apply_edited_manifest(state: RunState, services: RunServices, file: Path | 
 
     selection = state.get_artifact(Selection)
     card = services.card_of(selection)
-    if file is None or not file.is_file():
-        raise UsageError(f"{'An empty answer' if file is None else repr(str(file))} is neither yes nor no nor a file.")
-    overrides = parse_overrides(file, None)
+    overrides = parse_overrides(manifest, None)
     if overrides is None or overrides.index is None or card.path is None:
         raise UsageError("The data is not on this machine, so that no manifest of it can be executed.")
     if overrides.index.task != selection.task:
         raise UsageError(
-            f"{file} is for {overrides.index.task}; this run is for {selection.task}. Start another one for that."
+            f"{name} is for {overrides.index.task}; this run is for {selection.task}. Start another one for that."
         )
     validate_overrides(overrides, card.path, services.sandbox)
     new_selection = replace(selection, classes=overrides.index.classes or selection.classes)
     check_result = revalidate_index(services, new_selection, overrides)
     if not isinstance(check_result.artifact, DataIndex) or not check_result.is_accepted:
-        raise UsageError(f"{file} is not accepted: {' '.join(check_result.user_messages)}")
-    services.emit(NoteAdded(f"The user gave another manifest of the data: {file}"))
+        raise UsageError(f"{name} is not accepted: {' '.join(check_result.user_messages)}")
+    services.emit(NoteAdded(f"The user gave another manifest of the data: {name}"))
     if new_selection != selection:
         services.record_artifact(Selection, new_selection)
     services.record_artifact(DataIndex, check_result.artifact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.cards import Card, card_for_folder, own_notes
+from m3b.display import make_html_pictures, make_html_table, shorten
 from m3b.errors import DataError, UsageError
 from m3b.facts import SurveySummary
 from m3b.isolation.reader import Reader
@@ -46,7 +48,7 @@ def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
         return make_survey_summary(survey_questions, run_reader_job(job, folder, scratch, reader))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DatasetPreview:
     """Proposed manifests of a data folder, and what the best one gives.
 
@@ -76,6 +78,30 @@ class DatasetPreview:
     def questions(self) -> tuple[str, ...]:
         """The questions that a person should decide before a run."""
         return (self.insufficient,) if self.insufficient else ()
+
+    def __repr__(self) -> str:
+        if not self.proposals:
+            return f"<DatasetPreview {self.task}: {shorten(self.insufficient, 120)}>"
+        cases = f"; {self.counts['train']:,} + {self.counts['test']:,} cases" if self.counts else ""
+        question = f"; to be decided: {shorten(self.insufficient)}" if self.insufficient else ""
+        return f"<DatasetPreview {self.task}: {shorten(self.proposals[0]['title'], 90)}{cases}{question}>"
+
+    def _repr_html_(self) -> str:
+        best = self.proposals[0] if self.proposals else {}
+        exclusions = (self.counts.get("accounting") or {}).get("left_out", ())
+        rows = [
+            ("request", self.request), ("to be decided", self.insufficient), ("read as", best.get("title")),
+            ("cases for training", self.counts.get("train")), ("cases for testing", self.counts.get("test")),
+            ("patients", self.counts.get("patients")),
+            *(("evidence", text) for text in best.get("evidence", ())), *(("doubt", text) for text in best.get("doubts", ())),
+            *((f"{entry['files']:,} files left out", entry["reason"]) for entry in exclusions),
+            *((f"{number}. other way", item["title"]) for number, item in enumerate(self.proposals[1:], 2)),
+        ]  # fmt: skip
+        pictures = (
+            (base64.b64decode(case.png), " · ".join(filter(None, [case.split, case.labels, case.name])))
+            for case in self.examples if case.png
+        )  # fmt: skip
+        return make_html_table(f"{self.task}: how the data is read", rows, make_html_pictures(pictures))
 
     def render_page(self) -> str:
         """Return everything as one HTML page with pictures, which is patient data."""

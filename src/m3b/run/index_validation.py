@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.agents.artifacts import Selection
+from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.check_result import CheckResult, reject
 from m3b.agents.checks.index import AUDIT_FILE, check_index
 from m3b.agents.checks.index_lock import freeze_index, lock_index, save_hashes
@@ -22,6 +23,8 @@ from m3b.errors import DataError
 from m3b.events import IndexAudited, NoteAdded, ScriptOutput, StepStarted
 from m3b.facts import AuditSummary
 from m3b.isolation.untrusted import remove_tree, write_atomic
+from m3b.metrics.metric_tables import metric_table
+from m3b.metrics.verdict import MIN_VERDICT_PATIENTS
 from m3b.models.image_jobs import DRAW_EXAMPLES_JOB, ExamplesRequest
 from m3b.report.manifest_page import render_manifest_page
 from m3b.run.folder import RunFolder
@@ -34,6 +37,7 @@ from m3b.run.manifests import (
     find_review_reason,
     list_displayed_proposals,
     proposal_to_json,
+    summarize_accounting,
 )
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.writing import rename_durably, write_text_atomically
@@ -99,6 +103,9 @@ def validate_index(
     )
     for line in provenance:
         services.emit(NoteAdded(line))
+    few_cases = describe_few_test_cases(check_result.artifact)
+    if few_cases:
+        services.emit(NoteAdded(few_cases))
     artifact = replace(
         check_result.artifact,
         hashes=hashes,
@@ -106,10 +113,30 @@ def validate_index(
         grouped_by=str(origin.facts.get("grouped_by", ""))[:MAX_GROUPING_CHARS],
         origin=origin.kind,
         read=provenance,
-        weak=find_review_reason(services.folder, origin),
+        weak=find_review_reason(services.folder, origin) or few_cases,
+        accounting=summarize_accounting(origin.facts),
     )
     _write_plan_page(services, selection, origin)
     return replace(check_result, artifact=artifact)
+
+
+def describe_few_test_cases(index: DataIndex) -> str:
+    """Return a sentence if the test cases are too few for a verdict, which is known before training; else ''."""
+    unit = "patients" if index.patients_known else "cases"
+    count, subject, total = index.patients.get("test", 0), unit, sum(index.patients.values())
+    if metric_table(index.task).uses_rarer_class and len(index.classes) == 2 and not index.multi_label:
+        by_class = index.counts.get("test", {})
+        rarer_class = min(index.classes, key=lambda name: by_class.get(name, 0))
+        if by_class.get(rarer_class, 0) < count:
+            count, subject = by_class.get(rarer_class, 0), f"cases of {rarer_class}"
+            total = sum(split.get(rarer_class, 0) for split in index.counts.values())
+    if count >= MIN_VERDICT_PATIENTS:
+        return ""
+    needed = math.ceil(MIN_VERDICT_PATIENTS * total / count) if count else MIN_VERDICT_PATIENTS * 4
+    return (
+        f"Only {count} test {subject}: a verdict needs at least {MIN_VERDICT_PATIENTS}, so no model can be accepted. "
+        f"About {needed} {subject} in all would do; there are {total}."
+    )
 
 
 @contextmanager

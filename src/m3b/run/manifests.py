@@ -223,6 +223,16 @@ def describe_accounting(answer: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"{note[:1].upper()}{note[1:]}." for note in answer["notes"])]
 
 
+def summarize_accounting(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of files by use and by reason of exclusion, without file names; empty if it is not known."""
+    if "accounting" not in answer:
+        return {}
+    accounting = answer["accounting"]
+    exclusions = [{key: item[key] for key in ("reason", "files")} for item in accounting["left_out"]]
+    counts = {key: answer.get(key, 0) for key in ("crossing", "named_but_absent")}
+    return {"files": accounting["files"], "used": accounting["used"], "left_out": exclusions, **counts}
+
+
 def find_review_reason(run: RunFolder, origin: IndexOrigin) -> str:
     """Return why a person should review the index before training; '' if its evidence suffices."""
     if origin.kind == ORIGIN_SCRIPT and not (origin.facts.get("compared") and origin.facts.get("fits")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from m3b.agents.checks.model import check_model, freeze_deliverable
 from m3b.data.index import read_index
 from m3b.events import StepStarted
 from m3b.isolation.untrusted import remove_tree
+from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
 from m3b.writing import rename_durably
@@ -49,7 +51,7 @@ def _measure_model(services: RunServices, selection: Selection, previous: CheckR
         frozen,
         selection,
         read_index(run.locked, selection.task),
-        services.executor.predict,
+        partial(services.executor.predict, keep_answers_in=run.locked),
         lambda test_result: write_test_result(run, test_result),
         get_acceptable_range(services.card_of(selection), selection),
         root=run.locked,
@@ -57,17 +59,18 @@ def _measure_model(services: RunServices, selection: Selection, previous: CheckR
     )
     if not check_result.is_accepted:
         return check_result
-    answers = sha256_or_missing(run.locked, TEST_PREDICTIONS_FILE)
-    return replace(check_result, artifact=replace(check_result.artifact, answers=answers))
+    artifact = replace(
+        check_result.artifact,
+        answers=sha256_or_missing(run.locked, TEST_PREDICTIONS_FILE),
+        kept_answers=sha256_or_missing(run.locked, f"{ANSWERS_FOLDER}/{ANSWERS_FILE}"),
+    )
+    return replace(check_result, artifact=artifact)
 
 
 def _backup_paths(run: RunFolder) -> tuple[tuple[Path, Path], ...]:
     """Return (current, backup) paths of the accepted model and of its predictions, for measuring another model."""
-    test_predictions = run.locked / TEST_PREDICTIONS_FILE
-    return (run.measured_model, run.locked / "model.accepted"), (
-        test_predictions,
-        run.locked / f"{TEST_PREDICTIONS_FILE}.accepted",
-    )
+    names = (run.measured_model.name, TEST_PREDICTIONS_FILE, ANSWERS_FOLDER)
+    return tuple((run.locked / name, run.locked / f"{name}.accepted") for name in names)
 
 
 def _back_up_model(run: RunFolder) -> None:
@@ -79,9 +82,9 @@ def _back_up_model(run: RunFolder) -> None:
 
 def _restore_test_predictions(run: RunFolder) -> None:
     """Restore the predictions of an unchanged model, which was measured before."""
-    current, backup = _backup_paths(run)[1]
-    if backup.is_file():
-        current.write_bytes(backup.read_bytes())
+    for current, backup in _backup_paths(run)[1:]:
+        if backup.exists():
+            rename_durably(backup, current)
 
 
 def _resolve_backup(run: RunFolder, *, keep_earlier: bool) -> None:

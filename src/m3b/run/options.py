@@ -14,6 +14,9 @@ ConfirmMode = bool | Literal["weak"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
 MINUTES_PER_DAY = 24 * 60
+DEFAULT_TRAIN_MINUTES = 5.0
+DEFAULT_MAX_COST = 5.0
+"""US dollars that a run may cost if nothing else was said."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class NamedOptions(TypedDict, total=False):
     max_tokens: Annotated[int, ValueRange(1, 10**12)] | None
     max_cost: Annotated[float, ValueRange(0, 10**6, "US dollars")] | None
     max_wall: Annotated[float, ValueRange(0, 60 * MINUTES_PER_DAY * 60, "seconds")] | None
-    train_minutes: Annotated[float, ValueRange(0, 14 * MINUTES_PER_DAY, "minutes")]
+    train_minutes: Annotated[float, ValueRange(0, 14 * MINUTES_PER_DAY, "minutes")] | None
     roles: Literal["four", "single"]
     reflect: bool
     examples: bool
@@ -72,9 +75,10 @@ class Options:
         max_actions: tool calls of all roles together.
         max_iterations: debug iterations and rejected artifacts of each role.
         max_tokens: input tokens of every request plus output tokens; None is no limit.
-        max_cost: US dollars, as far as the model's prices are known.
+        max_cost: US dollars, as far as the model's prices are known; None is no limit.
         max_wall: seconds of the whole run.
-        train_minutes: training time that the templates plan for.
+        train_minutes: training time that the templates plan for; None is `DEFAULT_TRAIN_MINUTES`, or less if `max_wall`
+            leaves less.
         roles: `four` agents one after the other, or a `single` one for all stages.
         reflect, examples, debug: reflection turns, worked examples in prompts, debug iterations.
         sandbox: which backend confines scripts; `off` turns confinement off.
@@ -93,9 +97,9 @@ class Options:
     max_actions: int = 100
     max_iterations: int = 5
     max_tokens: int | None = None
-    max_cost: float | None = None
+    max_cost: float | None = DEFAULT_MAX_COST
     max_wall: float | None = None
-    train_minutes: float = 5.0
+    train_minutes: float | None = None
     roles: Literal["four", "single"] = "four"
     reflect: bool = True
     examples: bool = True
@@ -116,7 +120,7 @@ class Options:
                 _describe_invalid_option(name, value, for_command_line=False),
                 _describe_invalid_option(name, value, for_command_line=True),
             )
-        if self.max_wall is not None and self.train_minutes * 60 >= self.max_wall:
+        if self.max_wall is not None and self.train_minutes is not None and self.train_minutes * 60 >= self.max_wall:
             minutes, total_minutes = f"{self.train_minutes:g} minutes", f"{self.max_wall / 60:g}"
             raise OptionError(
                 f"Training alone may take {minutes} (train_minutes), and the whole run only {total_minutes}"
@@ -125,8 +129,20 @@ class Options:
                 " Raise the one or lower the other.",
             )
 
+    @property
+    def training_minutes(self) -> float:
+        """The training time that the templates plan for."""
+        if self.train_minutes is not None:
+            return self.train_minutes
+        if self.max_wall is None:
+            return DEFAULT_TRAIN_MINUTES
+        from m3b.agents.budget import MAX_TRAINING_SHARE  # a run needs it, `import m3b` does not
+
+        return min(DEFAULT_TRAIN_MINUTES, max(0.01, round(self.max_wall / 60 * MAX_TRAINING_SHARE, 2)))
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the options for run.json; a resumed run plans for the same minutes."""
+        return {**asdict(self), "train_minutes": self.training_minutes}
 
 
 @cache

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from m3b.agents import prompts
@@ -58,6 +59,7 @@ from m3b.run.folder import RunFolder
 from m3b.run.labelling import extra_tool_names_of
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
+from m3b.run.removal import remove_caches
 from m3b.run.result import FINAL_STATUSES, Result
 from m3b.run.services import RunServices
 from m3b.run.setup import RunSetup
@@ -90,7 +92,8 @@ def execute_run(
         record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
         run.save_record(record)
         services = RunServices(setup, state, remarking_roles, publish, cancel_event)
-        services.emit(RunStarted(record["request"], run.id, sandbox_entry(services.sandbox), setup.notes))
+        sandbox, minutes = sandbox_entry(services.sandbox), services.options.training_minutes
+        services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes))
         result = _make_model_result(record, state, run, run_stages(stages, state, services))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every ending is reported as a Result
         result = _make_result(record, state, *_describe_ending(run, error))
@@ -376,6 +379,7 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
         "seed": services.options.seed,
         "llm": {name: llm.name for name, llm in services.llms.items()},
         "options": services.options.to_json(),
+        "set_by_user": services.training.describe(),
         "sandboxes": list(state.sandboxes),
     }
     delivered = deliver_model(
@@ -439,12 +443,15 @@ def _finish_run(
         services.tools.close()
         with contextlib.suppress(OSError, DataError):
             services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
+        if result.status in FINAL_STATUSES:
+            remove_caches(run)
     with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save_record(record)
-        from m3b.report import write_report
+        from m3b.run.reporting import write_run_report
 
-        result = replace(result, report=str(write_report(run.path)))
+        open_reader = partial(services.executor.open_reader, run.locked) if services is not None else None
+        result = replace(result, report=write_run_report(run, open_reader))
         record["result"] = result.to_json()
         run.save_record(record)
     if services is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from m3b.metrics import Scores, judge
 from m3b.metrics.metric_tables import metric_table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
 from m3b.models.checksums import find_changes
+from m3b.models.model_card import remove_file_names
 from m3b.run.folder import RunFolder
 from m3b.run.result import ExternalResult
 from m3b.tasks import get_family, score_all
@@ -193,6 +193,7 @@ def _make_card_info(
         "patients": data.patients if data.patients_known else describe_unknown_patients(data.grouped_by),
         "grouped by": data.grouped_by if data.patients_known else "",
         "classes": list(data.classes),
+        "set by the user": run_facts.get("set_by_user", []),
         "training": _describe_validation(model, selection.metric),
         "integrity": delivered.integrity,
         "seed": run_facts["seed"],
@@ -229,12 +230,6 @@ def _describe_validation(model: TrainedModel, metric: str) -> str:
     )
 
 
-def remove_file_names(note: str) -> str:
-    """Return a note without the files that it gives as examples, since file names may identify patients."""
-    shortened = re.sub(r",?\s*e\.g\. .*?(?=;|\.\s|\.?$)", "", note)
-    return re.sub(r"\bdata/\S+?(?=[,;)]|\.?(?:\s|$))", "a file", shortened)
-
-
 def _make_title(selection: Selection, card: Card, data: DataIndex) -> str:
     return f"{card.name}: {get_family(selection.task).join_classes(data.classes) or selection.task}"
 
@@ -255,6 +250,7 @@ def _make_provenance(
         "integrity": integrity,
         "llm": run_facts["llm"],
         "options": run_facts["options"],
+        "set_by_user": run_facts.get("set_by_user", []),
         "sandboxes": run_facts["sandboxes"],
         "versions": collect_versions(),
     }

@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
+from m3b.display import make_html_table, shorten
 from m3b.errors import UsageError
 from m3b.isolation.sandbox import Sandbox, choose_sandbox
-from m3b.llm import LLM, connect
+from m3b.llm import LLM, choose_default_spec, connect, describe_unused_keys
+from m3b.llm.base import spec_of
 from m3b.llm.offline import forbid_remote_models, is_offline
 from m3b.run.extensions import UserCheck, UserTool, register_metrics, validate_extensions
 from m3b.run.external_sources import parse_external_data
@@ -19,6 +22,7 @@ from m3b.run.folder import RunFolder, data_folders
 from m3b.run.options import NamedOptions, Options, SandboxMode, ToolMode
 from m3b.run.registry import register
 from m3b.run.result import FINAL_STATUSES, Result
+from m3b.run.training_overrides import TrainingOverrides
 from m3b.workspace import Source, Workspace
 
 if TYPE_CHECKING:
@@ -56,6 +60,29 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
     if options is not None and named_options:
         raise UsageError("Give either `options` or single options by name, not both.")
     return options or Options(**named_options)
+
+
+CERTAIN_TASKS = ("segmentation", "report", "survival")
+"""Tasks of which the words of a request leave no doubt, whatever the data shows."""
+
+
+def check_training_type(training: Any) -> TrainingOverrides:
+    """Return the training overrides; those that fix nothing if there are none.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if training is None:
+        return TrainingOverrides()
+    if not isinstance(training, TrainingOverrides):
+        raise UsageError(f"`training` takes m3b.TrainingOverrides(epochs=..., network=...); it is {training!r}.")
+    return training
+
+
+def replace_minutes(options: Options, minutes: Any) -> Options:
+    """Return the options with the training minutes of a plan or request; unchanged if it states none."""
+    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    return replace(options, train_minutes=minutes) if is_number else options
 
 
 def check_can_confirm(options: Options, ask_user: object) -> None:
@@ -184,7 +211,7 @@ class Pipeline:
 
     Args:
         llm: `provider:model`, `rules`, an `LLM`, any Python function, or a mapping of role to one of these with a
-            `default`; None takes the first provider whose usual key variable is set, else `rules`.
+            `default`; None takes the model in the user's configuration (`m3b config llm`), else `rules`.
         data: folders with raw data, JSON data cards, or `Card`s.
         workspace: a whole workspace, instead of `data`.
         out: the run folder; None makes a dated one below `runs/`.
@@ -203,6 +230,8 @@ class Pipeline:
             index.
         overrides: parts of a manifest that limit m3b's proposals: `labels`, `image_column`, `label_column`,
             `patient_column`, `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
+        training: metric, machine and training that the user fixes: see `TrainingOverrides`. Wishes in the request that
+            such a setting serves ("for 100 epochs") set what it leaves open.
         external: name -> folder of an external test set, or (folder, its manifest): see `Result.external`.
         register: whether to add runs to the user's list of runs, where `m3b runs`, ids and `last` find them. If the
             list cannot be written, the run has a note on it.
@@ -231,11 +260,13 @@ class Pipeline:
         templates: str | Path | None = None,
         manifest: str | Path | Mapping[str, Any] | IndexSpec | None = None,
         overrides: OverrideArguments | None = None,
+        training: TrainingOverrides | None = None,
         external: ExternalData | None = None,
         register: bool = True,
         options: Options | None = None,
         **single_options: Unpack[NamedOptions],
     ) -> None:
+        self._key_note = ""
         if workspace is not None and templates is not None:
             raise UsageError("`templates` does not go with `workspace`; use Workspace(templates=...) instead.")
         tool_mode = {"tools": tools} if isinstance(tools, str) else {}
@@ -250,17 +281,41 @@ class Pipeline:
         self.extensions = validate_extensions(
             () if isinstance(tools, str) else tools, checks or {}, metrics, role_names_of(self.stages)
         )
+        if llm is None and not is_offline(self.options.offline):
+            llm = choose_default_spec(card.path for card in self.workspace.cards.values() if card.own and card.path)
+            self._key_note = describe_unused_keys(llm)
         self.llms = connect_models(llm, self.options.tools, fallback, self.options.offline, role_names_of(self.stages))
         check_agents_ready(self.stages, self.workspace, self.llms, self.extensions)
         self.overrides, self.external_sources = (
             parse_dataset_overrides(manifest, overrides),
             parse_external_data(external),
         )
+        self.training = check_training_type(training)
         self.out = Path(out) if out is not None else None
         self.register = register
         self.ask, self.approve, self.on_event = ask, approve, on_event
         self._lock, self._is_cancelled, self._call_count = threading.Lock(), False, 0
         self._active_handles: set[RunHandle] = set()
+
+    def __repr__(self) -> str:
+        facts = "; ".join(f"{name}: {value}" for name, value in self._describe_settings() if value)
+        return f"<Pipeline {shorten(facts, 200)}>"
+
+    def _repr_html_(self) -> str:
+        return make_html_table("Pipeline", self._describe_settings())
+
+    def _describe_settings(self) -> list[tuple[str, str]]:
+        """Return the language models, the data, and the options that differ from their defaults."""
+        models = {name: spec_of(llm) for name, llm in self.llms.items()}
+        default_model = models.pop("default", "")
+        cards = [card for card in self.workspace.cards.values() if card.own]
+        options, defaults = self.options.to_json(), Options().to_json()
+        return [
+            ("language model", default_model), *((f"language model of {name}", spec) for name, spec in models.items()),
+            ("data", ", ".join(str(card.path or card.name) for card in cards)), ("run folder", str(self.out or "")),
+            *((name, str(value)) for name, value in options.items() if value != defaults.get(name)),
+            ("training", "; ".join(self.training.describe())),
+        ]  # fmt: skip
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
         """Run until there is a model, or a reason why there is none. Ctrl-C ends the run as `cancelled`.
@@ -386,7 +441,7 @@ class Pipeline:
             llm or record["llm"], workspace=workspace or restore_workspace(record), out=run_folder.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
             manifest=recorded_overrides.pop("index", None), overrides=cast("OverrideArguments", recorded_overrides),
-            external=record.get("external"), **hooks,
+            training=TrainingOverrides.from_json(record.get("training")), external=record.get("external"), **hooks,
         )  # fmt: skip
         return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
 
@@ -413,7 +468,7 @@ class Pipeline:
     # --- runs ----------------------------------------------------------------------------------------------------
 
     def _new_run(self, request: str, out: str | Path | None, on_event: OnEvent | None) -> RunHandle:
-        from m3b.run.precheck import check_locations, check_request
+        from m3b.run.precheck import check_data_is_there, check_locations, check_request
         from m3b.run.record import make_record
 
         check_can_confirm(self.options, self.ask)
@@ -421,18 +476,63 @@ class Pipeline:
         cards = list(self.workspace.cards.values())
         check_request(request, cards)
         check_locations(cards, run_path, self.external_sources)
-        sandbox, overrides, workspace = choose_sandbox(self.options.sandbox), self.overrides, self.workspace
+        check_data_is_there(cards)
+        training, options, wish_notes = self._resolve_training(request)
+        sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:
             from m3b.run.overrides import resolve_overrides
 
             overrides, resolved_cards = resolve_overrides(overrides, workspace.cards, sandbox)
             workspace = workspace.with_cards(resolved_cards)
         run = RunFolder.create(run_path)
-        record = make_record(run, request, self.options, self.llms, workspace, sandbox, self.extensions, overrides,
-                            role_names_of(self.stages), self.external_sources)  # fmt: skip
+        record = make_record(run, request, options, self.llms, workspace, sandbox, self.extensions, overrides,
+                            training, role_names_of(self.stages), self.external_sources)  # fmt: skip
         run.lock()
-        notes = self._register(run, record, sandbox)
-        return self._make_handle(run, record, None, workspace, sandbox, overrides, on_event, notes)
+        notes = [*wish_notes, *self._register(run, record, sandbox)]
+        return self._make_handle(
+            run, record, None, options, training, workspace, sandbox, overrides, on_event, notes
+        )  # fmt: skip
+
+    def _resolve_training(self, request: str) -> tuple[TrainingOverrides, Options, list[str]]:
+        """Return the training overrides and options with the wishes of a request, and notes on what is set.
+
+        Raises:
+            SettingError: an override cannot be served; nothing has been created then.
+        """
+        from m3b.run.request_wishes import parse_wishes
+        from m3b.run.training_overrides import check_overrides, merge_overrides
+
+        task = self._find_certain_task(request)
+        check_overrides(self.training, task)
+        wishes = parse_wishes(request, task)
+        training, options = merge_overrides(self.training, wishes.overrides), self.options
+        notes = [f"Set: {', '.join(training.describe())}."] if training else []
+        if options.train_minutes is None and isinstance(training.plan, Mapping):
+            options = replace_minutes(options, training.plan.get("minutes"))
+        elif options.train_minutes is None and wishes.train_minutes is not None:
+            options = replace_minutes(options, wishes.train_minutes)
+            notes.append(f"Set: {wishes.train_minutes:g} minutes of training (from the request).")
+        return training, options, [*notes, *wishes.unserved, *self._list_model_notes()]
+
+    def _list_model_notes(self) -> list[str]:
+        """Return notes on a key that is not used, and on the limit of what the models may cost."""
+        notes = [self._key_note] if self._key_note else []
+        paid_names = sorted({llm.name for llm in self.llms.values() if llm.facts.price_in})
+        if paid_names and self.options.max_cost is not None:
+            notes.append(f"{', '.join(paid_names)} may cost at most {self.options.max_cost:g} USD (max_cost).")
+        return notes
+
+    def _find_certain_task(self, request: str) -> str:
+        """Return the task, if manifest, plan, data card or request leave no doubt about it; else ''."""
+        from m3b.tasks import find_requested_task
+
+        if self.overrides is not None and self.overrides.index is not None:
+            return str(self.overrides.index.task)
+        own_cards = [card for card in self.workspace.cards.values() if card.own]
+        if len(own_cards) == 1 and own_cards[0].task:
+            return own_cards[0].task
+        requested_task = find_requested_task(request)
+        return requested_task if requested_task in CERTAIN_TASKS else ""
 
     def _resume_run(self, run: RunFolder, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
         """Return the handle of a resumed run.
@@ -463,6 +563,8 @@ class Pipeline:
             run,
             record,
             state,
+            self.options,
+            self.training,
             self.workspace,
             sandbox,
             self.overrides,
@@ -482,6 +584,8 @@ class Pipeline:
         run: RunFolder,
         record: dict[str, Any],
         state: RunState | None,
+        options: Options,
+        training: TrainingOverrides,
         workspace: Workspace,
         sandbox: Sandbox,
         overrides: Given | None,
@@ -495,12 +599,13 @@ class Pipeline:
             run,
             record,
             state,
-            self.options,
+            options,
             workspace,
             self.llms,
             sandbox,
             self.extensions,
             overrides,
+            training,
             self.external_sources,
             self.ask,
             self.approve,

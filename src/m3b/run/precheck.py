@@ -40,6 +40,18 @@ def check_data_folders(cards: Sequence[Card]) -> None:
         raise DataRejected(" ".join(problems))
 
 
+def check_data_is_there(cards: Sequence[Card]) -> None:
+    """Refuse data that cannot be used at all, before anything is made.
+
+    Raises:
+        UsageError: see `check_data_folders`.
+    """
+    try:
+        check_data_folders(cards)
+    except (NoDatasetFound, DataRejected) as error:
+        raise UsageError(str(error)) from error
+
+
 def _find_folder_problem(folder: Path, data_roots: Inside) -> str:
     if not folder.is_dir():
         return f"The folder {folder} is not there; fix the `path` of its data card."
@@ -112,6 +124,8 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
     Raises:
         UsageError: the request holds no words, asks for two tasks at once, or for something that no image shows.
     """
+    if not isinstance(request, str):
+        raise UsageError(f'The request must be a text, such as "Tell pneumonia from normal"; it is {request!r}.')
     if not request.strip():
         raise UsageError("The request is empty. Say in a sentence what the model shall tell from which images.")
     if not re.search(r"[^\W\d_]", request):

@@ -18,6 +18,7 @@ from m3b.run.extensions import UserExtensions
 from m3b.run.external_sources import ExternalSource, serialize_external_sources
 from m3b.run.folder import RunFolder
 from m3b.run.options import Options, SandboxMode
+from m3b.run.training_overrides import TrainingOverrides
 from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def make_record(
     sandbox: Sandbox,
     extensions: UserExtensions,
     overrides: Given | None,
+    training: TrainingOverrides,
     role_names: Sequence[str],
     external_sources: Sequence[ExternalSource] = (),
 ) -> dict[str, Any]:
@@ -59,6 +61,7 @@ def make_record(
         "own": extensions.list_names(),
         "stages": list(role_names),
         "given": overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {},
+        "training": training.to_json(),
         "external": serialize_external_sources(external_sources),
         **used_sandboxes({}, sandbox),
         "versions": collect_versions(),

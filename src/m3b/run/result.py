@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, get_args
 
-from m3b.display import make_html_table, shorten
+from m3b.display import make_html_grid, make_html_link, make_html_pictures, make_html_table, shorten
 from m3b.errors import Status
 from m3b.measure import Measure, describe_unknown_patients, format_measure
 
@@ -130,10 +132,33 @@ class Result:
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
             ("test figure", format_measure(self._primary_to_dict())), ("measured on", self.tested_on),
             *((f"external {name}", external_result.summary.partition(": ")[2]) for name, external_result in self.external.items()),
-            ("integrity", self.integrity), ("model", self.model_dir),
-            ("report", self.report), ("run", self.run_dir),
+            ("integrity", self.integrity), ("model", self.model_dir), ("run", self.run_dir),
         ]  # fmt: skip
-        return make_html_table(self.status, rows)
+        return make_html_table(
+            self.status, rows, self._metrics_to_html(), self._pictures_to_html(), self._report_link()
+        )
+
+    def _metrics_to_html(self) -> str:
+        """Return a table of the metrics that are defined; '' if there is at most one."""
+        rows = []
+        for name, values in self.metrics.items():
+            measure = (
+                Measure.from_dict(values) if isinstance(values, dict) and values.get("value") is not None else None
+            )
+            if measure is not None and measure.low is not None and measure.high is not None:
+                interval = f"{measure.low:.3f} to {measure.high:.3f}"
+                baseline = "" if measure.baseline is None else f"{measure.baseline:.3f}"
+                rows.append((name, f"{measure.value:.3f}", interval, measure.n, baseline))
+        if len(rows) < 2:
+            return ""
+        return make_html_grid(("metric", "value", "95 % interval", "cases", "image-blind baseline"), rows)
+
+    def _pictures_to_html(self) -> str:
+        """Return some test cases with their predictions, which the report drew; '' if there are none."""
+        return make_html_pictures(_read_pictures(Path(self.run_dir))) if self.run_dir else ""
+
+    def _report_link(self) -> str:
+        return make_html_link(self.report, "report") if self.report else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; `acceptable` is stored in `primary`."""
@@ -160,3 +185,20 @@ class Result:
             for name, external_result in (raw.get("external") or {}).items()
         }
         return cls(**values)
+
+
+PICTURES_FILE, MAX_PICTURES_BYTES = "pictures.json", 32 * 2**20
+"""File of the run folder with the pictures of the report (`m3b.report.pictures`)."""
+
+
+def _read_pictures(run_dir: Path) -> list[tuple[bytes, str]]:
+    """Return the pictures of test cases with their captions; none if there are none or the file was damaged."""
+    from m3b.isolation import untrusted
+
+    try:
+        content = untrusted.read_json(run_dir, PICTURES_FILE, MAX_PICTURES_BYTES)
+        cases = content["pictures"]["tests"]
+        captions = [": ".join(filter(None, [Path(case["key"]).name, case["labels"]])) for case in cases]
+        return [(base64.b64decode(case["jpeg"]), caption) for case, caption in zip(cases, captions, strict=True)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

@@ -16,14 +16,18 @@ from m3b.agents.checks.module import CommandResult
 from m3b.cleanup import undo_on_error
 from m3b.data.index import Index, Record
 from m3b.data.links import roots_of
-from m3b.data.records import Covariate
+from m3b.data.records import Covariate, frozen, relocated
 from m3b.errors import ModelError, RunCancelled
 from m3b.isolation.reader import Reader
 from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
-from m3b.isolation.sandbox.environment import count_usable_cpus
+from m3b.isolation.sandbox.environment import count_gpus, count_usable_cpus
 from m3b.isolation.untrusted import remove_tree
-from m3b.models import Prediction, StagedCases, place_links, run_predict, staging
+from m3b.models import Prediction, StagedCases, place_links, staging
+from m3b.models.kept_answers import keep_answers
+from m3b.models.predict_process import describe_error
+from m3b.models.prediction_store import OutputFolder
+from m3b.models.worker import PredictWorker
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.tasks import Row, get_family, score_details
@@ -78,10 +82,16 @@ class SandboxExecutor:
     Args:
         readable_folders: folders that the agents' scripts may read; predict.py may read none of them.
         is_cancelled: polled twice a second.
+        on_progress: gets the number of predicted cases and of all while a deliverable predicts.
     """
 
     def __init__(
-        self, sandbox: Sandbox, run: RunFolder, readable_folders: Sequence[Path], is_cancelled: Callable[[], bool]
+        self,
+        sandbox: Sandbox,
+        run: RunFolder,
+        readable_folders: Sequence[Path],
+        is_cancelled: Callable[[], bool],
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self.sandbox, self.run, self.readable_folders, self.is_cancelled = (
             sandbox,
@@ -89,6 +99,7 @@ class SandboxExecutor:
             tuple(readable_folders),
             is_cancelled,
         )
+        self.on_progress = on_progress
         self.reader_pool, self._raw_folders = ReaderPool(sandbox, is_cancelled), tuple(readable_folders)
 
     def run_probe(self, file: Path, *arguments: str) -> CommandResult:
@@ -139,11 +150,17 @@ class SandboxExecutor:
         readable = tuple(path.resolve() for path in roots_of(root) if path.is_dir())
         return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), is_cancelled=self.is_cancelled)
 
-    def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
+    def predict(
+        self, folder: Path, records: Sequence[Record], index: Index, keep_answers_in: Path | None = None
+    ) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, without access to the raw data, and measure its predictions.
 
         The copies include altered copies of some test images (`m3b.tasks.score_details`), which predict.py cannot tell
         apart.
+
+        Args:
+            keep_answers_in: a folder that gets the answers on the test cases of the index, if there are any among
+                `records` (`m3b.models.kept_answers`).
 
         Raises:
             ModelError: predict.py fails, or returns an invalid prediction.
@@ -160,6 +177,8 @@ class SandboxExecutor:
                     self._run_predict_script(folder, staged, scratch / "answers", covariates)
                 )
                 rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
+                if keep_answers_in is not None:
+                    _keep_test_answers(keep_answers_in, records, predictions, index, scratch / "answers")
                 return score_details.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
             except ReaderError as error:
                 raise ModelError(str(error)) from None
@@ -189,22 +208,44 @@ class SandboxExecutor:
     def _run_predict_script(
         self, folder: Path, staged: StagedCases, output_folder: Path, covariates: Sequence[Mapping[str, Covariate]]
     ) -> list[Prediction]:
+        """Predict the staged cases in one process, in requests of about two seconds, and report the progress."""
         output_folder.mkdir()
-
-        def run_confined(argv: list[str], cwd: Path, out: Path) -> tuple[int, str]:
-            mounts = Mounts(read=(folder.resolve(), cwd), write=(out.parent,))
-            result = self._run_confined(argv, cwd, mounts, Limits(wall_s=MAX_PREDICT_S, isolated=True))
-            ending_note = "" if result.reason == "exit" else f"\nm3b ended it: {result.reason}"
-            return result.exit_code, result.output + ending_note + self._explain_missing_sockets(result)
-
-        return run_predict(
-            folder, staged.folder, staged.paths, run_confined, output_dir=output_folder, covariates=covariates
+        worker = PredictWorker(
+            folder,
+            self.sandbox,
+            MAX_PREDICT_S,
+            limits=Limits(wall_s=MAX_PREDICT_S, isolated=True),
+            readable=(staged.folder,),
+            check_cancelled=self._check_cancelled,
         )
+        root = str(staged.folder.resolve())
+        images = [relocated(frozen(path), lambda name: f"{root}/{name}") for path in staged.paths]
+        predictions: list[Prediction] = []
+        self.on_progress(0, len(images))
+        try:
+            for batch in worker.predict_batches(images, covariates, output=OutputFolder(output_folder, len(images))):
+                predictions += batch
+                self.on_progress(len(predictions), len(images))
+        except ModelError as error:
+            raise ModelError(f"{error}{self._explain_missing_sockets(str(error))}", code=error.code) from None
+        finally:
+            worker.close()
+        failed = [prediction for prediction in predictions if prediction.error]
+        if failed:
+            message = describe_error(failed[0]).replace(f"{root}/", "")
+            raise ModelError(
+                f"{len(failed)} of {len(images)} images got no prediction; {message}", code=failed[0].error_code
+            )
+        return predictions
 
-    def _explain_missing_sockets(self, result: CommandResult) -> str:
+    def _check_cancelled(self) -> None:
+        if self.is_cancelled():
+            raise RunCancelled("The run was cancelled.")
+
+    def _explain_missing_sockets(self, output: str) -> str:
         """Return the likely reason if predict.py failed because it has neither sockets nor shared memory; else ''."""
-        is_refused = any(word in result.output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
-        if result.exit_code == 0 or self.sandbox.name != "landlock" or not is_refused:
+        is_refused = any(word in output for word in ("SemLock", "shm", "PermissionError", "Permission denied"))
+        if self.sandbox.name != "landlock" or not is_refused:
             return ""
         return "\npredict.py has no sockets and no shared memory here: it must predict without worker processes."
 
@@ -216,13 +257,22 @@ class SandboxExecutor:
             process = self.sandbox.start(argv, cwd=cwd, mounts=mounts, output=output, limits=limits, env={})
             with undo_on_error(process.stop):
                 while (exit_status := process.wait(POLL_INTERVAL_S)) is None:
-                    if self.is_cancelled():
-                        raise RunCancelled("The run was cancelled.")
+                    self._check_cancelled()
             return CommandResult(
                 exit_status.code, exit_status.reason, output.read_text(encoding="utf-8", errors="replace")
             )
         finally:
             output.unlink(missing_ok=True)
+
+
+def _keep_test_answers(
+    target: Path, records: Sequence[Record], predictions: Sequence[Prediction], index: Index, source: Path
+) -> None:
+    test_keys = {record.key for record in index.test}
+    pairs = [pair for pair in zip(records, predictions, strict=False) if pair[0].key in test_keys]
+    if pairs:
+        test_records, test_predictions = zip(*pairs, strict=True)
+        keep_answers(target, index.task, test_records, test_predictions, source)
 
 
 @contextmanager
@@ -238,7 +288,7 @@ def _scratch_folder(folder: Path) -> Iterator[Path]:
 def describe_device() -> str:
     """Return the GPUs and CPU cores for training, in words for an agent."""
     cores = count_usable_cpus()
-    gpus = sum(1 for number in range(16) if Path(f"/dev/nvidia{number}").exists())
+    gpus = count_gpus()
     if gpus:
         return f"{gpus} GPU{'s' if gpus > 1 else ''} and {cores} CPU cores"
     return f"{cores} CPU core{'s' if cores > 1 else ''}, no GPU"

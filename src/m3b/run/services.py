@@ -26,15 +26,21 @@ from m3b.messages import ToolCall
 from m3b.run.extensions import guard_callback
 from m3b.run.labelling import MaskLabelling
 from m3b.run.options import Options
-from m3b.run.provisioning import lay_out_run_folder
+from m3b.run.provisioning import ensure_plain_folder, lay_out_run_folder, replace_link
 from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.run.setup import RunSetup
 from m3b.run.state import RunState
+from m3b.run.training_overrides import NO_WEIGHTS, PRETRAINED_LINK, find_pretrained_name, find_weights
 from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
+from m3b.run.watching import StepLog
 from m3b.tools import Roots, Toolbox, ToolResult
 
 if TYPE_CHECKING:
     pass
+
+
+MIN_SCRIPT_S, MAX_TRAINING_OVERRUN = 3600.0, 3
+"""A script may run for so many seconds, or so many times the planned training time if that is longer."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class RunServices:
             setup.sandbox,
             setup.extensions,
         )
-        self.overrides, self.external_sources = setup.overrides, setup.external_sources
+        self.overrides, self.training, self.external_sources = setup.overrides, setup.training, setup.external_sources
         self.hooks = Hooks(
             guard_callback("ask", setup.ask) if setup.ask else None,
             guard_callback("approve", setup.approve) if setup.approve else None,
@@ -80,7 +86,7 @@ class RunServices:
         self.remarking_roles, self.cancel_event = remarking_roles, cancel_event
         self._state, self._publish = state, publish
         self.role = ""
-        self.journal = Journal(self.folder.journal_file)
+        self.journal, self.step_log = Journal(self.folder.journal_file), StepLog(self.folder)
         self.pseudonyms: Pseudonyms | None = None
         self.ledger = Ledger(self.folder.path / ledger.LEDGER_FILE)
         self.budget = _make_budget(self.options, state)
@@ -88,9 +94,16 @@ class RunServices:
         roots = lay_out_run_folder(self.folder, cards, self.workspace.root, self.workspace.templates)
         self.raw_folders = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
         readable_folders = [*self.raw_folders.values(), self.folder.resources]
+        self.training_minutes = self.options.training_minutes
         self.labelling = self._make_labelling()
         self.tools = self._make_toolbox(roots, readable_folders)
-        self.executor = SandboxExecutor(self.sandbox, self.folder, readable_folders, self.cancel_event.is_set)
+        self.executor = SandboxExecutor(
+            self.sandbox,
+            self.folder,
+            readable_folders,
+            self.cancel_event.is_set,
+            on_progress=lambda done, total: self.emit(ScriptOutput(0, f"predicted {done} of {total} cases")),
+        )
         self.raw_fingerprint = RawFingerprint()
         self.survey_answers: list[tuple[dict[str, Any], dict[str, Any]]] = []
         """(job, answer) pairs of the survey of a data folder, so that a job is not run twice."""
@@ -113,7 +126,7 @@ class RunServices:
         return Toolbox(
             roots,
             sandbox=self.sandbox,
-            limits=Limits(wall_s=max(3600.0, self.options.train_minutes * 60 * 3)),
+            limits=Limits(wall_s=max(MIN_SCRIPT_S, self.training_minutes * 60 * MAX_TRAINING_OVERRUN)),
             mounts_read=readable_folders,
             phi=self.options.phi,
             approve=self.hooks.approve,
@@ -138,6 +151,8 @@ class RunServices:
                     f"The journal {self.folder.journal_file} cannot be written ({error.strerror}). Make room on the disk, "
                     f"then `{self.folder.format_command('resume')}`."
                 ) from error
+        elif isinstance(event, ScriptOutput) and event.job == 0:
+            self.step_log.write(event.text, event.at)
         self._state.apply_event(event)
         self._publish(event)
         if self.hooks.on_event is not None:
@@ -194,6 +209,26 @@ class RunServices:
             image_facts={"request": self.request, "modality": card.modality, "anatomy": card.anatomy},
         )
         self.switch_folders(roots, [self.folder.path / VIEW_FOLDER, self.folder.resources])
+
+    def prepare_training(self, minutes: float) -> None:
+        """Give scripts the time of a training, and let them read the pretrained weights that the user named.
+
+        The weights are below `pretrained/` of the working directory.
+        """
+        self.training_minutes = minutes
+        folders = dict.fromkeys((*self.executor.readable_folders, *self._link_pretrained_weights()))
+        self.switch_folders(self.tools.context.roots, list(folders))
+
+    def _link_pretrained_weights(self) -> list[Path]:
+        name = find_pretrained_name(self.training)
+        if name is None or name == NO_WEIGHTS:
+            return []
+        folder = find_weights(self.training.pretrained or self.training.network or "")
+        if folder is None:
+            return []
+        ensure_plain_folder(self.folder.work, PRETRAINED_LINK)
+        replace_link(self.folder.work / PRETRAINED_LINK / name.removeprefix(f"{PRETRAINED_LINK}/"), folder)
+        return [folder]
 
     def restore_folders(self, index: DataIndex | None, *, is_resumable: bool) -> None:
         """Stop every process, and restore for people the files that were hidden from training."""

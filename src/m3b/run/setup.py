@@ -11,6 +11,7 @@ from m3b.llm import LLM
 from m3b.run.extensions import UserExtensions
 from m3b.run.folder import RunFolder
 from m3b.run.options import Options
+from m3b.run.training_overrides import TrainingOverrides
 from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class RunSetup:
         llms: role -> model; `default` is for all other roles.
         extensions: tools and checks of the user.
         overrides: what the user fixed of how the data is to be read.
+        training: what the user fixed of metric, machine and training.
         external_sources: external test sets, which are measured at the end and used for nothing else.
         ask, approve, on_event: the callbacks of the user, see `Pipeline`.
         notes: messages for the user and the journal at the start of the work.
@@ -45,6 +47,7 @@ class RunSetup:
     sandbox: Sandbox
     extensions: UserExtensions
     overrides: Given | None
+    training: TrainingOverrides
     external_sources: tuple[ExternalSource, ...]
     ask: Callable[[str], str | None] | None
     approve: Callable[[str], bool] | None

@@ -7,7 +7,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
@@ -31,7 +31,8 @@ from m3b.agents.roles import (
     Role,
 )
 from m3b.errors import UsageError
-from m3b.events import StepStarted
+from m3b.events import NoteAdded, StepStarted
+from m3b.isolation import untrusted
 from m3b.run.confirmation import confirm_index
 from m3b.run.data_integrity import record_raw_fingerprint
 from m3b.run.index_validation import validate_index
@@ -39,7 +40,16 @@ from m3b.run.labelling import LABELLING_INSTRUCTIONS
 from m3b.run.manifest_proposals import propose_manifests, survey_card
 from m3b.run.model_validation import validate_model
 from m3b.run.overrides import enforce_overrides
+from m3b.run.request_wishes import drop_unserved_wishes
 from m3b.run.sandbox_executor import describe_device
+from m3b.run.training_checks import (
+    check_fixed_plan,
+    describe_short_training,
+    enforce_selection,
+    extend_minutes,
+    write_plan_minutes,
+)
+from m3b.run.training_overrides import to_plan_command
 from m3b.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -50,6 +60,8 @@ if TYPE_CHECKING:
     from m3b.workspace import Workspace
 
 
+MAX_EPOCH_MINUTES = 14 * 24 * 60.0
+"""Maximum minutes of a training whose epochs the user set."""
 MAX_ROLE_NAME_CHARS = 40
 """Maximum length of a role's name."""
 RESERVED_ROLE_NAMES = ("default", "common", SINGLE_AGENT.name)
@@ -283,14 +295,19 @@ class SelectionStage(Stage[Selection]):
             list(services.workspace.cards.values()),
             services.preview,
             lambda card: survey_card(services, card),
+            services.training.metric or "",
         )
 
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
-        return enforce_overrides(services.overrides, self._check(closing_text))
+        return enforce_selection(services.training, enforce_overrides(services.overrides, self._check(closing_text)))
 
     def accept(self, state: RunState, services: RunServices) -> None:
-        """Record the fingerprint of the raw data before any script has run."""
-        record_raw_fingerprint(services, state.get_artifact(Selection))
+        """Record the fingerprint of the raw data before any script has run, and drop wishes that the task has not."""
+        selection = state.get_artifact(Selection)
+        record_raw_fingerprint(services, selection)
+        services.training, sentences = drop_unserved_wishes(services.training, selection.task)
+        for sentence in sentences:
+            services.emit(NoteAdded(sentence))
 
 
 class IndexStage(Stage[DataIndex]):
@@ -331,26 +348,38 @@ class ModuleStage(Stage[TrainingModule]):
     artifact = TrainingModule
     required_artifacts = (Selection, DataIndex)
 
+    def prepare(self, state: RunState, services: RunServices) -> None:
+        services.prepare_training(services.options.training_minutes)
+
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
+        minutes, overrides = _plan_training_minutes(services), services.training
+        task, seed = state.get_artifact(Selection).task, services.options.seed
+        has_fixed_plan = bool(seed or overrides)
         return briefing.build_module_briefing(
             state.get_artifact(Selection),
             state.get_artifact(DataIndex),
             state.audit_text,
-            _plan_training_minutes(services),
+            minutes,
             describe_device(),
             services.folder.resources,
             collect_closing_remarks(state, services, self.role),
             state.audit_summary,
             services.request,
+            to_plan_command(overrides, task, minutes, seed) if has_fixed_plan else "",
+            overrides.plan if isinstance(overrides.plan, Mapping) else {},
         )
 
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
-        return check_module(
+        task = state.get_artifact(Selection).task
+        if not (check_result := check_fixed_plan(services.training, services.folder.work, task)).is_accepted:
+            return check_result
+        check_result = check_module(
             services.folder.work,
             state.get_artifact(DataIndex).classes,
             services.executor.run_probe,
-            state.get_artifact(Selection).task,
+            task,
         )
+        return _announce_training(services, check_result)
 
 
 class ModelStage(Stage[TrainedModel]):
@@ -363,7 +392,7 @@ class ModelStage(Stage[TrainedModel]):
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
         module = state.get_artifact(TrainingModule)
-        minutes = _parse_planned_minutes(module.plan.get("minutes")) or services.options.train_minutes
+        minutes = _planned_minutes(state, services)
         return briefing.build_model_briefing(
             state.get_artifact(Selection),
             state.get_artifact(DataIndex),
@@ -373,8 +402,15 @@ class ModelStage(Stage[TrainedModel]):
             services.folder.resources,
         )
 
+    def prepare(self, state: RunState, services: RunServices) -> None:
+        services.prepare_training(_planned_minutes(state, services))
+
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
-        check_result = validate_model(services, state.get_artifact(Selection), self._last_accepted)
+        selection = state.get_artifact(Selection)
+        check_result = check_fixed_plan(services.training, services.folder.work, selection.task)
+        if not check_result.is_accepted:
+            return check_result
+        check_result = validate_model(services, selection, self._last_accepted)
         if check_result.is_accepted:
             self._last_accepted = check_result
         return check_result
@@ -433,12 +469,38 @@ def collect_closing_remarks(state: RunState, services: RunServices, role: Role) 
     return remarks
 
 
+def _announce_training(services: RunServices, check_result: CheckResult) -> CheckResult:
+    """Return the check result of a project with the minutes that the user's epochs take; note a training that is short."""
+    module = check_result.artifact
+    if not check_result.is_accepted or not isinstance(module, TrainingModule):
+        return check_result
+    work, plan = services.folder.work, module.plan
+    if services.options.train_minutes is None:
+        minutes = extend_minutes(services.training, plan, services.budget.cap_training_minutes(MAX_EPOCH_MINUTES))
+        if minutes is not None:
+            write_plan_minutes(work, minutes)
+            plan = dict(untrusted.read_json(work, "plan.json"))
+            message = (
+                f"{services.training.epochs} epochs are expected to take longer: training gets {minutes:g} minutes."
+            )
+            services.emit(NoteAdded(message))
+    if sentence := describe_short_training(services.training, plan):
+        services.emit(NoteAdded(sentence))
+    return replace(check_result, artifact=replace(module, plan=plan))
+
+
 def _plan_training_minutes(services: RunServices) -> float:
-    minutes = services.budget.cap_training_minutes(services.options.train_minutes)
-    if minutes < services.options.train_minutes:
+    minutes = services.budget.cap_training_minutes(services.options.training_minutes)
+    if minutes < services.options.training_minutes:
         message = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
         services.emit(StepStarted(message))
     return minutes
+
+
+def _planned_minutes(state: RunState, services: RunServices) -> float:
+    """Return the training minutes of the accepted plan."""
+    plan = state.get_artifact(TrainingModule).plan
+    return _parse_planned_minutes(plan.get("minutes")) or services.options.training_minutes
 
 
 def _parse_planned_minutes(minutes: Any) -> float:

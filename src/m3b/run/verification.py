@@ -25,6 +25,8 @@ from m3b.journal import JournalError, digest_line, read_journal
 from m3b.metrics import Scores
 from m3b.metrics.metric_tables import is_unbounded, lower_is_better
 from m3b.models.checksums import PROVENANCE_FILE, USER_EDITABLE_FILES, find_changes, sha256_of
+from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER, find_changed_answers
+from m3b.report.paper import compare_paper_kit, find_run_of_kit, is_paper_kit
 from m3b.run.external_sets import recompute_scores
 from m3b.run.folder import MODEL_SCRIPT, RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, compute_test_scores
@@ -35,11 +37,12 @@ ComparisonState = Literal["same", "changed", "unknown"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison; its state is `unknown` if there is nothing to compare with."""
+    """One comparison; its state is `unknown` if there is nothing to compare with, and its code is for programs."""
 
     subject: str
     state: ComparisonState
     detail: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,26 +66,36 @@ class VerificationResult:
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
-            {"what": comparison.subject, "state": comparison.state, "detail": comparison.detail}
+            {
+                "what": comparison.subject, "state": comparison.state, "detail": comparison.detail,
+                "code": comparison.code,
+            }
             for comparison in self.comparisons
-        ]
+        ]  # fmt: skip
         return {
             "kind": self.kind, "folder": str(self.folder), "ok": self.ok, "fingerprint": self.fingerprint, "findings": rows
         }  # fmt: skip
 
 
-def verify(place: str | Path, expected_fingerprint: str = "") -> VerificationResult:
+def verify(place: str | Path, expected_fingerprint: str = "", *, paper: str | Path | None = None) -> VerificationResult:
     """Compare a run folder, or a model folder alone, with its own journal or provenance.json.
 
     Args:
-        place: folder or id of a run, `last`, or the folder of a delivered model.
+        place: folder or id of a run, `last`, the folder of a delivered model, or that of a paper kit whose run is still
+            where it was.
         expected_fingerprint: the fingerprint as noted elsewhere; a different one counts as changed.
+        paper: a paper kit of the run, to be compared too; `paper` in the run folder is in any case.
 
     Raises:
         UsageError: there is no such run or model.
     """
     folder = Path(place).expanduser()
-    result = _verify_model(folder) if (folder / MODEL_SCRIPT).is_file() else _verify_run(RunFolder.open(place))
+    if paper is None and is_paper_kit(folder):
+        result = _verify_run(RunFolder.open(find_run_of_kit(folder)), folder)
+    elif (folder / MODEL_SCRIPT).is_file() and paper is None:
+        result = _verify_model(folder)
+    else:
+        result = _verify_run(RunFolder.open(place), Path(paper).expanduser() if paper is not None else None)
     if expected_fingerprint:
         is_same = len(expected_fingerprint) >= MIN_FINGERPRINT_DIGITS and result.fingerprint.startswith(
             expected_fingerprint.lower()
@@ -104,7 +117,7 @@ MIN_FINGERPRINT_DIGITS = 12
 # --- a run ---------------------------------------------------------------------------------------------------------
 
 
-def _verify_run(run: RunFolder) -> VerificationResult:
+def _verify_run(run: RunFolder, kit_folder: Path | None) -> VerificationResult:
     journal_comparison, events = _check_journal(run.journal_file)
     state = RunState.from_events(events)
     comparisons = [
@@ -114,6 +127,9 @@ def _verify_run(run: RunFolder) -> VerificationResult:
         *_check_measured_model(run, state, events),
         *_check_delivered_model(run, events),
     ]
+    default_kit = run.path / PAPER_FOLDER
+    for folder in dict.fromkeys(filter(None, [kit_folder, default_kit if is_paper_kit(default_kit) else None])):
+        comparisons += _check_paper_kit(run, folder)
     return VerificationResult("run", run.path, tuple(comparisons), _digest_last_line(run.journal_file))
 
 
@@ -204,7 +220,16 @@ def _check_measured_model(run: RunFolder, state: RunState, events: list[Event]) 
     yield _make_comparison(
         "its answers on the test cases", [f"{TEST_PREDICTIONS_FILE} was changed"] if has_changed_predictions else []
     )
+    if model.kept_answers:
+        yield _check_kept_answers(run, model)
     yield from _check_figures(run, selection, state.index, events)
+
+
+def _check_kept_answers(run: RunFolder, model: TrainedModel) -> Comparison:
+    subject, name = "the masks, boxes and texts of its answers", f"{ANSWERS_FOLDER}/{ANSWERS_FILE}"
+    if sha256_or_missing(run.locked, name) != model.kept_answers:
+        return _make_comparison(subject, [f"{name} was changed"])
+    return _make_comparison(subject, [f"{file} was changed" for file in find_changed_answers(run.locked)])
 
 
 def _check_figures(run: RunFolder, selection: Selection, data: DataIndex, events: list[Event]) -> Iterator[Comparison]:
@@ -280,6 +305,25 @@ def _find_changes(folder: Path, hashes: Mapping[str, str]) -> list[str]:
 def _make_comparison(subject: str, problems: list[str]) -> Comparison:
     detail = ", ".join(problems[:5]) + (f" and {len(problems) - 5} more" if len(problems) > 5 else "")
     return Comparison(subject, "changed" if problems else "same", detail)
+
+
+PAPER_FOLDER = "paper"
+"""Folder of a run whose paper kit is always verified with the run."""
+
+
+def _check_paper_kit(run: RunFolder, folder: Path) -> Iterator[Comparison]:
+    """Compare the numbers of a paper kit with the facts of the run, collected once more."""
+    subject = f"the paper kit {folder}"
+    try:
+        findings = compare_paper_kit(folder, run.path)
+    except UsageError as error:
+        yield Comparison(subject, "changed", str(error), "paper_run_unusable")
+        return
+    if not findings:
+        yield Comparison(subject, "same")
+    for finding in findings:
+        state: ComparisonState = "changed" if finding.is_change else "unknown"
+        yield Comparison(f"{subject}, {finding.file}", state, finding.detail, finding.code)
 
 
 # --- a model alone -------------------------------------------------------------------------------------------------

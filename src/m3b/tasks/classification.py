@@ -14,6 +14,7 @@ from m3b.errors import ModelError
 from m3b.models import ModelInfo, Prediction
 from m3b.models.answers import AnswerFormat, RawAnswer, is_finite_number
 from m3b.tasks.base import Row, TaskFamily, join_names, make_base_row
+from m3b.tasks.report_section import ClassReportSection
 
 _PROBABILITY_SUM_TOLERANCE = 0.02
 
@@ -64,6 +65,7 @@ class ClassificationFamily(TaskFamily):
     """A family whose models have one output a class; see `TaskFamily`."""
 
     max_validation_cases = 300
+    report_section = ClassReportSection()
 
     def label_width(self, classes: int) -> int | None:
         """Return one number for each class."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 
 from m3b.errors import ToolError
 from m3b.facts import ScriptOutcome
@@ -23,6 +25,17 @@ _EXIT_REASON_TEXTS = {
     "stopped": "stopped on request",
     "lost": "lost: its supervisor ended before it did. Run it again",
 }
+
+
+MIN_FREE_BYTES = 32 << 20
+"""Less free space than this counts as a full disk."""
+
+
+def _describe_exit_reason(reason: str, work: Path) -> str:
+    """Return why a script was ended; a full disk is told from a script that wrote too much."""
+    if reason == "disk" and shutil.disk_usage(work).free < MIN_FREE_BYTES:
+        return f"killed: the disk of {work} is full. Make room on it, then run it again"
+    return _EXIT_REASON_TEXTS.get(reason, reason)
 
 
 def run_script(ctx: ToolContext, command: str = "", wait_s: int = 600, job: int = 0, stop: bool = False) -> ToolResult:
@@ -68,7 +81,7 @@ def _format_result(ctx: ToolContext, job: ScriptJob, was_cancelled: bool) -> Too
     error = last_traceback(output)
     log = ctx.logs.display_name(job.process.output)
     publish_error = ctx.logs.publish(job.process.output, raw.encode("utf-8", "replace"))
-    lines = [_format_headline(job, was_cancelled)]
+    lines = [_format_headline(job, was_cancelled, ctx.roots.work)]
     if loss := find_nonfinite_loss(output):
         lines.append(f"The loss is not a number: {loss[:200]}")
     if job.is_running and job.silence_s > MIN_NOTED_SILENCE_S:
@@ -97,7 +110,7 @@ def _format_result(ctx: ToolContext, job: ScriptJob, was_cancelled: bool) -> Too
     return ToolResult("\n".join(lines), is_error=bool(job.exit and job.exit.code != 0), data=data)
 
 
-def _format_headline(job: ScriptJob, was_cancelled: bool) -> str:
+def _format_headline(job: ScriptJob, was_cancelled: bool, work: Path) -> str:
     if job.exit is None:
         return (
             f"Job {job.number} is still running after {time.monotonic() - job.started_at:.0f} s. "
@@ -105,13 +118,9 @@ def _format_headline(job: ScriptJob, was_cancelled: bool) -> str:
         )
     if job.stop_reason:
         return f"Exit code {job.exit.code} after {job.exit.wall_s:.1f} s, stopped by m3b: {job.stop_reason}."
-    return _describe_exit(job.exit) + (" because the run was cancelled." if was_cancelled else "")
+    return _describe_exit(job.exit, work) + (" because the run was cancelled." if was_cancelled else "")
 
 
-def _describe_exit(exit_status: ExitStatus) -> str:
+def _describe_exit(exit_status: ExitStatus, work: Path) -> str:
     text = f"Exit code {exit_status.code} after {exit_status.wall_s:.1f} s"
-    return (
-        text
-        if exit_status.reason == "exit"
-        else f"{text}, {_EXIT_REASON_TEXTS.get(exit_status.reason, exit_status.reason)}."
-    )
+    return text if exit_status.reason == "exit" else f"{text}, {_describe_exit_reason(exit_status.reason, work)}."

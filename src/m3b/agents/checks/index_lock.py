@@ -256,7 +256,16 @@ def save_hashes(locked: Path, hashes: Mapping[str, str], raw_fingerprint: str) -
     write_text_atomically(locked / "hashes.json", text)
 
 
-RESERVED_NAMES = ("model", "raw.json", "hashes.json", "scores.json", "predictions.json", "data_audit.json", RAW_FOLDER)
+RESERVED_NAMES = (
+    "model",
+    "raw.json",
+    "hashes.json",
+    "scores.json",
+    "predictions.json",
+    "answers",
+    "data_audit.json",
+    RAW_FOLDER,
+)
 """Names in `locked/` that are reserved for m3b."""
 
 

@@ -24,13 +24,13 @@ MAX_COMPARED = 40
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Do a job on the data folder `root`; `place` is a folder that it may write to. `{"error": ...}` says what is wrong."""
-    from m3b.data.spec.opened import NothingOpens
+    from m3b.data.spec.opened import NothingOpens, TooFewCases
     from m3b.errors import DataError
 
     try:
         return DOERS[job["do"]](job, Path(job["place"]))
     except DataError as error:
-        return {"error": str(error), "hopeless": isinstance(error, NothingOpens)}
+        return {"error": str(error), "hopeless": isinstance(error, NothingOpens | TooFewCases)}
     except OSError as error:
         return {"error": f"{error.filename or 'The data'} cannot be read: {error.strerror or error}."}
     except MemoryError:

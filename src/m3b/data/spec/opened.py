@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,9 +22,14 @@ OPEN_AT_MOST = 30_000
 OPEN_S = 300.0
 THREADS = 4
 UNREADABLE = "the image does not open"
+DENIED = "permission to read the file is denied"
 APART = "its channels cannot be brought to one grid, or one of them is no single image"
 COPY = "an exact copy of another image of the index"
 TORN = "the same pixels under different labels"
+
+
+class TooFewCases(DataError):
+    """The folder holds too few files for training and testing: no other reading can fix that."""
 
 
 class NothingOpens(DataError):
@@ -83,6 +89,12 @@ def open_all(
     return Opened(reasons, [pixels for pixels, _, _ in looked], unopened, series)
 
 
+def _is_denied(root: Path, references: Sequence[str] | Mapping[str, str]) -> bool:
+    """Return whether a file of a case is there and may not be read."""
+    files = [root / path.partition("#")[0] for path in paths_of(references)]
+    return any(file.exists() and not os.access(file, os.R_OK) for file in files)
+
+
 def _look(root: Path, references: Sequence[str] | Mapping[str, str], end: float) -> tuple[str, str, Any]:
     """(a text that copies share, why it cannot be used, a thumbnail of a single picture); empty where there was no time."""
     if time.monotonic() >= end:
@@ -96,7 +108,7 @@ def _look(root: Path, references: Sequence[str] | Mapping[str, str], end: float)
             digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
             thumbnail = thumbnail_of(array) if len(references) == 1 and array.ndim == 3 else None
     except DataError:
-        return "", UNREADABLE, None
+        return "", DENIED if _is_denied(root, references) else UNREADABLE, None
     if named:
         try:
             read_image(references, str(root))

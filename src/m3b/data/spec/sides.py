@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from m3b.data.kinds.regression import VALUE, value_of
 from m3b.data.records import UNKNOWN_PATIENT, Record
 from m3b.data.spec.cases import CaseDraft
 from m3b.data.spec.job import Entry, SpecExecution
 from m3b.data.spec.model import IndexSpec, Value
-from m3b.data.spec.opened import COPY, UNREADABLE, NothingOpens, open_all
+from m3b.data.spec.opened import COPY, DENIED, UNREADABLE, NothingOpens, TooFewCases, open_all
 from m3b.data.spec.prompted import NO_TRUTH, ORIGIN
 from m3b.data.spec.sources import Sources
 from m3b.data.spec.split import Unit, draw, fifths, together
@@ -51,11 +53,22 @@ def sides_of(job: SpecExecution, entries: list[Entry]) -> tuple[list[Record], li
     train = [r for r, side in zip(named, sides, strict=True) if side == "train"]
     test = [r for r, side in zip(named, sides, strict=True) if side == "test"]
     if not train or not test:
-        raise DataError(
+        error_class = TooFewCases if not own and _holds_few_files(job.root) else DataError
+        raise error_class(
             f"The split leaves {len(train)} cases for training and {len(test)} for testing. Add cases, several of each class and "
             "of several patients, or give a split that leaves some on both sides."
         )
     return train, test, crossing
+
+
+FEW_FILES = 30
+"""A folder with fewer files cannot hold the cases of another reading either."""
+
+
+def _holds_few_files(root: Path) -> bool:
+    """Return whether a folder holds fewer than `FEW_FILES` files."""
+    files = (name for _, _, names in os.walk(root) for name in names)
+    return sum(1 for _ in zip(files, range(FEW_FILES), strict=False)) < FEW_FILES
 
 
 def _without_prompted_tests(job: SpecExecution, entries: list[Entry], own: list[str]) -> tuple[list[Entry], list[str]]:
@@ -89,7 +102,10 @@ def _opened(
             job.leave(entries[place].case, reason)
     kept = [place for place in range(len(entries)) if place not in looked.reasons or
             (looked.reasons[place] == COPY and not job.spec.copies)]  # fmt: skip
-    if not kept and set(looked.reasons.values()) == {UNREADABLE}:
+    if not kept and looked.reasons and set(looked.reasons.values()) <= {UNREADABLE, DENIED}:
+        if set(looked.reasons.values()) == {DENIED}:
+            name = entries[0].case.name
+            raise NothingOpens(f"Permission to read the images is denied, e.g. {name}. Make them readable (chmod a+r).")
         raise NothingOpens(
             f"No image of this data set opens ({len(entries)} were tried, e.g. {entries[0].case.name}). Check the files, or "
             "export them again."

@@ -65,6 +65,11 @@ def count_usable_cpus() -> int:
     return affinity if cgroup_quota is None else max(1, min(affinity, int(cgroup_quota)))
 
 
+def count_gpus() -> int:
+    """Return the number of NVIDIA GPUs of this machine."""
+    return sum(1 for device in Path("/dev").glob("nvidia*") if device.name.removeprefix("nvidia").isdecimal())
+
+
 def count_threads() -> int:
     """Return the number of compute threads of a command: one per processor, or fewer if OMP_NUM_THREADS says so."""
     requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()

@@ -86,9 +86,13 @@ WAIT_S = 3600
 
 def write_module(brief: ModuleBrief, view: StageView) -> str | list[ToolCall]:
     """Copy the template, make its plan; the plan once more if that failed, and no more if it failed again."""
-    plan_call = make_call("run_script", command=f"python plan.py --minutes {brief.minutes:g}")
+    plan_call = make_call("run_script", command=brief.plan_command or f"python plan.py --minutes {brief.minutes:g}")
     if not view.steps:
-        return [make_call("copy_files", source=brief.template, destination="."), plan_call]
+        copy_call = make_call("copy_files", source=brief.template, destination=".")
+        if not brief.given_plan:
+            return [copy_call, plan_call]
+        text = json.dumps(brief.given_plan, indent=2, ensure_ascii=False)
+        return [copy_call, make_call("write_files", files=[{"path": "plan.json", "content": text}]), plan_call]
     plans = [step for step in view.steps if "plan.py" in step.command]
     if plans and plans[-1].has_failed and len(plans) < 2:
         return [plan_call]

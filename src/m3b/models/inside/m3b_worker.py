@@ -2,6 +2,8 @@
 
     python m3b_worker.py PROTOCOL.py PREDICT.py REQUESTS ANSWERS
 
+A request with `files` is answered by the axes of these images instead (`image_axes.py`).
+
 PROTOCOL.py is `m3b.isolation.reader.protocol`; REQUESTS and ANSWERS are descriptors of pipes. Nothing else of m3b is needed or
 visible. The output of a request goes to its log file. A script that ends the process ends the worker; m3b starts
 another one.
@@ -44,6 +46,11 @@ class PredictScript:
         self.file = file
         self._definitions, self._entry = split_script(file)
         self._module: ModuleType | None = None
+
+    @property
+    def stays_loaded(self) -> bool:
+        """Whether the next request finds the weights loaded."""
+        return self._module is not None
 
     def run(self, arguments: list[str]) -> int:
         """Run the script with these arguments; return its exit status, which is 1 for an exception."""
@@ -132,7 +139,9 @@ def main() -> None:
         os.set_inheritable(descriptor, False)  # programs that predict.py starts must not answer
     protocol: Any = load_file("m3b_protocol", protocol_file)
     receiver, script, streams = protocol.MessageReceiver(requests), PredictScript(file), (sys.stdout, sys.stderr)
+    image_axes: Any = load_file("m3b_image_axes", str(Path(__file__).with_name("image_axes.py")))
     sys.path.insert(0, str(Path(file).parent))
+    working_dir = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     while True:
         try:
             request = receiver.receive()
@@ -140,11 +149,16 @@ def main() -> None:
             return
         sys.stdout, sys.stderr = streams
         redirect_output(request["log"])
+        if "files" in request:
+            axes = [image_axes.read_axes(path) for path in request["files"]]
+            protocol.send_message(answers, {"id": request["id"], "status": 0, "axes": axes})
+            continue
+        os.fchdir(working_dir)
         status = script.run(request["arguments"])
         for stream in (*streams, sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # predict.py closed it
                 stream.flush()
-        protocol.send_message(answers, {"id": request["id"], "status": status})
+        protocol.send_message(answers, {"id": request["id"], "status": status, "stays_loaded": script.stays_loaded})
 
 
 if __name__ == "__main__":

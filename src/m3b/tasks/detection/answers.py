@@ -24,6 +24,7 @@ class DetectionAnswers(AnswerFormat):
     """Answers of a detection; see `AnswerFormat`."""
 
     has_masks_option = True
+    has_boxes = True
     usage = (
         'Each prediction is `{"image": ..., "boxes": [{"label", "box", "score"}], "anomaly_score": p}`, with '
         '`"masks": {class: file}` where the model marks voxels, and `"anomaly_map": file` (0 to 1000 a pixel) where it '

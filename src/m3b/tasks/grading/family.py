@@ -57,6 +57,10 @@ class Grading(ClassificationFamily):
     related_tasks = ("diagnosis",)
     model_title = "Grader"
 
+    def format_title(self, classes: Sequence[str]) -> str:
+        """Return the title with the ends of the scale, such as `Grader from 0 to 4`."""
+        return f"{self.model_title} from {classes[0]} to {classes[-1]}" if len(classes) > 1 else self.model_title
+
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Return the median and the commonest grade of the training cases, and the predictions from the covariates."""
         grades = [index.classes.index(label) for record in training for label in record.labels]

@@ -7,13 +7,21 @@ from typing import Any
 from m3b.markup.charts import PlotFrame, Point, draw_dots, make_path, make_svg, make_text, padded_range
 from m3b.markup.html import Child, Html, join_html, tag
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
-from m3b.tasks.report_section import ReportSection
+from m3b.tasks.report_section import CaseSummary, ReportSection
 
 MAX_POINTS = 400
 
 
 class RegressionReportSection(ReportSection):
     """See `ReportSection`."""
+
+    is_case_value_lower_better = True
+
+    def summarize_case(self, row: dict[str, Any]) -> CaseSummary | None:
+        """Return the absolute error of a case, with the model's interval."""
+        true, predicted, interval = float(row["true"]), float(row["predicted"]), row.get("interval")
+        span = f" ({interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
+        return CaseSummary(f"{true:.4g}", f"{predicted:.4g}{span}", abs(predicted - true), "Absolute error")
 
     def draw_charts(self, scores: dict[str, Any]) -> list[Html]:
         """Return the scatter and the Bland-Altman chart."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from m3b.measure import Measure
 from m3b.metrics.bootstrap import (
     Estimator,
     MeasureSettings,
@@ -204,6 +205,22 @@ def replace_texts(cases: Sequence[ReportCase], texts: Sequence[str]) -> list[Rep
     return [replace(case, prediction=text) for case, text in zip(cases, texts, strict=True)]
 
 
+def _limit_bleu_intervals(metrics: Mapping[str, Measure]) -> dict[str, Measure]:
+    """Return the metrics with no interval of BLEU-n above that of BLEU-(n-1).
+
+    A text cannot have more right runs of n words than of n - 1, but the interval of a value of 0 is widened by the rule
+    for events that were never seen, whatever the shorter runs say.
+    """
+    limited = dict(metrics)
+    for order in range(2, MAX_NGRAM_ORDER + 1):
+        shorter, longer = limited.get(f"bleu_{order - 1}"), limited.get(f"bleu_{order}")
+        if shorter is None or longer is None or shorter.high is None or longer.high is None:
+            continue
+        if longer.value <= shorter.high < longer.high:
+            limited[f"bleu_{order}"] = replace(longer, high=shorter.high)
+    return limited
+
+
 def count_distinct_texts(cases: Sequence[ReportCase]) -> int:
     """Return the number of different written reports; case, spaces and punctuation do not make a difference."""
     return len({tuple(tokenize(case.prediction)) for case in cases})
@@ -253,6 +270,7 @@ def score_reports(
     metrics, per_label = measure_with_intervals(
         patients, list(findings or ()), _make_report_estimator(cases, findings), settings
     )
+    metrics = _limit_bleu_intervals(metrics)
     details: dict[str, Any] = {
         "distinct": count_distinct_texts(cases),
         "constant": list(dict.fromkeys(baseline_reports)),

@@ -7,11 +7,19 @@ from typing import Any
 from m3b.markup.formatting import format_count, shorten
 from m3b.markup.html import Html, join_html, tag
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
-from m3b.tasks.report_section import ReportSection
+from m3b.tasks.report.text_similarity import rouge_l, tokenize
+from m3b.tasks.report_section import CaseSummary, ReportSection
 
 
 class TextReportSection(ReportSection):
     """See `ReportSection`."""
+
+    are_answers_texts = True
+
+    def summarize_case(self, row: dict[str, Any]) -> CaseSummary | None:
+        """Return both texts of a case, and their ROUGE-L."""
+        true, written = str(row["reference"]), str(row["prediction"] or "")
+        return CaseSummary(true, written, rouge_l(tokenize(written), tokenize(true)), "ROUGE-L")
 
     def render_details(self, scores: dict[str, Any]) -> Html:
         """Return the number of different texts, and the constant report that is the baseline."""

@@ -1,0 +1,168 @@
+"""Next steps after a run, by its status: at most three, each with the command that does it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.isolation import untrusted
+from m3b.isolation.untrusted import UnsafePathError
+from m3b.run.folder import RunFolder
+from m3b.run.result import Result
+from m3b.run.training_overrides import TrainingOverrides
+
+MAX_STEPS = 3
+MIN_EPOCHS = 10.0
+"""Below this number of epochs, more training is the first step."""
+TARGET_EPOCHS = 20.0
+ROUND_MINUTES = (2, 5, 10, 15, 25, 40, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
+"""Minutes that are suggested; the first one that is enough."""
+LOG_FOLDER, DONE_FILE = "Logout", "done.json"
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """One suggestion: what to do, and the command or file for it.
+
+    Args:
+        code: for programs, such as `train_longer`.
+    """
+
+    code: str
+    text: str
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.command}" if self.command else f"{self.text}."
+
+
+@dataclass(frozen=True)
+class TrainingAmount:
+    """How long a network was trained, the first one of several folds."""
+
+    steps: int
+    epochs: float
+    minutes: float
+
+    @property
+    def is_short(self) -> bool:
+        return self.epochs < MIN_EPOCHS
+
+    def suggest_minutes(self) -> int:
+        """Return round minutes that are enough for `TARGET_EPOCHS`."""
+        needed = self.minutes * TARGET_EPOCHS / max(self.epochs, 0.1)
+        return next((minutes for minutes in ROUND_MINUTES if minutes >= needed * 0.85), ROUND_MINUTES[-1])
+
+
+def list_next_steps(run: RunFolder, record: Mapping[str, Any], result: Result) -> list[NextStep]:
+    """Return the most useful next steps after a run that ended, the first one first.
+
+    Args:
+        record: the content of run.json.
+    """
+    return list(_suggest(run, record, result))[:MAX_STEPS]
+
+
+def read_training_amount(run: RunFolder) -> TrainingAmount | None:
+    """Return how long the templates trained; None if the run did not train with them."""
+    try:
+        names = sorted(entry.name for entry in untrusted.list_entries(run.work, LOG_FOLDER) if entry.kind == "folder")
+    except (OSError, UnsafePathError):
+        return None
+    for name in names:
+        try:
+            values = untrusted.read_json(run.work, Path(LOG_FOLDER) / Path(name).name / DONE_FILE)
+            amount = TrainingAmount(int(values["steps"]), float(values["epochs"]), float(values["seconds"]) / 60)
+        except (OSError, UnsafePathError, ValueError, KeyError, TypeError):
+            continue
+        if all(math.isfinite(number) and number > 0 for number in (amount.steps, amount.epochs, amount.minutes)):
+            return amount
+    return None
+
+
+def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
+    status = result.status
+    if status in ("completed", "below_range"):
+        yield from _suggest_after_training(run, record, result)
+    elif status in ("no_dataset", "rejected_data"):
+        yield from _suggest_for_data(run, record, result)
+    elif status == "out_of_budget":
+        yield NextStep("raise_limit", "Start again with a higher limit", format_run_command(record))
+        yield NextStep("read_log", "See what used it up", run.format_command("show"))
+    else:
+        yield NextStep("resume", "Go on from where it stopped", run.format_command("resume"))
+        yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
+        if status == "failed" and _is_by_rules(record):
+            yield NextStep(
+                "language_model",
+                "The rules know common layouts only; with a language model",
+                f"{format_run_command(record)} --llm PROVIDER",
+            )
+
+
+def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
+    amount = read_training_amount(run)
+    if amount is not None and amount.is_short:
+        minutes = amount.suggest_minutes()
+        yield NextStep(
+            "train_longer",
+            f"{amount.steps:,} steps, {amount.epochs:.1f} epochs are few; train for about {minutes} minutes",
+            format_run_command(record, minutes),
+        )
+    if result.report:
+        yield NextStep("open_report", "Look at the figures and the worst cases", result.report)
+    if result.status == "completed" and result.model_dir:
+        yield NextStep("predict", "Predict new images", f"{run.format_command('predict')} IMAGES -o predictions")
+        yield NextStep(
+            "export", "Use the model elsewhere", f"{run.format_command('export')} --to onnx -o exported-model"
+        )
+        return
+    manifest_page = run.get_path("manifest.html")
+    if manifest_page.is_file():
+        yield NextStep("check_labels", "Check that images and labels belong together", str(manifest_page))
+    if amount is not None and not amount.is_short:
+        minutes = next((value for value in ROUND_MINUTES if value >= 3 * amount.minutes), ROUND_MINUTES[-1])
+        yield NextStep("train_longer", "Train for longer, or bring more cases", format_run_command(record, minutes))
+
+
+def _suggest_for_data(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
+    folders = _list_data_folders(record)
+    folder = shlex.quote(folders[0]) if folders else "FOLDER"
+    request = shlex.quote(str(record.get("request", "")))
+    page = run.get_path("manifest.html")
+    if page.is_file():
+        yield NextStep("check_manifest", "See how the data was read", str(page))
+    yield NextStep("look", "See what m3b finds in the folder", f"m3b look {folder} {request} --page look.html")
+    yield NextStep(
+        "edit_manifest",
+        "Write how the folder is to be read, edit it, and give it to `m3b run --manifest`",
+        f"m3b look {folder} {request} -o manifest.json",
+    )
+    if result.status == "no_dataset":
+        yield NextStep("other_data", "Name other data", f"m3b run {request} --data FOLDER")
+
+
+def format_run_command(record: Mapping[str, Any], train_minutes: float | None = None) -> str:
+    """Return the command that starts the same run again."""
+    words = ["m3b", "run", str(record.get("request", ""))]
+    for folder in _list_data_folders(record):
+        words += ["--data", folder]
+    words += TrainingOverrides.from_json(record.get("training")).to_arguments()
+    if train_minutes is not None:
+        words += ["--train-minutes", f"{train_minutes:g}"]
+    return shlex.join(words)
+
+
+def _list_data_folders(record: Mapping[str, Any]) -> list[str]:
+    cards = record.get("data")
+    cards = cards if isinstance(cards, list) else []
+    return [str(card["path"]) for card in cards if isinstance(card, dict) and card.get("path")]
+
+
+def _is_by_rules(record: Mapping[str, Any]) -> bool:
+    llms = record.get("llm")
+    return isinstance(llms, dict) and bool(llms) and all(str(spec).startswith("rules") for spec in llms.values())

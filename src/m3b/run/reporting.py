@@ -1,0 +1,43 @@
+"""The report of a run folder, with what only the run knows: the next steps, and how long the network was trained."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from m3b.errors import M3bError
+from m3b.report import ReaderOpener, ReportNotes, write_report
+from m3b.run.folder import RunFolder
+from m3b.run.next_steps import list_next_steps, read_training_amount
+from m3b.run.result import STATUSES, Result
+from m3b.run.watching import load_progress
+
+
+def write_run_report(run: RunFolder, open_picture_reader: ReaderOpener | None = None) -> str:
+    """Write `report.html` of a run in whatever state, and return its path; see `m3b.report.write_report`.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    return str(write_report(run.path, open_picture_reader, _collect_notes(run)))
+
+
+def _collect_notes(run: RunFolder) -> ReportNotes:
+    amount = read_training_amount(run)
+    training = (amount.steps, amount.epochs, amount.minutes) if amount else None
+    with contextlib.suppress(M3bError, OSError, ValueError, TypeError, KeyError, AttributeError):
+        record = run.load_record()
+        raw = record.get("result")
+        if isinstance(raw, dict) and raw.get("status") in STATUSES:
+            steps = list_next_steps(run, record, Result.from_json(raw))
+            shown = [(step.text, step.command) for step in steps if step.code != "open_report"]
+            return ReportNotes(tuple(shown), training)
+    return ReportNotes(training=training, activity=_describe_activity(run))
+
+
+def _describe_activity(run: RunFolder) -> tuple[str, ...]:
+    """Return what a run does at the moment; empty if it is not at work."""
+    with contextlib.suppress(M3bError, OSError, ValueError):
+        if run.is_busy:
+            return tuple(load_progress(run).describe_now(time.time()))
+    return ()

@@ -1,0 +1,91 @@
+"""Test cases in words and numbers: best, median, worst and errors, for each task; rows that were edited are left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from m3b.report.case_ranking import rank_cases
+from m3b.report.measured_view import draw_case_histogram, find_report_section
+
+FIGURES = {"liver": [0.8, 0.7, 3.0, 100, 90, 50.0], "tumour": [None, None, None, 0, 0, 50.0]}
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "segmentation": [{"figures": FIGURES, "unit": "mm"}, {"figures": {"liver": [0.1, 0.1, "inf", 5, 900, 50.0]}}],
+    "detection": [
+        {"predicted": [[[0, 0, 9, 9], "cell", 0.9], [[50, 50, 60, 60], "cell", 0.1]], "truth": [[[0, 0, 10, 10], "cell", 1.0]]},
+        {"predicted": [[[20, 20, 30, 30], "cell", 0.8]], "truth": [[[0, 0, 10, 10], "cell", 1.0]]},
+    ],
+    "diagnosis": [
+        {"labels": ["ill"], "decided": ["ill"], "probabilities": {"ill": 0.9, "well": 0.1}},
+        {"labels": ["well"], "decided": ["ill"], "probabilities": {"ill": 0.8, "well": 0.2}},
+    ],
+    "grading": [
+        {"labels": ["0"], "decided": ["0"], "probabilities": {"0": 0.7, "1": 0.2, "2": 0.1}},
+        {"labels": ["2"], "decided": ["0"], "probabilities": {"0": 0.7, "1": 0.2, "2": 0.1}},
+    ],
+    "regression": [{"true": 3.0, "predicted": 3.5, "interval": [2.0, 5.0]}, {"true": 9.0, "predicted": 3.0}],
+    "report": [
+        {"reference": "the lungs are clear", "prediction": "the lungs are clear"},
+        {"reference": "one nodule on top", "prediction": "the lungs are clear"},
+    ],
+}  # fmt: skip
+VALUES = {
+    "segmentation": ("Dice", [0.8, 0.1]),
+    "detection": ("F1", [1.0, 0.0]),
+    "diagnosis": ("Probability of the truth", [0.9, 0.2]),
+    "grading": ("Probability of the truth", [0.7, 0.1]),
+    "regression": ("Absolute error", [0.5, 6.0]),
+    "report": ("ROUGE-L", [1.0, 0.0]),
+}
+
+
+def with_names(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"image": f"data/set/{n}/scan.png", "patient": f"p{n}", **row} for n, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("task", ROWS)
+def test_each_task_ranks_its_cases_from_the_best(task: str) -> None:
+    rows = with_names([*reversed(ROWS[task]), {"damaged": True}])
+    ranking = rank_cases(rows, find_report_section(task))
+    title, values = VALUES[task]
+    assert ranking.value_title == title
+    assert ranking.values == pytest.approx(values, abs=0.02)
+    assert [case.name for case in ranking.cases] == ["1/scan.png", "0/scan.png"], "equal file names need their folder"
+    assert [case.key for case in ranking.best] == ["data/set/1/scan.png"]
+    assert [case.key for case in (*ranking.worst, *ranking.errors)] == ["data/set/0/scan.png"]
+    assert all(case.summary.truth and case.summary.answer for case in ranking.cases)
+
+
+def test_of_labels_in_several_words_each_counts() -> None:
+    row = {"labels": ["a", "c"], "decided": ["a"], "probabilities": {"a": 0.9, "b": 0.2, "c": 0.4}}
+    (case,) = rank_cases(with_names([row]), find_report_section("diagnosis")).cases
+    assert case.summary.value == pytest.approx((0.9 + 0.8 + 0.4) / 3)
+    assert case.summary.is_wrong
+
+
+def test_errors_are_the_surest_first_and_no_case_is_best_and_worst() -> None:
+    rows = [
+        {"labels": ["ill"], "decided": ["ill" if share > 0.5 else "well"], "probabilities": {"ill": share, "well": 1 - share}}
+        for share in [n / 40 for n in range(40)]
+    ]  # fmt: skip
+    ranking = rank_cases(with_names(rows), find_report_section("diagnosis"))
+    assert ranking.n_wrong == 21
+    assert [case.summary.value for case in ranking.errors] == [n / 40 for n in range(12)]
+    assert ranking.worst == (), "the errors are the worst cases"
+    shown = [case.key for group in (ranking.best, ranking.median, ranking.errors) for case in group]
+    assert len(shown) == len(set(shown)) == len(ranking.shown_keys) == 18
+    assert "test cases" in draw_case_histogram(ranking)
+
+
+def test_five_cases_are_shown_once_each() -> None:
+    ranking = rank_cases(
+        with_names([{"true": 0.0, "predicted": float(n)} for n in range(5)]), find_report_section("regression")
+    )
+    assert sorted(case.key for group in (ranking.best, ranking.median, ranking.worst) for case in group) == sorted(
+        case.key for case in ranking.cases
+    )
+
+
+def test_a_task_that_tells_nothing_of_a_case_has_no_cases() -> None:
+    assert rank_cases(with_names([{"risk": 1}]), find_report_section("landmarks")).cases == ()

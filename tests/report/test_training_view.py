@@ -1,0 +1,55 @@
+"""Curves over steps, epochs and time; phases and folds apart; the plan in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3b.report.run_files import RunFiles
+from m3b.report.training_view import list_curves, list_plan_rows
+
+
+def log_of(**columns: list[Any]) -> list[dict[str, str]]:
+    names, values = list(columns), list(columns.values())
+    return [dict(zip(names, map(str, row), strict=True)) for row in zip(*values, strict=True)]
+
+
+def test_two_scorings_in_one_epoch_are_two_points_over_steps() -> None:
+    """The review saw a vertical line: both rows said epoch 1."""
+    (loss, dice) = list_curves(
+        log_of(epoch=[1, 1], step=[60, 107], train_loss=[1.2, 0.9], dice=[0.3, 0.34], seconds=[60, 120])
+    )
+    assert loss.axes == [("step", "Steps"), ("epoch", "Epochs"), ("minutes", "Minutes")]
+    assert loss.lines[0].x == {"step": [60.0, 107.0], "epoch": [1.0, 1.0], "minutes": [1.0, 2.0]}
+    assert dice.lines[0].name == "Dice"
+
+
+def test_phases_have_charts_of_their_own() -> None:
+    log = log_of(stage=["encoder", "encoder", "report"], epoch=[1, 400, 1], loss=[0.9, 0.1, 3.0], auroc=[0.5, 0.9, ""])
+    assert [chart.title for chart in list_curves(log)] == ["Loss, encoder", "Validation, encoder", "Loss, report"]
+
+
+def test_folds_are_lines_and_the_learning_rate_is_a_chart() -> None:
+    log = log_of(fold=[0, 0, 1], step=[1, 2, 1], loss=[1.0, 0.5, "nan"], lr=[0.1, 0.01, 0.1])
+    loss, rate = list_curves(log)
+    assert [line.name for line in loss.lines] == ["training loss, fold 0"], "nan is no point"
+    assert [line.name for line in rate.lines] == ["learning rate, fold 0", "learning rate, fold 1"]
+    assert list_curves([]) == []
+
+
+def test_the_plan_in_words() -> None:
+    plan = {
+        "network": {"name": "unet", "filters": [8, 16], "pretrained": "/home/jane/models/chest-vit", "dropout": 0.0},
+        "patch": [192, 224], "channels": 3, "batch": 2, "optimizer": "muon", "lr": 0.01, "weight_decay": 0.01,
+        "augment": {"flip": ["h", "w"], "rotate": 15, "tilt": 0}, "minutes": 2, "folds": 1, "why_folds": "few minutes",
+    }  # fmt: skip
+    log = log_of(fold=[0, 0], epoch=[1, 1.4], step=[60, 107], seconds=[60, 121])
+    rows = dict(list_plan_rows(RunFiles(Path("r"), training_log=log, plan=plan, parameter_count=1_946_254)))
+    assert rows["Weights"] == "1,946,254 parameters"
+    assert rows["Input"] == "patches of 192 × 224 pixels, 3 channels"
+    assert rows["Trained for"] == "107 steps, 1.4 epochs, 2 min 1 s"
+    assert rows["Optimiser"] == "muon, learning rate 0.01, weight decay 0.01"
+    assert rows["Augmentation"] == "flip h, w; rotate 15"
+    assert "jane" not in str(rows), "a path would name this machine"
+    assert "chest-vit" in rows["Starts from"]
+    assert list_plan_rows(RunFiles(Path("r"))) == []

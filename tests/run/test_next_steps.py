@@ -1,0 +1,93 @@
+"""What is suggested after a run: by its status, with commands that name this run and its data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from m3b.errors import Status
+from m3b.measure import Measure
+from m3b.run.folder import RunFolder
+from m3b.run.next_steps import MAX_STEPS, TrainingAmount, list_next_steps, read_training_amount
+from m3b.run.result import STATUSES, Result
+
+RECORD: dict[str, Any] = {
+    "request": "Segment polyps",
+    "data": [{"path": "/data/my polyps"}],
+    "llm": {"default": "rules"},
+}
+
+
+def make_run(tmp_path: Path, *, epochs: float | None = None) -> RunFolder:
+    run = RunFolder(tmp_path / "run")
+    if epochs is not None:
+        folder = run.work / "Logout" / "fold0"
+        folder.mkdir(parents=True)
+        (folder / "done.json").write_text(json.dumps({"steps": 107, "epochs": epochs, "seconds": 120.0}))
+    return run
+
+
+def codes(run: RunFolder, status: Status, record: dict[str, Any] = RECORD) -> list[str]:
+    has_model = status in ("completed", "below_range")
+    measure = Measure("dice", 0.3, 0.2, 0.4, 24) if has_model else None
+    result = Result(
+        status,
+        "why",
+        "Segment polyps",
+        primary=measure,
+        run_dir=str(run.path),
+        model_dir=str(run.model) if has_model else None,
+        report=str(run.path / "report.html"),
+    )
+    return [step.code for step in list_next_steps(run, record, result)]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_every_status_has_next_steps(tmp_path: Path, status: Status) -> None:
+    assert 1 <= len(codes(make_run(tmp_path), status)) <= MAX_STEPS
+
+
+@pytest.mark.parametrize(
+    ("status", "epochs", "first"),
+    [
+        ("below_range", 1.4, "train_longer"),
+        ("completed", 1.4, "train_longer"),
+        ("below_range", 60, "open_report"),
+        ("completed", 60, "open_report"),
+        ("cancelled", None, "resume"),
+        ("failed", None, "resume"),
+        ("out_of_budget", None, "raise_limit"),
+        ("no_dataset", None, "look"),
+    ],
+)
+def test_the_first_step(tmp_path: Path, status: Status, epochs: float | None, first: str) -> None:
+    assert codes(make_run(tmp_path, epochs=epochs), status)[0] == first
+
+
+def test_a_short_training_names_its_amount_and_the_command_for_more(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1.4)
+    result = Result("below_range", "why", "Segment polyps", run_dir=str(run.path))
+    step = list_next_steps(run, RECORD, result)[0]
+    assert "107 steps, 1.4 epochs" in step.text
+    assert step.command == "m3b run 'Segment polyps' --data '/data/my polyps' --train-minutes 25"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"steps": "x"}', '{"steps": 1, "epochs": NaN, "seconds": 1}'])
+def test_what_a_script_left_is_not_trusted(tmp_path: Path, content: str) -> None:
+    run = make_run(tmp_path, epochs=1.0)
+    (run.work / "Logout/fold0/done.json").write_text(content)
+    assert read_training_amount(run) is None
+
+
+def test_the_rules_advise_a_language_model_and_a_language_model_does_not(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    assert "language_model" in codes(run, "failed")
+    assert "language_model" not in codes(run, "failed", {**RECORD, "llm": {"default": "anthropic:x"}})
+
+
+def test_minutes_grow_with_what_is_missing() -> None:
+    assert TrainingAmount(107, 1.4, 2.0).suggest_minutes() == 25
+    assert TrainingAmount(107, 0.01, 2.0).suggest_minutes() <= 1440

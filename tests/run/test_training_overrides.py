@@ -1,0 +1,148 @@
+"""What a user fixes of a training: what is refused, and what becomes of it on the command line of plan.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from m3b import TrainingOverrides
+from m3b.errors import SettingError
+from m3b.run.training_overrides import (
+    check_overrides,
+    find_plan_differences,
+    merge_overrides,
+    parse_settings,
+    to_plan_command,
+)
+
+PLAN = {"task": "diagnosis", "network": {"name": "resnet18"}, "lr": 0.001, "minutes": 9, "folds": 1}
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"epochs": 0}, "out_of_range"),
+        ({"steps": 1.5}, "out_of_range"),
+        ({"folds": True}, "out_of_range"),
+        ({"gpus": 65}, "out_of_range"),
+        ({"network": ""}, "not_text"),
+        ({"device": "gpu"}, "unknown_device"),
+        ({"device": "cuda:1"}, "unknown_device"),
+        ({"device": "cuda:80GB"}, "unknown_device"),
+        ({"epochs": 3, "steps": 3}, "epochs_and_steps"),
+        ({"device": "cpu", "gpus": 1}, "gpus_on_cpu"),
+        ({"settings": {"lrr": 1}}, "unknown_setting"),
+        ({"settings": {"network.name": "unet"}}, "has_an_option"),
+        ({"settings": {"lr": float("nan")}}, "not_json"),
+        ({"settings": 5}, "not_a_mapping"),
+        ({"plan": {"x": 1}}, "no_plan"),
+        ({"plan": "nowhere/plan.json"}, "plan_unreadable"),
+        ({"plan": PLAN, "epochs": 5}, "beside_plan"),
+    ],
+)
+def test_values_that_cannot_be_meant(values: dict[str, Any], code: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        TrainingOverrides(**values)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "code"),
+    [
+        ({"metric": "dicee"}, "", "unknown_metric"),
+        ({"metric": "dice"}, "diagnosis", "unknown_metric"),
+        ({"gpus": 60}, "", "too_few_gpus"),
+        ({"network": "resnet51"}, "", "unknown_network"),
+        ({"network": "resnet50"}, "segmentation", "unknown_network"),
+        ({"network": "unet"}, "report", "unknown_network"),
+        ({"network": "unet", "pretrained": "torchvision/resnet18"}, "segmentation", "two_networks"),
+        ({"pretrained": "torchvision/resnet1"}, "", "unknown_weights"),
+        ({"pretrained": "torchvision/resnet18"}, "", "weights_not_here"),
+        ({"steps": 100}, "report", "not_served"),
+        ({"folds": 2}, "report", "not_served"),
+        ({"network": "nnunet", "epochs": 3}, "segmentation", "not_served"),
+        ({"plan": PLAN}, "segmentation", "plan_of_other_task"),
+    ],
+)
+def test_what_templates_cannot_serve_is_refused(
+    values: dict[str, Any], task: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError) as caught:
+        check_overrides(TrainingOverrides(**values), task)
+    assert caught.value.code == code
+
+
+def test_messages_name_options_as_they_were_given() -> None:
+    with pytest.raises(SettingError) as caught:
+        TrainingOverrides(epochs=3, steps=3)
+    assert "--" not in str(caught.value)
+    assert "--epochs" in caught.value.on_command_line
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "command"),
+    [
+        ({"epochs": 9}, "diagnosis", "python plan.py --minutes 2 --set max_epochs=9 patience=0"),
+        ({"steps": 9, "device": "cpu"}, "segmentation", "python plan.py --minutes 2 --device cpu --set max_steps=9"),
+        ({"network": "nnunet"}, "segmentation", "python plan.py --minutes 2 --set engine=nnunet"),
+        ({"network": "fcos", "folds": 3}, "detection", "python plan.py --minutes 2 --set folds=3 network.detector=fcos"),
+        ({"pretrained": "none"}, "diagnosis", "python plan.py --minutes 2 --set network.pretrained=none"),
+        ({"settings": {"size": [32, 32]}}, "diagnosis", "python plan.py --minutes 2 --set 'size=[32,32]'"),
+        ({"device": "auto"}, "diagnosis", "python plan.py --minutes 2"),
+        ({"plan": PLAN}, "diagnosis", "python plan.py --keep --set minutes=2"),
+    ],
+)  # fmt: skip
+def test_command_of_the_plan(values: dict[str, Any], task: str, command: str) -> None:
+    assert to_plan_command(TrainingOverrides(**values), task, 2) == command
+
+
+def test_a_folder_with_weights_is_named_by_a_link(tmp_path: Path) -> None:
+    overrides = TrainingOverrides(pretrained=str(tmp_path))
+    check_overrides(overrides)
+    assert to_plan_command(overrides, "diagnosis", 1).endswith("--set network.pretrained=pretrained/own-weights")
+    assert str(tmp_path) not in " ".join(overrides.describe())
+
+
+def test_a_plan_that_was_changed() -> None:
+    overrides = TrainingOverrides(network="resnet18", steps=5, settings={"lr": 0.001})
+    plan = {**PLAN, "max_steps": 5}
+    assert find_plan_differences(overrides, plan, "diagnosis") == []
+    assert len(find_plan_differences(overrides, {**plan, "max_steps": 6}, "diagnosis")) == 1
+    assert len(find_plan_differences(overrides, {"task": "diagnosis"}, "diagnosis")) == 3
+    whole = TrainingOverrides(plan=PLAN)
+    assert find_plan_differences(whole, {**PLAN, "minutes": 2, "threads": 3}, "diagnosis") == []
+    assert len(find_plan_differences(whole, {**PLAN, "lr": 0.002}, "diagnosis")) == 1
+
+
+def test_run_json_holds_what_was_set(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"said": [], "plan": PLAN}))  # as `m3b plan --json` prints it
+    for overrides in (
+        TrainingOverrides(metric="auroc", epochs=3, settings={"lr": 0.1}, from_request=("epochs",)),
+        TrainingOverrides(plan=file),
+        TrainingOverrides(),
+    ):
+        assert TrainingOverrides.from_json(json.loads(json.dumps(overrides.to_json()))) == overrides
+
+
+def test_flags_win_over_the_request() -> None:
+    wishes = TrainingOverrides(metric="auroc", epochs=9, network="resnet18")
+    merged = merge_overrides(TrainingOverrides(steps=4, metric="f1"), wishes)
+    assert (merged.metric, merged.steps, merged.epochs, merged.network) == ("f1", 4, None, "resnet18")
+    assert merged.from_request == ("network",)
+    assert merge_overrides(TrainingOverrides(plan=PLAN), wishes).from_request == ("metric",)
+    assert merged.to_arguments() == ["--metric", "f1", "--steps", "4"]
+
+
+def test_settings_of_the_command_line() -> None:
+    assert parse_settings(["lr=0.1", "optimizer=adamw", "size=[8,8]"]) == {
+        "lr": 0.1, "optimizer": "adamw", "size": [8, 8],
+    }  # fmt: skip
+    with pytest.raises(SettingError) as caught:
+        parse_settings(["lr"])
+    assert caught.value.code == "no_key_value"
