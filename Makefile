@@ -55,9 +55,10 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/previews.py
 	$(BIN)/python benchmarks/metrics.py
 
-# Trains each template on the GPU of this machine, beside the processor and a bare loop; some half an hour.
-bench-gpu: $(STAMP)
-	$(BIN)/python benchmarks/gpu.py
+# Trains templates on the GPU of this machine, beside bare loops and nnU-Net; minutes. It installs nothing: a GPU's machine has a
+# torch of its own. PYTHON=... names the Python that has it; what is in .venv is taken where it is there.
+bench-gpu:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu.py
 
 # Everything that m3b, its extras and its tests bring along, with hashes. Versions stay where constraints.txt and
 # pyproject.toml allow it; `make lock UPGRADE=--upgrade` takes the newest that fit.

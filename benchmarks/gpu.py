@@ -1,199 +1,220 @@
-"""Measure the templates on the GPU of this machine: time to the processor's figure, samples a second, memory, use.
+"""Measure the templates on the GPU of this machine: its use, memory, and steps a second beside bare PyTorch and nnU-Net.
 
-    python benchmarks/gpu.py [--template diagnosis segmentation detection report] [--minutes 3] [--tiny] [--out FILE.json]
+    python benchmarks/gpu.py [SET ...] [--seconds 4] [--out FILE.json]
+    python benchmarks/gpu.py --check [SET ...] [--steps 30] [--device cuda:80GB] [--jobs 4] [--out FILE.json]
 
-Each template is assembled in a temporary folder with its example data. It is trained on the processor for `--minutes`, then on
-the GPU for the same time; "time to figure" is the second at which the GPU's log first reaches the processor's final figure. Samples a
-second are those of the log against a loop of PyTorch alone with the same network, batch, precision and data. Memory is the peak
-of the GPU's tensors against the estimate of the plan. Use is the mean of nvidia-smi while training.
+Drawn sets (benchmarks/gpu_sets.py) are planned for an hour, and their trainings are started side by side; then each is
+measured alone (benchmarks/gpu_step.py). "Steps/s" counts all that a training does, scoring included; "bare" is a loop of the
+same network, batch and precision on one batch that stays on the GPU. "Use" is the mean of nvidia-smi, "GPU" the time that
+kernels run in a step. For 3D masks nnU-Net's own trainer is measured too (its plain U-Net, not compiled), and the template
+with the patch, batch and filters that nnU-Net plans for this set. The last lines are rows for RESULTS.md.
 
-Without a GPU, the script compares two trainings on the processor, and the table says so: it then shows that this script works,
-and nothing about GPUs. `--tiny` only trains a few steps.
+`--check` looks for what crashes: each set is planned, trained for a few steps and exported, and its export predicts an image.
+`--device` plans for a GPU that is not here, and trains on what is.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from template_bench import NAMES, TEMPLATES, run_in_template
+from gpu_sets import SETS
 
-WATCHED_METRICS = {"diagnosis": "auroc", "segmentation": "dice", "detection": "map_50", "report": "quality"}
-TINY_SETTINGS = {
-    "diagnosis": ["network.name=small_cnn", "network.width=8", "batch=4", "folds=1"],
-    "segmentation": ["patch=[16,16,16]", "network.name=unet", "batch=2"],
-    "detection": ["network.width=8", "batch=2"],
-    "report": ["network.image_width=8", "network.width=32", "network.layers=1", "batch=2"],
-}
-BARE_LOOP_CODE = """
-import json, sys, time
-from pathlib import Path
-sys.path.insert(0, ".")
-import torch
-from Utils.step_cost import micro_batch
-from Utils.precision import autocast, device_of, laid_out
-from Utils.rehearse import rehearsed
-from Utils.gpu_fit import STEP_COSTS
-plan, steps = json.loads(Path("plan.json").read_text()), int(sys.argv[1])
-plan["processes"] = 1
-device = device_of(plan)
-torch.backends.cudnn.benchmark = device.type == "cuda"
-model = laid_out(STEP_COSTS.build(plan).to(device).train(), plan)
-batch = STEP_COSTS.noise(plan, micro_batch(plan))
-step = rehearsed(model, plan, lambda: batch)
-if device.type == "cuda": torch.cuda.reset_peak_memory_stats()
-for _ in range(2): step()
-start = time.monotonic()
-for _ in range(steps): step()
-seconds = (time.monotonic() - start) / steps
-held = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-expected = STEP_COSTS.peak(plan)
-print("RESULT " + json.dumps({"samples": int(plan["batch"]) / seconds, "held": held, "expected": expected}))
-"""
+HERE = Path(__file__).resolve().parent
+MEASURED = ("classes-28", "classes-224", "masks-512", "masks-64x64x64", "boxes-480x640")
+BESIDE_NNUNET = "masks-64x64x64"
+AS_NNUNET = ("patch=[64,64,64]", "batch=3", "epoch_patches=300", "network.filters=[32,64,128,256,320]")
+"""What nnU-Net 2.8 plans for that set, as settings of the template."""
+LONGEST = 220.0
+"""Seconds after which a set that has not been measured is given up."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--template", nargs="*", default=list(NAMES), choices=NAMES)
-    parser.add_argument("--minutes", type=float, default=3.0)
-    parser.add_argument("--tiny", action="store_true", help="a few steps of tiny networks: whether this script works")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="those of gpu_sets.py; without any: the usual ones")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for which each training is measured")
+    parser.add_argument("--check", action="store_true", help="look for crashes instead")
+    parser.add_argument("--steps", type=int, default=30, help="of --check")
+    parser.add_argument("--device", default="auto", help="of --check: plan for this one")
+    parser.add_argument(
+        "--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 4), help="sets at a time of --check"
+    )
+    parser.add_argument("--set", nargs="*", default=[], help="further settings of plan.py")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    device = get_gpu_name()
+    if unknown := set(options.sets) - set(SETS):
+        parser.error(f"no such set: {', '.join(sorted(unknown))}; known are {', '.join(SETS)}")
+    gpu, memory = get_gpu()
     print(
-        f"{datetime.now(UTC):%Y-%m-%d}, {device or 'NO GPU HERE: two trainings on the processor, nothing is learnt about GPUs'}"
+        f"{datetime.now(UTC):%Y-%m-%d}, {gpu or 'NO GPU HERE: this shows that the script works, and nothing else'}",
+        flush=True,
     )
-    print(
-        f"{'template':13}{'figure':>9}{'CPU':>8}{'GPU':>8}{'time to CPU figure':>20}{'samples/s':>11}{'bare':>9}{'share':>7}"
-        f"{'use':>6}{'GB held':>9}{'GB planned':>12}"
-    )
-    table = {}
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.template:
-            table[name] = comparison = compare_template(name, Path(folder), options, bool(device))
-            print(format_row(name, comparison), flush=True)
+        if options.check:
+            found = check_sets(Path(folder), options)
+        else:
+            found = measure_sets(Path(folder), options, memory)
+    print(f"{time.monotonic() - start:.0f} s")
     if options.out:
-        options.out.write_text(json.dumps({"device": device, "minutes": options.minutes, "templates": table}, indent=1))
+        options.out.write_text(json.dumps({"device": gpu, "sets": found}, indent=1))
+    if any("error" in one for one in found.values()):
+        raise SystemExit(1)
 
 
-def get_gpu_name() -> str:
-    """Return the name of the first GPU; empty if PyTorch sees none."""
+def get_gpu() -> tuple[str, float]:
+    """Return the name of the first GPU and its memory in GB; empty if PyTorch sees none."""
     import torch
 
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
+    if not torch.cuda.is_available():
+        return "", 0.0
+    return torch.cuda.get_device_name(0), round(torch.cuda.get_device_properties(0).total_memory / 1e9, 1)
 
 
-def compare_template(name: str, folder: Path, options: argparse.Namespace, gpu: bool) -> dict[str, Any]:
-    """Run both trainings of a template and the bare loop."""
-    trained = {}
-    for device_name in ("cpu", "gpu"):
-        work = assemble_template(name, folder / f"{device_name}-{name}")
-        settings = ["max_steps=6", *TINY_SETTINGS[name]] if options.tiny else []
-        settings += ["device=cpu"] if device_name == "cpu" or not gpu else []
-        run_python(work, "plan.py", "--minutes", str(options.minutes), *(["--set", *settings] if settings else []))
-        if options.tiny:
-            shorten_epochs(work)
-        watch = GpuUsageMonitor() if device_name == "gpu" and gpu else None
-        start = time.monotonic()
-        run_python(work, "train.py")
-        trained[device_name] = {
-            "seconds": time.monotonic() - start,
-            "use": watch.stop() if watch else None,
-            "work": work,
+def measure_sets(folder: Path, options: argparse.Namespace, memory: float) -> dict[str, Any]:
+    """Start all trainings, let each have its turn, and print the table and its rows."""
+    names = options.sets or list(MEASURED)
+    rows = {name: (name, "template", []) for name in names}
+    if BESIDE_NNUNET in names and find_spec("nnunetv2"):
+        rows |= {
+            f"{BESIDE_NNUNET}, nnU-Net's": (BESIDE_NNUNET, "nnunet", []),
+            f"{BESIDE_NNUNET}, as nnU-Net": (BESIDE_NNUNET, "template", list(AS_NNUNET)),
         }
-    gpu_log, cpu_log = (read_log(trained[device_name]["work"]) for device_name in ("gpu", "cpu"))
-    column = WATCHED_METRICS[name] if WATCHED_METRICS[name] in gpu_log[-1] else list(gpu_log[-1])[4]
-    target_figure = max(float(row[column]) for row in cpu_log)
-    reached = next((float(row["seconds"]) for row in gpu_log if float(row[column]) >= target_figure), None)
-    plan = json.loads((trained["gpu"]["work"] / "plan.json").read_text())
-    samples = int(gpu_log[-1]["step"]) * int(plan["batch"]) / max(float(gpu_log[-1]["seconds"]), 1e-6)
-    bare_loop = run_in_template(trained["gpu"]["work"], BARE_LOOP_CODE, "3" if options.tiny else "50")
-    return {
-        "figure": column, "cpu": target_figure, "gpu": max(float(row[column]) for row in gpu_log), "reached": reached,
-        "samples": samples, "bare": bare_loop["samples"], "use": trained["gpu"]["use"],
-        "held": bare_loop["held"] / 1e9, "expected": bare_loop["expected"] / 1e9, "precision": plan["precision"],
-    }  # fmt: skip
+    threads = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // len(rows)))}
+    machine = ["--device", f"cuda:{memory}GB", "--minutes", "60"] if memory else ["--device", "cpu", "--minutes", "1"]
+
+    def prepare(row: str) -> Path:
+        name, _, settings = rows[row]
+        work = draw_set(name, folder / str(list(rows).index(row)))
+        settings = [*settings, *options.set, "folds=1", *own_engine(name), *(["compile=false"] if memory else [])]
+        run_python(work, "plan.py", *machine, "--set", *settings, env=threads)
+        return work
+
+    def measure(row: str, work: Path) -> dict[str, Any]:
+        files = (work / "result.json", folder / "lock", folder / f"{work.name}.ready")
+        command = [HERE / "gpu_step.py", rows[row][1], files[2], files[1], files[0]]
+        more = ["--sets", str(len(rows)), "--seconds", str(options.seconds)]
+        run_python(work, *map(str, command), *more, env=threads, timeout=LONGEST)
+        plan = json.loads((work / "plan.json").read_text())
+        keys = ("batch", "size", "patch", "precision", "channels_last", "network")
+        found = json.loads(files[0].read_text())
+        return {"batch": plan["batch"], "plan": {key: plan.get(key) for key in keys}, **found}
+
+    def attempt(row: str) -> dict[str, Any]:
+        try:
+            found = measure(row, works[row])
+        except (SystemExit, subprocess.TimeoutExpired) as error:
+            (folder / f"{works[row].name}.ready").touch()  # the others do not wait for it
+            return {"error": str(error)}
+        print(format_line(row, found), flush=True)
+        return found
+
+    with ThreadPoolExecutor(len(rows)) as pool:
+        works = dict(zip(rows, pool.map(prepare, rows), strict=True))
+        print(HEADING, flush=True)
+        found = dict(zip(rows, pool.map(attempt, rows), strict=True))
+    for row, one in found.items():
+        print(f"{row}: {one['error']}" if "error" in one else format_row(row, one))
+    return found
 
 
-def assemble_template(name: str, work: Path) -> Path:
-    """Assemble the template with its example data."""
-    shutil.copytree(TEMPLATES / name, work)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
-    run_python(work, "example/make_example.py")
-    return work
+def draw_set(name: str, folder: Path) -> Path:
+    """Draw it in a process of its own."""
+    run_python(HERE, "gpu_sets.py", name, str(folder))
+    return folder
 
 
-def shorten_epochs(work: Path) -> None:
-    """Set epochs of a few steps, so that there is a log."""
-    file = work / "plan.json"
-    plan = json.loads(file.read_text())
-    plan |= {key: 6 for key in ("epoch_patches", "patches") if key in plan}
-    if "filters" in plan["network"]:
-        plan["network"]["filters"] = [4 * 2 ** min(level, 3) for level in range(len(plan["network"]["filters"]))]
-    file.write_text(json.dumps(plan))
+def own_engine(name: str) -> list[str]:
+    """Return the setting with which the template trains itself, and does not leave it to nnU-Net."""
+    return ["engine=trainer"] if SETS[name].template == "segmentation" else []
 
 
-def run_python(work: Path, *command: str) -> str:
+def check_sets(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Check the sets, several at a time, and print a line for each."""
+    so_far: dict[str, Any] = {}
+    threads = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // options.jobs))}
+
+    def check(name: str) -> None:
+        start, found = time.monotonic(), {}
+        try:
+            found |= check_template(name, draw_set(name, folder / name), options, threads)
+        except SystemExit as error:
+            found["error"] = str(error)
+        found["seconds"] = round(time.monotonic() - start, 1)
+        so_far[name] = found
+        print(f"{name:20}{found.get('error', 'passed')}, {found['seconds']} s", flush=True)
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(check, options.sets or list(SETS)))
+    return so_far
+
+
+def check_template(name: str, work: Path, options: argparse.Namespace, env: dict[str, str]) -> dict[str, Any]:
+    """Plan, train, export and predict; the plan, and what plan.py said."""
+    device = ["--device", options.device] if options.device != "auto" else []
+    engine = [] if any(one.startswith("engine=") for one in options.set) else own_engine(name)
+    settings = [*options.set, *engine]
+    said = run_python(work, "plan.py", "--minutes", "60", *device, *(["--set", *settings] if settings else []), env=env)
+    plan = json.loads((work / "plan.json").read_text())
+    limits = {key: options.steps * int(plan["batch"]) for key in ("epoch_patches", "patches") if key in plan}
+    plan |= {"max_steps": options.steps, "folds": 1, "refit": False}
+    plan |= {key: min(int(plan[key]), most) for key, most in limits.items()}
+    (work / "plan.json").write_text(json.dumps(plan))
+    run_python(work, "train.py", env=env)
+    run_python(work, "export.py", "--out", "Deliver", env=env)
+    image = json.loads((work / "Datapath/test.json").read_text())[0]["image_path"]
+    run_python(work, "Deliver/predict.py", image, "-o", "predicted.json", env=env)
+    return {"said": said, "plan": plan}
+
+
+def run_python(work: Path, *command: str, env: dict[str, str] | None = None, timeout: float | None = None) -> str:
     """Return standard output; exit with both outputs if the command fails."""
-    done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *command], cwd=work, capture_output=True, text=True, env=env, timeout=timeout
+    )
     if done.returncode:
-        raise SystemExit(f"{work.name}: {' '.join(command)} failed\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+        said = f"{done.stdout[-1000:]}{done.stderr[-3000:]}"
+        raise SystemExit(f"{work.name}: {' '.join(command)[:200]} failed ({done.returncode})\n{said}")
     return done.stdout
 
 
-def read_log(work: Path) -> list[dict[str, str]]:
-    """Return the log's rows in which the last row's columns are filled; for the report template, those of its last stage."""
-    with (work / "Logout/log.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    last = rows[-1]["fold"]
-    return [row for row in rows if row["fold"] == last]
+HEADING = (
+    f"{'set':30}{'batch':>6}{'steps/s':>9}{'bare':>8}{'share':>7}{'use':>6}{'GPU':>8}{'kernels':>9}{'copies':>8}{'waits':>7}"
+    f"{'GB held':>9}{'started':>9}"
+)
 
 
-class GpuUsageMonitor:
-    """The mean use of the first GPU in percent, read from nvidia-smi once a second."""
-
-    def __init__(self) -> None:
-        self.samples: list[float] = []
-        self.stop_event = threading.Event()
-        self.thread = threading.Thread(target=self._sample, daemon=True)
-        self.thread.start()
-
-    def _sample(self) -> None:
-        card = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
-        query = ["nvidia-smi", "-i", card, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-        while not self.stop_event.wait(1.0):
-            done = subprocess.run(query, capture_output=True, text=True)
-            if done.returncode == 0 and done.stdout.strip().isdigit():
-                self.samples.append(float(done.stdout))
-
-    def stop(self) -> float | None:
-        """Return the mean use; None if nvidia-smi printed nothing."""
-        self.stop_event.set()
-        self.thread.join()
-        return sum(self.samples) / len(self.samples) if self.samples else None
-
-
-def format_row(name: str, comparison: dict[str, Any]) -> str:
+def format_line(name: str, found: dict[str, Any]) -> str:
     """Format a line of the table."""
-    reached = "not reached" if comparison["reached"] is None else f"{comparison['reached']:.0f} s"
-    use = "-" if comparison["use"] is None else f"{comparison['use']:.0f}%"
     return (
-        f"{name:13}{comparison['figure'][:8]:>9}{comparison['cpu']:8.3f}{comparison['gpu']:8.3f}{reached:>20}{comparison['samples']:11.1f}"
-        f"{comparison['bare']:9.1f}{comparison['samples'] / comparison['bare']:7.0%}{use:>6}"
-        f"{comparison['held']:9.2f}{comparison['expected']:12.2f}"
+        f"{name:30}{found['batch']:6}{found['rate']:9.2f}{found['bare']:8.2f}{found['rate'] / found['bare']:7.0%}"
+        f"{format_use(found['rate_use']):>6}{found['gpu_ms']:6.1f}ms{found['kernels']:9.0f}{found['to_gpu']:8.1f}"
+        f"{found['waits']:7.1f}{found.get('held', 0.0):9.2f}{found['started_s']:8.0f}s"
     )
+
+
+def format_row(name: str, found: dict[str, Any]) -> str:
+    """Format a row for RESULTS.md."""
+    share = f"{found['rate'] / found['bare']:.0%}"
+    figures = f"{found['rate']:.1f} | {found['bare']:.1f} | {share} | {format_use(found['rate_use'])}"
+    return f"| {name} | {found['batch']} | {figures} | {found.get('held', 0.0):.1f} |"
+
+
+def format_use(use: float | None) -> str:
+    """Format the use of the GPU; a dash if nvidia-smi said nothing."""
+    return "-" if use is None else f"{use:.0f} %"
 
 
 if __name__ == "__main__":

@@ -120,3 +120,18 @@ def test_what_must_pass_are_the_commands_of_the_readme_in_its_order() -> None:
     run = (ROOT / ".ci/run").read_text().splitlines()
     assert len(readme_commands) == 5
     assert [line for line in run if line in readme_commands] == readme_commands[1:]
+
+
+def test_measuring_a_gpu_installs_nothing(tmp_path: Path) -> None:
+    """A GPU's machine has a torch of its own, and often no index to install from."""
+    command = [
+        "make",
+        "-C",
+        str(ROOT),
+        "--dry-run",
+        "--no-print-directory",
+        "bench-gpu",
+        f"VENV={tmp_path}",
+        "PYTHON=py",
+    ]
+    assert subprocess.check_output(command, text=True).splitlines() == ["py benchmarks/gpu.py"]

@@ -125,11 +125,11 @@ def check_name(name: str, source: str = "") -> str:
     """
     normalized_name = name.strip().lower().replace("-", "_")
     if normalized_name not in KEYS:
-        known = [key.replace("_", "-") for key in KEYS]
-        matches = difflib.get_close_matches(name.replace("_", "-"), known, 1)
+        known_names = [key.replace("_", "-") for key in KEYS]
+        matches = difflib.get_close_matches(name.replace("_", "-"), known_names, 1)
         hint = f" Did you mean {matches[0]}?" if matches else ""
         prefix = f"{source}: " if source else ""
-        raise UsageError(f"{prefix}there is no setting {name!r}.{hint} Settings: {', '.join(known)}.")
+        raise UsageError(f"{prefix}there is no setting {name!r}.{hint} Settings: {', '.join(known_names)}.")
     return normalized_name
 
 

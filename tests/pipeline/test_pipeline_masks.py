@@ -225,7 +225,9 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     card = (Path(result.model_dir) / "README.md").read_text()
     assert "dice" in card.lower()
     assert "data/" not in card, "no file of the data is named"
-    assert "square" in Path(result.report).read_text(encoding="utf-8")
+    page = Path(result.report).read_text(encoding="utf-8")
+    assert "square" in page
+    assert page.count("data:image/jpeg") >= 8 + 8, "eight test cases, and examples"
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,11 @@ class Browser:
     def find_violations(self) -> list[str]:
         """Return what axe-core finds on the page, one line a rule."""
         self.evaluate((Path(__file__).parent / "axe/axe.min.js").read_text(encoding="utf-8"))
-        found = self.evaluate(
+        violations = self.evaluate(
             "axe.run(document).then(r => r.violations.map(v => `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map("
             "n => n.html.slice(0, 160) + ' ' + (n.any[0] || n.all[0] || n.none[0] || {}).message).join(' | ')}`))"
         )
-        return [str(line) for line in found]
+        return [str(line) for line in violations]
 
     @property
     def requests(self) -> list[str]:

@@ -29,13 +29,13 @@ def jpeg(side: int = 40) -> bytes:
 
 def make_files(name: str = "case", label: str = "opacity", status: str = "completed") -> RunFiles:
     """A classifier with twelve test cases, three of them wrong, pictures, curves of two folds and a transcript."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number in range(12):
         share = 0.95 - 0.07 * number
-        true, other = ((label, "clear"), ("clear", label))[number % 2]
-        decided = true if share > 0.4 else other
-        probabilities = {true: share, other: 1 - share}
-        rows.append({"image": f"data/x/{name} {number}.png", "patient": f"p{number}", "labels": [true],
+        true_label, other_label = ((label, "clear"), ("clear", label))[number % 2]
+        decided = true_label if share > 0.4 else other_label
+        probabilities = {true_label: share, other_label: 1 - share}
+        rows.append({"image": f"data/x/{name} {number}.png", "patient": f"p{number}", "labels": [true_label],
                      "probabilities": probabilities, "decided": [decided], "out_of_distribution": number == 3})  # fmt: skip
     pictures = [
         CasePicture(row["image"], "test", label, jpeg(), 40, 40) for row in rows[:11]
@@ -73,8 +73,8 @@ def make_files(name: str = "case", label: str = "opacity", status: str = "comple
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
+    with open_browser() as chromium:
+        yield chromium
 
 
 def write(folder: Path, files: RunFiles) -> Path:
@@ -166,8 +166,8 @@ def test_a_page_of_many_pictures_stays_below_5_mb(tmp_path: Path) -> None:
 
     large = b"\xff\xd8\xff" + bytes(400_000)
     pictures = CasePictures([CasePicture(str(n), "test", "", large, 9, 9) for n in range(20)], [], [])
-    kept = keep_within_size(pictures)
-    assert sum(len(case.jpeg) for case in kept.tests) <= 3 * 2**20
-    assert {case.error for case in kept.tests} == {"", "too large for this page"}
+    limited = keep_within_size(pictures)
+    assert sum(len(case.jpeg) for case in limited.tests) <= 3 * 2**20
+    assert {case.error for case in limited.tests} == {"", "too large for this page"}
     fake = CasePictures([CasePicture("x", "test", "", b"GIF89a", 9, 9)], [], [])
     assert json.dumps([case.error for case in keep_within_size(fake).tests]) == '["no JPEG"]'

@@ -73,8 +73,8 @@ def test_errors_are_the_surest_first_and_no_case_is_best_and_worst() -> None:
     assert ranking.n_wrong == 21
     assert [case.summary.value for case in ranking.errors] == [n / 40 for n in range(12)]
     assert ranking.worst == (), "the errors are the worst cases"
-    shown = [case.key for group in (ranking.best, ranking.median, ranking.errors) for case in group]
-    assert len(shown) == len(set(shown)) == len(ranking.shown_keys) == 18
+    displayed_keys = [case.key for group in (ranking.best, ranking.median, ranking.errors) for case in group]
+    assert len(displayed_keys) == len(set(displayed_keys)) == len(ranking.shown_keys) == 18
     assert "test cases" in draw_case_histogram(ranking)
 
 

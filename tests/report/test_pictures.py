@@ -50,17 +50,17 @@ def test_a_volume_is_drawn_in_three_planes_with_truth_and_answer(tmp_path: Path)
     make_index(tmp_path, records, "segmentation", {"organ": 1})
     prediction = Prediction(records[1].image, mask=tmp_path / "mask1.nii.gz")
     request = CasesRequest(tmp_path, "segmentation", {"image1.nii.gz": prediction}, ["image1.nii.gz", "absent"], 2)
-    drawn = draw_cases(request)
-    (case,) = drawn.tests
+    pictures = draw_cases(request)
+    (case,) = pictures.tests
     picture = Image.open(io.BytesIO(case.jpeg))
     assert picture.size == (case.width, case.height)
-    assert (case.error, drawn.legend) == ("", [("organ", "#e69f00")])
+    assert (case.error, pictures.legend) == ("", [("organ", "#e69f00")])
     upper, lower = (
         picture.crop((0, top, picture.width, top + picture.height // 2)) for top in (0, picture.height // 2)
     )
     assert near(upper, (230, 159, 0)) > 50
     assert near(lower, (230, 159, 0)) > 50
-    assert {example.split for example in drawn.examples} == {"training", "testing"}
+    assert {example.split for example in pictures.examples} == {"training", "testing"}
 
 
 def test_boxes_of_a_low_score_are_not_drawn_and_a_broken_image_says_why(tmp_path: Path) -> None:
@@ -70,14 +70,16 @@ def test_boxes_of_a_low_score_are_not_drawn_and_a_broken_image_says_why(tmp_path
     (tmp_path / "2.png").write_bytes(b"no picture")
     make_index(tmp_path, records, "detection", {"a": 0, "b": 1})
     boxes = (DetectedBox("b", (30.0, 10.0, 50.0, 30.0), 0.9), DetectedBox("a", (2.0, 2.0, 9.0, 9.0), 0.1))
-    drawn = draw_cases(
+    pictures = draw_cases(
         CasesRequest(tmp_path, "detection", {"1.png": Prediction("1.png", boxes=boxes)}, ["1.png", "2.png"])
     )
-    first, broken = drawn.tests
+    first, broken = pictures.tests
     picture = Image.open(io.BytesIO(first.jpeg))
-    left, right = (picture.crop((x, 0, x + picture.width // 2, picture.height)) for x in (0, picture.width // 2))
-    assert near(left, BLUE) > 50
-    assert near(right, BLUE) > 50
+    truth_half, answer_half = (
+        picture.crop((x, 0, x + picture.width // 2, picture.height)) for x in (0, picture.width // 2)
+    )
+    assert near(truth_half, BLUE) > 50
+    assert near(answer_half, BLUE) > 50
     assert near(picture, (230, 159, 0)) < 20
     assert (broken.jpeg, bool(broken.error)) == (b"", True)
 
@@ -119,15 +121,15 @@ def test_the_page_keeps_its_pictures_when_the_data_is_gone(run: Path) -> None:
 
 
 def test_pictures_are_drawn_anew_only_if_cases_or_answers_changed(run: Path) -> None:
-    opened = []
+    calls = []
 
     def open_reader() -> InProcessReader:
-        opened.append(1)
+        calls.append(1)
         return InProcessReader()
 
     for keys in (["1.png"], ["1.png"], ["2.png"]):
         draw_pictures(run, "segmentation", keys, open_reader)
-    assert len(opened) == 2
+    assert len(calls) == 2
     assert [case.key for case in load_pictures(run).tests] == ["2.png"]
     (run / "pictures.json").write_text('{"pictures": {"tests": 5}}')
     assert load_pictures(run).tests == []

@@ -119,7 +119,7 @@ def test_every_line_is_named_at_its_end_and_in_the_legend(check: Check) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "shown"),
+    ("unit", "title"),
     [
         ("mm", "HD95, mm (less"),
         ("px", "HD95, pixels (less"),
@@ -128,6 +128,6 @@ def test_every_line_is_named_at_its_end_and_in_the_legend(check: Check) -> None:
         ([], "HD95 ("),
     ],
 )
-def test_millimetres_only_where_there_are_some(unit: Any, shown: str) -> None:
-    assert shown in format_metric_name("hd95", unit)
+def test_millimetres_only_where_there_are_some(unit: Any, title: str) -> None:
+    assert title in format_metric_name("hd95", unit)
     assert format_metric_name("dice", unit) == "Dice"

@@ -39,6 +39,8 @@ HEAVIEST = 3.0
 """No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
 COLOURS = 3
 CHANGES = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
+DENSENET_SIDE = 32
+"""Pixels that an input of a DenseNet, which halves it five times, has at least along each side."""
 LEAST = 250
 """Steps that a model needs before another fold, finer input or a wider network pays."""
 ENOUGH_EPOCHS = 40
@@ -92,7 +94,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 1 / HEAVIEST, HEAVIEST)
     network: dict[str, Any] = {"name": "small_cnn", "width": 16}
     if gpu:
-        network = {"name": "resnet18" if small else "densenet121"}
+        network = {"name": "resnet18" if small or min(size) < DENSENET_SIDE else "densenet121"}
     network["dropout"] = 0.4 if small else 0.2
     return {
         "task": facts["task"],

@@ -17,6 +17,9 @@ from Utils.step_cost import micro_batch
 COMPILED_MINUTES = 30.0
 """Shorter plans are not compiled: that takes minutes, and gives a few steps in a hundred."""
 
+FEWEST_STEPS = 4
+"""Steps of an epoch from which on its last, smaller batch may be left out."""
+
 
 def arguments(plan: Mapping[str, Any], folder: Path, cases: int, seed: int) -> TrainingArguments:
     """Batches of a step are shared out among the processes, and made in `accumulate` parts."""
@@ -49,13 +52,24 @@ def arguments(plan: Mapping[str, Any], folder: Path, cases: int, seed: int) -> T
         dataloader_persistent_workers=workers > 0,
         dataloader_pin_memory=not on_cpu,
         accelerator_config={"non_blocking": not on_cpu},
-        dataloader_drop_last=cases % batch == 1 and cases > 1,  # batch normalisation needs two cases
+        dataloader_drop_last=drops_last(cases, batch, parts * together, not on_cpu),
         ddp_backend="gloo" if on_cpu and together > 1 else None,
         seed=seed,
     )
     if together < 2 and found.n_gpu > 1:
         found._n_gpu = 1  # all GPUs that are seen would be taken, in one process, by nn.DataParallel
     return found
+
+
+def drops_last(cases: int, batch: int, batches: int, on_gpu: bool) -> bool:
+    """Whether an epoch leaves out its last, smaller batch: of one case, since batch normalisation needs two; on a GPU always where
+    an epoch has enough steps, since cuDNN looks for its quickest ways anew for each size (a network of volumes on an H100: five
+    seconds in the first epoch).
+
+    Args:
+        batches: that make a step.
+    """
+    return (cases % batch == 1 and cases > 1) or (on_gpu and cases >= FEWEST_STEPS * batch * batches)
 
 
 def set_up(plan: Mapping[str, Any]) -> None:

@@ -149,8 +149,11 @@ class AugmentMasks(Augment):
         kernel = kernel / kernel.sum()
         for axis in range(2, image.ndim):
             moved = image.transpose(axis, -1)
-            flat = functional.pad(moved.reshape(-1, 1, moved.shape[-1]), (2, 2), mode="replicate")
-            image = functional.conv1d(flat, kernel.view(1, 1, -1)).view(moved.shape).transpose(axis, -1)
+            padded = functional.pad(moved.reshape(-1, 1, moved.shape[-1]), (2, 2), mode="replicate")
+            padded, length = padded.view(*moved.shape[:-1], -1), moved.shape[-1]
+            # not conv1d, for which cuDNN looks for its quickest way anew where a batch is blurred for the first time: 1.6 s
+            parts = [kernel[place] * padded.narrow(-1, place, length) for place in range(5)]
+            image = sum(parts[1:], parts[0]).transpose(axis, -1)
         return image
 
 

@@ -159,12 +159,12 @@ class ClockTrainer(Trainer):
         return loss
 
     def follow(self) -> None:
-        """Moves the running average of the weights; early in the training it follows faster."""
+        """Moves the running average of the weights, not of counters; early in the training it follows faster."""
         decay = min(float(self.plan.get("ema") or 0.0), (1 + self.state.global_step) / (10 + self.state.global_step))
-        weights = self.model.state_dict()
+        weights = {n: value for n, value in self.model.state_dict().items() if value.is_floating_point()}
         with torch.no_grad():
-            moving = {n: None for n, value in weights.items() if n in self.average and value.is_floating_point()}
-            self.average |= {n: value.detach().clone() for n, value in weights.items() if n not in moving}
+            moving = [n for n in weights if n in self.average]
+            self.average |= {n: value.detach().clone() for n, value in weights.items() if n not in self.average}
             if moving:  # all at once: a small network has more tensors than work in them
                 torch._foreach_lerp_([self.average[n] for n in moving], [weights[n] for n in moving], 1 - decay)
 
@@ -172,7 +172,7 @@ class ClockTrainer(Trainer):
         """The validation figures of the averaged weights, which are saved if they are the best so far."""
         own = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         check_weights(own, f"{self.folder.name}, step {self.state.global_step}")
-        self.model.load_state_dict(self.average or own)
+        self.model.load_state_dict({**own, **self.average})
         was, device = self.model.training, self.args.device
         self.model.eval()
         half = autocast(self.plan, device) if device.type == "cuda" else nullcontext()

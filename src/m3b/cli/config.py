@@ -15,7 +15,9 @@ def config(
     name: Annotated[str, typer.Argument(help="A setting. Without it: all settings.")] = "",
     value: Annotated[str, typer.Argument(help="Its new value. Without it: the value is shown.")] = "",
     unset: Annotated[bool, typer.Option("--unset", help="Remove the setting.")] = False,
-    here: Annotated[bool, typer.Option("--here", help="Change m3b.toml in this folder instead of your own.")] = False,
+    in_folder: Annotated[
+        bool, typer.Option("--here", help="Change m3b.toml in this folder instead of your own.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show, set or remove settings of m3b.toml, for instance the language model: m3b config llm PROVIDER.
@@ -30,7 +32,7 @@ def config(
         _print_all(as_json=json)
         return
     key = check_name(name)
-    file = folder_file() if here else user_file()
+    file = folder_file() if in_folder else user_file()
     if unset or value:
         if unset and value:
             raise UsageError("Give a value or --unset, not both.")

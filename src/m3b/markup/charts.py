@@ -175,11 +175,11 @@ def draw_histogram(
     for number, count in enumerate(counts):
         if not count:
             continue
-        left, top = frame.to_pixels(low + number * width, count)
+        bar_left, bar_top = frame.to_pixels(low + number * width, count)
         right, bottom = frame.to_pixels(low + (number + 1) * width, 0)
         tooltip = tag("title", f"{low + number * width:.3g} to {low + (number + 1) * width:.3g}: {count}")
-        bar_size = {"width": f"{max(right - left - 1, 1):.1f}", "height": f"{bottom - top:.1f}"}
-        elements.append(tag("rect", tooltip, x=f"{left:.1f}", y=f"{top:.1f}", class_="fill0", **bar_size))
+        bar_size = {"width": f"{max(right - bar_left - 1, 1):.1f}", "height": f"{bottom - bar_top:.1f}"}
+        elements.append(tag("rect", tooltip, x=f"{bar_left:.1f}", y=f"{bar_top:.1f}", class_="fill0", **bar_size))
     if marker is not None:
         elements.append(make_path([frame.to_pixels(marker, 0), frame.to_pixels(marker, frame.y[1])], "baseline"))
     return make_svg(frame.width, frame.height, f"Number of test cases by {title}", *elements)

@@ -74,8 +74,8 @@ class CaseRanking:
     @property
     def shown_keys(self) -> list[str]:
         """Keys of the cases whose pictures the page shows."""
-        shown = (*self.worst, *self.best, *self.median, *self.errors, *self.unranked)
-        return list(dict.fromkeys(case.key for case in shown))
+        displayed_cases = (*self.worst, *self.best, *self.median, *self.errors, *self.unranked)
+        return list(dict.fromkeys(case.key for case in displayed_cases))
 
 
 def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) -> CaseRanking:

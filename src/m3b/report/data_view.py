@@ -34,11 +34,11 @@ def list_data_facts(audit: dict[str, Any]) -> list[tuple[str, str]]:
     """Return how many images the audit opened, and their shapes."""
     facts = []
     if to_finite_number(audit.get("cases")) is not None:
-        opened = f"{format_count(audit.get('opened'))} of {format_count(audit.get('cases'))} images"
-        facts.append(("Opened by the audit", opened))
+        opened_text = f"{format_count(audit.get('opened'))} of {format_count(audit.get('cases'))} images"
+        facts.append(("Opened by the audit", opened_text))
     shapes = [f"{shorten(shape, 40)} ({format_count(n)})" for shape, n in as_dict(audit.get("shapes")).items()]
-    more = f" and {len(shapes) - 4} more" if len(shapes) > 4 else ""
-    return [*facts, *([("Shapes (cases)", ", ".join(shapes[:4]) + more)] if shapes else [])]
+    rest_text = f" and {len(shapes) - 4} more" if len(shapes) > 4 else ""
+    return [*facts, *([("Shapes (cases)", ", ".join(shapes[:4]) + rest_text)] if shapes else [])]
 
 
 def list_findings(audit: dict[str, Any]) -> list[dict[str, Any]]:

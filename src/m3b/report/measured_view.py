@@ -83,10 +83,10 @@ def describe_reliability(scores: dict[str, Any]) -> list[str]:
             "training images."
         )
     sets = as_dict(details.get("prediction_sets"))
-    promised, held, size = (to_finite_number(sets.get(key)) for key in ("promised", "held", "mean_size"))
-    if promised is not None and held is not None and size is not None:
+    stated_level, coverage, size = (to_finite_number(sets.get(key)) for key in ("promised", "held", "mean_size"))
+    if stated_level is not None and coverage is not None and size is not None:
         sentences.append(
-            f"Sets of classes that cannot be ruled out (stated level {promised:.0%}) hold the true class in {held:.0%} "
+            f"Sets of classes that cannot be ruled out (stated level {stated_level:.0%}) hold the true class in {coverage:.0%} "
             f"of the cases; they have {size:.2f} classes on average, and the model abstains in "
             f"{format_count(sets.get('abstained'))} of {format_count(sets.get('n'))}."
         )

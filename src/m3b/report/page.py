@@ -29,7 +29,13 @@ SECTION_TITLES = {
 """Sections of the page in their order, with their titles in the contents."""
 
 
-def write_report(run_dir: Path, open_picture_reader: ReaderOpener | None = None, notes: ReportNotes = NO_NOTES) -> Path:
+def write_report(
+    run_dir: Path,
+    open_picture_reader: ReaderOpener | None = None,
+    notes: ReportNotes = NO_NOTES,
+    *,
+    should_draw: bool = True,
+) -> Path:
     """Write `report.html` into a run folder, in whatever state the run is, and return its path.
 
     Pictures of examples and of test cases are drawn by a confined reader if the run has none yet. Parts of the run that
@@ -38,19 +44,20 @@ def write_report(run_dir: Path, open_picture_reader: ReaderOpener | None = None,
     Args:
         open_picture_reader: opens a confined reader of `locked/` and the raw data; an own one by default.
         notes: what the files of the run do not say; `m3b.run.reporting` collects it.
+        should_draw: whether pictures are drawn that the run does not have yet.
 
     Raises:
         OSError: the folder cannot be written to.
     """
     files = read_run_files(run_dir)
-    picture_note = _draw_pictures(files, open_picture_reader)
+    picture_note = draw_report_pictures(files, open_picture_reader) if should_draw else ""
     page = render_report(read_run_files(run_dir, notes), picture_note)
     target = run_dir / "report.html"
     write_text_atomically(target, page, errors="replace")
     return target
 
 
-def _draw_pictures(files: RunFiles, open_picture_reader: ReaderOpener | None) -> str:
+def draw_report_pictures(files: RunFiles, open_picture_reader: ReaderOpener | None = None) -> str:
     """Draw the pictures of a run; return why there are none, if that needs words."""
     task = files.result.get("task") or files.scores.get("task") or files.audit.get("task")
     if not isinstance(task, str) or not task:

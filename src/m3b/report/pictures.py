@@ -59,8 +59,12 @@ def draw_pictures(folder: Path, task: str, test_keys: Sequence[str], open_pictur
         return
     answers = {}
     if test_keys:
-        kept = read_answers(locked, read_model_info(locked / "model"))
-        answers = {key: kept.predictions[key] for key in test_keys if key in kept.predictions} if kept else {}
+        kept_answers = read_answers(locked, read_model_info(locked / "model"))
+        answers = (
+            {key: kept_answers.predictions[key] for key in test_keys if key in kept_answers.predictions}
+            if kept_answers
+            else {}
+        )
     request = CasesRequest(locked, task, answers, list(test_keys), N_EXAMPLES)
     try:
         with open_picture_reader() if open_picture_reader else _open_own_reader(locked) as reader:

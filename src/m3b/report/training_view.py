@@ -90,7 +90,7 @@ def _group_by_phase(log: Log) -> dict[str, Log]:
 def _make_chart(title: str, names: list[str], rows: Log) -> Curves | None:
     folds = list(dict.fromkeys(row.get(FOLD_COLUMN, "") for row in rows))
     lines: list[Line] = []
-    drawn: dict[str, list[list[tuple[float, float]]]] = defaultdict(list)
+    lines_by_name: dict[str, list[list[tuple[float, float]]]] = defaultdict(list)
     axes: list[tuple[str, str]] | None = None
     for name in names[:MAX_SERIES]:
         display_name = COLUMN_TITLES.get(name.lower()) or metric_title(name.lower()) or name
@@ -112,10 +112,10 @@ def _make_chart(title: str, names: list[str], rows: Log) -> Curves | None:
             x_values = {key: [positions[key] for positions, _ in points] for key, _ in line_axes}
             fold_note = f", fold {shorten(fold, 20)}" if len(folds) > 1 else ""
             lines.append(Line(f"{display_name}{fold_note}", x_values, [value for _, value in points]))
-            drawn[display_name].append(list(zip(x_values[line_axes[0][0]], lines[-1].y, strict=True)))
+            lines_by_name[display_name].append(list(zip(x_values[line_axes[0][0]], lines[-1].y, strict=True)))
     if not lines or not axes:
         return None
-    return Curves(title, axes, lines, draw_line_chart(title.lower(), axes[0][1].lower(), drawn))
+    return Curves(title, axes, lines, draw_line_chart(title.lower(), axes[0][1].lower(), lines_by_name))
 
 
 def _read_positions(row: dict[str, str], number: int) -> dict[str, float]:

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -47,6 +47,7 @@ from m3b.events import (
     RunStarted,
     StepStarted,
 )
+from m3b.isolation.reader import Reader
 from m3b.isolation.untrusted import UnsafePathError, walk
 from m3b.journal import JOURNAL_FORMAT
 from m3b.messages import ToolCall
@@ -433,14 +434,25 @@ def _save_traceback(run: RunFolder, error: BaseException) -> None:
         (run.path / TRACEBACK_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
 
 
+@contextlib.contextmanager
+def _borrow_reader(services: RunServices) -> Iterator[Reader]:
+    """Yield the reader of locked files and raw data that the run has already."""
+    yield services.executor.get_checking_reader()
+
+
 def _finish_run(
     run: RunFolder, record: dict[str, Any], result: Result, state: RunState, services: RunServices | None, wall_s: float
 ) -> Result:
     """Stop everything that still runs, then write the result; a full disk or a second Ctrl-C must not hide it."""
+    from m3b.run.reporting import draw_run_pictures, write_run_report
+
     result.usage["wall_s"] = round(wall_s, 1)
     if services is not None:
         services.role = ""
         services.tools.close()
+        if result.status != "cancelled":
+            with contextlib.suppress(OSError):
+                draw_run_pictures(run, partial(_borrow_reader, services))
         with contextlib.suppress(OSError, DataError):
             services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
         if result.status in FINAL_STATUSES:
@@ -448,10 +460,7 @@ def _finish_run(
     with contextlib.suppress(OSError, RunFailed):
         record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
         run.save_record(record)
-        from m3b.run.reporting import write_run_report
-
-        open_reader = partial(services.executor.open_reader, run.locked) if services is not None else None
-        result = replace(result, report=write_run_report(run, open_reader))
+        result = replace(result, report=write_run_report(run, should_draw=False))
         record["result"] = result.to_json()
         run.save_record(record)
     if services is not None:

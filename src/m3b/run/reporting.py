@@ -6,20 +6,28 @@ import contextlib
 import time
 
 from m3b.errors import M3bError
-from m3b.report import ReaderOpener, ReportNotes, write_report
+from m3b.report import ReaderOpener, ReportNotes, draw_report_pictures, read_run_files, write_report
 from m3b.run.folder import RunFolder
 from m3b.run.next_steps import list_next_steps, read_training_amount
 from m3b.run.result import STATUSES, Result
 from m3b.run.watching import load_progress
 
 
-def write_run_report(run: RunFolder, open_picture_reader: ReaderOpener | None = None) -> str:
+def draw_run_pictures(run: RunFolder, open_picture_reader: ReaderOpener) -> None:
+    """Draw the pictures of the report while the run still has its readers; what cannot be drawn is left out."""
+    draw_report_pictures(read_run_files(run.path), open_picture_reader)
+
+
+def write_run_report(run: RunFolder, *, should_draw: bool = True) -> str:
     """Write `report.html` of a run in whatever state, and return its path; see `m3b.report.write_report`.
+
+    Args:
+        should_draw: whether pictures are drawn that the run does not have yet.
 
     Raises:
         OSError: the folder cannot be written to.
     """
-    return str(write_report(run.path, open_picture_reader, _collect_notes(run)))
+    return str(write_report(run.path, None, _collect_notes(run), should_draw=should_draw))
 
 
 def _collect_notes(run: RunFolder) -> ReportNotes:

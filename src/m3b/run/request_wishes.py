@@ -69,7 +69,7 @@ def parse_wishes(request: str, task: str = "") -> RequestWishes:
         values["metric"] = metric
     if device := _DEVICE.search(request):
         values["device"] = "cpu" if device[1].lower() == "cpu" else "cuda"
-    served, unserved = TrainingOverrides(), []
+    merged, unserved = TrainingOverrides(), []
     for name, value in values.items():
         try:
             wish = TrainingOverrides(**{name: value})  # type: ignore[arg-type]
@@ -77,8 +77,8 @@ def parse_wishes(request: str, task: str = "") -> RequestWishes:
         except SettingError as error:
             unserved.append(f"The request's {name} {value} is not set: {error.on_command_line}")
             continue
-        served = TrainingOverrides(**{**_values_of(served), name: value})  # type: ignore[arg-type]
-    return RequestWishes(served, _find_minutes(request), tuple(unserved))
+        merged = TrainingOverrides(**{**_values_of(merged), name: value})  # type: ignore[arg-type]
+    return RequestWishes(merged, _find_minutes(request), tuple(unserved))
 
 
 def drop_unserved_wishes(overrides: TrainingOverrides, task: str) -> tuple[TrainingOverrides, list[str]]:
@@ -89,8 +89,8 @@ def drop_unserved_wishes(overrides: TrainingOverrides, task: str) -> tuple[Train
             check_overrides(TrainingOverrides(**{name: getattr(overrides, name)}), task)
         except SettingError as error:
             sentences.append(f"The request's {name} is not set: {error.on_command_line}")
-            left = tuple(other for other in overrides.from_request if other != name)
-            overrides = replace(overrides, **{name: None}, from_request=left)  # type: ignore[arg-type]
+            remaining_names = tuple(item for item in overrides.from_request if item != name)
+            overrides = replace(overrides, **{name: None}, from_request=remaining_names)  # type: ignore[arg-type]
     return overrides, sentences
 
 

@@ -48,11 +48,11 @@ def check_fixed_plan(overrides: TrainingOverrides, work: Path, task: str) -> Che
     differences = find_plan_differences(overrides, plan, task)
     if not differences:
         return accept(None)
-    listed = "; ".join(differences)
+    listing = "; ".join(differences)
     return reject(
         Issue(
-            f"plan.json does not hold what the user fixed: {listed}. Set it as the user did, and change nothing of it.",
-            f"The plan of the training is not what was set: {listed}.",
+            f"plan.json does not hold what the user fixed: {listing}. Set it as the user did, and change nothing of it.",
+            f"The plan of the training is not what was set: {listing}.",
             "override_changed",
         )
     )

@@ -192,8 +192,8 @@ def _error(code: str, message: str) -> SettingError:
     return SettingError(re.sub(r"--([a-z][\w-]*)", lambda match: match[1].replace("-", "_"), message), message, code)
 
 
-def _suggest(name: str, known: Sequence[str]) -> str:
-    matches = difflib.get_close_matches(name, known, 1, 0.75)
+def _suggest(name: str, known_names: Sequence[str]) -> str:
+    matches = difflib.get_close_matches(name, known_names, 1, 0.75)
     return f" Did you mean {matches[0]}?" if matches else ""
 
 
@@ -341,12 +341,11 @@ def _check_metric(metric: str | None, task: str) -> None:
     try:
         canonical_metric(metric, task or None)
     except ValueError:
-        known = list(metric_table(task).names) if task else sorted(set(metric_names().values()))
+        known_names = list(metric_table(task).names) if task else sorted(set(metric_names().values()))
         subject = f"a {task} model" if task else "m3b"
-        raise _error(
-            "unknown_metric",
-            f"--metric {metric}: {subject} has no such metric.{_suggest(metric.lower(), known)} Known: {', '.join(known)}.",
-        ) from None
+        hint = _suggest(metric.lower(), known_names)
+        message = f"--metric {metric}: {subject} has no such metric.{hint} Known: {', '.join(known_names)}."
+        raise _error("unknown_metric", message) from None
 
 
 def _check_machine(overrides: TrainingOverrides) -> None:
@@ -366,14 +365,14 @@ def _check_network(overrides: TrainingOverrides, task: str) -> None:
         find_weights(network)
         return
     tasks = [task] if task else list(TEMPLATE_SETTINGS)
-    known = list(dict.fromkeys(name for item in tasks for name in find_task_settings(item).networks))
-    if network not in known:
+    known_names = list(dict.fromkeys(name for item in tasks for name in find_task_settings(item).networks))
+    if network not in known_names:
         subject = f"a {task} model" if task else "a template"
-        listed = f"choose {', '.join(known)}" if known else "it has one network only"
+        listing = f"choose {', '.join(known_names)}" if known_names else "it has one network only"
         raise _error(
             "unknown_network",
-            f"--network {network}: {subject} has no such network; {listed}, or an entry of `m3b models list`."
-            f"{_suggest(network, known)}",
+            f"--network {network}: {subject} has no such network; {listing}, or an entry of `m3b models list`."
+            f"{_suggest(network, known_names)}",
         )
     if overrides.pretrained not in (None, NO_WEIGHTS):
         raise _error("two_networks", "--pretrained brings its own network; leave out --network.")
@@ -392,12 +391,12 @@ def find_weights(pretrained: str) -> Path | None:
         return folder.resolve()
     from m3b.models.pretrained.registry import find_stored_weights, list_pretrained
 
-    known = [entry.name for entry in list_pretrained()]
-    if pretrained not in known:
+    known_names = [entry.name for entry in list_pretrained()]
+    if pretrained not in known_names:
         raise _error(
             "unknown_weights",
             f"--pretrained {pretrained}: there is no such folder, and no entry of that name (`m3b models list`)."
-            f"{_suggest(pretrained, known)}",
+            f"{_suggest(pretrained, known_names)}",
         )
     stored = find_stored_weights(pretrained)
     if stored is None:
@@ -413,10 +412,10 @@ def find_weights(pretrained: str) -> Path | None:
 
 def find_pretrained_name(overrides: TrainingOverrides) -> str | None:
     """Return the value of `network.pretrained` for plan.py; None if the user named no weights."""
-    named = overrides.network if "/" in (overrides.network or "") else overrides.pretrained
-    if named is None or named == NO_WEIGHTS:
-        return named
-    return f"{PRETRAINED_LINK}/{GIVEN_WEIGHTS_NAME}" if Path(named).expanduser().is_dir() else named
+    weights_name = overrides.network if "/" in (overrides.network or "") else overrides.pretrained
+    if weights_name is None or weights_name == NO_WEIGHTS:
+        return weights_name
+    return f"{PRETRAINED_LINK}/{GIVEN_WEIGHTS_NAME}" if Path(weights_name).expanduser().is_dir() else weights_name
 
 
 def to_settings(overrides: TrainingOverrides, task: str) -> dict[str, Any]:
@@ -487,12 +486,12 @@ def _look_up(plan: Any, key: str) -> Any:
     return plan
 
 
-def _is_equal(left: Any, right: Any) -> bool:
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        return (type(left) is type(right) and left == right) or math.isclose(left, right)
-    if isinstance(left, str) and isinstance(right, str):
-        return left == right
-    return json.dumps(left, sort_keys=True, default=str) == json.dumps(right, sort_keys=True, default=str)
+def _is_equal(value: Any, other_value: Any) -> bool:
+    """Return whether two values of a plan are the same; 1 and 1.0 are, 1 and true are not."""
+    numbers = [item for item in (value, other_value) if isinstance(item, int | float) and not isinstance(item, bool)]
+    if len(numbers) == 2:
+        return math.isclose(*numbers)
+    return json.dumps(value, sort_keys=True, default=str) == json.dumps(other_value, sort_keys=True, default=str)
 
 
 def _shorten(value: Any) -> str:
@@ -502,15 +501,17 @@ def _shorten(value: Any) -> str:
 
 def merge_overrides(flags: TrainingOverrides, wishes: TrainingOverrides) -> TrainingOverrides:
     """Return the overrides of the user with those of the request for what they leave open."""
-    taken = {
+    adopted_values = {
         name: getattr(wishes, name)
         for name in ("metric", "device", "gpus", "epochs", "steps", "folds", "network", "pretrained")
         if getattr(wishes, name) is not None and getattr(flags, name) is None
     }
     if flags.plan is not None:
-        taken = {name: value for name, value in taken.items() if name == "metric"}
+        adopted_values = {name: value for name, value in adopted_values.items() if name == "metric"}
     if flags.epochs is not None or flags.steps is not None:
-        taken = {name: value for name, value in taken.items() if name not in ("epochs", "steps")}
+        adopted_values = {name: value for name, value in adopted_values.items() if name not in ("epochs", "steps")}
     if flags.pretrained is not None or flags.network is not None:
-        taken = {name: value for name, value in taken.items() if name not in ("network", "pretrained")}
-    return replace(flags, **taken, from_request=tuple(taken)) if taken else flags
+        adopted_values = {
+            name: value for name, value in adopted_values.items() if name not in ("network", "pretrained")
+        }
+    return replace(flags, **adopted_values, from_request=tuple(adopted_values)) if adopted_values else flags

@@ -105,7 +105,7 @@ def test_table_1_has_the_targets_of_the_task(task: str, row: str, cells: list[st
 
 
 def test_the_flow_diagram_is_text_in_every_format(kit: Path) -> None:
-    lines = ("42 files", "3: a document", "2: no label in cases.csv", "36 cases", "18 patients", "24 cases", "12 patients",
+    lines = ("42 files", "a document: 3", "no label in cases.csv: 2", "36 cases", "18 patients", "24 cases", "12 patients",
              "5 of the training cases", "4 cases of a table")  # fmt: skip
     drawing = ElementTree.fromstring((kit / "flow.svg").read_text(encoding="utf-8"))
     svg_texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]

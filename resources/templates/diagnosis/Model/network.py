@@ -82,12 +82,18 @@ def build_backbone(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     from monai.networks import nets
 
     if name.startswith("densenet"):
+        if min(plan["size"]) < 32:
+            raise SystemExit(
+                f"{name} halves its input five times, which {plan['size']} does not allow: take network.name=resnet18 or "
+                "small_cnn, or a size of 32 or more along each side"
+            )
         kind = getattr(nets, "DenseNet" + (name.removeprefix("densenet") or "121"))
         return kind(spatial_dims=dims, in_channels=channels, out_channels=classes, dropout_prob=dropout)
     if name.startswith("resnet"):
-        small = {"conv1_t_size": 3, "conv1_t_stride": 1, "no_max_pool": True} if min(plan["size"]) < 64 else {}
+        tiny = min(plan["size"]) < 64
+        stem = {"conv1_t_size": 3, "no_max_pool": True} if tiny else {"conv1_t_stride": 2}  # MONAI's own stride is 1
         kind = getattr(nets, "resnet" + (name.removeprefix("resnet") or "18"))
-        backbone = kind(spatial_dims=dims, n_input_channels=channels, num_classes=classes, **small)
+        backbone = kind(spatial_dims=dims, n_input_channels=channels, num_classes=classes, **stem)
         backbone.fc = nn.Sequential(nn.Dropout(dropout), backbone.fc)
         return backbone
     if name.startswith("efficientnet"):

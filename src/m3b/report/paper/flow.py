@@ -68,7 +68,7 @@ def build_flow(facts: PaperFacts) -> tuple[FlowStep, ...]:
         excluded = None
         if facts.facts["files.excluded"].value:
             reasons = [
-                f"{facts.text_of(name.removesuffix('reason') + 'files')}: {shorten(facts.text_of(name), 80)}"
+                f"{shorten(facts.text_of(name), 80)}: {facts.text_of(name.removesuffix('reason') + 'files')}"
                 for name in facts.names_below("exclusions")
                 if name.endswith(".reason")
             ]

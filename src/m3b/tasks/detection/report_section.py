@@ -49,9 +49,13 @@ MIN_COUNTED_SCORE, MIN_COUNTED_IOU = 0.3, 0.5
 
 def _count_hits(predicted: list[tuple[Any, str]], true_boxes: list[tuple[Any, str]], label: str) -> int:
     """Return the number of true boxes of a label that a predicted one overlaps enough; the lists are by score."""
-    found = np.array([box for box, name in predicted if name == label], dtype=float)
-    sought = np.array([box for box, name in true_boxes if name == label], dtype=float)
-    return int(match_boxes(box_iou(found, sought), MIN_COUNTED_IOU).sum()) if len(found) and len(sought) else 0
+    predicted_boxes = np.array([box for box, name in predicted if name == label], dtype=float)
+    true_corners = np.array([box for box, name in true_boxes if name == label], dtype=float)
+    return (
+        int(match_boxes(box_iou(predicted_boxes, true_corners), MIN_COUNTED_IOU).sum())
+        if len(predicted_boxes) and len(true_corners)
+        else 0
+    )
 
 
 def _format_counts(names: list[str]) -> str:

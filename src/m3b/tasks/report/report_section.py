@@ -18,8 +18,8 @@ class TextReportSection(ReportSection):
 
     def summarize_case(self, row: dict[str, Any]) -> CaseSummary | None:
         """Return both texts of a case, and their ROUGE-L."""
-        true, written = str(row["reference"]), str(row["prediction"] or "")
-        return CaseSummary(true, written, rouge_l(tokenize(written), tokenize(true)), "ROUGE-L")
+        true_text, model_text = str(row["reference"]), str(row["prediction"] or "")
+        return CaseSummary(true_text, model_text, rouge_l(tokenize(model_text), tokenize(true_text)), "ROUGE-L")
 
     def render_details(self, scores: dict[str, Any]) -> Html:
         """Return the number of different texts, and the constant report that is the baseline."""
