@@ -101,8 +101,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         paths = make_films(scratch / "films", options.films, options.side)
-        listed = scratch / "list.json"
-        listed.write_text(json.dumps(paths))
+        list_file = scratch / "list.json"
+        list_file.write_text(json.dumps(paths))
         seconds: dict[str, list[float]] = {}
 
         def record(row: str, action: Callable[[], object]) -> None:
@@ -114,10 +114,10 @@ def main() -> None:
 
         classes = load_model(folder).classes
         for _ in range(options.times):
-            record("bare network and loading", lambda: run_script("-c", BARE, folder, listed))
+            record("bare network and loading", lambda: run_script("-c", BARE, folder, list_file))
             record(
                 "predict.py, a plain script",
-                lambda: run_script("-B", folder / "predict.py", "--list", listed, "-o", scratch / "x.json"),
+                lambda: run_script("-B", folder / "predict.py", "--list", list_file, "-o", scratch / "x.json"),
             )
             record(
                 "m3b predict",
@@ -134,12 +134,12 @@ def main() -> None:
             f"{options.films} films of {options.side} px, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, "
             f"n = {options.times}; seconds"
         )
-        bare = seconds["bare network and loading"]
+        bare_seconds = seconds["bare network and loading"]
         print(f"{'':<30}{'median':>9}{'least':>9}{'ratio':>9}{'ratio of least':>16}")
         for row, values in seconds.items():
-            ratio = statistics.median(value / base for value, base in zip(values, bare, strict=True))
+            ratio = statistics.median(value / base for value, base in zip(values, bare_seconds, strict=True))
             print(
-                f"{row:<30}{statistics.median(values):>9.2f}{min(values):>9.2f}{ratio:>9.2f}{min(values) / min(bare):>16.2f}"
+                f"{row:<30}{statistics.median(values):>9.2f}{min(values):>9.2f}{ratio:>9.2f}{min(values) / min(bare_seconds):>16.2f}"
             )
 
 

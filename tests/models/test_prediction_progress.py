@@ -91,14 +91,14 @@ def run(*words: str | Path) -> Result:
 
 
 def test_results_come_and_are_written_as_they_are_made(tmp_path: Path, films: list[Path]) -> None:
-    seen: list[tuple[int, int]] = []
+    progress_calls: list[tuple[int, int]] = []
     with load_model(make_model(tmp_path / "m")) as model:
         answers = model.predict_iter(
-            films, out=tmp_path / "out", progress=lambda done, total: seen.append((done, total))
+            films, out=tmp_path / "out", progress=lambda done, total: progress_calls.append((done, total))
         )
         first = next(answers)
         assert first.image == str(films[0])
-        assert seen == [(1, 20)]
+        assert progress_calls == [(1, 20)]
         answers.close()  # type: ignore[attr-defined]  # a generator
         written = json.loads((tmp_path / "out/predictions.json").read_text())
         assert [entry["image"] for entry in written] == [str(films[0])]
