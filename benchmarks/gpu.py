@@ -63,13 +63,13 @@ def main() -> None:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         if options.check:
-            found = check_sets(Path(folder), options)
+            result = check_sets(Path(folder), options)
         else:
-            found = measure_sets(Path(folder), options, memory)
+            result = measure_sets(Path(folder), options, memory)
     print(f"{time.monotonic() - start:.0f} s")
     if options.out:
-        options.out.write_text(json.dumps({"device": gpu, "sets": found}, indent=1))
-    if any("error" in one for one in found.values()):
+        options.out.write_text(json.dumps({"device": gpu, "sets": result}, indent=1))
+    if any("error" in entry for entry in result.values()):
         raise SystemExit(1)
 
 
@@ -108,25 +108,25 @@ def measure_sets(folder: Path, options: argparse.Namespace, memory: float) -> di
         run_python(work, *map(str, command), *more, env=threads, timeout=LONGEST)
         plan = json.loads((work / "plan.json").read_text())
         keys = ("batch", "size", "patch", "precision", "channels_last", "network")
-        found = json.loads(files[0].read_text())
-        return {"batch": plan["batch"], "plan": {key: plan.get(key) for key in keys}, **found}
+        result = json.loads(files[0].read_text())
+        return {"batch": plan["batch"], "plan": {key: plan.get(key) for key in keys}, **result}
 
     def attempt(row: str) -> dict[str, Any]:
         try:
-            found = measure(row, works[row])
+            result = measure(row, works[row])
         except (SystemExit, subprocess.TimeoutExpired) as error:
             (folder / f"{works[row].name}.ready").touch()  # the others do not wait for it
             return {"error": str(error)}
-        print(format_line(row, found), flush=True)
-        return found
+        print(format_line(row, result), flush=True)
+        return result
 
     with ThreadPoolExecutor(len(rows)) as pool:
         works = dict(zip(rows, pool.map(prepare, rows), strict=True))
         print(HEADING, flush=True)
-        found = dict(zip(rows, pool.map(attempt, rows), strict=True))
-    for row, one in found.items():
-        print(f"{row}: {one['error']}" if "error" in one else format_row(row, one))
-    return found
+        result = dict(zip(rows, pool.map(attempt, rows), strict=True))
+    for row, entry in result.items():
+        print(f"{row}: {entry['error']}" if "error" in entry else format_row(row, entry))
+    return result
 
 
 def draw_set(name: str, folder: Path) -> Path:
@@ -142,31 +142,33 @@ def own_engine(name: str) -> list[str]:
 
 def check_sets(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Check the sets, several at a time, and print a line for each."""
-    so_far: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     threads = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // options.jobs))}
 
     def check(name: str) -> None:
-        start, found = time.monotonic(), {}
+        start, result = time.monotonic(), {}
         try:
-            found |= check_template(name, draw_set(name, folder / name), options, threads)
+            result |= check_template(name, draw_set(name, folder / name), options, threads)
         except SystemExit as error:
-            found["error"] = str(error)
-        found["seconds"] = round(time.monotonic() - start, 1)
-        so_far[name] = found
-        print(f"{name:20}{found.get('error', 'passed')}, {found['seconds']} s", flush=True)
+            result["error"] = str(error)
+        result["seconds"] = round(time.monotonic() - start, 1)
+        results[name] = result
+        print(f"{name:20}{result.get('error', 'passed')}, {result['seconds']} s", flush=True)
         shutil.rmtree(folder / name, ignore_errors=True)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(check, options.sets or list(SETS)))
-    return so_far
+    return results
 
 
 def check_template(name: str, work: Path, options: argparse.Namespace, env: dict[str, str]) -> dict[str, Any]:
     """Plan, train, export and predict; the plan, and what plan.py said."""
     device = ["--device", options.device] if options.device != "auto" else []
-    engine = [] if any(one.startswith("engine=") for one in options.set) else own_engine(name)
+    engine = [] if any(entry.startswith("engine=") for entry in options.set) else own_engine(name)
     settings = [*options.set, *engine]
-    said = run_python(work, "plan.py", "--minutes", "60", *device, *(["--set", *settings] if settings else []), env=env)
+    output = run_python(
+        work, "plan.py", "--minutes", "60", *device, *(["--set", *settings] if settings else []), env=env
+    )
     plan = json.loads((work / "plan.json").read_text())
     limits = {key: options.steps * int(plan["batch"]) for key in ("epoch_patches", "patches") if key in plan}
     plan |= {"max_steps": options.steps, "folds": 1, "refit": False}
@@ -176,7 +178,7 @@ def check_template(name: str, work: Path, options: argparse.Namespace, env: dict
     run_python(work, "export.py", "--out", "Deliver", env=env)
     image = json.loads((work / "Datapath/test.json").read_text())[0]["image_path"]
     run_python(work, "Deliver/predict.py", image, "-o", "predicted.json", env=env)
-    return {"said": said, "plan": plan}
+    return {"said": output, "plan": plan}
 
 
 def run_python(work: Path, *command: str, env: dict[str, str] | None = None, timeout: float | None = None) -> str:
@@ -185,8 +187,8 @@ def run_python(work: Path, *command: str, env: dict[str, str] | None = None, tim
         [sys.executable, *command], cwd=work, capture_output=True, text=True, env=env, timeout=timeout
     )
     if done.returncode:
-        said = f"{done.stdout[-1000:]}{done.stderr[-3000:]}"
-        raise SystemExit(f"{work.name}: {' '.join(command)[:200]} failed ({done.returncode})\n{said}")
+        output = f"{done.stdout[-1000:]}{done.stderr[-3000:]}"
+        raise SystemExit(f"{work.name}: {' '.join(command)[:200]} failed ({done.returncode})\n{output}")
     return done.stdout
 
 
@@ -196,20 +198,20 @@ HEADING = (
 )
 
 
-def format_line(name: str, found: dict[str, Any]) -> str:
+def format_line(name: str, result: dict[str, Any]) -> str:
     """Format a line of the table."""
     return (
-        f"{name:30}{found['batch']:6}{found['rate']:9.2f}{found['bare']:8.2f}{found['rate'] / found['bare']:7.0%}"
-        f"{format_use(found['rate_use']):>6}{found['gpu_ms']:6.1f}ms{found['kernels']:9.0f}{found['to_gpu']:8.1f}"
-        f"{found['waits']:7.1f}{found.get('held', 0.0):9.2f}{found['started_s']:8.0f}s"
+        f"{name:30}{result['batch']:6}{result['rate']:9.2f}{result['bare']:8.2f}{result['rate'] / result['bare']:7.0%}"
+        f"{format_use(result['rate_use']):>6}{result['gpu_ms']:6.1f}ms{result['kernels']:9.0f}{result['to_gpu']:8.1f}"
+        f"{result['waits']:7.1f}{result.get('held', 0.0):9.2f}{result['started_s']:8.0f}s"
     )
 
 
-def format_row(name: str, found: dict[str, Any]) -> str:
+def format_row(name: str, result: dict[str, Any]) -> str:
     """Format a row for RESULTS.md."""
-    share = f"{found['rate'] / found['bare']:.0%}"
-    figures = f"{found['rate']:.1f} | {found['bare']:.1f} | {share} | {format_use(found['rate_use'])}"
-    return f"| {name} | {found['batch']} | {figures} | {found.get('held', 0.0):.1f} |"
+    share = f"{result['rate'] / result['bare']:.0%}"
+    figures = f"{result['rate']:.1f} | {result['bare']:.1f} | {share} | {format_use(result['rate_use'])}"
+    return f"| {name} | {result['batch']} | {figures} | {result.get('held', 0.0):.1f} |"
 
 
 def format_use(use: float | None) -> str:

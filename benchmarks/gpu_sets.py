@@ -76,15 +76,15 @@ SETS = {
 
 def assemble_set(name: str, folder: Path) -> Path:
     """Assemble the template in the folder, and draw its cases there; the folder."""
-    drawn = SETS[name]
-    shutil.copytree(TEMPLATES / drawn.template, folder)
+    spec = SETS[name]
+    shutil.copytree(TEMPLATES / spec.template, folder)
     for file in (TEMPLATES / "shared").glob("*.py"):
         shutil.copy(file, folder / "Utils")
     place = folder / "data" / "drawn"
     place.mkdir(parents=True)
     rng = np.random.default_rng(0)
-    records = [_draw_case(rng, drawn, number, folder, place) for number in range(drawn.cases)]
-    test = {number for number in range(drawn.cases) if number // 2 % LEFT_OUT_OF_TRAINING == 0}
+    records = [_draw_case(rng, spec, number, folder, place) for number in range(spec.cases)]
+    test = {number for number in range(spec.cases) if number // 2 % LEFT_OUT_OF_TRAINING == 0}
     parts = {
         "train": [record for number, record in enumerate(records) if number not in test],
         "test": [record for number, record in enumerate(records) if number in test],
@@ -95,42 +95,42 @@ def assemble_set(name: str, folder: Path) -> Path:
         "grades": {str(grade): grade for grade in range(4)},
         "values": {"brightness": 0},
         "masks": {"ball": 1, "box": 2},
-    }.get(drawn.target, {"ball": 0, "box": 1})
+    }.get(spec.target, {"ball": 0, "box": 1})
     (folder / "Datapath" / "label_dict.json").write_text(json.dumps(numbers))
     return folder
 
 
-def _draw_case(rng: np.random.Generator, drawn: DrawnSet, number: int, folder: Path, place: Path) -> dict[str, Any]:
-    shape = tuple(round(side * (1 + drawn.varies * rng.uniform(-1, 1))) for side in drawn.shape)
+def _draw_case(rng: np.random.Generator, spec: DrawnSet, number: int, folder: Path, place: Path) -> dict[str, Any]:
+    shape = tuple(round(side * (1 + spec.varies * rng.uniform(-1, 1))) for side in spec.shape)
     image = rng.normal(80, 12, shape).astype(np.float32)
     record: dict[str, Any] = {"patient": f"p{number // 2}"}
-    if drawn.target in ("masks", "boxes"):
+    if spec.target in ("masks", "boxes"):
         ids, boxes = np.zeros(shape, np.uint8), []
         for kind in range(int(rng.integers(1, 4))):
-            region, inside = _shape(rng, shape, drawn.share, NAMES[kind % 2])
-            image[region][inside] += (80, 50)[kind % 2]
-            ids[region][inside] = kind % 2 + 1
+            region, mask = _shape(rng, shape, spec.share, NAMES[kind % 2])
+            image[region][mask] += (80, 50)[kind % 2]
+            ids[region][mask] = kind % 2 + 1
             corners = [[part.start for part in region], [part.stop for part in region]]
             order = (1, 0, *range(2, len(shape)))  # x lies along the columns
             boxes.append({"label": NAMES[kind % 2], "box": [int(ends[axis]) for ends in corners for axis in order]})
-        if drawn.target == "boxes":
+        if spec.target == "boxes":
             record["boxes"] = boxes
         else:
             record["mask_path"] = _save(ids, place / f"mask_{number:04d}", folder)
     else:
-        kind = number // 2 % 2 if drawn.target == "classes" else 0
+        kind = number // 2 % 2 if spec.target == "classes" else 0
         bright = {"classes": (80, 50)[kind], "grades": 40 * (number // 2 % 4)}.get(
-            drawn.target, int(rng.integers(20, 120))
+            spec.target, int(rng.integers(20, 120))
         )
-        region, inside = _shape(rng, shape, drawn.share, NAMES[kind])
-        image[region][inside] += bright
+        region, mask = _shape(rng, shape, spec.share, NAMES[kind])
+        image[region][mask] += bright
         record |= {
             "classes": {"labels": [NAMES[kind]]},
             "grades": {"grade": str(bright // 40)},
             "values": {"value": float(bright)},
-        }[drawn.target]
+        }[spec.target]
     image = np.clip(image, 0, 255).astype(np.uint8)
-    if drawn.colours == 3:
+    if spec.colours == 3:
         image = np.repeat(image[..., None], 3, axis=-1)
     return {"image_path": _save(image, place / f"case_{number:04d}", folder), **record}
 
@@ -167,8 +167,8 @@ def main(arguments: list[str]) -> None:
     if len(arguments) == 2:
         print(assemble_set(arguments[0], Path(arguments[1])))
         return
-    line: Callable[[str, DrawnSet], str] = lambda name, drawn: f"{name:20} {drawn.template:13} {drawn.cases:5} cases"  # noqa: E731
-    print("\n".join(line(name, drawn) for name, drawn in SETS.items()))
+    line: Callable[[str, DrawnSet], str] = lambda name, spec: f"{name:20} {spec.template:13} {spec.cases:5} cases"  # noqa: E731
+    print("\n".join(line(name, spec) for name, spec in SETS.items()))
 
 
 if __name__ == "__main__":

@@ -45,13 +45,13 @@ class Measured:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.start = options, time.monotonic()
-        self.found: dict[str, Any] = {}
+        self.figures: dict[str, Any] = {}
         self.samples: list[tuple[float, float, float]] = []
         self.lock = options.lock.open("a")
 
     def await_turn(self) -> None:
         """Say that the training has started, and wait for the others and for the lock."""
-        self.found["started_s"] = round(time.monotonic() - self.start, 1)
+        self.figures["started_s"] = round(time.monotonic() - self.start, 1)
         self.options.ready.touch()
         last = time.monotonic() + LONGEST_WAIT
         while len(list(self.options.ready.parent.glob("*.ready"))) < self.options.sets and time.monotonic() < last:
@@ -79,8 +79,8 @@ class Measured:
     def note_steps(self, name: str, steps: int, start: float) -> None:
         """Note the steps a second since `start`, and the GPU's use."""
         end = time.monotonic()
-        self.found[name] = steps / (end - start)
-        self.found[f"{name}_use"] = self.use(start, end)
+        self.figures[name] = steps / (end - start)
+        self.figures[f"{name}_use"] = self.use(start, end)
 
     def note_profile(self, profile: Any) -> None:
         """Note what a step starts, copies and waits for, and how long the GPU computes."""
@@ -90,7 +90,7 @@ class Measured:
             return float(sum(event.count for event in table if any(word in event.key for word in words))) / PROFILED
 
         kernels = [event for event in table if str(event.device_type).endswith("CUDA") and "#" not in event.key]
-        self.found |= {
+        self.figures |= {
             "kernels": count("cudaLaunchKernel", "cuLaunchKernel"), "to_gpu": count("Memcpy HtoD"),
             "waits": count("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
             "gpu_ms": sum(event.self_device_time_total for event in kernels) / PROFILED / 1e3,
@@ -99,9 +99,9 @@ class Measured:
     def end(self) -> None:
         """Write the result, give the lock back, and end this process with all that it has started."""
         if ON_GPU:
-            self.found["held"] = torch.cuda.max_memory_reserved() / 1e9
+            self.figures["held"] = torch.cuda.max_memory_reserved() / 1e9
             self.monitor.terminate()
-        self.options.result.write_text(json.dumps(self.found))
+        self.options.result.write_text(json.dumps(self.figures))
         fcntl.flock(self.lock, fcntl.LOCK_UN)
         for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
             os.kill(int(child), 9)
@@ -125,17 +125,17 @@ class Measured:
 def start_profile() -> Any:
     from torch.profiler import ProfilerActivity, profile
 
-    found = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])])
-    found.start()
-    return found
+    figures = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])])
+    figures.start()
+    return figures
 
 
-def measure_template(measured: Measured) -> None:
+def measure_template(measurement: Measured) -> None:
     """Train as train.py does, from its first step to the end of the measurement."""
     import train
     from Utils.training import ClockTrainer
 
-    seconds, own = measured.options.seconds, ClockTrainer.training_step
+    seconds, own = measurement.options.seconds, ClockTrainer.training_step
     state: dict[str, Any] = {"step": 0}
 
     def training_step(self: Any, *rest: Any, **more: Any) -> Any:
@@ -145,25 +145,25 @@ def measure_template(measured: Measured) -> None:
             self.clock.budget = 1e6
         elif step == (WARM if ON_GPU else 4):
             wait()
-            measured.await_turn()
+            measurement.await_turn()
             state.update(start=time.monotonic(), first=step)
         elif "start" in state and "profile" not in state and time.monotonic() - state["start"] > seconds:
             wait()
-            measured.note_steps("rate", step - state["first"], state["start"])
+            measurement.note_steps("rate", step - state["first"], state["start"])
             state.update(profile=start_profile(), last=step + PROFILED)
         elif step == state.get("last"):
             wait()
             state["profile"].stop()
-            measured.note_profile(state["profile"])
-            time_bare_loop(measured)
-            measured.end()
+            measurement.note_profile(state["profile"])
+            time_bare_loop(measurement)
+            measurement.end()
         return own(self, *rest, **more)
 
     ClockTrainer.training_step = training_step
     raise SystemExit(f"train.py ended with {train.main([])} before it was measured")
 
 
-def time_bare_loop(measured: Measured) -> None:
+def time_bare_loop(measurement: Measured) -> None:
     """Time both passes and the optimiser on one batch that stays on the GPU."""
     from Utils.gpu_fit import STEP_COSTS
     from Utils.optimizers import optimizer_of
@@ -184,10 +184,10 @@ def time_bare_loop(measured: Measured) -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    measured.time_loop("bare", step, measured.options.seconds / 2)
+    measurement.time_loop("bare", step, measurement.options.seconds / 2)
 
 
-def measure_nnunet(measured: Measured) -> None:
+def measure_nnunet(measurement: Measured) -> None:
     """Let nnU-Net plan (its plain U-Net) and preprocess, and run the steps of its own trainer, which is not compiled."""
     from Datapath.dataloader import hold_out, read_index
     from Utils import nnunet
@@ -198,8 +198,8 @@ def measure_nnunet(measured: Measured) -> None:
     nnunet._environment(place, plan)
     os.environ.update(nnUNet_compile="f")
     records = read_index()
-    held = hold_out(records, float(plan["validation_share"]), int(plan["seed"]))
-    write_dataset(records, held, plan, place)
+    held_out = hold_out(records, float(plan["validation_share"]), int(plan["seed"]))
+    write_dataset(records, held_out, plan, place)
     nnunet.plan_and_preprocess(place, plan)
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
@@ -213,19 +213,21 @@ def measure_nnunet(measured: Measured) -> None:
     trainer.on_train_epoch_start()
     for _ in range(WARM if ON_GPU else 1):
         trainer.train_step(next(trainer.dataloader_train))
-    measured.await_turn()
-    measured.time_loop("rate", lambda: trainer.train_step(next(trainer.dataloader_train)), measured.options.seconds)
+    measurement.await_turn()
+    measurement.time_loop(
+        "rate", lambda: trainer.train_step(next(trainer.dataloader_train)), measurement.options.seconds
+    )
     profile = start_profile()
     for _ in range(PROFILED if ON_GPU else 1):
         trainer.train_step(next(trainer.dataloader_train))
     wait()
     profile.stop()
-    measured.note_profile(profile)
+    measurement.note_profile(profile)
     batch = next(trainer.dataloader_train)
-    measured.time_loop("bare", lambda: trainer.train_step(batch), measured.options.seconds / 2)
+    measurement.time_loop("bare", lambda: trainer.train_step(batch), measurement.options.seconds / 2)
     now = trainer.configuration_manager
-    measured.found |= {"batch": int(now.batch_size), "patch": [int(side) for side in now.patch_size]}
-    measured.end()
+    measurement.figures |= {"batch": int(now.batch_size), "patch": [int(side) for side in now.patch_size]}
+    measurement.end()
 
 
 def main() -> None:
