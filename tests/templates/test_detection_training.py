@@ -153,9 +153,9 @@ def test_out_of_memory_makes_batch_and_patch_smaller_then_ends(work: Path) -> No
     network = work / "Model" / "network.py"
     network.write_text(
         network.read_text().replace(
-            "        logits = self.backbone(pixel_values)",
+            "        logits = self.backbone(seen(pixel_values))",
             "        if self.training:\n            raise MemoryError('out of memory')\n"
-            "        logits = self.backbone(pixel_values)",
+            "        logits = self.backbone(seen(pixel_values))",
         )
     )
     done = call(work, "train.py", check=False)

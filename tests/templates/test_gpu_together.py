@@ -74,9 +74,9 @@ def test_too_little_memory_in_one_process_makes_all_start_again_smaller(project:
     patched(
         project,
         "Model/network.py",
-        "        logits = self.backbone(pixel_values)",
+        "        logits = self.backbone(seen(pixel_values))",
         "        import os\n        if self.training and os.environ['RANK'] == '1' and len(pixel_values) > 2:\n"
-        "            raise MemoryError('out of memory')\n        logits = self.backbone(pixel_values)",
+        "            raise MemoryError('out of memory')\n        logits = self.backbone(seen(pixel_values))",
     )
     done = run("train.py")
     assert done.stdout.count("training with 2 processes") == 2
