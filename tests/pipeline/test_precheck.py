@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pipeline_kit import REQUEST
 
-from m3b import Pipeline
+from m3b import Pipeline, TrainingOverrides
 from m3b.errors import DataError, M3bError, UsageError
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.run.precheck import check_request, find_ordered_tasks
@@ -43,6 +43,12 @@ def refused(tmp_path: Path, request: str = REQUEST, *, out: Path | None = None, 
         Pipeline(deaf, out=out or tmp_path / "run", **options).run(request)
     assert deaf.asked == 0
     assert sorted(tmp_path.rglob("*")) == before, "something was made for a run that was refused"
+
+
+def test_a_setting_of_another_task_than_the_request_names(tmp_path: Path, spots: Path) -> None:
+    """Whatever the labels are: what is told of a whole image has no Dice and no U-Net."""
+    for values in ({"metric": "dice"}, {"network": "unet"}):
+        refused(tmp_path, "Tell spots from plain images", data=spots, training=TrainingOverrides(**values))
 
 
 # --- requests ----------------------------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
 
 CERTAIN_TASKS = ("segmentation", "report", "survival")
 """Tasks of which the words of a request leave no doubt, whatever the data shows."""
+TASKS_OF_AN_IMAGE = ("diagnosis", "grading", "regression", "survival")
+"""Tasks that tell something of an image as a whole: the labels in the data say which one a request means."""
 
 
 def check_training_type(training: Any) -> TrainingOverrides:
@@ -500,10 +502,10 @@ class Pipeline:
             SettingError: an override cannot be served; nothing has been created then.
         """
         from m3b.run.request_wishes import parse_wishes
-        from m3b.run.training_overrides import check_overrides, merge_overrides
+        from m3b.run.training_overrides import check_overrides_of_any, merge_overrides
 
         task = self._find_certain_task(request)
-        check_overrides(self.training, task)
+        check_overrides_of_any(self.training, [task] if task else self._list_possible_tasks(request))
         wishes = parse_wishes(request, task)
         training, options = merge_overrides(self.training, wishes.overrides), self.options
         notes = [f"Set: {', '.join(training.describe())}."] if training else []
@@ -533,6 +535,14 @@ class Pipeline:
             return own_cards[0].task
         requested_task = find_requested_task(request)
         return requested_task if requested_task in CERTAIN_TASKS else ""
+
+    def _list_possible_tasks(self, request: str) -> Sequence[str]:
+        """Return the tasks among which the data decides; empty if the words of the request leave all open."""
+        from m3b.run.precheck import find_ordered_tasks
+        from m3b.tasks import find_requested_task
+
+        task_names = {find_requested_task(request), *find_ordered_tasks(request)} - {""}
+        return TASKS_OF_AN_IMAGE if task_names and task_names <= set(TASKS_OF_AN_IMAGE) else ()
 
     def _resume_run(self, run: RunFolder, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
         """Return the handle of a resumed run.
