@@ -47,8 +47,9 @@ def refused(tmp_path: Path, request: str = REQUEST, *, out: Path | None = None, 
 
 def test_a_setting_of_another_task_than_the_request_names(tmp_path: Path, spots: Path) -> None:
     """Whatever the labels are: what is told of a whole image has no Dice and no U-Net."""
-    for values in ({"metric": "dice"}, {"network": "unet"}):
-        refused(tmp_path, "Tell spots from plain images", data=spots, training=TrainingOverrides(**values))
+    for name, value in (("metric", "dice"), ("network", "unet")):
+        training = TrainingOverrides(**{name: value})
+        refused(tmp_path, "Tell spots from plain images", data=spots, training=training, match=f"{name} {value}")
 
 
 # --- requests ----------------------------------------------------------------------------------------------------

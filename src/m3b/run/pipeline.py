@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.display import make_html_table, shorten
-from m3b.errors import UsageError
+from m3b.errors import SettingError, UsageError
 from m3b.isolation.sandbox import Sandbox, choose_sandbox
 from m3b.llm import LLM, choose_default_spec, connect, describe_unused_keys
 from m3b.llm.base import spec_of
@@ -52,6 +52,10 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
         UsageError: both were given, or an option does not exist.
     """
     unknown = sorted(set(named_options) - set(Options.__dataclass_fields__))
+    if training_settings := [name for name in unknown if name in TrainingOverrides.__dataclass_fields__]:
+        values = ", ".join(f"{name}={named_options[name]!r}" for name in training_settings)
+        message = f"A setting of the training stands in an object of its own: training=TrainingOverrides({values})."
+        raise SettingError(message, message, "setting_as_option")
     if unknown:
         known_options = ", ".join(Options.__dataclass_fields__)
         close_matches = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
