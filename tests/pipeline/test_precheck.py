@@ -127,6 +127,14 @@ def test_a_run_folder_inside_the_data(tmp_path: Path) -> None:
     refused(tmp_path, data=data, out=tmp_path / "link" / "run", match="inside the data")
 
 
+def test_a_data_folder_of_links_to_folders(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "1.png").write_bytes(b"x")
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "shared").symlink_to(tmp_path / "store")
+    refused(tmp_path, data=tmp_path / "scans", match=r"scans/shared leads to .*/store.*--data")
+
+
 def test_the_usual_place_of_runs_inside_the_data(tmp_path: Path, spots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`cd` into the data, then `m3b run ... --data .`: `runs/` would lie among the images."""
     data = tmp_path / "scans"
