@@ -276,6 +276,13 @@ def test_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_text(wrong)
         with pytest.raises(UsageError, match="M3B_MODELS"):
             model_catalog.look_up("openai", "gpt-4o")
+    for section in ("model", "default"):  # misspelt beside one that is right
+        path.write_text(json.dumps({"models": {}, "defaults": {}, section: {}}))
+        with pytest.raises(UsageError, match=rf"M3B_MODELS.*'{section}s'"):
+            model_catalog.look_up("openai", "gpt-4o")
+    path.write_text('{"models": {"openai:gpt-4o": {"windw": 64000}}}')
+    with pytest.raises(UsageError, match=r"'windw'.*'window'"):
+        model_catalog.look_up("openai", "gpt-4o")
 
 
 def test_token_estimate_is_near_and_grows() -> None:

@@ -232,6 +232,8 @@ def scores(*values: float) -> Prediction:
 def test_a_threshold_selects_boxes_and_classes() -> None:
     by_score = make_decider(0.4, ("spot",), False)(scores(0.9, 0.4, 0.3))
     assert [box.score for box in by_score.boxes or ()] == [0.9, 0.4]
+    of_another_class = make_decider({"other": 0.7}, ("spot", "other"), False)(scores(0.9, 0.4, 0.2))
+    assert [box.score for box in of_another_class.boxes or ()] == [0.9, 0.4]
     single = Prediction("x", {"a": 0.7, "b": 0.3}, ("a",), prediction_set=("a", "b"), set_level=0.9, abstains=True)
     assert make_decider({"b": 0.2}, ("a", "b"), False)(single).prediction == ("b",)
     assert make_decider(0.8, ("a", "b"), False)(single).prediction == ()

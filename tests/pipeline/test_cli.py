@@ -565,6 +565,10 @@ def test_config_shows_sets_and_unsets(m3b_: M3b, tmp_path: Path) -> None:
     assert json.loads(m3b_("config", "max_cost", "--json", env=env).stdout)["value"] == 12.0
     refused(m3b_("config", "max_coat", "3", env=env), "Did you mean max-cost")
     refused(m3b_("config", "max_cost", "much", env=env), "a number")
+    refused(m3b_("config", "max_cost", "0", env=env), "max-cost")
+    refused(m3b_("config", "train-minutes", "nan", env=env), "train-minutes")
+    refused(m3b_("config", "device", "tpu", env=env), "cuda")
+    refused(m3b_("config", "gpus", "0", env=env), "gpus")
     refused(m3b_("config", "llm", "acme:large", env=env), "acme")
     refused(m3b_("config", "llm", f"sk-{'a1' * 12}", env=env), "looks like a key")
     refused(m3b_("config", "llm", "openai:m@http://u:secret@h/v1", env=env), "password")

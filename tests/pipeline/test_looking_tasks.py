@@ -34,6 +34,8 @@ def test_a_task_that_is_named_stays(tmp_path: Path) -> None:
     preview = preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place", task="diagnosis")
     assert preview.task == "diagnosis"
     assert not preview.proposals
+    with pytest.raises(UsageError, match=r"'foo'.*segmentation"):
+        preview_dataset(tmp_path / "data", "Find polyps", tmp_path / "place", task="foo")
 
 
 def test_masks_are_read_though_the_request_speaks_of_boxes(tmp_path: Path) -> None:

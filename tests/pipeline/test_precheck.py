@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pipeline_kit import REQUEST
 
-from m3b import Pipeline
+from m3b import Pipeline, TrainingOverrides
 from m3b.errors import DataError, M3bError, UsageError
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.run.precheck import check_request, find_ordered_tasks
@@ -43,6 +43,13 @@ def refused(tmp_path: Path, request: str = REQUEST, *, out: Path | None = None, 
         Pipeline(deaf, out=out or tmp_path / "run", **options).run(request)
     assert deaf.asked == 0
     assert sorted(tmp_path.rglob("*")) == before, "something was made for a run that was refused"
+
+
+def test_a_setting_of_another_task_than_the_request_names(tmp_path: Path, spots: Path) -> None:
+    """Whatever the labels are: what is told of a whole image has no Dice and no U-Net."""
+    for name, value in (("metric", "dice"), ("network", "unet")):
+        training = TrainingOverrides(**{name: value})
+        refused(tmp_path, "Tell spots from plain images", data=spots, training=training, match=f"{name} {value}")
 
 
 # --- requests ----------------------------------------------------------------------------------------------------
@@ -118,6 +125,14 @@ def test_a_run_folder_inside_the_data(tmp_path: Path) -> None:
     refused(tmp_path, data=data, out=data, match="inside the data")
     (tmp_path / "link").symlink_to(data)
     refused(tmp_path, data=data, out=tmp_path / "link" / "run", match="inside the data")
+
+
+def test_a_data_folder_of_links_to_folders(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "1.png").write_bytes(b"x")
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "shared").symlink_to(tmp_path / "store")
+    refused(tmp_path, data=tmp_path / "scans", match=r"scans/shared leads to .*/store.*--data")
 
 
 def test_the_usual_place_of_runs_inside_the_data(tmp_path: Path, spots: Path, monkeypatch: pytest.MonkeyPatch) -> None:

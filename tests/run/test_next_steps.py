@@ -82,6 +82,15 @@ def test_what_a_script_left_is_not_trusted(tmp_path: Path, content: str) -> None
     assert read_training_amount(run) is None
 
 
+def test_a_setting_that_the_task_cannot_serve_is_changed_and_not_resumed(tmp_path: Path) -> None:
+    run, record = make_run(tmp_path), {**RECORD, "training": {"network": "unet", "epochs": 5}}
+    reason = "--network unet: a diagnosis model has no such network."
+    step = list_next_steps(run, record, Result("failed", reason, "Segment polyps", run_dir=str(run.path)))[0]
+    assert step.code == "change_setting"
+    assert "--epochs 5" in step.command
+    assert "--network" not in step.command
+
+
 def test_the_rules_advise_a_language_model_and_a_language_model_does_not(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     assert "language_model" in codes(run, "failed")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from m3b import TrainingOverrides
+from m3b import Pipeline, TrainingOverrides
 from m3b.errors import SettingError
 from m3b.run.training_overrides import (
     check_overrides,
@@ -37,6 +37,11 @@ PLAN = {"task": "diagnosis", "network": {"name": "resnet18"}, "lr": 0.001, "minu
         ({"settings": {"lrr": 1}}, "unknown_setting"),
         ({"settings": {"network.name": "unet"}}, "has_an_option"),
         ({"settings": {"lr": float("nan")}}, "not_json"),
+        ({"settings": {"lr": "abc"}}, "out_of_range"),
+        ({"settings": {"lr": -1}}, "out_of_range"),
+        ({"settings": {"batch": 2.5}}, "out_of_range"),
+        ({"settings": {"seed": True}}, "out_of_range"),
+        ({"settings": {"classes": ["a"]}}, "derived_setting"),
         ({"settings": 5}, "not_a_mapping"),
         ({"plan": {"x": 1}}, "no_plan"),
         ({"plan": "nowhere/plan.json"}, "plan_unreadable"),
@@ -47,6 +52,13 @@ def test_values_that_cannot_be_meant(values: dict[str, Any], code: str) -> None:
     with pytest.raises(SettingError) as caught:
         TrainingOverrides(**values)
     assert caught.value.code == code
+
+
+def test_a_setting_that_is_given_as_an_option() -> None:
+    with pytest.raises(SettingError) as caught:
+        Pipeline("rules", epochs=3)
+    assert caught.value.code == "setting_as_option"
+    assert "training=TrainingOverrides(epochs=3)" in str(caught.value)
 
 
 @pytest.mark.parametrize(

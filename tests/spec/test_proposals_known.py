@@ -164,6 +164,15 @@ def test_an_empty_folder_is_not_said_to_hold_documents(tmp_path: Path) -> None:
     assert said.startswith("The folder holds no data, only documents or system files. Name the folder with the images")
 
 
+def test_links_in_place_of_files_are_named(tmp_path: Path) -> None:
+    picture(tmp_path / "store" / "1.png")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "shared").symlink_to(tmp_path / "store")
+    sentences = lacking(survey(tmp_path / "data"), Ask("diagnosis", "Tell a from b"))
+    assert "1 link (e.g. shared)" in sentences
+    assert "--data" in sentences
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

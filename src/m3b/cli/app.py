@@ -34,6 +34,7 @@ COMMAND_OF_SYNONYM = {
     "inspect": "look",
     "infer": "predict",
     "inference": "predict",
+    "serve": "predict",
     "test": "score",
     "evaluate": "score",
     "list": "runs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,7 +36,7 @@ def config(
     if unset or value:
         if unset and value:
             raise UsageError("Give a value or --unset, not both.")
-        write_setting(file, key, None if unset else _check_llm(key, parse_value(key, value)))
+        write_setting(file, key, None if unset else _check_meaning(key, parse_value(key, value)))
     settings = read_config()
     if json:
         print_json({"name": key, "value": settings.get(key), "file": str(settings.sources.get(key, ""))})
@@ -52,12 +52,19 @@ def config(
         echo(f"The {settings.sources[key]} of this folder wins over {file}.", err=True)
 
 
-def _check_llm(key: str, value: object) -> object:
-    """Return a value; of `llm` only if its provider exists."""
+def _check_meaning(key: str, value: Any) -> Any:
+    """Return a value if a run could use it: a provider that exists, a limit in its range, a device."""
+    from m3b.run.options import Options
+    from m3b.run.training_overrides import TrainingOverrides
+
     if key == "llm":
         from m3b.llm.registry import check_provider
 
         check_provider(str(value))
+    elif key in TrainingOverrides.__dataclass_fields__:
+        TrainingOverrides(**{key: value})
+    else:
+        Options(**{key: value * 60 if key == "max_wall" else value})
     return value
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -146,10 +147,9 @@ def _load_user_models(path: str) -> dict[str, dict[str, Any]]:
     has_sections = isinstance(data, dict) and ("models" in data or "defaults" in data)
     unknown_sections = sorted(set(data) - set(_SECTIONS)) if has_sections else []
     if unknown_sections:
-        matches = difflib.get_close_matches(unknown_sections[0], _SECTIONS, 1)
-        hint = f" Did you mean {matches[0]!r}?" if matches else ""
         raise UsageError(
-            f"{CATALOG_VARIABLE}={path}: there is no section {unknown_sections[0]!r}.{hint} Sections: {', '.join(_SECTIONS)}."
+            f"{CATALOG_VARIABLE}={path}: there is no section {unknown_sections[0]!r}."
+            f"{_suggest(unknown_sections[0], _SECTIONS)} Sections: {', '.join(_SECTIONS)}."
         )
     models = data.get("models", {}) if has_sections else data
     if not isinstance(models, dict):
@@ -157,9 +157,14 @@ def _load_user_models(path: str) -> dict[str, dict[str, Any]]:
             f'{CATALOG_VARIABLE}={path}: no JSON object of models. Write {{"provider:model": {{"window": 128000}}}}.'
         )
     for name, facts in models.items():
-        if not isinstance(facts, dict) or not set(facts) <= {*_FIELDS, *_REMARKS}:
+        if not isinstance(facts, dict):
             raise UsageError(
                 f"{CATALOG_VARIABLE}={path}: {name!r} must be an object of {', '.join(_FIELDS)}; it is {facts!r}."
+            )
+        if unknown_keys := [key for key in facts if key not in (*_FIELDS, *_REMARKS)]:
+            raise UsageError(
+                f"{CATALOG_VARIABLE}={path}: {name!r} has an unknown key {unknown_keys[0]!r}."
+                f"{_suggest(unknown_keys[0], _FIELDS)} Keys: {', '.join(_FIELDS)}."
             )
         if invalid_keys := [key for key in facts if not _is_valid_value(key, facts[key])]:
             raise UsageError(
@@ -168,6 +173,11 @@ def _load_user_models(path: str) -> dict[str, dict[str, Any]]:
                 " above 0, prices are numbers, tools and vision are true or false."
             )
     return {name.lower(): facts for name, facts in models.items()}
+
+
+def _suggest(word: str, names: Iterable[str]) -> str:
+    matches = difflib.get_close_matches(word, names, 1)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def _is_valid_value(key: str, value: Any) -> bool:

@@ -18,6 +18,7 @@ from m3b.isolation.reader import WorkerJob
 from m3b.isolation.reader.base64_bytes import Blob
 from m3b.isolation.untrusted import report_progress
 from m3b.models.predictions import Prediction
+from m3b.models.thresholds import DEFAULT_BOX_SCORE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,6 @@ PANEL_SIDE_PX = {2: 300, 3: 190}
 JPEG_QUALITY = 84
 TITLE_STRIP_PX = 25
 """Height of the strip with the title above a row of panels; pages show pictures at about half their size."""
-MIN_DRAWN_SCORE = 0.3
 TRUTH_TITLE, ANSWER_TITLE = "labelled", "model"
 
 
@@ -132,7 +132,7 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
     answer_boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), index.classes.index(box.label), box.score)
         for box in (answer.boxes if answer else None) or ()
-        if box.score >= MIN_DRAWN_SCORE and box.label in index.classes
+        if box.score >= DEFAULT_BOX_SCORE and box.label in index.classes
     ]
     has_truth = index.masked or record.boxes is not None
     has_answer = has_truth and answer is not None and (answer.boxes is not None or bool(_answer_source(answer)))

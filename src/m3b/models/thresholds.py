@@ -12,7 +12,7 @@ DEFAULT_BOX_SCORE = 0.3
 """Least score of a box in pictures, tables and counts: detectors list many boxes of very low confidence."""
 
 Threshold = float | Mapping[str, float]
-"""One number, or one a class; classes without one keep the model's own decision."""
+"""One number, or one a class; classes without one keep the model's own decision, and boxes of them the default."""
 
 
 def make_decider(
@@ -20,7 +20,8 @@ def make_decider(
 ) -> Callable[[Prediction], Prediction]:
     """Return the function that applies a threshold to a prediction.
 
-    Boxes with a lower score are left out. If several classes may apply, those of at least this probability are decided. If one
+    Boxes with a lower score are left out; those of a class without a number if other classes have one, below
+    `DEFAULT_BOX_SCORE`. If several classes may apply, those of at least this probability are decided. If one
     applies, a class with a threshold of its own is decided from it on (of several the one that exceeds it most), else the most
     probable of the others; with one number for all, the most probable class is decided only from this probability on, else none.
 
@@ -37,13 +38,12 @@ def make_decider(
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise UsageError(f"threshold: {value!r} must be a number from 0 to 1")
     common = None if isinstance(threshold, Mapping) else float(threshold)
+    min_score = (DEFAULT_BOX_SCORE if by_class else 0.0) if common is None else common
 
     def decide(prediction: Prediction) -> Prediction:
         boxes = prediction.boxes
         if boxes is not None:
-            boxes = tuple(
-                box for box in boxes if box.score >= by_class.get(box.label, 0.0 if common is None else common)
-            )
+            boxes = tuple(box for box in boxes if box.score >= by_class.get(box.label, min_score))
         if not prediction.probabilities:
             return replace(prediction, boxes=boxes)
         decision = _decide_classes(prediction, common, by_class, multi_label)

@@ -20,6 +20,7 @@ from m3b.run.manifest_proposals import list_survey_questions, make_survey_summar
 from m3b.run.manifests import describe_accounting, proposal_to_json
 from m3b.run.overrides import make_relative_to_root, run_reader_job, validate_overrides
 from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
+from m3b.tasks import names as list_task_names
 
 if TYPE_CHECKING:
     from m3b.data.spec.given import Given
@@ -162,8 +163,10 @@ def preview_dataset(
 
     Raises:
         DataError: the folder cannot be surveyed, or no manifest satisfies the overrides.
-        UsageError: no task is named, and the request does not imply one.
+        UsageError: the task does not exist; or none is named, and the request does not imply one.
     """
+    if task and task not in (task_names := list_task_names()):
+        raise UsageError(f"There is no task {task!r}; the tasks are {', '.join(task_names)}.")
     sandbox = choose_sandbox()
     if overrides is not None:
         overrides = make_relative_to_root(overrides, folder)

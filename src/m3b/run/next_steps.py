@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,10 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
         command = f"{format_run_command(record)}{_format_higher_limit(record, result.reason)}"
         yield NextStep("raise_limit", "Start again with a higher limit", command)
         yield NextStep("read_log", "See what used it up", run.format_command("show"))
+    elif status == "failed" and (setting := REFUSED_SETTING_PATTERN.match(result.reason)):
+        command = format_run_command(record, without=setting[1])
+        yield NextStep("change_setting", f"Start again with another --{setting[1]}, or without it", command)
+        yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
     else:
         yield NextStep("resume", "Go on from where it stopped", run.format_command("resume"))
         yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
@@ -148,12 +152,21 @@ def _suggest_for_data(run: RunFolder, record: Mapping[str, Any], result: Result)
         yield NextStep("other_data", "Name other data", f"m3b run {request} --data FOLDER")
 
 
-def format_run_command(record: Mapping[str, Any], train_minutes: float | None = None) -> str:
-    """Return the command that starts the same run again."""
+REFUSED_SETTING_PATTERN = re.compile(r"--(metric|epochs|steps|folds|network|pretrained|plan) ")
+"""Beginning of the reason of a run that ended because the task cannot serve a training override."""
+
+
+def format_run_command(record: Mapping[str, Any], train_minutes: float | None = None, *, without: str = "") -> str:
+    """Return the command that starts the same run again.
+
+    Args:
+        without: a training override that is left out.
+    """
     words = ["m3b", "run", str(record.get("request", ""))]
     for folder in _list_data_folders(record):
         words += ["--data", folder]
-    words += TrainingOverrides.from_json(record.get("training")).to_arguments()
+    overrides = TrainingOverrides.from_json(record.get("training"))
+    words += (replace(overrides, **{without: None}) if without else overrides).to_arguments()  # type: ignore[arg-type]
     if train_minutes is not None:
         words += ["--train-minutes", f"{train_minutes:g}"]
     return shlex.join(words)

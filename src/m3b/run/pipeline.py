@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.display import make_html_table, shorten
-from m3b.errors import UsageError
+from m3b.errors import SettingError, UsageError
 from m3b.isolation.sandbox import Sandbox, choose_sandbox
 from m3b.llm import LLM, choose_default_spec, connect, describe_unused_keys
 from m3b.llm.base import spec_of
@@ -52,6 +52,10 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
         UsageError: both were given, or an option does not exist.
     """
     unknown = sorted(set(named_options) - set(Options.__dataclass_fields__))
+    if training_settings := [name for name in unknown if name in TrainingOverrides.__dataclass_fields__]:
+        values = ", ".join(f"{name}={named_options[name]!r}" for name in training_settings)
+        message = f"A setting of the training stands in an object of its own: training=TrainingOverrides({values})."
+        raise SettingError(message, message, "setting_as_option")
     if unknown:
         known_options = ", ".join(Options.__dataclass_fields__)
         close_matches = difflib.get_close_matches(unknown[0], Options.__dataclass_fields__, 1)
@@ -64,6 +68,8 @@ def parse_options(options: Options | None, named_options: dict[str, Any]) -> Opt
 
 CERTAIN_TASKS = ("segmentation", "report", "survival")
 """Tasks of which the words of a request leave no doubt, whatever the data shows."""
+TASKS_OF_AN_IMAGE = ("diagnosis", "grading", "regression", "survival")
+"""Tasks that tell something of an image as a whole: the labels in the data say which one a request means."""
 
 
 def check_training_type(training: Any) -> TrainingOverrides:
@@ -500,10 +506,10 @@ class Pipeline:
             SettingError: an override cannot be served; nothing has been created then.
         """
         from m3b.run.request_wishes import parse_wishes
-        from m3b.run.training_overrides import check_overrides, merge_overrides
+        from m3b.run.training_overrides import check_overrides_of_any, merge_overrides
 
         task = self._find_certain_task(request)
-        check_overrides(self.training, task)
+        check_overrides_of_any(self.training, [task] if task else self._list_possible_tasks(request))
         wishes = parse_wishes(request, task)
         training, options = merge_overrides(self.training, wishes.overrides), self.options
         notes = [f"Set: {', '.join(training.describe())}."] if training else []
@@ -533,6 +539,14 @@ class Pipeline:
             return own_cards[0].task
         requested_task = find_requested_task(request)
         return requested_task if requested_task in CERTAIN_TASKS else ""
+
+    def _list_possible_tasks(self, request: str) -> Sequence[str]:
+        """Return the tasks among which the data decides; empty if the words of the request leave all open."""
+        from m3b.run.precheck import find_ordered_tasks
+        from m3b.tasks import find_requested_task
+
+        task_names = {find_requested_task(request), *find_ordered_tasks(request)} - {""}
+        return TASKS_OF_AN_IMAGE if task_names and task_names <= set(TASKS_OF_AN_IMAGE) else ()
 
     def _resume_run(self, run: RunFolder, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
         """Return the handle of a resumed run.

@@ -59,8 +59,11 @@ def _find_folder_problem(folder: Path, data_roots: Inside) -> str:
         return f"The folder {folder} cannot be read; check its permissions (ls -ld)."
     first_problem = ""
     entry_count = 0
-    for parent, _, files in os.walk(folder):
+    for parent, subfolders, files in os.walk(folder):
         entry_count += 1
+        linked_folders = [path for name in subfolders if os.path.islink(path := f"{parent}/{name}")]
+        if linked_folders and not first_problem:
+            first_problem = _describe_linked_folder(linked_folders[0])
         for name in files:
             entry_count += 1
             if not name.startswith("."):
@@ -70,6 +73,13 @@ def _find_folder_problem(folder: Path, data_roots: Inside) -> str:
         if entry_count > MAX_ENTRIES:
             break
     return first_problem or f"The folder {folder} holds no files; point --data at the folder with the images."
+
+
+def _describe_linked_folder(path: str) -> str:
+    return (
+        f"The data holds no files, only links to folders, which are not followed: {path} leads to "
+        f"{os.path.realpath(path)}. {WHAT_TO_DO}"
+    )
 
 
 def _find_link_problem(path: str, data_roots: Inside) -> str:

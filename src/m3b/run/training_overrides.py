@@ -242,6 +242,52 @@ def list_setting_names() -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+SETTING_RANGES: Mapping[str, tuple[float, float]] = {
+    "lr": (1e-9, 10),
+    "weight_decay": (0, 10),
+    "label_smoothing": (0, 0.99),
+    "validation_share": (0.01, 0.9),
+    "ema": (0, 1),
+    "dropout": (0, 0.99),
+    "clip": (0, 1e6),
+}
+"""Settings that are numbers: the least and the most."""
+COUNT_SETTINGS: Mapping[str, tuple[int, int]] = {
+    "batch": (1, 65_536),
+    "patience": (1, 1_000_000),
+    "seed": (0, 2**31 - 1),
+    "epoch_patches": (1, 100_000_000),
+    "workers": (0, 1024),
+    "threads": (0, 1024),
+}
+"""Settings that are whole numbers: the least and the most."""
+DERIVED_SETTINGS = (
+    "task",
+    "classes",
+    "labels",
+    "multi_label",
+    "dims",
+    "machine",
+    "expected",
+    "why_folds",
+    "why_engine",
+)
+"""Settings that follow from the data or the machine."""
+
+
+def _check_setting_value(key: str, value: Any) -> None:
+    """Check a value whose meaning is the same in all templates; plan.py checks the others."""
+    if key in DERIVED_SETTINGS:
+        raise _error("derived_setting", f"--set {key}={value}: {key} follows from the data and cannot be set.")
+    low, high = COUNT_SETTINGS.get(key) or SETTING_RANGES.get(key) or (0, -1)
+    if low > high:
+        return
+    number_types = (int,) if key in COUNT_SETTINGS else (int, float)
+    if isinstance(value, bool) or not isinstance(value, number_types) or not low <= value <= high:
+        kind = "a whole number" if key in COUNT_SETTINGS else "a number"
+        raise _error("out_of_range", f"--set {key}={value}: {key} must be {kind} from {low:,} to {high:,}.")
+
+
 def _check_settings(settings: Any) -> Mapping[str, Any]:
     if not isinstance(settings, Mapping):
         raise _error("not_a_mapping", f"settings must be a mapping of names to values; it is {settings!r}.")
@@ -257,6 +303,7 @@ def _check_settings(settings: Any) -> Mapping[str, Any]:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise _error("not_json", f"--set {key}={value!r}: JSON cannot hold this value.") from error
+        _check_setting_value(str(key), value)
     return dict(settings)
 
 
@@ -332,6 +379,23 @@ def check_overrides(overrides: TrainingOverrides, task: str = "") -> None:
         raise _error("not_served", "--network nnunet plans its own epochs and trains one network; --steps limits it.")
 
 
+def check_overrides_of_any(overrides: TrainingOverrides, tasks: Sequence[str]) -> None:
+    """Check that at least one of the tasks can serve overrides; with no tasks, any.
+
+    Raises:
+        SettingError: none can; the message is that of the first task.
+    """
+    errors: list[SettingError] = []
+    for task in tasks or [""]:
+        try:
+            check_overrides(overrides, task)
+        except SettingError as error:
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
+
+
 def _check_metric(metric: str | None, task: str) -> None:
     if metric is None:
         return
@@ -353,7 +417,7 @@ def _check_machine(overrides: TrainingOverrides) -> None:
     if overrides.device == "cuda" and not available:
         raise _error("no_gpu", "--device cuda: this machine has no NVIDIA GPU (/dev/nvidia0).")
     if overrides.gpus is not None and overrides.gpus > available:
-        raise _error("too_few_gpus", f"--gpus {overrides.gpus}: this machine has {available}.")
+        raise _error("too_few_gpus", f"--gpus {overrides.gpus}: this machine has {available} NVIDIA GPUs.")
 
 
 def _check_network(overrides: TrainingOverrides, task: str) -> None:
@@ -371,8 +435,8 @@ def _check_network(overrides: TrainingOverrides, task: str) -> None:
         listing = f"choose {', '.join(known_names)}" if known_names else "it has one network only"
         raise _error(
             "unknown_network",
-            f"--network {network}: {subject} has no such network; {listing}, or an entry of `m3b models list`."
-            f"{_suggest(network, known_names)}",
+            f"--network {network}: {subject} has no such network.{_suggest(network, known_names)} {listing[:1].upper()}{listing[1:]},"
+            " or an entry of `m3b models list`.",
         )
     if overrides.pretrained not in (None, NO_WEIGHTS):
         raise _error("two_networks", "--pretrained brings its own network; leave out --network.")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from m3b.data import kinds
+from m3b.data.links import WHAT_TO_DO
 from m3b.data.spec.proposals.ask import Ask
 from m3b.data.spec.proposals.imagery import KINDS, MASKED, image_sets
 from m3b.data.spec.proposals.parted import joined_tables
@@ -40,6 +41,19 @@ WANTED = {
 
 def lacking(survey: Survey, ask: Ask) -> str:
     """Sentences on why the folder gives no case at all for what is asked."""
+    return f"{_describe_lack(survey, ask)}{_describe_links(survey)}"
+
+
+def _describe_links(survey: Survey) -> str:
+    """Return a sentence on links in the folder, which may lead to what is missing."""
+    links = next((note for note in survey.notes if note.code == "link"), None)
+    if links is None:
+        return ""
+    word = "link" if links.count == 1 else "links"
+    return f" It also holds {links.count:,} {word} (e.g. {links.examples[0]}), which m3b does not follow. {WHAT_TO_DO}"
+
+
+def _describe_lack(survey: Survey, ask: Ask) -> str:
     groups = [group for group in survey.groups if not group.stray]
     images = image_sets(survey, ask.stacks)
     if not images:
