@@ -57,6 +57,14 @@ def test_each_task_ranks_its_cases_from_the_best(task: str) -> None:
     assert all(case.summary.truth and case.summary.answer for case in ranking.cases)
 
 
+def test_numbers_of_one_column_have_the_same_decimals() -> None:
+    rows = [{"true": 104.9, "predicted": 118.0, "interval": [99.25, 131.4]}, {"true": 40.0, "predicted": 40.18}]
+    ranking = rank_cases(with_names(rows), find_report_section("regression"))
+    assert [ranking.format_value(case) for case in ranking.cases] == ["0.18", "13.10"]
+    assert ranking.cases[1].summary.truth == "104.9"
+    assert ranking.cases[1].summary.answer == "118.0 (99.2 to 131.4)"
+
+
 def test_of_labels_in_several_words_each_counts() -> None:
     row = {"labels": ["a", "c"], "decided": ["a"], "probabilities": {"a": 0.9, "b": 0.2, "c": 0.4}}
     (case,) = rank_cases(with_names([row]), find_report_section("diagnosis")).cases
