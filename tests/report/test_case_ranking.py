@@ -86,6 +86,17 @@ def test_errors_are_the_surest_first_and_no_case_is_best_and_worst() -> None:
     assert "test cases" in draw_case_histogram(ranking)
 
 
+def test_an_error_in_the_middle_is_shown_once() -> None:
+    rows = [
+        {"labels": ["ill"], "decided": ["ill"] if n < 4 else [], "probabilities": {"ill": 0.95 - 0.01 * n, "old": 0.1}}
+        for n in range(10)
+    ]
+    ranking = rank_cases(with_names(rows), find_report_section("diagnosis"))
+    assert len(ranking.errors) == 6
+    assert {case.key for case in ranking.median}.isdisjoint(case.key for case in ranking.errors)
+    assert ranking.errors[0].summary.answer == "not ill (0.86)", "its threshold is above 0.86"
+
+
 def test_five_cases_are_shown_once_each() -> None:
     ranking = rank_cases(
         with_names([{"true": 0.0, "predicted": float(n)} for n in range(5)]), find_report_section("regression")

@@ -89,7 +89,8 @@ def format_labels(record: Record, classes: Sequence[str] = ()) -> str:
             facts.append(name if value else f"no {name}")
         elif isinstance(value, int | float):
             facts.append(f"{quantity if quantity and name in ('value', 'time') else name} {value:g}")
-    return ", ".join([*record.labels, *facts])
+    has_no_finding = not (record.labels or facts or record.masks or record.report)
+    return ", ".join([*record.labels, *facts]) or ("none" if has_no_finding else "")
 
 
 def _make_panels(record: Record, index: Index, base: str) -> list[Panel]:

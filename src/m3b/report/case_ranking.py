@@ -108,6 +108,7 @@ def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) ->
     best, median, worst = _choose_shown(ranked)
     if errors:
         worst = ()  # the errors are the worst cases
+        best, median = (tuple(case for case in group if case not in errors) for group in (best, median))
     return CaseRanking(
         tuple([*ranked, *without_value]),
         next((case.summary.value_title for case in ranked), ""),

@@ -78,8 +78,9 @@ def describe_reliability(scores: dict[str, Any]) -> list[str]:
     details, sentences = as_dict(scores.get("details")), []
     ood = as_dict(details.get("out_of_distribution"))
     if to_finite_number(ood.get("flagged")) is not None and to_finite_number(ood.get("n")) is not None:
+        verb = "is" if ood["flagged"] == 1 else "are"
         sentences.append(
-            f"{format_count(ood['flagged'])} of {format_count(ood['n'])} test images are flagged as unlike the "
+            f"{format_count(ood['flagged'])} of {format_count(ood['n'])} test images {verb} flagged as unlike the "
             "training images."
         )
     sets = as_dict(details.get("prediction_sets"))

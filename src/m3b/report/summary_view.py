@@ -38,18 +38,21 @@ def make_page_title(files: RunFiles) -> str:
     if not files.delivered_files or not isinstance(task, str):
         request = files.record.get("request") or files.result.get("request")
         return f"Asked for: {shorten(request, 160)}" if request else "A run of m3b"
-    subject = _format_model_title(task, list_class_names(files))
+    subject = _format_model_title(task, list_class_names(files), files.scores.get("multi_label") is True)
     data = files.result.get("data_card")
     return f"{subject}, made from {shorten(data, 60)}" if data else subject
 
 
-def _format_model_title(task: str, classes: list[str]) -> str:
+def _format_model_title(task: str, classes: list[str], is_multi_label: bool) -> str:
     """Return the title of the task's family; a general one if the task is unknown, because its plug-in is missing."""
     from m3b.tasks import get_family, names
     from m3b.tasks.base import join_names
 
     if task in names():
-        return get_family(task).format_title(classes)
+        family = get_family(task)
+        if is_multi_label and classes:
+            return f"{family.model_title} of {join_names(classes, 'and')}"  # they do not exclude each other
+        return family.format_title(classes)
     return f"Model of {join_names(classes, 'and')}" if classes else "Model"
 
 

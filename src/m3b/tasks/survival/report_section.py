@@ -51,7 +51,7 @@ def _read_curve(group: dict[str, Any]) -> list[Point]:
     """Return the (time, share without the event) points of a group."""
     points = []
     for pair in as_list(group.get("curve")):
-        time, share = (to_finite_number(value) for value in (as_list(pair) + [None, None])[:2])
+        time, share = (to_finite_number(value) for value in [*as_list(pair), None, None][:2])
         if time is not None and time >= 0 and share is not None and 0 <= share <= 1:
             points.append((time, share))
     return sorted(points)
