@@ -261,6 +261,8 @@ def _render_confusion_matrix(scores: dict[str, Any]) -> Html:
 
 
 def _format_confusion_cell(value: Any, row: list[Any], is_correct: bool) -> Html:
+    if not to_finite_number(value):
+        return tag("span", format_count(value), class_="cell quiet")
     total = sum(cell_count for cell_count in map(to_finite_number, row) if cell_count is not None)
     share = (to_finite_number(value) or 0) / total if total > 0 else 0.0
     shade = min(max(round(share * 5), 0), 5)

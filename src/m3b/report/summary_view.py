@@ -152,11 +152,15 @@ def _draw_gauge(
 
 
 def list_inventory(files: RunFiles) -> list[str]:
-    """Return the lines of the last survey: what was found in the data folder. Runs with a model show the index instead."""
+    """Return the lines of the last survey below its heading: what was found in the data folder.
+
+    Runs with a model show the index instead.
+    """
     for event in reversed(files.events):
         text = as_dict(event.get("data")).get("text")
         if event.get("kind") == "note" and isinstance(text, str) and text.startswith(SURVEY_PREFIX):
-            return [shorten_text(line, 400) for line in text.splitlines()][:MAX_INVENTORY_LINES]
+            lines = [shorten_text(line, 400) for line in text.splitlines()[1:]][:MAX_INVENTORY_LINES]
+            return [f"could be read {line}" if line.startswith("as ") else line for line in lines]
     return []
 
 
