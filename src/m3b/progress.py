@@ -13,6 +13,7 @@ from typing import Any
 
 from m3b.display import shorten
 from m3b.events import (
+    ArtifactChecked,
     Event,
     IndexAudited,
     ReplyDelta,
@@ -44,6 +45,8 @@ ASSIGNED_FIGURE_PATTERN = re.compile(r"\b(?P<name>[A-Za-z]\w*)=(?P<value>-?\d+\.
 FOLD_PATTERN = re.compile(r"^fold ?(\d+)\b")
 IGNORED_FIGURES = frozenset({"lr", "learning rate"})
 
+CHECK_ACTIVITY = "checking what was made"
+"""What m3b does from the last reply of an agent until the check of its artifact ends."""
 STAGE_S = {"Task Manager": 5.0, "Data Engineer": 10.0, "Module Architect": 15.0, "Model Trainer": 10.0}
 """Seconds that the stages take besides training, with rules and a few hundred images on two CPU cores."""
 LLM_STAGE_S = 60.0
@@ -161,8 +164,11 @@ class RunProgress:
                 self._draft = self._draft[-MAX_LINE_CHARS:] + event.text if event.text else ""
                 self.activity = get_last_line(self._draft)
             case ReplyReceived():
-                self._draft = self.activity = ""
+                self._draft = ""
+                self._start_activity("" if event.calls else CHECK_ACTIVITY, event.at)
                 self.tokens += event.usage.input_tokens + event.usage.output_tokens
+            case ArtifactChecked():
+                self._start_activity("", event.at)
             case WaitingForModel():
                 self.activity = describe_wait(event)
             case _:
@@ -231,7 +237,7 @@ class RunProgress:
         lasting = f" (for {format_clock(max(0.0, now - since))}" if since is not None else " ("
         left_s = self.count.estimate_left_s(now) if self.count is not None else None
         left = f", {format_clock(left_s)} left)" if left_s is not None else ")"
-        doing = self.describe_activity() or "waiting for the language model"
+        doing = self.describe_activity() or ("waiting for the language model" if self._llm_s else "at work")
         return [
             f"{self.stage or 'm3b'}: {shorten(doing, MAX_LINE_CHARS)}{lasting}{left}",
             " · ".join(self.format_totals(now)),

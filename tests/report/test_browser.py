@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Iterator
@@ -131,6 +132,21 @@ def test_curves_have_axes_of_steps_epochs_and_time(browser: Browser, tmp_path: P
     )
     assert browser.evaluate("document.querySelectorAll('.uplot').length") == 3
     assert browser.evaluate("document.querySelector('.u-legend').textContent").startswith("Minutes")
+
+
+def test_small_values_are_legible_at_the_axis(browser: Browser, tmp_path: Path) -> None:
+    files = make_files()
+    log = [{**row, "lr": str(0.0008 / int(row["epoch"]))} for row in files.training_log]
+    record_texts = (
+        "window.texts = []; const paint = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...rest)"
+        "{ window.texts.push(text); return paint.call(this, text, ...rest); };"
+    )
+    script = browser.call("Page.addScriptToEvaluateOnNewDocument", {"source": record_texts})
+    browser.open(write(tmp_path, dataclasses.replace(files, training_log=log)))
+    texts = browser.evaluate("new Promise(done => setTimeout(() => done(window.texts), 300))")
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", script)
+    assert {"0.0002", "0.0004", "0.0008"} <= set(texts)
 
 
 def test_a_picture_is_enlarged_by_keyboard_too(browser: Browser, tmp_path: Path) -> None:

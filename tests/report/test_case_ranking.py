@@ -57,6 +57,14 @@ def test_each_task_ranks_its_cases_from_the_best(task: str) -> None:
     assert all(case.summary.truth and case.summary.answer for case in ranking.cases)
 
 
+def test_numbers_of_one_column_have_the_same_decimals() -> None:
+    rows = [{"true": 104.9, "predicted": 118.0, "interval": [99.25, 131.4]}, {"true": 40.0, "predicted": 40.18}]
+    ranking = rank_cases(with_names(rows), find_report_section("regression"))
+    assert [ranking.format_value(case) for case in ranking.cases] == ["0.18", "13.10"]
+    assert ranking.cases[1].summary.truth == "104.9"
+    assert ranking.cases[1].summary.answer == "118.0 (99.2 to 131.4)"
+
+
 def test_of_labels_in_several_words_each_counts() -> None:
     row = {"labels": ["a", "c"], "decided": ["a"], "probabilities": {"a": 0.9, "b": 0.2, "c": 0.4}}
     (case,) = rank_cases(with_names([row]), find_report_section("diagnosis")).cases
@@ -76,6 +84,17 @@ def test_errors_are_the_surest_first_and_no_case_is_best_and_worst() -> None:
     displayed_keys = [case.key for group in (ranking.best, ranking.median, ranking.errors) for case in group]
     assert len(displayed_keys) == len(set(displayed_keys)) == len(ranking.shown_keys) == 18
     assert "test cases" in draw_case_histogram(ranking)
+
+
+def test_an_error_in_the_middle_is_shown_once() -> None:
+    rows = [
+        {"labels": ["ill"], "decided": ["ill"] if n < 4 else [], "probabilities": {"ill": 0.95 - 0.01 * n, "old": 0.1}}
+        for n in range(10)
+    ]
+    ranking = rank_cases(with_names(rows), find_report_section("diagnosis"))
+    assert len(ranking.errors) == 6
+    assert {case.key for case in ranking.median}.isdisjoint(case.key for case in ranking.errors)
+    assert ranking.errors[0].summary.answer == "not ill (0.86)", "its threshold is above 0.86"
 
 
 def test_five_cases_are_shown_once_each() -> None:

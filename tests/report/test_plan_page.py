@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from m3b.data.index import Index, Record, write_records
-from m3b.models.example_images import choose_examples, draw_examples
+from m3b.models.example_images import choose_examples, draw_examples, format_labels
 from m3b.models.image_jobs import ExampleCase, ExampleCases, ExamplesRequest
 from m3b.report.manifest_page import is_png, render_manifest_page
 
@@ -65,6 +65,14 @@ def test_every_class_is_among_the_examples() -> None:
         (s, c) for s in ("training", "testing") for c in "abc"
     }
     assert len(examples) <= 12
+
+
+def test_labels_of_examples_in_words() -> None:
+    followed = Record("a.png", (), "p", extra={"time": 12.5, "event": False})
+    assert format_labels(followed, ["survival (months)"]) == "survival (months) 12.5, no event"
+    assert format_labels(Record("a.png", (), "p", extra={"value": 40.2}), ["density (g)"]) == "density (g) 40.2"
+    assert format_labels(Record("a.png", (), "p"), ["round", "square"]) == "none"
+    assert format_labels(Record("a.png", (), "p", mask="m.png"), ["liver"]) == ""
 
 
 def test_the_page_tells_all_and_runs_nothing() -> None:

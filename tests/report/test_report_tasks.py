@@ -9,9 +9,13 @@ from typing import Any
 
 from m3b.metrics import Box, LabelMetrics
 from m3b.report import write_report
+from m3b.report.case_ranking import rank_cases
+from m3b.report.measured_view import find_report_section
 from m3b.tasks.detection import DetectionCase, LesionCounts, score_detection
 from m3b.tasks.report import ReportCase, score_reports
+from m3b.tasks.report_section import CaseSummary
 from m3b.tasks.segmentation import SegmentationCase, score_segmentation
+from m3b.tasks.survival.metrics import SurvivalCase, score_survival
 
 Check = Callable[[str], Any]
 
@@ -55,6 +59,35 @@ def test_detection(tmp_path: Path, check: Check) -> None:
     for words in ("Lesion F1", "mAP at IoU 0.5", "Regions found and missed", "Share of objects found (FROC)", "0.125"):
         assert words in text
     assert "test patients cannot show" not in text
+
+
+def test_survival_shows_curves_of_both_risk_groups_and_its_cases(tmp_path: Path, check: Check) -> None:
+    rows = [
+        {"image": f"{n}.png", "patient": f"p{n}", "time": 10.0 + n, "event": n % 2 == 0, "risk": 0.1 * n,
+         "curve": [[10, 0.9], [20, 0.8 - 0.1 * n]]}
+        for n in range(6)
+    ]  # fmt: skip
+    cases = [
+        SurvivalCase(row["image"], row["patient"], row["time"], row["event"], row["risk"], [(10, 0.9)]) for row in rows
+    ]
+    scores = score_survival(cases, "survival (months)", primary="c_index").to_dict()
+    section = find_report_section("survival")
+    (chart,) = section.draw_charts(scores)
+    assert chart.count("<path d=") == 4, "two curves, and their signs in the legend"
+    assert "lower risk: 3 cases, 2 events" in chart
+    assert section.draw_charts({"details": {"by_risk": [{"curve": [[None, 3], "x"]}, 5]}}) == []
+    ranking = rank_cases(rows, section)
+    assert len(ranking.unranked) == 6
+    assert ranking.cases[0].summary == CaseSummary("event at 10", "risk 0.000, median beyond 20")
+    assert ranking.cases[5].summary == CaseSummary("no event until 15", "risk 0.500, median 20")
+    assert "Observed survival" in page_of(tmp_path, scores, check)
+
+
+def test_regression_has_a_scale_that_holds_the_baseline(tmp_path: Path, check: Check) -> None:
+    measure = {"name": "mae", "value": 7.5, "low": 5.3, "high": 10.1, "baseline": 32.1, "n": 32}
+    text = page_of(tmp_path, {"task": "regression", "primary": measure, "details": {"quantity": "density (g)"}}, check)
+    assert "7.500 on a scale from 0 to 40" in text
+    assert "density (g)" in text
 
 
 def test_reports(tmp_path: Path, check: Check) -> None:

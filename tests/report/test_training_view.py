@@ -37,6 +37,15 @@ def test_folds_are_lines_and_the_learning_rate_is_a_chart() -> None:
     assert list_curves([]) == []
 
 
+def test_errors_with_a_unit_and_shares_are_two_charts() -> None:
+    log = log_of(step=[1, 2], mae=[33.5, 7.5], skill=[0.0, 0.8])
+    assert [(chart.title, len(chart.lines)) for chart in list_curves(log)] == [
+        ("Validation error", 1),
+        ("Validation", 1),
+    ]
+    assert [chart.title for chart in list_curves(log_of(step=[1], mae=[0.3], skill=[0.8]))] == ["Validation"]
+
+
 def test_the_plan_in_words() -> None:
     plan = {
         "network": {"name": "unet", "filters": [8, 16], "pretrained": "/home/jane/models/chest-vit", "dropout": 0.0},

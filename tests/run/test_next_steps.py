@@ -58,13 +58,22 @@ def test_every_status_has_next_steps(tmp_path: Path, status: Status) -> None:
         ("below_range", 60, "open_report"),
         ("completed", 60, "open_report"),
         ("cancelled", None, "resume"),
-        ("failed", None, "resume"),
+        ("failed", None, "look"),
         ("out_of_budget", None, "raise_limit"),
         ("no_dataset", None, "look"),
     ],
 )
 def test_the_first_step(tmp_path: Path, status: Status, epochs: float | None, first: str) -> None:
     assert codes(make_run(tmp_path, epochs=epochs), status)[0] == first
+
+
+def test_rules_that_could_not_read_the_folder_are_not_resumed(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    assert codes(run, "failed") == ["look", "edit_manifest", "language_model"]
+    index = run.path / "locked/Datapath/test.json"
+    index.parent.mkdir(parents=True)
+    index.write_text("[]")
+    assert codes(run, "failed")[0] == "resume", "the index is there: something later failed"
 
 
 def test_a_short_training_names_its_amount_and_the_command_for_more(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from m3b.cli.app import app
 from m3b.events import (
+    ArtifactChecked,
     Event,
     IndexAudited,
+    ReplyReceived,
     RoleEnded,
     RoleStarted,
     RunEnded,
@@ -105,6 +107,15 @@ def test_the_progress_of_m3bs_own_steps_is_seen_too(tmp_path: Path) -> None:
         count = load_progress(run).count
     assert count is not None
     assert (count.done, count.total, count.unit) == (3, 24, "cases")
+
+
+def test_a_check_is_not_a_wait_for_the_language_model() -> None:
+    progress = RunProgress()
+    for event in (*START[:2], ReplyReceived("done", at=1030.0)):
+        progress.update(event)
+    assert "check" in progress.describe_now(1060.0)[0]
+    progress.update(ArtifactChecked(True, at=1070.0))
+    assert "language model" not in progress.describe_now(1071.0)[0], "rules are none"
 
 
 def test_watching_ends_with_the_run(tmp_path: Path) -> None:

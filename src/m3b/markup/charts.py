@@ -254,13 +254,17 @@ def spread_labels(line_ends: Sequence[tuple[str, Point]], top: float, bottom: fl
 
 
 def draw_gauge(
-    value: float, interval: tuple[float, float] | None, baseline: float | None, acceptable: tuple[float, float] | None
+    value: float,
+    interval: tuple[float, float] | None,
+    baseline: float | None,
+    acceptable: tuple[float, float] | None,
+    scale_end: float = 1.0,
 ) -> Html:
-    """Draw the primary metric from 0 to 1 with its interval, the image-blind baseline and the acceptable range."""
+    """Draw the primary metric from 0 to `scale_end` with its interval, the image-blind baseline and the acceptable range."""
     x_start, width, y = 16.0, 528.0, 34.0
 
     def to_x(x: float) -> float:
-        return x_start + width * min(max(x, 0.0), 1.0)
+        return x_start + width * min(max(x / scale_end, 0.0), 1.0)
 
     elements: list[Child] = [tag("rect", x=x_start, y=y - 4, width=width, height=8, rx=4, class_="track")]
     if acceptable:
@@ -276,12 +280,12 @@ def draw_gauge(
         x1, x2 = f"{to_x(interval[0]):.1f}", f"{to_x(interval[1]):.1f}"
         elements.append(tag("line", x1=x1, x2=x2, y1=y, y2=y, class_="interval"))
     elements.append(tag("circle", cx=f"{to_x(value):.1f}", cy=y, r=5, class_="fill0 dot"))
-    title = f"{value:.3f} on a scale from 0 to 1"
+    title = f"{value:.3f} on a scale from 0 to {scale_end:g}"
     return make_svg(
         560,
         68,
         title,
         *elements,
         make_text(x_start, y + 26, "0", "start"),
-        make_text(x_start + width, y + 26, "1", "end"),
+        make_text(x_start + width, y + 26, f"{scale_end:g}", "end"),
     )

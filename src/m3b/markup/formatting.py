@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +24,12 @@ def format_interval(low: Any, high: Any) -> str:
         if to_finite_number(low) is None or to_finite_number(high) is None
         else f"{format_figure(low)} to {format_figure(high)}"
     )
+
+
+def count_decimals(values: Iterable[float], digits: int = 4) -> int:
+    """Return the number of decimals with which the largest of some values has so many digits; at most nine."""
+    largest = max((abs(value) for value in values), default=0.0)
+    return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 9) if largest > 0 else digits - 1
 
 
 def format_count(value: Any) -> str:

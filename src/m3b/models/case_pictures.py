@@ -104,7 +104,7 @@ def _draw_case(record: Record, split: str, index: Index, locked: Path, answer: P
     from m3b.models.example_images import MAX_TEXT_CHARS, format_labels
 
     text = record.report.text[:MAX_TEXT_CHARS] if record.report is not None else ""
-    labels = format_labels(record)
+    labels = format_labels(record, index.classes)
     try:
         rows = _make_panel_rows(record, index, str(locked), answer)
         jpeg, size = _encode_rows(rows)

@@ -66,20 +66,31 @@ def _make_example(record: Record, split: str, index: Index, work: Path) -> Examp
         png, error = _encode_png(_make_panels(record, index, str(work))), ""
     except (DataError, ValueError) as cause:
         png, error = "", str(cause)[:300]
-    return ExampleCase(_case_name(record), split, format_labels(record), text, png, error)
+    return ExampleCase(_case_name(record), split, format_labels(record, index.classes), text, png, error)
 
 
 def _case_name(record: Record) -> str:
     return record.images[0].removeprefix("data/").partition("/")[2] or record.images[0]
 
 
-def format_labels(record: Record) -> str:
-    """Return what is known of a case besides masks and texts, in words."""
+def format_labels(record: Record, classes: Sequence[str] = ()) -> str:
+    """Return what is known of a case besides masks and texts, in words.
+
+    Args:
+        classes: of the index; the only one of a regression or survival is the quantity with its unit.
+    """
     if record.boxes is not None:
         names = [box.label for box in record.boxes]
         return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "nothing marked"
-    numbers = [f"{name} {value:g}" for name, value in record.extra.items() if isinstance(value, int | float)]
-    return ", ".join([*record.labels, *numbers])
+    quantity = classes[0] if len(classes) == 1 else ""
+    facts = []
+    for name, value in record.extra.items():
+        if isinstance(value, bool):
+            facts.append(name if value else f"no {name}")
+        elif isinstance(value, int | float):
+            facts.append(f"{quantity if quantity and name in ('value', 'time') else name} {value:g}")
+    has_no_finding = not (record.labels or facts or record.masks or record.report)
+    return ", ".join([*record.labels, *facts]) or ("none" if has_no_finding else "")
 
 
 def _make_panels(record: Record, index: Index, base: str) -> list[Panel]:

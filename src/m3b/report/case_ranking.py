@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from m3b.markup.formatting import count_decimals
 from m3b.markup.json_values import as_dict, to_finite_number
 from m3b.tasks.report_section import CaseSummary, ReportSection
 
@@ -54,16 +55,20 @@ class CaseRanking:
         return [case.summary.value for case in self.cases if case.summary.value is not None]
 
     def format_value(self, case: RankedCase) -> str:
-        """Return the value of a case: of a share three decimals, of another number four digits."""
+        """Return the value of a case: of a share three decimals, else so many that the largest value has four digits."""
         value = case.summary.value
         if value is None:
             return "–"
-        return f"{value:.3f}" if self.has_shares else f"{value:.4g}"
+        return f"{value:.{3 if self.has_shares else self._decimals}f}"
 
     @cached_property
     def has_shares(self) -> bool:
         """Whether all values lie between 0 and 1, and more is better."""
         return not self.lower_is_better and all(0 <= share <= 1 for share in self.values)
+
+    @cached_property
+    def _decimals(self) -> int:
+        return count_decimals(self.values)
 
     @property
     def n_wrong(self) -> int | None:
@@ -103,6 +108,7 @@ def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) ->
     best, median, worst = _choose_shown(ranked)
     if errors:
         worst = ()  # the errors are the worst cases
+        best, median = (tuple(case for case in group if case not in errors) for group in (best, median))
     return CaseRanking(
         tuple([*ranked, *without_value]),
         next((case.summary.value_title for case in ranked), ""),

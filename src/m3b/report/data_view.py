@@ -23,6 +23,9 @@ def list_count_rows(audit: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         [shorten(name, 80), *(format_count(split_counts.get(name, 0)) for split_counts in counts.values())]
         for name in names
     ]
+    totals = as_dict(audit.get("split"))
+    if len(rows) > 1 and all(to_finite_number(totals.get(split)) is not None for split in counts):
+        rows.append(["all cases", *(format_count(totals[split]) for split in counts)])
     patients = as_dict(audit.get("patients"))
     if rows and patients:
         is_known = audit.get("patients_known", True)

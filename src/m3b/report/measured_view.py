@@ -78,8 +78,9 @@ def describe_reliability(scores: dict[str, Any]) -> list[str]:
     details, sentences = as_dict(scores.get("details")), []
     ood = as_dict(details.get("out_of_distribution"))
     if to_finite_number(ood.get("flagged")) is not None and to_finite_number(ood.get("n")) is not None:
+        verb = "is" if ood["flagged"] == 1 else "are"
         sentences.append(
-            f"{format_count(ood['flagged'])} of {format_count(ood['n'])} test images are flagged as unlike the "
+            f"{format_count(ood['flagged'])} of {format_count(ood['n'])} test images {verb} flagged as unlike the "
             "training images."
         )
     sets = as_dict(details.get("prediction_sets"))
@@ -260,6 +261,8 @@ def _render_confusion_matrix(scores: dict[str, Any]) -> Html:
 
 
 def _format_confusion_cell(value: Any, row: list[Any], is_correct: bool) -> Html:
+    if not to_finite_number(value):
+        return tag("span", format_count(value), class_="cell quiet")
     total = sum(cell_count for cell_count in map(to_finite_number, row) if cell_count is not None)
     share = (to_finite_number(value) or 0) / total if total > 0 else 0.0
     shade = min(max(round(share * 5), 0), 5)

@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 32 * 2**20
 MAX_PICTURE_BYTES = 3 * 2**20
 """Maximum size of all pictures of a page, so that the page stays below 5 MB."""
 N_EXAMPLES = 12
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 ReaderOpener = Callable[[], AbstractContextManager[Reader | InProcessReader]]
 _ADAPTER: TypeAdapter[CasePictures] = TypeAdapter(CasePictures)

@@ -40,7 +40,7 @@ def list_role_rows(files: RunFiles) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             files.get_role_title(role),
-            shorten(as_dict(item).get("status") or "–", 40),
+            shorten(str(as_dict(item).get("status") or "–").replace("_", " "), 40),
             *(format_count(as_dict(item).get(key)) for key, _ in columns),
         ]
         for role, item in roles.items()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from m3b.display import shorten as shorten_text
-from m3b.markup.charts import draw_gauge
+from m3b.markup.charts import draw_gauge, round_to_ticks
 from m3b.markup.formatting import format_count, format_figure, format_interval, format_time, shorten
 from m3b.markup.html import Html
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
-from m3b.metrics.metric_tables import best_value, metric_title
+from m3b.metrics.metric_tables import best_value, lower_is_better, metric_title
 from m3b.report.measured_view import format_metric_name
 from m3b.report.run_files import RunFiles
 
@@ -38,18 +38,21 @@ def make_page_title(files: RunFiles) -> str:
     if not files.delivered_files or not isinstance(task, str):
         request = files.record.get("request") or files.result.get("request")
         return f"Asked for: {shorten(request, 160)}" if request else "A run of m3b"
-    subject = _format_model_title(task, list_class_names(files))
+    subject = _format_model_title(task, list_class_names(files), files.scores.get("multi_label") is True)
     data = files.result.get("data_card")
     return f"{subject}, made from {shorten(data, 60)}" if data else subject
 
 
-def _format_model_title(task: str, classes: list[str]) -> str:
+def _format_model_title(task: str, classes: list[str], is_multi_label: bool) -> str:
     """Return the title of the task's family; a general one if the task is unknown, because its plug-in is missing."""
     from m3b.tasks import get_family, names
     from m3b.tasks.base import join_names
 
     if task in names():
-        return get_family(task).format_title(classes)
+        family = get_family(task)
+        if is_multi_label and classes:
+            return f"{family.model_title} of {join_names(classes, 'and')}"  # they do not exclude each other
+        return family.format_title(classes)
     return f"Model of {join_names(classes, 'and')}" if classes else "Model"
 
 
@@ -108,7 +111,9 @@ def make_headline(files: RunFiles) -> dict[str, Any] | None:
         return None
     acceptable = _parse_acceptable_range(measure)
     interval = (low, high) if low is not None and high is not None else None
-    parts = [f"95 % interval {format_interval(low, high)}" if interval else "no interval can be given"]
+    quantity = as_dict(files.scores.get("details")).get("quantity")
+    parts = [shorten(quantity, 80)] if isinstance(quantity, str) and quantity else []
+    parts += [f"95 % interval {format_interval(low, high)}" if interval else "no interval can be given"]
     if to_finite_number(measure.get("n")) is not None:
         parts.append(f"{format_count(measure.get('n'))} test cases")
     baseline = to_finite_number(measure.get("baseline"))
@@ -133,18 +138,29 @@ def _draw_gauge(
     interval: tuple[float, float] | None,
     acceptable: tuple[float, float] | None,
 ) -> Html | None:
-    """Return the value on a scale from 0 to 1, if that is the scale of the metric; a negative kappa has no place on it."""
-    if best_value(str(measure.get("name"))) != 1.0 or not 0 <= value <= 1:
-        return None
-    return draw_gauge(value, interval, to_finite_number(measure.get("baseline")), acceptable)
+    """Return the value on a scale from 0 to 1, or that of an error on one which holds the image-blind baseline too.
+
+    None for values outside of the scale, such as a negative kappa, and for errors without a baseline.
+    """
+    baseline = to_finite_number(measure.get("baseline"))
+    if best_value(str(measure.get("name"))) == 1.0 and 0 <= value <= 1:
+        return draw_gauge(value, interval, baseline, acceptable)
+    if lower_is_better(str(measure.get("name"))) and baseline is not None and value >= 0 and not acceptable:
+        scale_end = round_to_ticks(0.0, max(value, baseline, *(interval or ())))[1]
+        return draw_gauge(value, interval, baseline, None, scale_end) if scale_end > 0 else None
+    return None
 
 
 def list_inventory(files: RunFiles) -> list[str]:
-    """Return the lines of the last survey: what was found in the data folder. Runs with a model show the index instead."""
+    """Return the lines of the last survey below its heading: what was found in the data folder.
+
+    Runs with a model show the index instead.
+    """
     for event in reversed(files.events):
         text = as_dict(event.get("data")).get("text")
         if event.get("kind") == "note" and isinstance(text, str) and text.startswith(SURVEY_PREFIX):
-            return [shorten_text(line, 400) for line in text.splitlines()][:MAX_INVENTORY_LINES]
+            lines = [shorten_text(line, 400) for line in text.splitlines()[1:]][:MAX_INVENTORY_LINES]
+            return [f"could be read {line}" if line.startswith("as ") else line for line in lines]
     return []
 
 

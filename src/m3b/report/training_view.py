@@ -11,7 +11,7 @@ from m3b.markup.charts import MAX_SERIES, draw_line_chart
 from m3b.markup.formatting import format_count, format_duration, shorten
 from m3b.markup.html import Html, replace_control_characters
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
-from m3b.metrics.metric_tables import metric_title
+from m3b.metrics.metric_tables import lower_is_better, metric_title
 from m3b.report.run_files import RunFiles
 
 FOLD_COLUMN, RATE_COLUMNS, TIME_COLUMNS = "fold", ("lr", "learning_rate"), ("seconds", "time")
@@ -24,6 +24,7 @@ COLUMN_TITLES = {
     "loss": "training loss",
     "quality": "quality (the mean by which weights are kept)",
     "lr": "learning rate",
+    "skill": "share of the median's error that is saved",
 }
 MAX_LOGGED_POINTS = 1500
 """Maximum number of points of one line; longer logs are thinned."""
@@ -71,11 +72,19 @@ def list_curves(log: Log) -> list[Curves]:
         columns = [name for name in columns if any(_parse(row.get(name)) is not None for row in rows)]
         losses = [name for name in columns if "loss" in name.lower()]
         rates = [name for name in (rows[0] if rows else {}) if name.lower() in RATE_COLUMNS]
-        groups = (("Loss", losses), ("Validation", [n for n in columns if n not in losses]), ("Learning rate", rates))
+        errors = [name for name in columns if name not in losses and _is_error_with_unit(name, rows)]
+        shares = [name for name in columns if name not in (*losses, *errors)]
+        groups = (("Loss", losses), ("Validation error", errors), ("Validation", shares), ("Learning rate", rates))
         for title, names in groups:
             if chart := _make_chart(f"{title}, {phase}" if phase else title, names, rows):
                 charts.append(chart)
     return charts
+
+
+def _is_error_with_unit(name: str, rows: Log) -> bool:
+    """Return whether a column is an error in the unit of the target, which hides shares from 0 to 1 in the same chart."""
+    values = [value for row in rows if (value := _parse(row.get(name))) is not None]
+    return lower_is_better(name.lower()) and max(values, default=0.0) > 1
 
 
 def _group_by_phase(log: Log) -> dict[str, Log]:

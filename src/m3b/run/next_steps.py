@@ -91,6 +91,9 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
         yield from _suggest_after_training(run, record, result)
     elif status in ("no_dataset", "rejected_data"):
         yield from _suggest_for_data(run, record, result)
+    elif status == "failed" and _is_by_rules(record) and not run.get_path("locked/Datapath/test.json").is_file():
+        yield from _suggest_for_data(run, record, result)  # the rules would fail again at the same place
+        yield _suggest_language_model(record)
     elif status == "out_of_budget":
         command = f"{format_run_command(record)}{_format_higher_limit(record, result.reason)}"
         yield NextStep("raise_limit", "Start again with a higher limit", command)
@@ -103,11 +106,12 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
         yield NextStep("resume", "Go on from where it stopped", run.format_command("resume"))
         yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
         if status == "failed" and _is_by_rules(record):
-            yield NextStep(
-                "language_model",
-                "The rules know common layouts only; with a language model",
-                f"{format_run_command(record)} --llm PROVIDER",
-            )
+            yield _suggest_language_model(record)
+
+
+def _suggest_language_model(record: Mapping[str, Any]) -> NextStep:
+    text = "The rules know common layouts only; with a language model"
+    return NextStep("language_model", text, f"{format_run_command(record)} --llm PROVIDER")
 
 
 def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:

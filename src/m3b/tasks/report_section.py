@@ -84,7 +84,10 @@ class ClassReportSection(ReportSection):
             if is_single
             else [value if name in labels else 1 - value for name, value in probabilities.items()]
         )
-        answer = ", ".join(f"{name} ({probabilities[name]:.2f})" for name in decided) or "none"
+        parts = [f"{name} ({probabilities[name]:.2f})" for name in decided]
+        if not is_single:  # a threshold above 0.5 can turn down a high probability
+            parts += [f"not {name} ({probabilities[name]:.2f})" for name in labels if name not in decided]
+        answer = ", ".join(parts) or "none"
         return CaseSummary(
             ", ".join(labels) or "none",
             answer,

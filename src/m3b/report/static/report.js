@@ -82,6 +82,7 @@
   };
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const formatTick = (value) => (value === null ? "" : String(Number(value.toPrecision(6))));
   const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3]];
 
   const drawCurve = (area, curve, axis) => {
@@ -99,7 +100,7 @@
       scales: { x: { time: false } },
       axes: [
         { label: title, stroke: quiet, grid: { stroke: line, width: 1 }, ticks: { stroke: line } },
-        { stroke: quiet, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, size: 64 },
+        { stroke: quiet, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, size: 64, values: (_, ticks) => ticks.map(formatTick) },
       ],
       series: [
         { label: title },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from m3b.markup.charts import PlotFrame, Point, draw_dots, make_path, make_svg, make_text, padded_range
+from m3b.markup.formatting import count_decimals
 from m3b.markup.html import Child, Html, join_html, tag
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.tasks.report_section import CaseSummary, ReportSection
@@ -20,8 +21,9 @@ class RegressionReportSection(ReportSection):
     def summarize_case(self, row: dict[str, Any]) -> CaseSummary | None:
         """Return the absolute error of a case, with the model's interval."""
         true, predicted, interval = float(row["true"]), float(row["predicted"]), row.get("interval")
-        span = f" ({interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
-        return CaseSummary(f"{true:.4g}", f"{predicted:.4g}{span}", abs(predicted - true), "Absolute error")
+        n = count_decimals([true, predicted, *(interval or ())])
+        span = f" ({interval[0]:.{n}f} to {interval[1]:.{n}f})" if interval else ""
+        return CaseSummary(f"{true:.{n}f}", f"{predicted:.{n}f}{span}", abs(predicted - true), "Absolute error")
 
     def draw_charts(self, scores: dict[str, Any]) -> list[Html]:
         """Return the scatter and the Bland-Altman chart."""
@@ -108,7 +110,9 @@ def _draw_bland_altman(pairs: list[Point], bias: float | None, limits: list[floa
         elements.append(
             make_path([frame.to_pixels(frame.x[0], value), frame.to_pixels(frame.x[1], value)], "reference")
         )
-        elements.append(make_text(frame.right - 2, frame.to_pixels(frame.x[1], value)[1] - 4, f"{value:.3g}", "end"))
+        elements.append(
+            make_text(frame.right - 2, frame.to_pixels(frame.x[1], value)[1] - 4, f"{value:.3g}", "end", "tick halo")
+        )
     return make_svg(
         frame.width, frame.height, f"Difference of predicted and true {quantity}", *elements, *draw_dots(frame, points)
     )

@@ -24,6 +24,7 @@ from m3b.tasks.base import Row, TaskFamily, make_base_row
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, RIDGE_PENALTY, build_design_matrices, make_covariate_rows
 from m3b.tasks.survival.answers import SurvivalAnswers
 from m3b.tasks.survival.metrics import SURVIVAL_METRICS, SurvivalCase, kaplan_meier, score_survival
+from m3b.tasks.survival.report_section import SurvivalReportSection
 
 POPULATION_KEY = "population"
 
@@ -42,6 +43,7 @@ class Survival(TaskFamily):
     answers = SurvivalAnswers()
     metrics = SURVIVAL_METRICS
     template = "diagnosis"
+    report_section = SurvivalReportSection()
     index_guide = (
         '{"image_path": "data/x/a.nii.gz", "time": 14.5, "event": true, "patient": "p1"} (event false: censored at that time); '
         'label_dict.json names the time with its unit: {"overall survival (months)": 0}.'
