@@ -132,6 +132,7 @@ def test_labels_copied_from_elsewhere(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.confined
 def test_a_look_for_the_hidden_answers_finds_nothing_and_is_labelled(data: Path, tmp_path: Path) -> None:
     spy = f"cat {data}/ct-kidney/hidden.json ../locked/Datapath/test.json; ls {data}/ct-kidney/hidden; true"
     row = cell(data, tmp_path / "cell", model=[script(f"{spy}"), script(TRAIN), say("Done.")])

@@ -82,5 +82,5 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(tmp_path: Path
 
 
 def test_a_metric_that_the_chosen_task_has_not_ends_the_run(build) -> None:
-    result = build(training=TrainingOverrides(metric="dice"))
+    result = build(request="Detect bright spots on these drawn scans", training=TrainingOverrides(metric="dice"))
     check_end(result, "failed", "dice")

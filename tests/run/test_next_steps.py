@@ -100,6 +100,14 @@ def test_a_setting_that_the_task_cannot_serve_is_changed_and_not_resumed(tmp_pat
     assert "--network" not in step.command
 
 
+def test_rules_that_could_not_read_a_folder_are_not_resumed(tmp_path: Path) -> None:
+    run, roles = make_run(tmp_path), {"data_engineer": {"status": "failed"}}
+    result = Result("failed", "why", "Segment polyps", run_dir=str(run.path), roles=roles)
+    assert [step.code for step in list_next_steps(run, RECORD, result)] == ["look", "edit_manifest", "language_model"]
+    by_model = {**RECORD, "llm": {"default": "anthropic:x"}}
+    assert list_next_steps(run, by_model, result)[0].code == "resume"
+
+
 def test_the_rules_advise_a_language_model_and_a_language_model_does_not(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     assert "language_model" in codes(run, "failed")

@@ -110,5 +110,5 @@ def _explain_default_llm(keys: dict[str, str]) -> str:
         return f" ({config.sources['llm']})"
     if not keys:
         return " (no provider's key is set)"
-    listed = ", ".join(f"{variable} (m3b config llm {name})" for name, variable in keys.items())
-    return f" (set but not named yet: {listed})"
+    variables_text = ", ".join(f"{variable} (m3b config llm {name})" for name, variable in keys.items())
+    return f" (set but not named yet: {variables_text})"
