@@ -91,9 +91,6 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
         yield from _suggest_after_training(run, record, result)
     elif status in ("no_dataset", "rejected_data"):
         yield from _suggest_for_data(run, record, result)
-    elif status == "failed" and _is_by_rules(record) and not run.get_path("locked/Datapath/test.json").is_file():
-        yield from _suggest_for_data(run, record, result)  # the rules would fail again at the same place
-        yield _suggest_language_model(record)
     elif status == "out_of_budget":
         command = f"{format_run_command(record)}{_format_higher_limit(record, result.reason)}"
         yield NextStep("raise_limit", "Start again with a higher limit", command)
@@ -102,8 +99,8 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
         command = format_run_command(record, without=setting[1])
         yield NextStep("change_setting", f"Start again with another --{setting[1]}, or without it", command)
         yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
-    elif status == "failed" and _is_by_rules(record) and _has_failed_on_data(result):  # they would fail again
-        yield from _suggest_for_data(run, record, result)
+    elif status == "failed" and _is_by_rules(record) and not run.get_path("locked/Datapath/test.json").is_file():
+        yield from _suggest_for_data(run, record, result)  # the rules would fail again at the same place
         yield _suggest_language_model(record)
     else:
         yield NextStep("resume", "Go on from where it stopped", run.format_command("resume"))
@@ -113,21 +110,8 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
 
 
 def _suggest_language_model(record: Mapping[str, Any]) -> NextStep:
-<<<<<<< HEAD
     text = "The rules know common layouts only; with a language model"
     return NextStep("language_model", text, f"{format_run_command(record)} --llm PROVIDER")
-=======
-    return NextStep(
-        "language_model",
-        "The rules know common layouts only; with a language model",
-        f"{format_run_command(record)} --llm PROVIDER",
-    )
-
-
-def _has_failed_on_data(result: Result) -> bool:
-    """Return whether a run ended before there was an index of the data."""
-    return any(result.roles.get(role, {}).get("status") == "failed" for role in ("task_manager", "data_engineer"))
->>>>>>> N
 
 
 def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
