@@ -81,7 +81,8 @@ def make_html_pictures(pictures: Iterable[tuple[bytes, str]]) -> str:
     Args:
         pictures: JPEG or PNG files with captions; other contents are omitted.
     """
-    pictures, figures = list(pictures), []
+    pictures = list(pictures)
+    figures: list[str] = []
     width = 300 if len(pictures) > 1 else 520
     for content, caption in pictures:
         kind = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png" if content.startswith(b"\x89PNG\r\n") else ""
