@@ -10,11 +10,25 @@ from pathlib import Path
 MAX_PART_CHARS = 60
 """Maximum length of one part of a representation."""
 
+MAX_LIST_CHARS = 120
+
 
 def shorten(text: object, max_chars: int = MAX_PART_CHARS) -> str:
     """Return a text as one line, cut at its end."""
     line = " ".join(str(text).split())
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
+
+
+def format_json_value(value: object) -> str:
+    """Return a JSON value as text, with four digits of each number, as `[99.02, 125.9]`; lists are cut at their end."""
+
+    def format_item(item: object) -> str:
+        if isinstance(item, list | tuple):
+            return f"[{', '.join(map(format_item, item))}]"
+        return f"{item:.4g}" if isinstance(item, float) else str(item)
+
+    text = format_item(value)
+    return shorten(text, MAX_LIST_CHARS) if isinstance(value, list | tuple) else text
 
 
 def format_file_name(image: tuple[str, ...]) -> str:
@@ -67,14 +81,16 @@ def make_html_pictures(pictures: Iterable[tuple[bytes, str]]) -> str:
     Args:
         pictures: JPEG or PNG files with captions; other contents are omitted.
     """
+    pictures = list(pictures)
     figures: list[str] = []
+    width = 300 if len(pictures) > 1 else 520
     for content, caption in pictures:
         kind = "jpeg" if content.startswith(b"\xff\xd8\xff") else "png" if content.startswith(b"\x89PNG\r\n") else ""
         if kind and len(figures) < MAX_PICTURES:
             data = base64.b64encode(content).decode()
             text = html.escape(shorten(caption, 160))
             figures.append(
-                f"<figure style='margin:0;max-width:300px'><img style='max-width:100%' alt='{text}' "
+                f"<figure style='margin:0;max-width:{width}px'><img style='max-width:100%' alt='{text}' "
                 f"src='data:image/{kind};base64,{data}'><figcaption>{text}</figcaption></figure>"
             )
     if not figures:

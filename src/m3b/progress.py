@@ -205,7 +205,8 @@ class RunProgress:
         if total <= 0 or done > total:
             return
         earlier = self.count
-        if earlier is None or (earlier.total, earlier.unit) != (total, unit) or done < earlier.done:
+        is_first = earlier is None or (earlier.total, earlier.unit) != (total, unit) or done < earlier.done
+        if earlier is None or is_first or earlier.done == 0:  # the time before the first count is that of a start
             self.count = Count(done, total, unit, at, done, at)
         else:
             self.count = Count(done, total, unit, at, earlier.first_done, earlier.first_at)

@@ -87,6 +87,20 @@ def test_a_prediction_is_shown_on_its_image() -> None:
     assert _Strict(replace(painted_prediction, error="It is no image.")._repr_html_()).images == 0
 
 
+def test_numbers_of_a_prediction_have_four_digits() -> None:
+    curve = [[month, 1 - month / 37] for month in range(36)]
+    prediction = Prediction(
+        "a.png", extra={"value": 112.48140716552734, "interval": [99.0228, 125.9399], "survival": curve, "median": None}
+    )
+    page = prediction._repr_html_()
+    assert ">112.5<" in page
+    assert ">[99.02, 125.9]<" in page
+    assert "[1, 0.973]" in page
+    assert "[35, " not in page, "long lists are cut"
+    assert "median" not in page
+    assert "value 112.5; interval [99.02, 125.9]" in repr(prediction)
+
+
 def test_of_many_classes_the_likeliest_are_shown() -> None:
     probabilities = {f"class {n}": n / 100 for n in range(40)}
     text = repr(Prediction("x.png", probabilities=probabilities, prediction=("class 39",)))

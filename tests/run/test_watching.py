@@ -109,6 +109,14 @@ def test_the_progress_of_m3bs_own_steps_is_seen_too(tmp_path: Path) -> None:
     assert (count.done, count.total, count.unit) == (3, 24, "cases")
 
 
+def test_the_start_of_a_process_is_not_the_time_of_its_first_case() -> None:
+    progress = RunProgress()
+    for done, at in ((0, 1020.0), (1, 1040.0), (3, 1042.0)):
+        progress.update(ScriptOutput(0, f"predicted {done} of 21 cases\n", at=at))
+    assert progress.count is not None
+    assert progress.count.estimate_left_s(1042.0) == 18.0
+
+
 def test_a_check_is_not_a_wait_for_the_language_model() -> None:
     progress = RunProgress()
     for event in (*START[:2], ReplyReceived("done", at=1030.0)):

@@ -275,7 +275,7 @@ def draw_gauge(
     if baseline is not None:
         x = f"{to_x(baseline):.1f}"
         elements.append(tag("line", x1=x, x2=x, y1=y - 11, y2=y + 11, class_="baseline"))
-        elements.append(make_text(min(max(to_x(baseline), 100), 460), y + 26, f"image-blind baseline {baseline:.3f}"))
+        elements.append(make_text(min(max(to_x(baseline), 128), 432), y + 26, f"image-blind baseline {baseline:.3f}"))
     if interval:
         x1, x2 = f"{to_x(interval[0]):.1f}", f"{to_x(interval[1]):.1f}"
         elements.append(tag("line", x1=x1, x2=x2, y1=y, y2=y, class_="interval"))

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from m3b.data import kinds
 from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.data.records import Reference, paths_of, plain
+from m3b.display import format_json_value
 from m3b.errors import DataError
 from m3b.models.predictions import ModelInfo, Prediction
 from m3b.models.thresholds import DEFAULT_BOX_SCORE
@@ -389,7 +390,7 @@ def _legend_rows(prediction: Prediction, model_info: ModelInfo, min_score: float
     for title, text in (("Findings", prediction.findings), ("Impression", prediction.impression)):
         if text:
             rows += [(title, class_colour(1), None), (text, None, None), ("", None, None)]
-    rows += [(f"{name}  {value}", None, None) for name, value in prediction.extra.items()]
+    rows += [(f"{name}  {format_json_value(value)}", None, None) for name, value in prediction.extra.items()]
     return rows
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.records import Image, paths_of, plain
-from m3b.display import format_file_name, make_html_pictures, make_html_table, shorten
+from m3b.display import format_file_name, format_json_value, make_html_pictures, make_html_table, shorten
 
 MAX_CLASSES_SHOWN = 3
 """Number of classes in a short representation."""
@@ -90,11 +90,12 @@ class Prediction:
             ("cannot be ruled out", ", ".join(self.prediction_set or ())),
             ("out of distribution", self.why if self.out_of_distribution else ""),
             ("mask", self.mask), *((f"mask of {name}", file) for name, file in self.masks.items()),
-            *((f"{name}, ml", "unknown" if value is None else f"{value:.1f}") for name, value in self.volumes_ml.items()),
+            *((f"{name}, ml", "" if value is None else f"{value:.1f}") for name, value in self.volumes_ml.items()),
             *((f"box {n}", str(box)) for n, box in enumerate(self.boxes or (), 1)),
             ("anomaly score", "" if self.anomaly_score is None else f"{self.anomaly_score:.3f}"),
             ("anomaly map", self.anomaly_map),
-            ("findings", self.findings), ("impression", self.impression), *self.extra.items(),
+            ("findings", self.findings), ("impression", self.impression),
+            *((name, "" if value is None else format_json_value(value)) for name, value in self.extra.items()),
         ]  # fmt: skip
         painter = vars(self).get("_painter")
         picture = b"" if painter is None or self.error else painter(self)
@@ -122,7 +123,7 @@ class Prediction:
             top_box_text = f", the surest {top_box.label} {top_box.score:.3f}" if top_box else ""
             parts.append(f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}{top_box_text}")
         parts += [] if self.anomaly_score is None else [f"anomaly score {self.anomaly_score:.3f}"]
-        parts += [f"{name} {shorten(value)}" for name, value in self.extra.items()]
+        parts += [f"{name} {shorten(format_json_value(value))}" for name, value in self.extra.items()]
         return [*parts, *([f'"{shorten(self.text)}"'] if self.text else [])]
 
     def _reliability_fields(self) -> dict[str, Any]:

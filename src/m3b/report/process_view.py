@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from m3b.markup.formatting import format_count, format_duration, format_size, shorten
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
+from m3b.metrics.metric_tables import metric_title
 from m3b.models.model_card import sample_size_caveats
 from m3b.report.run_files import RunFiles
 
@@ -20,6 +22,7 @@ PATIENTS_UNKNOWN_NOTE = (
     "Patients are unknown: images of one person may be among the training and the test cases, and the figures are then "
     "too high for new patients."
 )
+MEASURED_PATTERN = re.compile(r"^(On the validation cases m3b measures: )(\w+) ")
 MAIN_FILES = ("predict.py", "README.md", "config.json", "metrics.json", "provenance.json")
 """Files of a deliverable that a reader looks for; the others are its code."""
 
@@ -162,9 +165,14 @@ def list_limitations(files: RunFiles) -> list[str]:
 def list_warnings(files: RunFiles) -> list[str]:
     """Return the warnings of accepted checks: what m3b remarked on data, project and model."""
     warnings = [
-        shorten(text, 600)
+        _use_metric_titles(shorten(text, 600))
         for event in files.events
         if event.get("kind") == "check" and as_dict(event.get("data")).get("accepted")
         for text in as_list(as_dict(event.get("data")).get("warnings"))
     ]
     return list(dict.fromkeys(warnings))
+
+
+def _use_metric_titles(warning: str) -> str:
+    """Return a warning with the title of the metric that m3b measured on validation cases, not its canonical name."""
+    return MEASURED_PATTERN.sub(lambda match: f"{match[1]}{metric_title(match[2])} ", warning)

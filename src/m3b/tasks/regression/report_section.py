@@ -106,13 +106,13 @@ def _draw_bland_altman(pairs: list[Point], bias: float | None, limits: list[floa
         padded_range([x for x, _ in points]), padded_range([*(y for _, y in points), *reference_values]), 340, 330
     )
     elements: list[Child] = [*frame.draw_axes(f"mean of both, {quantity}", "predicted minus true")]
+    labels = []
     for value in reference_values:
         elements.append(
             make_path([frame.to_pixels(frame.x[0], value), frame.to_pixels(frame.x[1], value)], "reference")
         )
-        elements.append(
+        labels.append(
             make_text(frame.right - 2, frame.to_pixels(frame.x[1], value)[1] - 4, f"{value:.3g}", "end", "tick halo")
         )
-    return make_svg(
-        frame.width, frame.height, f"Difference of predicted and true {quantity}", *elements, *draw_dots(frame, points)
-    )
+    title = f"Difference of predicted and true {quantity}"
+    return make_svg(frame.width, frame.height, title, *elements, *draw_dots(frame, points), *labels)
