@@ -144,12 +144,12 @@ def test_after_the_time_is_over_nothing_says_that_time_is_left(monkeypatch: pyte
 def test_counts_say_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = RunProgress()
     progress.update(StepStarted("running the model on cases that it has not seen", at=1000.0))
-    for done, at in ((0, 1000.0), (6, 1012.0)):
+    for done, at in ((0, 1000.0), (6, 1012.0), (12, 1024.0)):  # up to the first answer it starts
         progress.update(ScriptOutput(0, f"test: {done} of 24 cases", at=at))
-    monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1012.0))
+    monkeypatch.setattr("m3b.cli.status_line.time", SimpleNamespace(time=lambda: 1024.0))
     activity = drawn(progress, 80)[0]
-    assert "6 of 24 cases" in activity
-    assert "0:36 left" in activity
+    assert "12 of 24 cases" in activity
+    assert "0:24 left" in activity
 
 
 @pytest.mark.parametrize(

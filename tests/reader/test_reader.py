@@ -67,7 +67,9 @@ def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, a
 def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path) -> None:
     paths = files(tmp_path / "data", b"bad")
     result = make_reader().run_job(TRIAL_JOB, EscapeTrial("babble", paths))
-    assert "it sent a message of 4,294,967,295 bytes" in result.refusals[0]
+    (refusal,) = result.refusals  # where the process ends before its bytes are read, the system may drop them
+    assert str(paths[0]) in refusal
+    assert "it sent a message of 4,294,967,295 bytes" in refusal or "exit code 0" in refusal
 
 
 def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeypatch) -> None:

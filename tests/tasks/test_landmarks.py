@@ -34,8 +34,19 @@ def test_a_family_of_ones_own_is_audited_trained_measured_and_delivered(finished
     assert '"point": [x, y]' in card
     report = (finished / "run" / "report.html").read_text()
     assert "Landmark finder, made from points" in report
-    schema = json.loads((finished / "run" / "resources" / "indexes" / "landmarks.schema.json").read_text())
-    assert schema["items"]["required"] == ["image_path", "point", "patient"]
+
+
+def test_agents_get_the_schema_of_its_index() -> None:
+    script = """
+import json, landmarks
+from m3b import register_task
+from m3b.data.schemas import json_schema
+register_task(landmarks.FAMILY)
+print(json.dumps(json_schema("landmarks")["items"]["required"]))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE)}
+    printed = run_python("-c", script, env=environment, check=True, server="m3b").stdout
+    assert json.loads(printed) == ["image_path", "point", "patient"]
 
 
 def test_the_locked_index_keeps_the_points_and_training_sees_no_test_case(finished: Path) -> None:
