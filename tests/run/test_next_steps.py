@@ -67,6 +67,15 @@ def test_the_first_step(tmp_path: Path, status: Status, epochs: float | None, fi
     assert codes(make_run(tmp_path, epochs=epochs), status)[0] == first
 
 
+@pytest.mark.parametrize("from_request", [[], ["epochs"]])
+def test_more_epochs_are_asked_for_where_epochs_were_set(tmp_path: Path, from_request: list[str]) -> None:
+    record = {**RECORD, "training": {"epochs": 3, "folds": 2, "from_request": from_request}}
+    result = Result("completed", "why", "Segment polyps", run_dir=str(tmp_path), model_dir=str(tmp_path))
+    step = list_next_steps(make_run(tmp_path, epochs=3.0), record, result)[0]
+    assert step.code == "train_longer"
+    assert step.command == "m3b run 'Segment polyps' --data '/data/my polyps' --epochs 20 --folds 2"
+
+
 def test_rules_that_could_not_read_the_folder_are_not_resumed(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     assert codes(run, "failed") == ["look", "edit_manifest", "language_model"]

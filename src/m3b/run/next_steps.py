@@ -117,12 +117,7 @@ def _suggest_language_model(record: Mapping[str, Any]) -> NextStep:
 def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
     amount = read_training_amount(run)
     if amount is not None and amount.is_short:
-        minutes = amount.suggest_minutes()
-        yield NextStep(
-            "train_longer",
-            f"{amount.steps:,} steps, {amount.epochs:.1f} epochs are few; train for about {minutes} minutes",
-            format_run_command(record, minutes),
-        )
+        yield _suggest_more_training(record, amount)
     if result.report:
         yield NextStep("open_report", "Look at the figures and the worst cases", result.report)
     if result.status == "completed" and result.model_dir:
@@ -137,6 +132,21 @@ def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: R
     if amount is not None and not amount.is_short:
         minutes = next((value for value in ROUND_MINUTES if value >= 3 * amount.minutes), ROUND_MINUTES[-1])
         yield NextStep("train_longer", "Train for longer, or bring more cases", format_run_command(record, minutes))
+
+
+def _suggest_more_training(record: Mapping[str, Any], amount: TrainingAmount) -> NextStep:
+    """Return the step that asks for enough epochs: by minutes, or by number if the user set epochs or steps."""
+    few = f"{amount.steps:,} steps, {amount.epochs:.1f} epochs are few"
+    overrides = TrainingOverrides.from_json(record.get("training"))
+    if overrides.epochs is None and overrides.steps is None:
+        minutes = amount.suggest_minutes()
+        return NextStep(
+            "train_longer", f"{few}; train for about {minutes} minutes", format_run_command(record, minutes)
+        )
+    wanted = tuple(name for name in overrides.from_request if name not in ("epochs", "steps"))
+    more = replace(overrides, epochs=round(TARGET_EPOCHS), steps=None, from_request=wanted)
+    command = format_run_command({**record, "training": more.to_json()})
+    return NextStep("train_longer", f"{few}, as they were set; train for about {more.epochs} epochs", command)
 
 
 def _suggest_for_data(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
