@@ -52,12 +52,13 @@ def test_nifti(desk) -> None:
     assert "values 0 x 599, 2 x 1" in text
 
 
-def test_large_volumes_are_looked_at_by_slices(desk, monkeypatch) -> None:
-    from m3b.tools.previews import volumes
+def test_values_of_huge_volumes_are_not_read(desk, monkeypatch) -> None:
+    from m3b.dataset.formats import base
+    from m3b.tools.previews import images
 
-    monkeypatch.setattr(volumes, "LOOKED_AT", 1000)
+    monkeypatch.setattr(base, "MAX_DESCRIBED_BYTES", 1000)
     nibabel.save(nibabel.Nifti1Image(np.ones((20, 20, 30), np.float32), np.eye(4)), desk.data / "a.nii")
-    assert "(of 1 slices of 30)" in "\n".join(volumes.preview(desk.data / "a.nii", "mask"))
+    assert "values not read: 48,000 bytes" in "\n".join(images.preview(desk.data / "a.nii", "mask"))
 
 
 @pytest.mark.parametrize("name", ["a.nrrd", "a.mha"])

@@ -26,8 +26,6 @@ from m3b.writing import to_one_line
 _KIND_EXTENSIONS = {
     "tables": (".csv", ".tsv", ".tab"),
     "records": (".json", ".jsonl", ".ndjson", ".geojson"),
-    "pictures": (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp"),
-    "volumes": (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd", ".nhdr", ".hdr", ".img", ".mgz"),
     "arrays": (".npy", ".npz"),
     "pickles": (".pt", ".pth", ".pkl", ".pickle", ".ckpt"),
     "hdf5": (".h5", ".hdf5", ".hdf"),
@@ -140,14 +138,14 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
             from m3b.tools.previews import hdf5
 
             return hdf5.preview
+        case "images":
+            from m3b.tools.previews import images
+
+            return images.preview
         case "pickles":
             from m3b.tools.previews import pickles
 
             return pickles.preview
-        case "pictures":
-            from m3b.tools.previews import pictures
-
-            return pictures.preview
         case "plain":
             from m3b.tools.previews import plain
 
@@ -160,10 +158,6 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
             from m3b.tools.previews import tables
 
             return tables.preview
-        case "volumes":
-            from m3b.tools.previews import volumes
-
-            return volumes.preview
     raise ValueError(f"there is no preview of {kind}")
 
 
@@ -171,14 +165,14 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
 def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
     """Yield a path that is safe to open.
 
-    A volume in the working folder is copied first: a running script could change it between the check of its header and
+    An image in the working folder is copied first: a running script could change it between the check of its header and
     the opening by its library. All other kinds of files are opened by a descriptor, so their path is returned
     unchanged.
     """
-    if kind != "volumes" or not ctx.roots.is_writable(real):
+    if kind != "images" or not ctx.roots.is_writable(real):
         yield real
         return
-    from m3b.data.reading import shared
+    from m3b.dataset.formats import get_format
 
     with tempfile.TemporaryDirectory(prefix=COPY_PREFIX) as scratch:
         bytes_left = _MAX_COPIED_BYTES - untrusted.copy_file(
@@ -186,8 +180,8 @@ def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
         )
         copied = Path(os.path.realpath(scratch)) / real.name
         try:
-            names = shared().headers.companions(copied)
-        except shared().headers.HeaderError as error:
+            names = [sidecar.name for sidecar in get_format(copied).sidecars(copied)]
+        except DataError as error:
             raise ToolError(str(error).replace(f"{copied.parent}/", "")) from None
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -203,11 +197,19 @@ def detect_kind(path: Path, head: bytes) -> str:
     return kind
 
 
+def _is_image(path: Path, head: bytes) -> bool:
+    """Return whether `m3b.dataset.formats` describes a file: pictures, volumes, clips, and Parquet tables."""
+    from m3b.dataset.formats import find_format
+
+    found = find_format(head, path.name)
+    return found is not None and (not found.is_container or found.name == "parquet") and found.name != "dicom"
+
+
 def _detect_by_content(path: Path, head: bytes, kind: str | None) -> str:
     if head[128:132] == b"DICM":
         return "dicom"
-    if head.startswith((b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM", b"GIF8")):
-        return "pictures"
+    if kind is None and _is_image(path, head):
+        return "images"
     if head.startswith(b"\x93NUMPY"):
         return "arrays"
     if head.startswith(b"\x89HDF\r\n"):
@@ -216,8 +218,6 @@ def _detect_by_content(path: Path, head: bytes, kind: str | None) -> str:
         return kind
     if head.startswith(b"PK") and _is_zip(path):
         return "archives"
-    if len(head) >= 352 and head[344:347] in (b"n+1", b"ni1"):
-        return "volumes"
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         return "pickles"
     if head[:2] == b"\x1f\x8b" or head[257:262] == b"ustar":

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from m3b.data.phi import Phi
+from m3b.dataset.formats.description import describe_values, sizes
 from m3b.tools.paths import open_for_reading
 from m3b.tools.previews.archives import open_zip
-from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
+from m3b.tools.previews.numbers import LOOKED_AT
 from m3b.tools.text import pluralize
 
 _MAX_KEYS = 40
@@ -45,7 +46,7 @@ def _array(file: IO[bytes]) -> str:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     dims, fortran, dtype = read(file)
-    text = f"{shape(dims)}, {dtype}"
+    text = f"{sizes(dims)}, {dtype}"
     if dtype.hasobject:
         return f"{text} (Python objects: not opened, loading them runs code)"
     total = dtype.itemsize
@@ -59,7 +60,7 @@ def _array(file: IO[bytes]) -> str:
     if total == wanted and not fortran:
         values = values.reshape(dims)
     note = "" if total == wanted else f" (of the first {wanted // 2**20} of {total // 2**20} MiB)"
-    found = describe(values, counts=_are_labels(dims, dtype))
+    found = describe_values(values, counts=_are_labels(dims, dtype))
     return f"{text}; {found}{note}" if found else text
 
 

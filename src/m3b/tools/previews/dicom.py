@@ -13,9 +13,9 @@ from typing import Any
 from m3b.data.image_headers import burnt_in
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.phi import Phi, mask, scrub
+from m3b.dataset.formats.description import describe_values
 from m3b.errors import ToolError
 from m3b.tools.paths import open_for_reading
-from m3b.tools.previews.numbers import describe
 from m3b.tools.text import pluralize, shorten
 
 _MAX_READ = 2000
@@ -219,6 +219,6 @@ def _pixels(data: Any) -> str:
     syntax = getattr(getattr(data, "file_meta", None), "TransferSyntaxUID", None)
     name = getattr(syntax, "name", "") or "unknown transfer syntax"
     try:
-        return f"stored values {describe(attempt(lambda: data.pixel_array))}; {name}"
+        return f"stored values {describe_values(attempt(lambda: data.pixel_array))}; {name}"
     except Unreadable as error:
         return f"pixels not decoded ({shorten(str(error), 120)}); {name}"

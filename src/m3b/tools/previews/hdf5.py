@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.phi import Phi, is_personal
+from m3b.dataset.formats.description import describe_values, sizes
 from m3b.tools.paths import open_for_reading
-from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
+from m3b.tools.previews.numbers import LOOKED_AT
 from m3b.tools.text import pluralize, shorten
 
 _MOST = 40
@@ -34,7 +35,7 @@ def preview(path: Path, phi: Phi) -> list[str]:
 
 
 def _dataset(dataset: Any, name: str, phi: Phi) -> str:
-    text = f"{shape(dataset.shape)}, {dataset.dtype}" if dataset.shape is not None else "empty"
+    text = f"{sizes(dataset.shape)}, {dataset.dtype}" if dataset.shape is not None else "empty"
     if dataset.shape is None or dataset.external or dataset.is_virtual:
         return text + (" (its values lie in other files: not read)" if dataset.shape is not None else "")
     if not dataset.size:
@@ -47,7 +48,7 @@ def _dataset(dataset: Any, name: str, phi: Phi) -> str:
         part, note = dataset[:rows], f" (of the first {rows:,} of {dataset.shape[0]:,})"
     if dataset.dtype.kind == "O" or dataset.dtype.kind == "S":
         return f"{text}; {_texts(part, name, phi)}{note}"
-    found = describe(part)
+    found = describe_values(part)
     return f"{text}; {found}{note}" if found else text
 
 
@@ -58,4 +59,4 @@ def _texts(values: Any, name: str, phi: Phi) -> str:
     words = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in flat[:100_000]]
     if phi == "mask" and is_personal(name.rsplit("/", 1)[-1], words):
         return "looks like personal data: masked"
-    return describe(np.asarray([shorten(word, 60) for word in words], dtype=str))
+    return describe_values(np.asarray([shorten(word, 60) for word in words], dtype=str))

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.phi import Phi, cell, is_personal, mask
+from m3b.dataset.formats.description import describe_values, sizes
 from m3b.errors import ToolError
 from m3b.tools.paths import open_for_reading
 from m3b.tools.previews.archives import open_zip
-from m3b.tools.previews.numbers import LOOKED_AT, describe, shape
+from m3b.tools.previews.numbers import LOOKED_AT
 from m3b.tools.previews.unpickle import Array, Scalar, Tensor, UnsafePickle, load
 from m3b.tools.text import pluralize, shorten
 
@@ -102,7 +103,7 @@ class _Look:
             data = file.read(count * dtype.itemsize)
         if len(data) < count * dtype.itemsize:
             return "cut off"
-        return describe(np.frombuffer(data, dtype), counts=len(tensor.shape) <= 1)
+        return describe_values(np.frombuffer(data, dtype), counts=len(tensor.shape) <= 1)
 
 
 def _describe(value: Any, indent: str, lines: list[str], look: _Look, depth: int) -> None:
@@ -137,11 +138,11 @@ def _one(value: Any, look: _Look) -> str:
     """One value in a line."""
     if isinstance(value, Array):
         values = value.values()
-        text = f"array {shape(value.shape)}, {value.dtype.code}"
-        found = describe(values, counts=len(value.shape) <= 1) if values is not None else ""
+        text = f"array {sizes(value.shape)}, {value.dtype.code}"
+        found = describe_values(values, counts=len(value.shape) <= 1) if values is not None else ""
         return f"{text}; {found}" if found else text
     if isinstance(value, Tensor):
-        text = f"tensor {shape(value.shape)}, {value.storage.dtype}"
+        text = f"tensor {sizes(value.shape)}, {value.storage.dtype}"
         found = look.tensor(value)
         return f"{text}; {found}" if found else text
     if isinstance(value, Scalar):

@@ -1,0 +1,1 @@
+"""Reading any data folder: formats, annotations, tables, survey, manifest, proposals, index, audit, privacy."""
