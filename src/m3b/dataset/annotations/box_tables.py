@@ -1,0 +1,722 @@
+"""Boxes in tables: which columns hold them, what their numbers mean, and the boxes of each image.
+
+Names of columns propose roles; values and the sizes of images decide: a corner lies
+above and left of the other, a box lies in its image.
+What stays open after that is named, so that a proposal can ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from m3b.dataset.annotations.base import AnnotatedImage, AnnotationSet
+from m3b.dataset.annotations.builder import SetBuilder
+from m3b.dataset.annotations.geometry import Box, ImageSize, VolumeGrid, ellipse
+from m3b.dataset.annotations.names import clean_name
+from m3b.errors import DataError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Form = Literal["corners", "sides", "centres"]
+"""Two corners; a corner and the sizes; a middle and the sizes."""
+TableSpace = Literal["pixels", "shares", "percent", "lps", "ras"]
+Reading = tuple[Form, TableSpace]
+FORMS: tuple[Form, ...] = ("corners", "sides", "centres")
+AXES = (("x", "width"), ("y", "height"), ("z", "depth"))
+MISSING = ("", "nan", "none", "null", "na", "n/a", "-", "[]")
+
+MIN_NUMERIC = 0.98
+"""Share of filled cells that must be numbers for a column of coordinates."""
+MIN_FIT = 0.98
+"""Share of boxes that must lie in their images; tables have a few boxes that do not."""
+SLACK = 0.02
+"""Share of a side by which a box may reach beyond its image, besides one pixel."""
+MAX_SHARE = 1.05
+MAX_MEASURED_IMAGES = 60
+MIN_IMAGES_FOR_PERCENT = 6
+MAX_CHANCE = 1e-3
+"""Probability that a box of each image lies within the first hundred pixels of its sides, if boxes were spread evenly; below it
+they are percent."""
+MIN_DISTINCT_BOXES = 6
+"""Different places from which on fractions are no accident."""
+
+# --- roles of columns -------------------------------------------------------------------------------------------------
+
+_NOISE = re.compile(
+    r"^(?:bounding|bbox(?:es)?|bndbox|box|bb|rect(?:angle)?|roi|coords?|coordinates?|pos(?:ition)?|px|pixels?|vox(?:els?)?|mm|world|"
+    r"percent|pct|rel(?:ative)?|norm(?:alized|alised)?|nodule|nod|lesion|object|region|image|img|of|the|in)$"
+)
+_TOKEN = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
+_AXIS_WORDS = {"x": "x", "y": "y", "z": "z", "col": "x", "column": "x", "row": "y", "slice": "z"}
+_LOW = "min|minimum|start|begin|low|lower|from|tl|ul"
+_HIGH = "max|maximum|end|stop|high|upper|to|br|lr"
+_MIDDLE = "c|ctr|center|centre|mid|middle|mean"
+_PLACE = re.compile(
+    rf"^(?P<before>{_LOW}|{_HIGH}|{_MIDDLE})?(?P<axis>col(?:umn)?|row|slice|[xyz])(?P<after>{_LOW}|{_HIGH}|{_MIDDLE}|[0-9])?$"
+)
+_EDGES = {"left": "xmin", "top": "ymin", "right": "xmax", "bottom": "ymax"}
+_SIZES = {
+    "width": ("width", "w", "dx", "breite", "largeur", "ancho", "anchura", "sizex", "xsize"),
+    "height": ("height", "h", "dy", "hoehe", "höhe", "hauteur", "alto", "altura", "sizey", "ysize"),
+    "depth": ("depth", "dz", "tiefe", "profondeur", "profundidad", "sizez", "zsize"),
+    "radius": ("radius", "rad", "r", "rayon", "radio"),
+    "diameter": ("diameter", "diam", "d", "durchmesser", "diamètre", "diametre", "diámetro", "diametro"),
+}
+_SIZE_WORDS = {word: role for role, words in _SIZES.items() for word in words}
+_FORM_WORDS: dict[str, Form] = {
+    "xyxy": "corners", "xywh": "sides", "cxcywh": "centres", "xyzxyz": "corners", "xyzwhd": "sides", "cxcyczwhd": "centres",
+}  # fmt: skip
+_CLASS_WORDS = (
+    re.compile(
+        r"class|label|categor|finding|lesion|abnormalit|patholog|disease|diagnos|klasse|befund|clase|hallazgo|类|标签",
+        re.I,
+    ),
+    re.compile(r"type|target|kind|object", re.I),
+    re.compile(r"name", re.I),
+)
+"""Words of columns of classes, the clearest first."""
+MAX_CLASSES = 200
+
+
+@dataclass(frozen=True)
+class BoxColumns:
+    """Columns of a table that hold boxes.
+
+    Args:
+        columns: role -> column, as `Boxes.columns` of a manifest.
+        form: what the names say of the numbers; empty if they say nothing.
+        is_ball: whether a box is given as a middle with radius or diameter.
+        sizes_mm: whether names of sizes end in mm.
+        in_mm: whether names of places do.
+        in_percent: whether names say percent.
+    """
+
+    columns: dict[str, str]
+    form: Form | Literal[""] = ""
+    is_ball: bool = False
+    sizes_mm: bool = False
+    in_mm: bool = False
+    in_percent: bool = False
+
+    @property
+    def list_column(self) -> str:
+        """The column of lists of numbers; empty if each number has its column."""
+        return next((self.columns[form] for form in FORMS if form in self.columns), "")
+
+    @property
+    def axes(self) -> int:
+        """2, or 3 if the columns say a place along the third axis; of lists 0, since only their cells say it."""
+        if self.list_column:
+            return 0
+        return 3 if {"zmin", "z", "cz"} & self.columns.keys() else 2
+
+
+def propose_box_columns(frame: pl.DataFrame) -> BoxColumns | None:
+    """Return the columns of boxes of a table of texts; None if it has none.
+
+    Corners go before sizes, since tables with both often hold the size of the image in `width` and `height`.
+    """
+    roles = find_roles(frame)
+    for places, sizes, form in (
+        (("{}min",), ("{}max",), "corners"),
+        (("c{}",), (), "centres"),
+        (("{}", "{}min"), (), "sides"),
+    ):
+        for place in places:
+            pairs = [(place.format(axis), sizes[0].format(axis) if sizes else size) for axis, size in AXES]
+            if all(role in roles for pair in pairs[:2] for role in pair):
+                box_columns = pairs if all(role in roles for role in pairs[2]) else pairs[:2]
+                columns = {role: roles[role] for pair in box_columns for role in pair}
+                return _describe(BoxColumns(columns, form))  # type: ignore[arg-type]
+    for place in ("c{}", "{}"):
+        names = [place.format(axis) for axis in "xyz" if place.format(axis) in roles]
+        size = next((role for role in ("radius", "diameter") if role in roles), "")
+        if size and names[:2] == [place.format("x"), place.format("y")]:
+            columns = {**{role: roles[role] for role in names}, size: roles[size]}
+            return _describe(BoxColumns(columns, "centres", is_ball=True))
+    for column in frame.columns:
+        cells = [text for text in frame[column].drop_nulls().to_list() if text.casefold() not in MISSING]
+        lists = [parse_box_lists(text) for text in cells]
+        if cells and all(boxes is not None for boxes in lists):
+            if len({len(box) for boxes in lists for box in boxes or ()}) != 1:
+                continue
+            words = re.sub(r"[^a-z]", "", column.casefold())
+            declared = [name for word, name in _FORM_WORDS.items() if word in words][-1:]
+            return _describe(BoxColumns({(declared or ["sides"])[0]: column}, declared[0] if declared else ""))
+    return None
+
+
+def propose_class_column(frame: pl.DataFrame, box_columns: Iterable[str]) -> str:
+    """Return the column of classes: texts of few values whose name says so, else the only such column; empty if there is none."""
+    columns_left = [column for column in frame.columns if column not in {*box_columns, "(row)"}]
+    candidates_of_few = [
+        column
+        for column in columns_left
+        if 1 <= frame[column].drop_nulls().n_unique() <= min(MAX_CLASSES, max(frame.height // 2, 2))
+    ]
+    texts = [column for column in candidates_of_few if not is_numeric(frame[column])]
+    for candidates in (texts, candidates_of_few):
+        for words in _CLASS_WORDS:
+            by_word = [column for column in candidates if words.search(column)]
+            if by_word:
+                return min(by_word, key=lambda column: frame[column].n_unique())
+    return texts[0] if len(texts) == 1 else ""
+
+
+def find_roles(frame: pl.DataFrame) -> dict[str, str]:
+    """Return role -> first column of numbers that has it by its name."""
+    roles: dict[str, str] = {}
+    numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for column in frame.columns:
+        if not is_numeric(frame[column]):
+            continue
+        text = "".join(token for token in _split_words(column) if not _NOISE.match(token))
+        if text in _EDGES:
+            roles.setdefault(_EDGES[text], column)
+        elif text in _SIZE_WORDS:
+            roles.setdefault(_SIZE_WORDS[text], column)
+        elif match := _PLACE.match(text):
+            axis, word = _AXIS_WORDS[match["axis"]], match["before"] or match["after"] or ""
+            if word.isdigit():
+                numbered[axis].append((int(word), column))
+            elif re.fullmatch(_LOW, word):
+                roles.setdefault(f"{axis}min", column)
+            elif re.fullmatch(_HIGH, word):
+                roles.setdefault(f"{axis}max", column)
+            else:
+                roles.setdefault(f"c{axis}" if word else axis, column)
+    for axis, columns in numbered.items():
+        if len(columns) == 2:
+            (_, low), (_, high) = sorted(columns)
+            roles.setdefault(f"{axis}min", low)
+            roles.setdefault(f"{axis}max", high)
+        elif len(columns) == 1:
+            roles.setdefault(f"{axis}min", columns[0][1])
+    return roles
+
+
+def _split_words(column: str) -> list[str]:
+    return [token.casefold() for token in _TOKEN.findall(column.rpartition(".")[2] or column)]
+
+
+def is_numeric(series: pl.Series) -> bool:
+    """Return whether nearly all filled cells are numbers."""
+    import polars as pl
+
+    filled = series.drop_nulls()
+    filled = filled.filter(~filled.str.to_lowercase().is_in(MISSING))
+    if not len(filled):
+        return False
+    return bool(parse_numbers(filled).is_not_null().sum() >= MIN_NUMERIC * len(filled)) and series.dtype == pl.String
+
+
+def parse_numbers(series: pl.Series) -> pl.Series:
+    """Return texts as numbers, with a decimal comma if no text has a point; null if one is none."""
+    import polars as pl
+
+    points = series.str.contains(".", literal=True).any()
+    cleaned = series if points else series.str.replace(",", ".", literal=True)
+    numbers = cleaned.str.strip_chars().cast(pl.Float64, strict=False)
+    return numbers.set(~numbers.is_finite(), None) if len(numbers) else numbers
+
+
+def _describe(columns: BoxColumns) -> BoxColumns:
+    """Return the columns with what their names say of units."""
+    words = {role: set(_split_words(column)) for role, column in columns.columns.items()}
+    size_roles = ("width", "height", "depth", "radius", "diameter")
+    places = [tokens for role, tokens in words.items() if role not in size_roles]
+    percent = {"percent", "pct", "rectanglelabels"}
+    return replace(
+        columns,
+        in_mm=bool(places) and all(tokens & {"mm", "world"} for tokens in places),
+        sizes_mm=any("mm" in tokens for role, tokens in words.items() if role in size_roles),
+        in_percent=any(tokens & percent for tokens in words.values())
+        or any("%" in name for name in columns.columns.values()),
+    )
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_LIST = re.compile(r"[\s\[\](){},;|\"'\d.eE+-]*")
+
+
+def parse_box_lists(cell: str) -> list[tuple[float, ...]] | None:
+    """Return the boxes of one cell, each of four or six numbers: `[1, 2, 3, 4]`, `1 2 3 4; 5 6 7 8`, `[[...], [...]]`.
+
+    None if it holds something else.
+    """
+    if len(cell) > 2**20 or not _LIST.fullmatch(cell):
+        return None
+    boxes = []
+    for piece in re.split(r"[\])};|]", cell):
+        numbers = tuple(float(number) for number in _NUMBER.findall(piece))
+        if numbers and len(numbers) not in (4, 6):
+            return None
+        if numbers:
+            boxes.append(numbers)
+    return boxes
+
+
+@dataclass
+class BoxRows:
+    """Boxes of a table as numbers.
+
+    Args:
+        names: image of each row, as the table names it.
+        labels: class of each box.
+        row_of_box: row of each box.
+        numbers: (boxes, 4 or 6): two corners, or a place and the sizes.
+        columns: where they come from.
+        all_names: images that the table names, also those whose rows have no box.
+        damaged: rows whose cells hold no numbers, or lists of different lengths.
+    """
+
+    names: list[str]
+    labels: list[str]
+    numbers: Any
+    columns: BoxColumns
+    all_names: list[str]
+    damaged: int = 0
+
+
+def read_box_rows(
+    frame: pl.DataFrame, columns: BoxColumns, names: Sequence[str | None], class_column: str = "", label: str = ""
+) -> BoxRows:
+    """Return the boxes of a table.
+
+    Args:
+        names: image of each row.
+        label: class of all boxes, if there is no column of classes.
+
+    Raises:
+        DataError: code `unknown_column` or `missing_role`.
+    """
+    import numpy as np
+
+    check_box_columns(columns.columns)
+    needed_columns = [*columns.columns.values(), *([class_column] if class_column else [])]
+    for column in needed_columns:
+        if column not in frame.columns:
+            message = f"boxes.columns: the table has no column {column!r}; it has {', '.join(frame.columns[:40])}."
+            raise DataError(message, code="unknown_column")
+    labels = frame[class_column].to_list() if class_column else [label] * frame.height
+    rows = BoxRows([], [], np.zeros((0, 4)), columns, list(dict.fromkeys(name for name in names if name)))
+    numbers: list[tuple[float, ...]] = []
+    for place, boxes in enumerate(_parse_rows(frame, columns)):
+        if boxes is None:
+            rows.damaged += 1
+            continue
+        if boxes and names[place]:
+            box_labels = _split_labels(labels[place], len(boxes))
+            numbers += boxes
+            rows.names += [str(names[place])] * len(boxes)
+            rows.labels += box_labels
+    if len({len(box) for box in numbers}) > 1:
+        raise DataError("boxes.columns: some boxes have four numbers and some six.", code="damaged")
+    if numbers:
+        rows.numbers = np.array(numbers, float)
+    return rows
+
+
+def _split_labels(text: str | None, count: int) -> list[str]:
+    """Return the labels of the boxes of one row: a list of as many texts, else one for all."""
+    cleaned = (text or "").strip()
+    if (
+        count > 1
+        and (pieces := [piece for piece in re.split(r"[\[\],;|\"']+", cleaned) if piece.strip()])
+        and len(pieces) == count
+    ):
+        return [piece.strip() for piece in pieces]
+    return [cleaned] * count
+
+
+def _parse_rows(frame: pl.DataFrame, columns: BoxColumns) -> Iterable[list[tuple[float, ...]] | None]:
+    """Yield the boxes of each row: none of empty cells, None of cells that hold something else."""
+    if columns.list_column:
+        for cell in frame[columns.list_column].to_list():
+            yield [] if cell is None or cell.casefold() in MISSING else parse_box_lists(cell)
+        return
+    roles = _order_roles(columns)
+    series = [frame[columns.columns[role]] for role in roles]
+    values = [parse_numbers(column).to_list() for column in series]
+    texts = [column.to_list() for column in series]
+    for row, numbers in enumerate(zip(*values, strict=True)):
+        cells = [column[row] for column in texts]
+        if any(cell is None or cell.casefold() in MISSING for cell in cells):
+            yield []
+        elif all(isinstance(number, float) for number in numbers):
+            yield [_complete(columns, dict(zip(roles, numbers, strict=True)))]
+        else:
+            yield _parse_lists_of_sides(columns, roles, cells)
+
+
+def _parse_lists_of_sides(
+    columns: BoxColumns, roles: Sequence[str], cells: Sequence[str | None]
+) -> list[tuple[float, ...]] | None:
+    """Return the boxes of a row each of whose cells lists one side of several boxes."""
+    lists = [
+        [float(number) for number in _NUMBER.findall(cell or "")] if _LIST.fullmatch(cell or "") else []
+        for cell in cells
+    ]
+    if not lists[0] or len({len(numbers) for numbers in lists}) != 1:
+        return None
+    return [_complete(columns, dict(zip(roles, numbers, strict=True))) for numbers in zip(*lists, strict=True)]
+
+
+def _order_roles(columns: BoxColumns) -> list[str]:
+    order = (
+        "xmin",
+        "x",
+        "cx",
+        "ymin",
+        "y",
+        "cy",
+        "zmin",
+        "z",
+        "cz",
+        "xmax",
+        "width",
+        "ymax",
+        "height",
+        "zmax",
+        "depth",
+        "radius",
+        "diameter",
+    )
+    return [role for role in order if role in columns.columns]
+
+
+def _complete(columns: BoxColumns, sides: Mapping[str, float]) -> tuple[float, ...]:
+    """Return places, then corners or sizes; a ball is as wide as high."""
+    axes = AXES[: columns.axes]
+    low = [next(sides[role] for role in (f"{axis}min", axis, f"c{axis}") if role in sides) for axis, _ in axes]
+    if columns.is_ball or not {"xmax", "width"} & sides.keys():
+        size = 2 * sides["radius"] if "radius" in sides else sides["diameter"]
+        return (*low, *[size] * len(axes))
+    return (*low, *(sides[f"{axis}max"] if f"{axis}max" in sides else sides[size] for axis, size in axes))
+
+
+def check_box_columns(columns: Mapping[str, str]) -> None:
+    """Raise if the roles give no box.
+
+    Raises:
+        DataError: code `missing_role`; the message names the roles.
+    """
+    if set(FORMS) & columns.keys() or ({"radius", "diameter"} & columns.keys() and {"x", "cx"} & columns.keys()):
+        return
+    axes = AXES if {"zmin", "z", "cz"} & columns.keys() else AXES[:2]
+    needed = [needed for axis, size in axes for needed in ((f"{axis}min", axis, f"c{axis}"), (f"{axis}max", size))]
+    missing = [" or ".join(roles) for roles in needed if not set(roles) & columns.keys()]
+    if missing:
+        message = f"boxes.columns: a box needs the role {' and the role '.join(missing)}; there are {', '.join(columns) or 'none'}."
+        raise DataError(message, code="missing_role")
+
+
+def get_form(columns: Mapping[str, str]) -> Form:
+    """Return the form that the roles of a manifest say."""
+    for form in FORMS:
+        if form in columns:
+            return form
+    if "xmax" in columns:
+        return "corners"
+    return "centres" if {"cx", "radius", "diameter"} & columns.keys() else "sides"
+
+
+# --- what numbers mean ------------------------------------------------------------------------------------------------
+
+ImageGrid = ImageSize | VolumeGrid
+MeasuredBoxes = Sequence[tuple[Any, ImageGrid]]
+"""Numbers of boxes, each with the grid of its image."""
+
+
+@dataclass(frozen=True)
+class BoxReading:
+    """What the numbers of boxes mean, measured on their images.
+
+    Args:
+        form, space: that fit best.
+        fit: share of measured boxes that lie in their images.
+        rivals: others that fit as well and give other boxes.
+        measured_boxes: boxes whose image's size is known.
+        sizes_mm: whether sizes are mm though places are not.
+    """
+
+    form: Form
+    space: TableSpace
+    fit: float
+    rivals: tuple[Reading, ...] = ()
+    measured_boxes: int = 0
+    sizes_mm: bool = False
+
+
+def measure_boxes(rows: BoxRows, sizes: Mapping[str, ImageGrid]) -> BoxReading:
+    """Return what the numbers of boxes mean.
+
+    Args:
+        sizes: image as the table names it -> its size or grid; a sample suffices.
+    """
+    places = [place for place, name in enumerate(rows.names) if name in sizes]
+    names = list(dict.fromkeys(rows.names[place] for place in places))
+    sample = set(names[:: max(1, len(names) // MAX_MEASURED_IMAGES)][:MAX_MEASURED_IMAGES])
+    places = [place for place in places if rows.names[place] in sample]
+    boxes = [(rows.numbers[place], sizes[rows.names[place]]) for place in places]
+    spaces = _list_spaces(rows, boxes)
+    forms = _list_forms(rows)
+    if not boxes:
+        return BoxReading(
+            forms[0], spaces[0], 0.0, tuple((form, spaces[0]) for form in forms[1:] if not rows.columns.form)
+        )
+    ball = rows.columns.is_ball
+    fits = {
+        (form, space): sum(_lies_inside(form, space, numbers, grid, ball=ball) for numbers, grid in boxes) / len(boxes)
+        for form in forms
+        for space in spaces
+    }
+    good = [reading for reading, fit in fits.items() if fit >= MIN_FIT] or [
+        max(fits, key=lambda reading: fits[reading])
+    ]
+    if not rows.columns.form and rows.numbers.shape[1] == 4:  # lists of a middle and sizes are rare
+        good = [reading for reading in good if reading[0] != "centres"] or good
+
+    def rank(reading: Reading) -> tuple[float, ...]:
+        is_declared = bool(rows.columns.form) and not _is_vague(rows.columns, reading[1])
+        place = forms.index(reading[0])
+        space_rank = _rank_space(rows.columns, reading[1], boxes)
+        return space_rank, place if is_declared else 0, -fits[reading], place, spaces.index(reading[1])
+
+    best = min(good, key=rank)
+    rivals = tuple(
+        reading
+        for reading in good
+        if reading != best
+        and rank(reading)[0] == rank(best)[0]
+        and fits[reading] >= fits[best]
+        and (reading[1] != best[1] or not rows.columns.form or _is_vague(rows.columns, best[1]))
+        and _gives_other_boxes(best, reading, boxes, ball=ball)
+    )
+    sizes_mm = rows.columns.sizes_mm and best[1] == "pixels" and all(isinstance(grid, VolumeGrid) for _, grid in boxes)
+    return BoxReading(*best, fits[best], rivals, len(boxes), sizes_mm)
+
+
+def _list_forms(rows: BoxRows) -> list[Form]:
+    """Return the forms that numbers may have, the one that names say first."""
+    if rows.columns.is_ball:
+        return ["centres"]
+    declared = rows.columns.form
+    half = rows.numbers.shape[1] // 2
+    ordered = bool(len(rows.numbers)) and bool((rows.numbers[:, half:] >= rows.numbers[:, :half]).all())
+    if declared == "corners":
+        return ["corners"] if ordered else ["corners", "sides", "centres"]
+    if declared:
+        return ["sides", "centres"] if declared == "sides" else ["centres", "sides"]
+    return ["corners", "sides", "centres"] if ordered else ["sides", "centres"]
+
+
+def _list_spaces(rows: BoxRows, boxes: MeasuredBoxes) -> list[TableSpace]:
+    """Return the spaces that numbers may be in; a box within one pixel is none, so that small numbers are shares."""
+    largest = abs(rows.numbers).max() if len(rows.numbers) else 0.0
+    if len(rows.numbers) and largest <= MAX_SHARE:
+        return ["shares"]
+    if rows.numbers.shape[1] == 6 and boxes and all(isinstance(grid, VolumeGrid) for _, grid in boxes):
+        return ["pixels", "lps", "ras"]
+    return ["pixels", "percent"] if len(rows.numbers) and largest <= 100 * MAX_SHARE else ["pixels"]
+
+
+def _rank_space(columns: BoxColumns, space: TableSpace, boxes: MeasuredBoxes) -> int:
+    """Return how far names and values speak against a space; 0 if nothing does."""
+    if space in ("lps", "ras"):
+        return 0 if columns.in_mm or _has_fractions(boxes) else 2
+    is_percent = columns.in_percent or _is_cramped(boxes)
+    if space == "percent":
+        return 0 if is_percent else 2
+    is_volume = all(isinstance(grid, VolumeGrid) for _, grid in boxes)
+    return 1 if space == "pixels" and (is_percent or (columns.in_mm and is_volume)) else 0
+
+
+def _is_cramped(boxes: MeasuredBoxes) -> bool:
+    """Return whether boxes keep to the first hundred pixels of larger images, which is improbable for pixels."""
+    sizes = {id(grid): grid for _, grid in boxes if isinstance(grid, ImageSize)}
+    chance = 1.0
+    for grid in sizes.values():
+        chance *= min(1.0, 100 / grid.width) * min(1.0, 100 / grid.height)
+    return len(sizes) >= MIN_IMAGES_FOR_PERCENT and chance < MAX_CHANCE
+
+
+def _has_fractions(boxes: MeasuredBoxes) -> bool:
+    """Return whether places may be no voxels: most are not whole."""
+    import numpy as np
+
+    places = np.array([numbers[: len(numbers) // 2] for numbers, _ in boxes])
+    return len(np.unique(places, axis=0)) >= MIN_DISTINCT_BOXES and bool((places % 1 != 0).mean() > 0.5)
+
+
+def _gives_other_boxes(first: Reading, second: Reading, boxes: MeasuredBoxes, *, ball: bool) -> bool:
+    """Return whether two readings differ by more than a pixel."""
+    for numbers, grid in boxes:
+        one_box, other_box = (
+            to_pixels(form_box(form, numbers), grid, space, is_ball=ball) for form, space in (first, second)
+        )
+        if max(abs(a - b) for a, b in zip(one_box, other_box, strict=True)) > 1:
+            return True
+    return False
+
+
+def _is_vague(columns: BoxColumns, space: TableSpace) -> bool:
+    """Return whether a place is called neither corner nor middle; shares, coordinates and positions are written both ways."""
+    if "x" not in columns.columns:
+        return False
+    return space == "shares" or bool(re.search(r"coord|pos", columns.columns["x"], re.I))
+
+
+def _lies_inside(form: Form, space: TableSpace, numbers: Any, grid: ImageGrid, *, ball: bool) -> bool:
+    """Return whether a box, of a ball its middle, lies in its image and has an area."""
+    try:
+        box = to_pixels(form_box(form, numbers), grid, space, is_ball=ball)
+    except DataError:
+        return False
+    half = len(box) // 2
+    low, high = box[:half], box[half:]
+    if any(end < start for start, end in zip(low, high, strict=True)):
+        return False
+    if ball:
+        low = high = tuple((start + end) / 2 for start, end in zip(low, high, strict=True))
+    extent = _get_extent(grid)[:half]
+    return all(
+        start >= -SLACK * side - 1 and end <= side * (1 + SLACK) + 1
+        for start, end, side in zip(low, high, extent, strict=True)
+    )
+
+
+def form_box(form: Form, numbers: Sequence[float]) -> Box:
+    """Return the corners that numbers of a form give."""
+    half = len(numbers) // 2
+    first, second = [float(number) for number in numbers[:half]], [float(number) for number in numbers[half:]]
+    if form == "corners":
+        return (*first, *second)
+    if form == "sides":
+        return (*first, *(place + size for place, size in zip(first, second, strict=True)))
+    low = (place - size / 2 for place, size in zip(first, second, strict=True))
+    return (*low, *(place + size / 2 for place, size in zip(first, second, strict=True)))
+
+
+def _get_extent(grid: ImageGrid) -> tuple[float, ...]:
+    if isinstance(grid, VolumeGrid):
+        rows, columns, slices = grid.shape
+        return float(columns), float(rows), float(slices)
+    return float(grid.width), float(grid.height)
+
+
+def to_pixels(
+    box: Box, grid: ImageGrid, space: TableSpace = "pixels", *, is_ball: bool = False, sizes_mm: bool = False
+) -> Box:
+    """Return a box in pixels of the upright image, or in voxels (x along columns, y along rows, z along slices).
+
+    Args:
+        is_ball: whether it encloses a ball, which no rotation of the grid makes larger.
+        sizes_mm: whether its sizes are mm though its middle is not.
+
+    Raises:
+        DataError: code `flat_boxes` (a volume needs six numbers), `needs_grid` (mm of an image without a place in the patient).
+    """
+    import numpy as np
+
+    extent = _get_extent(grid)
+    if len(box) > 2 * len(extent):
+        box = (*box[:2], *box[3:5])
+    if len(box) < 2 * len(extent):
+        raise DataError("The boxes have two axes, and the image is a volume.", code="flat_boxes")
+    if space in ("shares", "percent"):
+        unit = 1.0 if space == "shares" else 100.0
+        return tuple(value * side / unit for value, side in zip(box, extent * 2, strict=True))
+    if space == "pixels" and not sizes_mm:
+        return box
+    if not isinstance(grid, VolumeGrid):
+        raise DataError(
+            "The boxes are in mm, and the image does not say where it lies in the patient.", code="needs_grid"
+        )
+    affine = np.asarray(grid.affine, float)
+    half = len(box) // 2
+    low, high = np.array(box[:half]), np.array(box[half:])
+    middle, radius = (low + high) / 2, (high - low) / 2
+    order = [1, 0, 2]
+    if space == "pixels":
+        spacing = np.linalg.norm(affine[:3, :3], axis=0)[order]
+        return tuple(float(value) for value in (*(middle - radius / spacing), *(middle + radius / spacing)))
+    if space == "ras":
+        middle = middle * (-1, -1, 1)
+    inverse = np.linalg.inv(affine)
+    index = (inverse[:3, :3] @ middle + inverse[:3, 3] + 0.5)[order]  # a voxel's index is that of its middle
+    scale = np.linalg.norm(inverse[:3, :3], axis=1)[order]
+    reach = radius * scale if is_ball else (np.abs(inverse[:3, :3]) @ radius)[order]
+    return tuple(float(value) for value in (*(index - reach), *(index + reach)))
+
+
+# --- the set ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TableBoxes(AnnotationSet):
+    """The boxes of a table; those of volumes need a `VolumeGrid`."""
+
+    reading: BoxReading = field(default_factory=lambda: BoxReading("corners", "pixels", 0.0))
+    rows: dict[AnnotatedImage, list[tuple[str, Any]]] = field(default_factory=dict)
+    is_ball: bool = False
+
+    def boxes(
+        self, image: AnnotatedImage | str, size: ImageSize | tuple[int, int] | VolumeGrid
+    ) -> list[tuple[str, Box]]:
+        """Return (class, box) of each row, in pixels of the upright image, or in voxels of the grid.
+
+        Raises:
+            DataError: as `to_pixels`.
+        """
+        image = self.resolve(image)
+        if not isinstance(size, VolumeGrid) and self.reading.space == "pixels":
+            return super().boxes(image, size)
+        grid = size if isinstance(size, VolumeGrid) else ImageSize(*size)
+        reading = self.reading
+        return [
+            (
+                label,
+                to_pixels(
+                    form_box(reading.form, numbers),
+                    grid,
+                    reading.space,
+                    is_ball=self.is_ball,
+                    sizes_mm=reading.sizes_mm,
+                ),
+            )
+            for label, numbers in self.rows.get(image, ())
+        ]
+
+
+def make_box_set(rows: BoxRows, reading: BoxReading, source: str) -> TableBoxes:
+    """Return the boxes of a table as an annotation set.
+
+    Args:
+        source: the table's file.
+    """
+    builder = SetBuilder("table")
+    boxes = TableBoxes("table", reading=reading, is_ball=rows.columns.is_ball)
+    builder.set = boxes
+    images = {name: builder.add_image(name, source, (clean_name(name),)) for name in rows.all_names}
+    for name, label, numbers in zip(rows.names, rows.labels, rows.numbers, strict=True):
+        image = images[name]
+        box = form_box(reading.form, numbers)
+        x0, y0, *_ = box
+        if len(box) == 4 and rows.columns.is_ball and reading.space == "pixels" and box[2] > x0 and box[3] > y0:
+            region = ellipse((x0 + box[2]) / 2, (y0 + box[3]) / 2, (box[2] - x0) / 2, (box[3] - y0) / 2)
+            is_added = builder.add_box(image, label, box, region=region)
+        else:
+            is_added = builder.add_box(image, label, box)
+        if is_added:
+            boxes.rows.setdefault(image, []).append((builder.set.marks[image][-1].label, numbers))
+    builder.notes.add("damaged_row", source, rows.damaged)
+    builder.finish(name for name, _ in Counter(label for label in rows.labels if label).most_common())
+    return boxes
