@@ -1,0 +1,23 @@
+"""Words of requests and of data folders: concepts, matching of names, and what a request claims."""
+
+from m3b.dataset.words.lexicon import Concept, Lexicon, get_lexicon, make_lexicon
+from m3b.dataset.words.matching import MATCH_SCORE, Assignment, is_negative, match_classes, match_term, match_words
+from m3b.dataset.words.requests import Claim, FolderWords, RequestClaims, contradictions, parse_request
+
+__all__ = [
+    "MATCH_SCORE",
+    "Assignment",
+    "Claim",
+    "Concept",
+    "FolderWords",
+    "Lexicon",
+    "RequestClaims",
+    "contradictions",
+    "get_lexicon",
+    "is_negative",
+    "make_lexicon",
+    "match_classes",
+    "match_term",
+    "match_words",
+    "parse_request",
+]

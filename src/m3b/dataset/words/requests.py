@@ -1,0 +1,1022 @@
+"""What a request claims: task, targets, classes, modality, anatomy, dimension, unit; and whether a folder's words bear it out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from m3b.dataset.words.lexicon import STOP_WORDS, Lexicon, Unit, fold_text, get_lexicon, split_tokens
+from m3b.dataset.words.matching import (
+    GENERIC_CONCEPTS,
+    MATCH_SCORE,
+    have_common_ancestor,
+    is_negative,
+    match_classes,
+    match_term,
+)
+
+TaskHint = Literal["diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival"]
+AnswerForm = Literal["", "masks", "boxes", "points", "count"]
+Dimension = Literal["", "2d", "3d", "video"]
+ClaimKind = Literal["modality", "dimension", "colour", "anatomy", "target", "classes"]
+Verdict = Literal["supported", "contradicted", "silent"]
+
+_MAX_WORDS_OF_CLASS = 7
+_MAX_REQUEST = 2000
+"""Characters of a request that are read."""
+_VERBS: dict[str, str] = {
+    "segment": (
+        r"segment(?!ation|ier)\w*|segmentier\w*(?<!ung)|delineat\w*|outlin\w*|contour\w*|trac(?:e|es|ing)\b"
+        r"|umrand\w*|umreiß\w*|konturier\w*|zeichne\w*|abgrenz\w*|délimit\w*|detour\w*|détour\w*|"
+        r"delimit\w*|contorn\w*|draw|分割|勾画|勾勒"
+    ),
+    "count": r"count\w*\b|how many|zähl\w*|wie ?viele|compte[rz]?\b|combien|dénombre\w*|cont(?:ar|ad)\b"
+    r"|cuent[ae]\w*|cuánt[oa]s|计数|数出|统计|多少",
+    "grade": (
+        r"grad(?:e|es|ing)\b|rate\b|scor(?:e|es|ing)\b|stag(?:e|es|ing)\b|stufe\w*|graduier\w*|bewert\w*|grader\b"
+        r"|gradue\w*|graduar\w*|"
+        r"gradú\w*|estadific\w*|évalue\w*|evalu[aeé]\w*|分级|评级|分期|评分"
+    ),
+    "predict": (
+        r"predict\w*|estimat\w*|measur\w*|regress\w*|quantif\w*|forecast\w*|how old|schätz\w*|sage\b|sagen\b"
+        r"|vorhers\w*|bestimm\w*|miss\b|mess\w*|"
+        r"ermittl\w*|prédi\w*|estim\w*|mesur\w*|predec\w*|predic\w*|med(?:ir|id)\b|mide|calcul\w*|预测|估计|测量|估算"
+    ),
+    "classify": (
+        r"classif(?!ic|ier)\w*|(?:know|check|see)\s+(?:whether|if)|prüf\w*|vérifi\w*|comprob\w*|distinguish\w*"
+        r"|tell(?:s|ing)?\b|differentiat\w*|separat\w*|discriminat\w*|diagnos\w*|recogni[sz]\w*|sort(?:s|ing)?\b"
+        r"|categori[sz]e\w*|"
+        r"decide\w*|say\b|screen\w*|klassifizier(?!ung)\w*|unterscheid\w*|ordne\w*|trenn\w*|diagnostizier\w*"
+        r"|entscheide\w*|teile\b|class(?:e|er|ez)\b|"
+        r"disting\w*|différenci\w*|diagnosti\w*|reconna\w*|clasific(?!ació|ador)\w*|distingu\w*|diferenci\w*"
+        r"|diagnosti[cq]\w*|reconoc\w*|separ\w*|"
+        r"分类|区分|诊断|鉴别|识别|判断|分辨|辨别"
+    ),
+    "detect": (
+        r"detect(?!ion|or)\w*|find(?:s|ing)?\b|locat\w*|locali[sz]\w*|spot\b|identif\w*|mark(?:s|ing)?\b|show\b"
+        r"|erkenn(?!ung)\w*|find(?:e|en|et)\b|lokalisier\w*|entdeck\w*|"
+        r"markier\w*|such\w*|détect(?!ion)\w*|trouv\w*|repér\w*|localis\w*|cherch\w*|encontr\w*|encuentr\w*"
+        r"|localiz\w*|busc\w*|检测|检出|定位|发现|寻找|找出|查找|标出"
+    ),
+    "write": (
+        r"writ(?:e|es|ing)\b|produc\w*|generat\w*|draft\w*|compos\w*|dictat\w*|describ\w*|schreib\w*|verfass\w*"
+        r"|erstell\w*|beschreib\w*|rédig\w*|écri\w*|"
+        r"génér\w*|décri\w*|redact\w*|escrib\w*|gener[ae]\w*|describ\w*|生成|撰写|书写|描述"
+    ),
+}  # fmt: skip
+"""Verb -> pattern of its forms in five languages."""
+_TASKS_OF_VERB: dict[str, tuple[TaskHint, ...]] = {
+    "segment": ("segmentation",),
+    "count": ("regression", "detection", "segmentation"),
+    "grade": ("grading", "diagnosis", "regression"),
+    "predict": ("regression", "diagnosis", "grading"),
+    "classify": ("diagnosis", "grading"),
+    "detect": ("detection", "diagnosis", "segmentation"),
+    "write": ("report",),
+}
+_TASK_NOUNS = re.compile(
+    r"\b(segmentation|segmentierung|detection|detektion|erkennung|classification|classifier|klassifikation"
+    r"|klassifizierung|diagnosis of|grading|"
+    r"regression|counting|zählung|détection|segmentación|detección|clasificación|clasificador|estimation"
+    r"|prediction|vorhersage|modell?|modèle|"
+    r"modelo|localization|localisation|lokalisierung)\b|分割模型|检测模型|分类模型|模型",
+    re.IGNORECASE,
+)
+_TASK_OF_NOUN: dict[tuple[TaskHint, ...], str] = {
+    ("segmentation",): r"segment|分割",
+    ("diagnosis",): r"classif|klassifi|clasific|diagnos|分类|诊断",
+    ("grading",): r"grading|分级",
+    ("regression",): r"regression|estimat|回归",
+}
+_SURVIVAL = re.compile(
+    r"\bsurvival\b|\bsurviv\w+|time[- ]to[- ](?:event|death|relapse|recurrence|progression)|\bprognos(?:is|tic"
+    r"|e)\b|\bhazards?\b|überleb\w*|"
+    r"\bsurvie\b|\bpronostic\b|supervivencia|pronóstico|生存|预后",
+    re.IGNORECASE,
+)
+_REPORT = re.compile(
+    r"\breports?\b|findings|impression|caption|bericht\w*|befund\w*|arztbrief|compte[- ]?rendu|rapport|légende"
+    r"|informes?|hallazgos|报告|描述|所见",
+    re.IGNORECASE,
+)
+_BOXES = re.compile(
+    r"[,;]?\s*(?:\b(?:with|by|in|as|using|draw(?:ing)?|mit|als|avec|par|con|por|en|und|and|et|y)\s+(?:an?\s+"
+    r"|the\s+|einem?\s+|des\s+|une\s+|una\s+|"
+    r"tight\s+|bounding\s+)*)?(?:bounding[- ]?box(?:es)?|\bbbox(?:es)?|\bbox(?:es|en)?\b|\bkästen\b"
+    r"|begrenzungsrahmen|boîtes?(?:\s+englobantes?)?|"
+    r"cajas?(?:\s+delimitadoras?)?|边界框|检测框|方框|用框)(?:\s+(?:around|um|autour de|alrededor de)\s+(?:them|each|it)\b)?",
+    re.IGNORECASE,
+)
+_MASKS = re.compile(r"\b(?:pixel[- ]?wise\s+)?masks?\b|\bmasken?\b|\bmasques?\b|\bmáscaras?\b|掩码|掩膜", re.IGNORECASE)
+_POINTS = re.compile(
+    r"\b(?:landmarks?|key[- ]?points?|landmarken?|points? de repère|puntos? de referencia)\b|关键点|标志点",
+    re.IGNORECASE,
+)
+_NETWORKS = (
+    r"(?:3d\s+|2d\s+)?(?:wide)?resne(?:x)?t[- ]?\d*|nn[- ]?u[- ]?net|(?:attention\s+)?u[- ]?net\+{0,2}"
+    r"|vgg[- ]?\d*|densenet[- ]?\d*|efficientnet(?:v2)?[- ]?\w{0,2}|"
+    r"vision transformers?|transformers?|\bvit\b(?:[- ]\w+)?|swin(?:[- ]\w+)?|yolo[- ]?v?\d*\w?|(?:mask"
+    r"|faster) r-?cnn|retinanet|mobilenet\w*|convnext\w*|"
+    r"inception\w*|alexnet|\bcnns?\b|convolutional (?:neural )?networks?|neural networks?|neuronale[sn]? netze?s?"
+    r"|réseaux? de neurones|redes? neuronal(?:es)?|"
+    r"deep learning|machine learning|random forests?|\bsvms?\b|xgboost|medsam|segment anything|神经网络|深度学习|卷积网络"
+)
+_SUPERFLUOUS = re.compile(
+    r"[,;]?\s*\b(?:(?:with|using|via|by|use|train(?:ed|ing)?|fine-?tun(?:e|ing)|based on|mit(?:hilfe)?|mittels"
+    r"|nutze|avec|à l'aide d['e]|en utilisant|"
+    r"con|usando|mediante)\s+)?(?:an?\s+|the\s+|einem?r?\s+|une?\s+|des\s+|las?\s+|el\s+)*(?:pretrained\s+"
+    r"|pre-trained\s+|deep\s+)?"
+    rf"(?:(?:{_NETWORKS})(?:\s+(?:model|architecture|backbone|network|modell))?\b"
+    r"|(?:pytorch|tensorflow|keras|monai|fastai|jax)\b"
+    r"|(?:learning rate|lr|batch size|lernrate|batchgröße|taux d'apprentissage|tasa de aprendizaje)\s*(?:of|=|von"
+    r"|de)?\s*[\d.e-]+"
+    r"|(?:adamw?|sgd)\s*(?:optimi[sz]er)?\b|(?:data\s+)?augmentations?\b|cross[- ]?validation|kreuzvalidierung"
+    r"|\d+[- ]fold\b)"
+    r"|[,;]?\s*\b(?:and\s+)?(?:train(?:ed|ing)?\s+|trainiere\s+)?(?:for|in|within|über|für|pendant|durante"
+    r"|max(?:imum|imal)?|at most|höchstens)\s+(?:about\s+|at most\s+)?\d+\s*"
+    r"(?:epochs?|epochen|époques|épocas|iterations|steps|minutes?|minuten|min|hours?|stunden|heures?|horas?"
+    r"|minutos)\b"
+    r"|[,;]?\s*\b(?:on|mit|auf|sur|en)\s+(?:a\s+|an\s+|the\s+|my\s+|\d+\s+)*(?:nvidia\s+)?(?:gpus?|rtx\s*\d+|a100"
+    r"|h100)\b"
+    r"|[,;]?\s*(?:and\s+)?(?:with|reach(?:ing)?|achiev\w+|mit)\s+(?:an?\s+|einem?r?\s+)?(?:auc|auroc|accuracy"
+    r"|dice|sensitivity|f1|map|genauigkeit)\s*(?:score)?\s*"
+    r"(?:of|above|over|>=?|von|über)?\s*(?:at least\s+|mindestens\s+)?[\d.,]+\s*%?"
+    r"|[,，]?训练\s*\d+\s*(?:轮|个?epoch)|使用\s*(?:resnet|u-?net|yolo)\S{0,8}",
+    re.IGNORECASE,
+)
+_PREAMBLE = re.compile(
+    r"^\s*(?:(?:please|bitte|s'il vous plaît|s'il te plaît|por favor|请|帮我|hi|hello|hallo|bonjour|hola)[,!\s]*)*"
+    r"(?:(?:can|could|would) you (?:please )?|i(?:'d| would)? (?:want|need|like)(?: to)?|we (?:want|need"
+    r"|would like)(?: to)?|"
+    r"ich (?:möchte|brauche|will|hätte gern)|wir (?:möchten|brauchen|wollen)|je (?:veux|voudrais)"
+    r"|j'ai besoin d['e]|nous (?:voulons|voudrions)|"
+    r"(?:quiero|necesito|queremos|necesitamos)|我(?:想|要|需要)|我们(?:想|要|需要))?\s*"
+    r"(?:(?:to\s+)?(?:train|build|make|create|develop|give me|trainiere|baue|erstelle|entwickle|entraîne[rz]?"
+    r"|construi\w+|crée[rz]?|entrena\w*|"
+    r"construy?\w+|crea\w*|训练|构建|建立)?\s*(?:me\s+)?(?:an?|the|einen?|ein|une?|un|una|el|一个|一种)\s*(?:[\w-]+\s+){0,3}?"
+    r"(?:model|network|classifier|detector|segmenter|system|tool|algorithm|ai|modell|netz|klassifikator|modèle"
+    r"|réseau|classifieur|modelo|red|"
+    r"clasificador|模型)(?![a-zäöüß])[\s,]*(?:that|which|to|for|zu[rm]?|das|die|der|um|für|pour|qui|que|para|来"
+    r"|用于)?\s*)?(?:can\s+|will\s+|should\s+)?",
+    re.IGNORECASE,
+)
+_SECOND_VERBS = "|".join(_VERBS[verb] for verb in ("classify", "count", "grade", "segment", "predict", "detect"))
+_VERB_PATTERNS = {
+    verb: re.compile(rf"(?<![^\W\u3400-\u9fff])(?:{pattern})", re.IGNORECASE) for verb, pattern in _VERBS.items()
+}
+_JOINT_VERB = re.compile(rf"\s*(?:and|und|et|y|or|/|,|并|和)\s*((?:{'|'.join(_VERBS.values())}))(?!\w)", re.IGNORECASE)
+_WHETHER = re.compile(r"\bob\b|\bwhether\b|\bif\b|\bsi\b|是否", re.IGNORECASE)
+_SECOND_HALF = re.compile(
+    rf"(?:[,;]?\s*(?:\band\b|\bund\b|\bet\b|\by\b|并且?|以及|然后)|[,;])\s*(?:also\s+|then\s+|dann\s+|ensuite\s+|luego\s+)?"
+    rf"((?:{_SECOND_VERBS}|name|nenne\w*|give|gib)\s*"
+    r"(?:[^.;]*?\b(?:their|its|it|them|each|deren|dessen|ihre\w*|seine\w*|sie|leurs?|ses|les|sus?|los|las|cada)\b"
+    r"(?:\s+(?!(?:in|on|from|auf|im|aus|sur|dans|en|sobre)\b)[^\W\d_]+){0,3}|(?:其|它们的?|每)[^。；]*))",
+    re.IGNORECASE,
+)
+_SECOND_TASK = re.compile(
+    r"[,;]?\s*\b(?:and|und|et|y)\s+(?:also\s+|then\s+)?((?:segment|outline|delineate|predict|estimate|detect"
+    r"|classify|segmentiere|schätze"
+    r"|klassifiziere|erkenne|segmenter|prédire|estimer|détecter|classer|segmentar|predecir|estimar|detectar"
+    r"|clasificar)\s+"
+    r"(?:(?!\b(?:on|in|from|auf|aus|im|sur|dans|en)\b)[^\W\d_]+\s*){1,5})",
+    re.IGNORECASE,
+)
+"""A second task with an object of its own: "segment the tumor and predict survival"."""
+_COVARIATE = r"(?:age|sex|gender|weight|height|bmi|alter|geschlecht|gewicht|âge|sexe|poids|edad|sexo|peso|年龄|性别)"
+_COVARIATES = re.compile(
+    r"[,;]?\s*\b(?:using|given|including|together with|along with|in addition to|plus|with|and"
+    r"|unter verwendung von|zusammen mit|mit"
+    r"|en utilisant|avec|usando|con|junto con|结合)\s+((?:(?:the|patient'?s?|das|dem|l'|la|el|und|and|et|y|,)\s*)*"
+    rf"{_COVARIATE}(?:\s*(?:,|and|und|et|y|和)\s*{_COVARIATE})*)\b",
+    re.IGNORECASE,
+)
+_LISTED_COVARIATES = re.compile(
+    rf"(?:\s*(?:,|\band\b|\bund\b|\bet\b|\by\b|和)\s*{_COVARIATE})+\s*[.!]?$", re.IGNORECASE
+)
+_DISTINCTION = re.compile(
+    r"\b(?:distinguish|tell|differentiat|separat|discriminat|unterscheid|trenn|disting|différenci|diferenci"
+    r"|sépar)\w*|区分|鉴别|分辨|辨别",
+    re.IGNORECASE,
+)
+_SEARCH = re.compile(
+    r"\b(?:find|locat|locali[sz]|spot|mark|trouv|repér|encontr|encuentr|localiz|lokalis|markier)|定位|寻找|找出|标出",
+    re.IGNORECASE,
+)
+_DETECTION_NOUN = re.compile(r"detection|erkennung|detektion|détection|detección|检测", re.IGNORECASE)
+_QUESTION = re.compile(
+    r"^\s*(?:is|are|does|do|has|have|which|what|ist|sind|hat|gibt es|liegt|welche\w*|est-ce|y a-t-il|quel\w*|hay"
+    r"|es|tiene|qué|cuál)\b|是否|有没有|哪",
+    re.IGNORECASE,
+)
+_NUMBER_WORD_LIST = """
+two zwei deux dos 两 二|three drei trois tres 三|four vier quatre cuatro 四|five fünf cinq cinco 五|six sechs seis 六
+seven sieben sept siete 七|eight acht huit ocho 八|nine neun neuf nueve 九|ten zehn dix diez 十|eleven elf onze once
+twelve zwölf douze doce
+"""
+_NUMBER_WORDS = {
+    word: number
+    for number, words in enumerate(re.split(r"[|\n]", _NUMBER_WORD_LIST.strip()), 2)
+    for word in words.split()
+}
+_ORIGINS = re.compile(
+    r"\b(?:à partir (?:de la|de l'|du|des|de|d')|a partir (?:del|de la|de)|based on|basierend auf|mit ?hilfe von"
+    r"|anhand von|anhand der)(?!\w)",
+    re.IGNORECASE,
+)
+_FILLED_PHRASES = re.compile(r"\b(?:y a-t-il|est-ce qu'il y a|il y a|are there|gibt es)\b", re.IGNORECASE)
+_NUMBER = "|".join(sorted(_NUMBER_WORDS, key=len, reverse=True))
+_N_CLASSES = re.compile(
+    rf"(?<![\w-])(?<!\bto )(?<!\band )(\d+|{_NUMBER})[\s-]*个?(?:[^\W\d_]+\s+){{0,2}}?"
+    r"(?:class(?:es)?|categor(?:y|ies)|(?:sub)?types?|kinds?|grades?|stages?|klassen?|kategorien?|typen|arten"
+    r"|grade|stadien|classes?|catégories|stades|clases|categorías|tipos|grados|类别?|种|级)(?!\w)",
+    re.IGNORECASE,
+)
+_GRADE_RANGE = re.compile(
+    r"(?:\b(?:from|von|de|desde)\s+)?\b(?:grades?\s+|kl\s*)?(\d)\s*(?:\([^)]*\)\s*)?(?:-|–|to|bis|à|a|hasta"
+    r"|through|到|至)\s*(?:grade\s+|kl\s*)?(\d)\b(?:\s*\([^)]*\))?",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(
+    r"[,(]?\s*\b(?:in|en|\(|按)\s*(years|months|weeks|days|jahren?|monaten?|tagen?|ans|années|mois|jours|años"
+    r"|meses|días|mm|cm|ml|mg/dl|g/cm[2²3³]|[a-zµ%]{1,5}/[a-z]{1,3}[2²3³]?|"
+    r"percent|prozent|%|kg|hu|mmhg|degrees?|grad|degrés|grados)(?!\w)\)?",
+    re.IGNORECASE,
+)
+_3D = re.compile(r"\b3[- ]?d\b|\bvolum\w*|three-dimensional|dreidimensional|tridimension\w*|三维|立体", re.IGNORECASE)
+_2D = re.compile(
+    r"\b2[- ]?d\b|\bslices?\b|\bschicht\w*|\bcoupes?\b|\bcortes?\b|\btiles?\b|\bpatches\b|二维|切片|层面", re.IGNORECASE
+)
+_PREPOSITION_LIST = """
+on in from using with at within through across auf in im aus von vom bei anhand mit mittels sur dans à depuis
+avec chez en sobre desde con de del du des
+"""
+_PREPOSITIONS = frozenset(_PREPOSITION_LIST.split())
+_WEAK_PREPOSITIONS = frozenset({"with", "mit", "avec", "con", "de", "del", "du", "des", "von", "vom", "from", "at"})
+"""Prepositions that also stand between classes or before attributes: the phrase after them is the source only if it names images."""
+_OF = frozenset(
+    {"of", "der", "des", "du", "de", "del", "la", "the", "die", "das", "den", "dem", "el", "los", "las", "les", "l"}
+)
+_LEADING = re.compile(
+    r"^\s*(?:(?:apart|the|a|an|all|any|every|each|some|whether|if|that|there|is|are|was|were|has|have|presence|absence"
+    r"|signs?|evidence|cases?|patients?|images?|scans?|"
+    r"of|with|for|as|by|between|be|given|as being|types?|kinds?|subtypes?|der|die|das|den|dem|ein|eine|einen|alle"
+    r"|jede\w*|ob|zwischen|ist|liegt|vorliegt|le|la|les|"
+    r"l'|un|une|des|du|de|si|entre|tous|toutes|el|los|las|una|unos|todos|todas|si|hay|entre|是否|所有|有|存在"
+    r"|the following|following)\b\s*|l')+",
+    re.IGNORECASE,
+)
+_TRAILING = re.compile(
+    r"\s*\b(?:apart|or not|or none|is present|are present|present|are|is|was|were|sind|son|sont|hay|was given"
+    r"|voneinander|voraus|vor|vorliegt|ist|ein|correctly|automatically|here|it)\s*$|[\s.:?!。？！]+$",
+    re.IGNORECASE,
+)
+_LIST_SEPARATORS = (
+    r",|;|、|，|\band\b|\bor\b|\bund\b|\boder\b|\bsowie\b|\bet\b|\bou\b|\by\b|\bo\b|\be\b(?=\s+i)|和|与|及|或|还是|跟"
+)
+_OPPOSITION = r"|\bvs\.?(?=\s)|\bversus\b|\bagainst\b|\bgegen\b|\bcontre\b|\bfrente a\b"
+_CONTRAST = r"|\bfrom\b|\bvon\b|\bde\b|\bdu\b|\bdes\b|\bd'|\bdel\b|/"
+_ADJECTIVE_LIST = """
+left right red white upper lower anterior posterior inner outer small large linke rechte rote weiße gauche
+droit droite rouge blanc izquierdo derecho
+"""
+_ADJECTIVES = frozenset(_ADJECTIVE_LIST.split())
+_DICOM_MODALITIES = {
+    "ct": "computed tomography",
+    "mr": "magnetic resonance imaging",
+    "cr": "radiography",
+    "dx": "radiography",
+    "rg": "radiography",
+    "mg": "mammography",
+    "us": "ultrasound",
+    "ivus": "intravascular ultrasound",
+    "pt": "positron emission tomography",
+    "nm": "scintigraphy",
+    "op": "fundus photography",
+    "opt": "optical coherence tomography",
+    "sm": "whole slide image",
+    "es": "endoscopy",
+    "xc": "photography",
+    "gm": "microscopy",
+    "xa": "angiography",
+    "rf": "fluoroscopy",
+    "px": "panoramic radiograph",
+    "io": "radiography",
+}
+"""Code of a DICOM header -> modality."""
+_GREY_MODALITIES = frozenset(
+    {
+        "computed tomography",
+        "magnetic resonance imaging",
+        "radiography",
+        "optical coherence tomography",
+        "positron emission tomography",
+        "mammography",
+    }
+)
+_VOLUME_MODALITIES = frozenset({"computed tomography", "magnetic resonance imaging", "positron emission tomography"})
+_FLAT_MODALITIES = frozenset({"radiography", "photography", "microscopy", "mammography"})
+
+
+@dataclass(frozen=True)
+class RequestClaims:
+    """What a request asks for, and what it says of the data.
+
+    Args:
+        tasks: tasks that its words may mean, the likeliest first; empty if no word says it.
+        targets: what is to be found, told or measured, as phrases of the request.
+        classes: the classes that it lists, if it lists several.
+        negatives: those of them that mean that nothing was found.
+        n_classes: how many classes it speaks of.
+        grade_range: lowest and highest grade.
+        modalities, anatomies: concepts of the term list.
+        covariates: what the model shall be given beside the image.
+        second_half: a further wish ("... and tell their type"), which one task may not serve.
+        superfluous: words about the training (epochs, networks, hardware), which the target is not.
+        wants_all: whether every finding that is labelled is wanted.
+    """
+
+    text: str
+    tasks: tuple[TaskHint, ...] = ()
+    form: AnswerForm = ""
+    targets: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+    n_classes: int | None = None
+    grade_range: tuple[int, int] | None = None
+    modalities: tuple[str, ...] = ()
+    anatomies: tuple[str, ...] = ()
+    dimension: Dimension = ""
+    unit: str = ""
+    covariates: tuple[str, ...] = ()
+    second_half: str = ""
+    superfluous: tuple[str, ...] = ()
+    wants_all: bool = False
+
+
+@dataclass(frozen=True)
+class FolderWords:
+    """What the words, headers and pixels of a folder say.
+
+    Args:
+        folders: names of folders and titles of the data set, which say what the whole is about.
+        names: names of files and columns.
+        classes: names of classes: of annotations, values of label columns, class folders, legends.
+        notes: texts of notes and READMEs.
+        header_modalities: codes of DICOM headers (`CT`, `MR`).
+        dimension: of the images.
+        is_colour: whether the pictures have colours that differ; None if unknown.
+        legend: code -> name.
+    """
+
+    folders: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    notes: str = ""
+    header_modalities: tuple[str, ...] = ()
+    dimension: Dimension = ""
+    is_colour: bool | None = None
+    legend: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a request against the folder.
+
+    Args:
+        asked: what the request says.
+        evidence: what the folder says, and where (`names`, `classes`, `notes`, `header`, `pixels`); empty if it is silent.
+    """
+
+    kind: ClaimKind
+    asked: str
+    evidence: str
+    verdict: Verdict
+
+
+def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
+    """Return what a request in English, German, French, Spanish or Chinese asks for."""
+    lexicon = lexicon or get_lexicon()
+    remaining = re.sub(r"\s+", " ", _FILLED_PHRASES.sub(" ", _ORIGINS.sub(" from ", text.strip()[:_MAX_REQUEST])))
+    superfluous = tuple(match[0].strip(" ,;") for match in _SUPERFLUOUS.finditer(remaining))
+    remaining = _SUPERFLUOUS.sub(" ", remaining)
+    covariates: tuple[str, ...] = ()
+    trailing, attached = _LISTED_COVARIATES.search(remaining), _COVARIATES.search(remaining)
+    is_listed = trailing is not None and _names_images(lexicon, remaining[: trailing.start()])
+    matches = [match for match, is_valid in ((attached, True), (trailing, is_listed)) if match and is_valid]
+    if matches:
+        first = min(matches, key=lambda candidate: candidate.start())
+        covariates = tuple(lexicon.find_concepts(first[0]))
+        remaining = remaining[: first.start()] + remaining[first.end() :]
+    form: AnswerForm = (
+        "boxes"
+        if _BOXES.search(remaining)
+        else "masks"
+        if _MASKS.search(remaining)
+        else "points"
+        if _POINTS.search(remaining)
+        else ""
+    )
+    remaining = _BOXES.sub(" ", remaining)
+    second_half = ""
+    remaining = _PREAMBLE.sub("", remaining, count=1).strip(" ¿¡") or remaining
+    if (match := _SECOND_HALF.search(remaining) or _SECOND_TASK.search(remaining)) and re.search(
+        r"\w+\s+\S|[\u3400-\u9fff]{3}", remaining[: match.start()]
+    ):
+        second_half, remaining = match[1].strip(), f"{remaining[: match.start()]} {remaining[match.end() :]}"
+    unit = ""
+    if match := _UNIT.search(remaining):
+        unit, remaining = match[1], remaining[: match.start()] + " " + remaining[match.end() :]
+    n_classes = _count_classes(remaining)
+    range_match = _GRADE_RANGE.search(remaining)
+    grade_range = (
+        (int(range_match[1]), int(range_match[2]))
+        if range_match and int(range_match[1]) < int(range_match[2])
+        else None
+    )
+    if range_match and grade_range:
+        remaining = remaining[: range_match.start()] + " " + remaining[range_match.end() :]
+    verb_match = _find_verb(remaining)
+    verb = verb_match.name if verb_match else ""
+    is_distinction = verb == "classify" and _DISTINCTION.search(remaining) is not None
+    target_text = _cut_source(lexicon, _cut_to_object(remaining, verb_match), is_distinction=is_distinction)
+    targets, classes = _list_targets(lexicon, target_text, verb, is_distinction=is_distinction)
+    if second_half and _VERB_PATTERNS["segment"].match(second_half) and verb == "detect":
+        verb = "segment"
+    elif verb_match and verb_match.second in ("segment", "count", "grade"):
+        verb = verb_match.second
+    elif verb_match and verb_match.second:
+        second_half = second_half or remaining[verb_match.start : verb_match.end].split()[-1]
+    tasks = _rank_tasks(lexicon, remaining, verb, form, unit, grade_range, classes or targets[:1])
+    if tasks[:1] == ("report",):
+        targets = ()
+    folded = set(split_tokens(text))
+    text_read = text[:_MAX_REQUEST]
+    concepts = lexicon.find_concepts(text_read, ("modalities",))
+    return RequestClaims(
+        text=text,
+        tasks=tasks,
+        form="count" if verb == "count" and not form else form,
+        targets=targets,
+        classes=classes,
+        negatives=tuple(name for name in classes if is_negative(name, lexicon)),
+        n_classes=n_classes or (grade_range[1] - grade_range[0] + 1 if grade_range else len(classes) or None),
+        grade_range=grade_range,
+        modalities=tuple(name for name in concepts if name != "video"),
+        anatomies=tuple(lexicon.find_concepts(text_read, ("anatomy",))),
+        dimension="video" if "video" in concepts else "3d" if _3D.search(text) else "2d" if _2D.search(text) else "",
+        unit=unit,
+        covariates=covariates,
+        second_half=second_half,
+        superfluous=superfluous,
+        wants_all=bool(
+            folded & {"all", "every", "alle", "tous", "toutes", "todos", "todas", "所有"} and _REPORT.search(text)
+        ),
+    )
+
+
+def contradictions(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon | None = None) -> list[Claim]:
+    """Return for each claim of a request whether the folder supports it, contradicts it, or says nothing of it.
+
+    Names, classes, headers and pixels can contradict; notes only if they never mention what is requested and name another
+    thing of the same kind at least twice.
+    """
+    lexicon = lexicon or get_lexicon()
+    verdicts: list[Claim] = []
+    if claims.modalities:
+        verdicts.append(_judge_modality(claims, folder, lexicon))
+    if claims.anatomies:
+        verdicts.append(_judge_anatomy(claims, folder, lexicon))
+    if folder.is_colour and any(_get_root(lexicon, name) in _GREY_MODALITIES for name in claims.modalities):
+        verdicts.append(
+            Claim("colour", ", ".join(claims.modalities), "pixels: the pictures have colours", "contradicted")
+        )
+    if dimension := _judge_dimension(claims, folder, lexicon):
+        verdicts.append(dimension)
+    if claims.targets or claims.classes:
+        verdicts.append(_judge_targets(claims, folder, lexicon))
+    return verdicts
+
+
+@dataclass(frozen=True)
+class _Verb:
+    """The verb of a request, its place, and a second one for the same object ("detect and segment")."""
+
+    name: str
+    start: int
+    end: int
+    second: str = ""
+
+
+def _find_verb(text: str) -> _Verb | None:
+    """Return the first verb of a task in a text; of several at one place the one with the longest match."""
+    matches = [
+        (match.start(), -match.end(), verb)
+        for verb, pattern in _VERB_PATTERNS.items()
+        if (match := pattern.search(text))
+    ]
+    if not _REPORT.search(text):
+        matches = [item for item in matches if item[2] != "write"]
+    if not matches:
+        return None
+    start, end, name = min(matches)
+    if joint := _JOINT_VERB.match(text[-end:]):
+        seconds = [verb for verb, pattern in _VERB_PATTERNS.items() if pattern.match(joint[1])]
+        return _Verb(name, start, joint.end() - end, seconds[0] if seconds else "")
+    if name == "detect" and (_WHETHER.search(text) or _QUESTION.search(text)):
+        name = "classify"
+    return _Verb(name, start, -end)
+
+
+def _rank_tasks(
+    lexicon: Lexicon,
+    text: str,
+    verb: str,
+    form: AnswerForm,
+    unit: str,
+    grade_range: tuple[int, int] | None,
+    targets: Sequence[str],
+) -> tuple[TaskHint, ...]:
+    if verb == "write" and _REPORT.search(text):
+        return ("report",)
+    are_classes = len(targets) > 1
+    if _SURVIVAL.search(text) and not are_classes:
+        return ("survival",)
+    if form == "boxes":
+        return ("detection",)
+    if verb == "segment" or (form == "masks" and verb in ("detect", "")):
+        return ("segmentation",)
+    if unit and verb in ("predict", "count", "", "grade"):
+        return ("regression",)
+    if grade_range:
+        return ("grading", "diagnosis")
+    if verb == "predict" and are_classes:
+        return ("diagnosis", "grading")
+    is_detection = verb == "detect" or (not verb and _DETECTION_NOUN.search(text))
+    if is_detection and (any(map(is_negative, targets)) or not _asks_for_many(lexicon, text, targets)):
+        return ("diagnosis", "detection", "segmentation")
+    if is_detection:
+        return _TASKS_OF_VERB["detect"]
+    kinds = {
+        lexicon.concepts[name].kind
+        for target in targets
+        for unit in lexicon.find_units(target)
+        for name in unit.concepts
+    }
+    if verb == "predict" and "findings" in kinds and "measures" not in kinds:
+        return ("diagnosis", "regression", "grading")
+    if not verb and _QUESTION.search(text):
+        return ("diagnosis", "detection")
+    if verb:
+        return _TASKS_OF_VERB[verb]
+    return next((hint for hint, pattern in _TASK_OF_NOUN.items() if re.search(pattern, fold_text(text))), ())
+
+
+def _asks_for_many(lexicon: Lexicon, text: str, targets: Sequence[str]) -> bool:
+    """Return whether a request to detect wants things to be found in an image, not images that show one: by verb or plural."""
+    return _SEARCH.search(text) is not None or any(_is_plural(lexicon, target) for target in targets)
+
+
+def _is_plural(lexicon: Lexicon, phrase: str) -> bool:
+    """Return whether a phrase ends like a plural, and is not the first form of a term of the term list."""
+    folded = fold_text(phrase)
+    names = [name for unit in lexicon.find_units(phrase) for name in unit.concepts]
+    if any(fold_text(terms[0]) == folded for name in names for terms in lexicon.concepts[name].terms.values()):
+        return False
+    return re.search(r"(?:[^s]s|i|ae|[a-z]en)$", folded) is not None and not folded.endswith(("osis", "itis", "us"))
+
+
+def _count_classes(text: str) -> int | None:
+    match = _N_CLASSES.search(text)
+    if match is None:
+        return None
+    folded = match[1].casefold()
+    number = int(folded) if folded.isdigit() else _NUMBER_WORDS[folded]
+    return number if 2 <= number <= 1000 else None
+
+
+def _cut_to_object(text: str, verb: _Verb | None) -> str:
+    """Return what follows the verb of a request; without one the request without the nouns of tasks."""
+    if verb is None:
+        return _TASK_NOUNS.sub(" ", text)
+    before, behind = text[: verb.start].strip(" ,;:"), text[verb.end :]
+    if not re.search(r"\w", behind) or (re.search(r"(?:把|将|对)", before) and _HAN_OBJECT.search(before)):
+        object_match = _HAN_OBJECT.search(before)
+        return object_match[1] if object_match else before
+    is_particle = behind.strip(" .!?").casefold() in ("voraus", "vorher", "ein")
+    return before if is_particle else behind
+
+
+_HAN_OBJECT = re.compile(r"(?:把|将|对)(.+)$")
+
+
+def _cut_source(lexicon: Lexicon, text: str, *, is_distinction: bool) -> str:
+    """Cut the phrases that say what the images are: "on chest X-rays", "in MRT-Aufnahmen des Knies", "在CT上".
+
+    In "tell A from normal chest films" the phrase holds a class too, which stays.
+    """
+    text = re.sub(
+        r"(?:在|从|根据|基于|利用|通过|对)?([^,，。;；]*?)(?:上的?|中的?|里的?|图像的|影像的|的|(?=是否))(?=.)",
+        lambda m: "" if _names_images(lexicon, m[1]) else m[0],
+        text,
+    )
+    words = list(re.finditer(r"[^\W_]+(?:[-'’/.][^\W_]+)*|[,;:.()?!]", text))
+    spans: list[tuple[int, int]] = []
+    place = 0
+    while place < len(words):
+        word = words[place][0].casefold()
+        if word not in _PREPOSITIONS:
+            place += 1
+            continue
+        end = place + 1
+        last_image = -1
+        while end < len(words) and words[end][0] not in ",;:.()?!" and end - place <= 9:
+            following = words[end][0].casefold()
+            if following in _PREPOSITIONS and following not in _OF:
+                break
+            if following in ("from", "vs", "versus", "whether"):
+                break
+            if _names_images(lexicon, text[words[place + 1].start() : words[end].end()]) and _is_image_word(
+                lexicon, words, place + 1, end, text
+            ):
+                last_image = end
+            end += 1
+        if last_image >= 0:
+            stop = last_image + 1
+            while stop < end:
+                pair_end = words[min(stop + 1, end - 1)].end()
+                if _names_body(lexicon, text[words[stop].start() : pair_end]) and stop + 1 < end:
+                    stop += 2
+                elif _continues_source(lexicon, words[stop][0]):
+                    stop += 1
+                else:
+                    break
+            start = place
+            if is_distinction and word in _WEAK_PREPOSITIONS:
+                start = next(
+                    index for index in range(place + 1, stop)
+                    if _names_images(lexicon, words[index][0]) or _names_body(lexicon, words[index][0])
+                    or index == last_image
+                )  # fmt: skip
+            spans.append((words[start].start(), words[stop - 1].end()))
+            place = stop
+        else:
+            place += 1
+    for start, end in reversed(spans):
+        text = text[:start] + " " + text[end:]
+    return text
+
+
+def _continues_source(lexicon: Lexicon, word: str) -> bool:
+    """Return whether a word after images still describes them: a body part, or a word that is no thing of the term list."""
+    if word.casefold() in _OF or _names_body(lexicon, word):
+        return True
+    is_joint = re.fullmatch(_LIST_SEPARATORS + r"|apart|or", word, re.IGNORECASE) is not None
+    return not is_joint and not any(unit.concepts for unit in lexicon.find_units(word)) and word.isalpha()
+
+
+def _is_image_word(lexicon: Lexicon, words: Sequence[re.Match[str]], start: int, end: int, text: str) -> bool:
+    """Return whether the words up to `end` name images that those before it did not: the word itself is one of images."""
+    if start == end:
+        return True
+    return _names_images(lexicon, words[end][0]) or not _names_images(
+        lexicon, text[words[start].start() : words[end - 1].end()]
+    )
+
+
+_IMAGE_CONCEPTS = frozenset({"image", "microscope slide", "slice", "volume", "patch", "preview", "video"})
+
+
+def _names_images(lexicon: Lexicon, phrase: str) -> bool:
+    units = lexicon.find_units(phrase)
+    return any(
+        name in _IMAGE_CONCEPTS or lexicon.concepts[name].kind == "modalities"
+        for unit in units
+        for name in unit.concepts
+    )
+
+
+def _names_body(lexicon: Lexicon, word: str) -> bool:
+    return any(lexicon.concepts[name].kind == "anatomy" for unit in lexicon.find_units(word) for name in unit.concepts)
+
+
+def _list_targets(
+    lexicon: Lexicon, text: str, verb: str, *, is_distinction: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the phrases of the object of a request, and its classes if it lists several."""
+    bracketed = [match[1] for match in re.finditer(r"\(([^)]*)\)", text)]
+    text = re.sub(r"\([^)]*\)", " ", text)
+    head, _, tail = text.partition(":")
+    joints = (
+        r"\b(?:into|in(?: die)?|en|as|als|comme|como)\b|分为|分成"
+        if verb == "classify" and not is_distinction
+        else r"\binto\b|分为|分成"
+    )
+    into = re.split(joints, text, maxsplit=1, flags=re.IGNORECASE)
+    list_text = tail if tail and re.search(_LIST_SEPARATORS, tail) else into[1] if len(into) > 1 else ""
+    classes = _split_list(lexicon, list_text, contrast=False) if list_text and not _N_CLASSES.search(list_text) else []
+    objects = _split_list(lexicon, head if list_text == tail and tail else into[0], contrast=is_distinction)
+    if not classes and len(objects) < 2:
+        classes = next(
+            (items for items in (_split_list(lexicon, inner, contrast=False) for inner in bracketed) if len(items) > 2),
+            [],
+        )
+    if not classes and len(objects) > 1:
+        classes = objects
+    return tuple(objects) if objects else tuple(classes), tuple(classes) if len(classes) > 1 else ()
+
+
+def _split_list(lexicon: Lexicon, text: str, *, contrast: bool) -> list[str]:
+    pieces = [
+        _clean_item(lexicon, piece)
+        for piece in re.split(
+            _LIST_SEPARATORS + _OPPOSITION + (_CONTRAST if contrast else ""), text, flags=re.IGNORECASE
+        )
+    ]
+    pieces = [piece for piece in pieces if piece]
+    for place in range(len(pieces) - 2, -1, -1):
+        item, following = pieces[place], pieces[place + 1].split()
+        if len(item.split()) == 1 and len(following) > 1:
+            combined = " ".join([item, *following[1:]])
+            units = lexicon.find_units(combined)
+            is_one_thing = len(units) == 1 and bool(units[0].concepts)
+            if is_one_thing or item.casefold() in _ADJECTIVES:
+                pieces[place] = combined
+    for place in range(1, len(pieces)):
+        words, item = pieces[place - 1].split(), pieces[place]
+        if len(words) > 1 and len(item.split()) == 1:
+            combined = " ".join([*words[:-1], item])
+            units = lexicon.find_units(combined)
+            if len(units) == 1 and units[0].concepts and not any(unit.concepts for unit in lexicon.find_units(item)):
+                pieces[place] = combined  # the optic disc and cup
+    return [piece for piece in pieces if len(piece.split()) <= _MAX_WORDS_OF_CLASS]
+
+
+def _clean_item(lexicon: Lexicon, text: str) -> str:
+    """Return a name of a class without articles and words that name nothing; empty if nothing is left."""
+    before = None
+    text = text.strip(" \t,;:.?!\"'。？！")
+    while before != text:
+        before = text
+        text = _TRAILING.sub("", _LEADING.sub("", text)).strip(" \t,;:.?!\"'-")
+    if re.search(r"[\u3400-\u9fff]", text):
+        for unit in lexicon.find_units(text)[:0:-1]:
+            if _is_image_unit(lexicon, unit):
+                text = text.removesuffix("".join(unit.words))
+        text = re.sub(r"^(?:的|出|是否有?|所有)+|(?:的|区域|进行|数量|个数)+$", "", text)
+    units = lexicon.find_units(text)
+    telling = [unit for unit in units if not _is_filler(lexicon, unit)]
+    if not telling or not re.search(r"[^\W\d_]", text):
+        return ""
+    while units and _is_image_unit(lexicon, units[0]) and len(units) > 1 and " " in text:
+        text = _LEADING.sub("", text.split(" ", 1)[1])
+        units = lexicon.find_units(text)
+    return text
+
+
+def _is_image_unit(lexicon: Lexicon, unit: Unit) -> bool:
+    return bool(unit.concepts) and all(
+        name in _IMAGE_CONCEPTS or lexicon.concepts[name].kind == "modalities" for name in unit.concepts
+    )
+
+
+def _is_filler(lexicon: Lexicon, unit: Unit) -> bool:
+    """Return whether a unit names no thing: images, classes, or words of sentences."""
+    if unit.concepts:
+        return _is_image_unit(lexicon, unit) or unit.concepts <= {
+            "class",
+            "grade",
+            "mask",
+            "patient",
+            "yes",
+            "no",
+            "count",
+            "both",
+        }
+    return all(word in STOP_WORDS or word.isdigit() or (len(word) < 2 and word.isascii()) for word in unit.words)
+
+
+def _judge_modality(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim:
+    requested = claims.modalities
+    label = ", ".join(requested)
+    from_header = {
+        _DICOM_MODALITIES[code.casefold()] for code in folder.header_modalities if code.casefold() in _DICOM_MODALITIES
+    }
+    if from_header:
+        is_supported = any(_are_compatible(lexicon, first, second) for first in requested for second in from_header)
+        return Claim(
+            "modality",
+            label,
+            f"header: {', '.join(sorted(from_header))}",
+            "supported" if is_supported else "contradicted",
+        )
+    return _judge_concepts("modality", requested, folder, lexicon, "modalities")
+
+
+def _judge_anatomy(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim:
+    return _judge_concepts("anatomy", claims.anatomies, folder, lexicon, "anatomy")
+
+
+def _judge_concepts(
+    kind: ClaimKind, requested: Sequence[str], folder: FolderWords, lexicon: Lexicon, concept_kind: str
+) -> Claim:
+    """Compare concepts of one kind with those that names, classes and notes mention."""
+    label = ", ".join(requested)
+    strong: dict[str, str] = {}
+    for source, texts in (
+        ("folders", folder.folders),
+        ("names", folder.names),
+        ("classes", (*folder.classes, *folder.legend.values())),
+    ):
+        for text in texts:
+            for name in _find_evidence(lexicon, text, concept_kind):
+                strong.setdefault(name, f"{source}: {text}")
+    notes = [
+        name
+        for sentence in re.split(r"[.;\n。]", folder.notes)
+        for name in lexicon.find_concepts(sentence, (concept_kind,))
+    ]
+    for name in (*strong, *notes):
+        if any(_are_compatible(lexicon, name, claimed) for claimed in requested):
+            return Claim(kind, label, strong.get(name, f"notes: {name}"), "supported")
+    if strong:
+        name, source = next(iter(strong.items()))
+        return Claim(kind, label, f"{source} ({name})", "contradicted")
+    described = {
+        name
+        for line in folder.notes.splitlines()
+        if lexicon.find_concepts(line, ("modalities",)) and lexicon.find_concepts(line, ("anatomy",))
+        for name in lexicon.find_concepts(line, (concept_kind,))
+    }  # a line with imaging and anatomy says what the images are
+    repeated = [name for name in dict.fromkeys(notes) if notes.count(name) > 1 or name in described]
+    if repeated:
+        return Claim(kind, label, f"notes: {', '.join(repeated)}", "contradicted")
+    return Claim(kind, label, "", "silent")
+
+
+def _find_evidence(lexicon: Lexicon, text: str, kind: str) -> list[str]:
+    """Return the concepts of a kind that a name means without doubt: short words may mean many things, and are left out."""
+    names = []
+    for unit in lexicon.find_units(text):
+        is_short = len(unit.words) == 1 and unit.words[0].isascii() and len(unit.words[0]) < 3
+        kinds = {lexicon.concepts[name].kind for name in unit.concepts}
+        if not is_short and kinds == {kind}:
+            names += sorted(unit.concepts)
+        elif kind == "anatomy" and kinds & {"findings", "cells_tissues"} and not is_short:
+            names += sorted(
+                {
+                    wider
+                    for name in unit.concepts
+                    for wider in lexicon.get_wider(name)
+                    if lexicon.concepts[wider].kind == kind
+                }
+            )
+    return names
+
+
+def _are_compatible(lexicon: Lexicon, first: str, second: str) -> bool:
+    """Return whether two concepts are equal, or one is part of the other, or both are sequences of one modality."""
+    if first == second or first in lexicon.get_wider(second, 6) or second in lexicon.get_wider(first, 6):
+        return True
+    return lexicon.concepts[first].kind == "modalities" and _get_root(lexicon, first) == _get_root(lexicon, second)
+
+
+def _get_root(lexicon: Lexicon, name: str) -> str:
+    """Return the widest modality that a modality belongs to."""
+    while parents := lexicon.concepts[name].part_of:
+        name = parents[0]
+    return name
+
+
+def _judge_dimension(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim | None:
+    """Compare the dimension: volumes may be stored as slices, but pictures of a flat modality are no volumes."""
+    if not folder.dimension:
+        return None
+    roots = {_get_root(lexicon, name) for name in claims.modalities}
+    if claims.dimension:
+        verdict: Verdict = "supported" if claims.dimension == folder.dimension else "contradicted"
+        return Claim("dimension", claims.dimension, f"pixels: {folder.dimension}", verdict)
+    if folder.dimension == "3d" and roots and roots <= _FLAT_MODALITIES:
+        return Claim("dimension", f"2d ({', '.join(claims.modalities)})", "pixels: 3d", "contradicted")
+    return None
+
+
+def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim:
+    """Compare targets with the classes of the folder; without names of classes with its other names and notes."""
+    requested = list(claims.classes or claims.targets)
+    label = ", ".join(requested)
+    kind: ClaimKind = "classes" if claims.classes else "target"
+    names = [folder.legend.get(name, name) for name in folder.classes]
+    telling = [name for name in names if _is_telling(lexicon, name)]
+    if telling:
+        assignment = match_classes(requested, telling, folder.legend, folder.notes, lexicon)
+        pairs = {
+            name: matches for name, matches in assignment.pairs.items() if matches and name != assignment.remainder
+        }
+        if pairs:
+            evidence = ", ".join(f"{name} = {'/'.join(matches)}" for name, matches in pairs.items())
+            return Claim(kind, label, f"classes: {evidence}", "supported")
+        positive = [name for name in telling if not is_negative(name, lexicon)]
+        if positive or len(telling) > 1:
+            for text in (*folder.folders, *folder.names, folder.notes):
+                if (
+                    any(_mentions(lexicon, text, phrase) for phrase in requested)
+                    and len(positive) < 2
+                    and positive
+                    and not _is_concrete(lexicon, positive[0])
+                ):
+                    return Claim(kind, label, f"names: {text[:80]}", "supported")
+            verdict = _compare_families(lexicon, requested, positive or telling)
+            return Claim(kind, label, f"classes: {', '.join(telling[:8])}", verdict)
+    for source, texts in (
+        ("folders", folder.folders),
+        ("names", folder.names),
+        ("notes", re.split(r"[.;\n。]", folder.notes)),
+    ):
+        for text in texts:
+            if any(_mentions(lexicon, text, phrase) for phrase in requested):
+                return Claim(kind, label, f"{source}: {text.strip()[:80]}", "supported")
+    for text in folder.folders:
+        if _is_about_something_else(lexicon, requested, text):
+            return Claim(kind, label, f"folders: {text}", "contradicted")
+    return Claim(kind, label, "", "silent")
+
+
+def _compare_families(lexicon: Lexicon, requested: Sequence[str], names: Sequence[str]) -> Verdict:
+    """Compare targets with classes that none of them matches: kinds or parts of a target support it; siblings say nothing."""
+    targets = {
+        name for phrase in requested for unit in lexicon.find_units(phrase) for name in unit.concepts
+    } - GENERIC_CONCEPTS
+    classes = {
+        name for phrase in names for unit in lexicon.find_units(phrase) for name in unit.concepts
+    } - GENERIC_CONCEPTS
+    if any(lexicon.get_wider(name, 6) & targets for name in classes):
+        return "supported"
+    asks_for_parts = not targets and any(unit.concepts for phrase in requested for unit in lexicon.find_units(phrase))
+    return "silent" if asks_for_parts or have_common_ancestor(lexicon, targets, classes) else "contradicted"
+
+
+def _is_about_something_else(lexicon: Lexicon, requested: Sequence[str], text: str) -> bool:
+    """Return whether a text names findings, cells or objects of another family than all that is requested.
+
+    Instruments are no findings. Of two findings both must be bound to a place or a wider kind: edema is found everywhere.
+    """
+    families = {"findings", "cells_tissues", "devices"}
+
+    def find_subjects(phrases: Sequence[str]) -> set[str]:
+        concepts = {
+            name
+            for phrase in phrases
+            for unit in lexicon.find_units(phrase)
+            if len(unit.words[0]) > 3
+            for name in unit.concepts
+        }
+        return {name for name in concepts - GENERIC_CONCEPTS if lexicon.concepts[name].kind in families}
+
+    targets, subjects = find_subjects(requested), find_subjects([text])
+    if not targets or not subjects or have_common_ancestor(lexicon, targets, subjects):
+        return False
+    target_kinds, subject_kinds = ({lexicon.concepts[name].kind for name in names} for names in (targets, subjects))
+    if (target_kinds == {"devices"}) != (subject_kinds == {"devices"}):
+        return True
+    are_bound = all(lexicon.get_wider(name) for name in (*targets, *subjects))
+    return target_kinds == subject_kinds and are_bound
+
+
+def _is_telling(lexicon: Lexicon, name: str) -> bool:
+    """Return whether the name of a class names a thing: no number, no letter, no `label_1`, no yes or no."""
+    units = lexicon.find_units(name)
+    words = [unit for unit in units if not unit.is_number and len("".join(unit.words)) > 1]
+    generic = {
+        "class",
+        "mask",
+        "background",
+        "foreground",
+        "yes",
+        "no",
+        "other",
+        "positive",
+        "lesion",
+        "finding",
+        "abnormality",
+        "abnormal",
+        "image",
+    }
+    return any(not (unit.concepts & generic) for unit in words)
+
+
+def _is_concrete(lexicon: Lexicon, name: str) -> bool:
+    return any(unit.concepts for unit in lexicon.find_units(name))
+
+
+def _mentions(lexicon: Lexicon, text: str, phrase: str) -> bool:
+    """Return whether a text has all telling units of a phrase."""
+    if match_term(phrase, text, lexicon) >= MATCH_SCORE:
+        return True
+    units = [unit for unit in lexicon.find_units(phrase) if not _is_filler(lexicon, unit)]
+    present: Iterable[Unit] = lexicon.find_units(text)
+    return bool(units) and all(
+        any(unit.concepts & candidate.concepts or unit.words == candidate.words for candidate in present)
+        for unit in units
+    )

@@ -1,0 +1,101 @@
+"""Legends in notes, documents and tables."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from m3b.dataset.tables import find_legend_in_frame, find_legends
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("Labels: 0: normal, 1: pneumonia and 2: covid.", {"0": "normal", "1": "pneumonia", "2": "covid"}),
+        ("The grade (0=none, 1=mild, 2=severe) was set by two readers.", {"0": "none", "1": "mild", "2": "severe"}),
+        ("Classes\n0 background\n1 liver\n2 spleen\n", {"0": "background", "1": "liver", "2": "spleen"}),
+        ("- 1 = left atrium\n- 2 = right atrium\n", {"1": "left atrium", "2": "right atrium"}),
+        ("| 0 | void |\n| 1 | kidney |\n", {"0": "void", "1": "kidney"}),
+        ("normal: 0, pneumonia: 1", {"0": "normal", "1": "pneumonia"}),
+        ("Masks hold edema (2) and enhancing tumor (4).", {"2": "edema", "4": "enhancing tumor"}),
+        ("Befund: 0 = unauffällig, 1 = auffällig", {"0": "unauffällig", "1": "auffällig"}),
+        ("0：正常，1：肺炎", {"0": "正常", "1": "肺炎"}),
+        ("1-3 are C1-C3, 4-5 T1-T2, and 6 is L1", {"1": "C1", "2": "C2", "3": "C3", "4": "T1", "5": "T2", "6": "L1"}),
+    ],
+)
+def test_codes_in_prose(text, codes):
+    assert codes in [legend.codes for legend in find_legends({"README.md": text})]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("RBC: red blood cells\nWBC: white blood cells\n", {"RBC": "red blood cells", "WBC": "white blood cells"}),
+        ("We use melanoma (mel) and basal cell carcinoma (BCC).", {"mel": "melanoma", "BCC": "basal cell carcinoma"}),
+        (
+            "nv - melanocytic nevi\nbkl - benign keratosis-like lesions\n",
+            {"nv": "melanocytic nevi", "bkl": "benign keratosis-like lesions"},
+        ),
+        (
+            "CP (common pneumonia) and NCP (novel coronavirus pneumonia)",
+            {"CP": "common pneumonia", "NCP": "novel coronavirus pneumonia"},
+        ),
+    ],
+)
+def test_abbreviations(text, codes):
+    (legend,) = find_legends({"notes.txt": text})
+    assert (legend.codes, legend.kind) == (codes, "abbreviations")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "codes", "kind"),
+    [
+        ("dataset.json", '{"labels": {"background": 0, "lesion": 1}}', {"0": "background", "1": "lesion"}, "codes"),
+        ("d.json", '{"labels": {"0": "background", "1": "lesion"}}', {"0": "background", "1": "lesion"}, "codes"),
+        (
+            "coco.json",
+            '{"categories": [{"id": 3, "name": "rbc"}, {"id": 7, "name": "wbc"}]}',
+            {"3": "rbc", "7": "wbc"},
+            "codes",
+        ),
+        ("data.yaml", "names: [rbc, wbc]\nnc: 2\n", {"0": "rbc", "1": "wbc"}, "list"),
+        ("data.yaml", "names:\n  0: rbc\n  1: wbc\n", {"0": "rbc", "1": "wbc"}, "codes"),
+        ("labels.txt", "background\nnuclei\nborder\n", {"0": "background", "1": "nuclei", "2": "border"}, "list"),
+        ("classes.txt", "1 liver\n2 spleen\n", {"1": "liver", "2": "spleen"}, "codes"),
+    ],
+)
+def test_documents_and_lists(name, text, codes, kind):
+    (legend,) = find_legends({name: text})
+    assert (legend.codes, legend.kind) == (codes, kind)
+    assert legend.source.startswith(name)
+
+
+def test_the_word_before_a_legend_is_kept():
+    legends = find_legends({"README.md": "The grade (0=none, 1=mild) is of two readers.\nLabels: 0: left, 1: right"})
+    assert [legend.column for legend in legends] == ["grade", "Labels"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Version 2.0, January 2004. 1. Definitions. You may use 3 copies: one for each. Section 2: Grant of rights.",
+        "The set has 100 images (3 sites) of 20 patients, and 12 test images.",
+        "Images are 512 x 512 pixels: 8 bit. See Figure 1: overview.",
+        "Time 10:30, ratio 3:1, doi:10.1000/182 (2019)",
+    ],
+)
+def test_other_numbers_are_no_legend(text):
+    assert [legend for legend in find_legends({"README.md": text}) if legend.kind == "codes"] == []
+
+
+def test_tables_of_codes():
+    frame = pl.DataFrame({"code": ["0", "1", "2"], "meaning": ["normal", "mild", "severe"], "(row)": ["0", "1", "2"]})
+    legend = find_legend_in_frame(frame, "legend.csv")
+    assert legend is not None
+    assert (legend.codes, legend.column) == ({"0": "normal", "1": "mild", "2": "severe"}, "code")
+    cases = pl.DataFrame({"image": ["a.png", "b.png"], "label": ["1", "0"]})
+    assert find_legend_in_frame(cases, "labels.csv") is None
+
+
+def test_aliases_of_yaml_are_not_followed():
+    assert find_legends({"bomb.yaml": "a: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]\n"}) == []

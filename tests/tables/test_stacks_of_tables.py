@@ -1,0 +1,22 @@
+"""Tables of a few rows in several files: train.tsv, test.tsv."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from m3b.dataset.tables import load_table
+
+
+@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
+def test_small_tables_are_stacked_row_by_row(tmp_path: Path, suffix: str, separator: str) -> None:
+    for part in ("train", "test"):
+        rows = [["file", "months", "event"], *([f"{part}{number}", f"{number}.5", "1"] for number in range(3))]
+        text = "\n".join(separator.join(row) for row in rows) + "\n"
+        (tmp_path / f"{part}.{suffix}").write_text(text, encoding="utf-8")
+    files = {f"{part}.{suffix}": {"part": part} for part in ("train", "test")}
+    table = load_table(tmp_path, files)
+    assert table.frame.height == 6
+    assert table.frame["months"].to_list() == ["0.5", "1.5", "2.5"] * 2
+    assert table.frame["part"].to_list() == ["train"] * 3 + ["test"] * 3

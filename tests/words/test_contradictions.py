@@ -1,0 +1,75 @@
+"""What a folder's words, headers and pixels say of a request."""
+
+from __future__ import annotations
+
+import pytest
+
+from m3b.dataset.words import FolderWords, contradictions, parse_request
+
+
+def judge(request_text: str, **evidence: object) -> dict[str, str]:
+    folder = FolderWords(**evidence)  # type: ignore[arg-type]
+    return {claim.kind: claim.verdict for claim in contradictions(parse_request(request_text), folder)}
+
+
+@pytest.mark.parametrize(
+    ("request_text", "evidence", "kind", "verdict"),
+    [
+        # modality
+        ("Segment the liver on CT", {"header_modalities": ("CT",)}, "modality", "supported"),
+        ("Segment the liver on CT", {"header_modalities": ("MR",)}, "modality", "contradicted"),
+        ("Segment lesions on FLAIR", {"header_modalities": ("MR",)}, "modality", "supported"),
+        ("Detect pneumonia on chest X-rays", {"names": ("chest_xray",)}, "modality", "supported"),
+        ("Detect pneumonia on chest X-rays", {"names": ("ultrasound",)}, "modality", "contradicted"),
+        ("Detect pneumonia on chest X-rays", {"names": ("train", "images")}, "modality", "silent"),
+        ("Detect melanoma on dermoscopy", {"notes": "Clinical and dermatoscopic images of nevi."}, "modality", "supported"),
+        ("Detect melanoma on dermoscopy", {"notes": "MRI scans. The MRI was made at 3 T."}, "modality", "contradicted"),
+        ("Detect melanoma on dermoscopy", {"notes": "Cite the CT paper."}, "modality", "silent"),
+        # colour and dimension
+        ("Segment the liver on CT", {"is_colour": True}, "colour", "contradicted"),
+        ("Detect melanoma on dermoscopy", {"is_colour": True}, "colour", ""),
+        ("Classify nodules on 3D CT", {"dimension": "2d"}, "dimension", "contradicted"),
+        ("Classify nodules on 3D CT", {"dimension": "3d"}, "dimension", "supported"),
+        ("Classify nodules on CT", {"dimension": "2d"}, "dimension", ""),
+        ("Detect fractures on X-rays", {"dimension": "3d"}, "dimension", "contradicted"),
+        # anatomy
+        ("Segment the liver on CT", {"names": ("abdomen_ct",)}, "anatomy", "supported"),
+        ("Segment the liver on CT", {"names": ("brain_tumor",)}, "anatomy", "contradicted"),
+        ("Segment the liver on CT", {"names": ("imagesTr", "labelsTr")}, "anatomy", "silent"),
+        ("Segment the left atrium on MRI", {"names": ("cardiac",)}, "anatomy", "supported"),
+        # targets
+        ("Find malaria parasites in blood smears", {"classes": ("rbc", "wbc")}, "target", "contradicted"),
+        ("Segment surgical instruments", {"classes": ("polyp",)}, "target", "contradicted"),
+        ("Find red blood cells", {"classes": ("rbc", "wbc")}, "target", "supported"),
+        ("Segment polyps", {"classes": ("1", "2")}, "target", "silent"),
+        ("Segment polyps", {"classes": ("mask",), "names": ("polyps",)}, "target", "supported"),
+        ("Tell pneumonia from normal", {"classes": ("0", "1"), "legend": {"0": "normal", "1": "pneumonia"}}, "classes", "supported"),
+        ("Tell adversarial attacks from clean images", {"classes": ("grade 0", "osteophytes")}, "classes", "contradicted"),
+        ("Classify melanoma, nevus and other", {"classes": ("mel", "nv", "bkl")}, "classes", "supported"),
+        ("Segment polyps", {"names": ("images", "masks")}, "target", "silent"),
+        ("Segment polyps", {"notes": "Masks of polyps, drawn by two readers."}, "target", "supported"),
+        ("Segment surgical instruments", {"folders": ("polyps",)}, "target", "contradicted"),
+        ("Segment edema", {"folders": ("polyps",)}, "target", "silent"),
+        ("Detect glaucoma", {"folders": ("skin_cancer",)}, "target", "contradicted"),
+        ("Segment nuclei", {"folders": ("breast_cancer",)}, "target", "silent"),
+        ("Segment brain tumour sub-regions", {"classes": ("necrosis", "edema", "enhancing")}, "target", "silent"),
+        ("Classify skin lesions", {"classes": ("melanoma", "psoriasis")}, "target", "supported"),
+        ("Segment the anterior and posterior hippocampus", {"classes": ("Anterior", "Posterior")}, "classes", "supported"),
+        ("Classify the tissue types", {"classes": ("stroma", "mucus")}, "target", "supported"),
+        ("Segmentiere Nierensteine", {"classes": ("kidney stone",)}, "target", "supported"),
+    ],
+)  # fmt: skip
+def test_verdicts(request_text, evidence, kind, verdict):
+    assert judge(request_text, **evidence).get(kind, "") == verdict
+
+
+def test_a_claim_says_where_its_evidence_stands():
+    claims = contradictions(
+        parse_request("Segment the liver on CT"), FolderWords(header_modalities=("MR",), names=("brain_scans",))
+    )
+    assert {claim.kind: claim.evidence for claim in claims} == {
+        "modality": "header: magnetic resonance imaging",
+        "anatomy": "names: brain_scans (brain)",
+        "target": "",
+    }
+    assert [claim.asked for claim in claims] == ["computed tomography", "liver", "liver"]
