@@ -1,0 +1,1 @@
+"""The survey: the facts of a folder that nobody prepared, measured once, without any decision."""

@@ -1,0 +1,143 @@
+"""Small text files of a folder, whole; legends that they and small tables hold; files of equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from m3b.data.phi import scrub
+from m3b.dataset.archives import local_file
+from m3b.dataset.inventory import Inventory
+from m3b.dataset.survey.facts import Document, Duplicates, Legend, SurveyLimits
+from m3b.dataset.survey.groups import Group
+from m3b.dataset.survey.tables import SurveyTable
+from m3b.dataset.tables import find_legend_in_frame, find_legends
+from m3b.isolation.untrusted import announce_opening
+
+MAX_TEXT = 4096
+"""Characters of a text file that are kept."""
+_MAX_DOCUMENTS = 30
+_MAX_LEGEND_BYTES = 4 * 2**20
+_MAX_LEGEND_TEXT = 2**16
+"""Characters of prose in which legends are looked for."""
+_MAX_LEGEND_FILES = 60
+_MAX_LEGENDS = 60
+_MAX_NAMES = 400
+_TEXT_SUFFIXES = (".txt", ".md", ".rst", ".names", ".list", ".lst", ".cfg", ".ini", ".yml", ".yaml", ".toml")
+_READ_SUFFIXES = (*_TEXT_SUFFIXES, ".json", ".csv", ".tsv")
+_LICENSES = ("licen", "copying", "citation", "authors", "changelog")
+
+
+def read_documents(
+    groups: Sequence[Group], root: Path, lists: frozenset[str] = frozenset()
+) -> tuple[list[Document], dict[str, str]]:
+    """Return the small documents of a folder, and the texts in which legends may stand (path -> text).
+
+    Args:
+        lists: files of long tables, which are no documents.
+    """
+    paths = [
+        path
+        for group in groups
+        if len(group.frame) <= 4 and group.format in ("text", "document", "json", "table")
+        for path in group.paths
+    ]
+    paths = [path for path in paths if path.lower().endswith(_READ_SUFFIXES) or "." not in path.rpartition("/")[2]]
+    paths.sort(key=lambda path: (path.count("/"), path))
+    documents: list[Document] = []
+    texts: dict[str, str] = {}
+    for path in paths[:_MAX_LEGEND_FILES]:
+        text, size = _read_text(root, path)
+        if text is None:
+            continue
+        if path not in lists:
+            texts[path] = text
+        name = path.rpartition("/")[2].lower()
+        is_document = path not in lists and (name.endswith(_TEXT_SUFFIXES) or "." not in name)
+        if is_document and not name.startswith(_LICENSES) and len(documents) < _MAX_DOCUMENTS and text.strip():
+            documents.append(Document(path=path, text=scrub(text[:MAX_TEXT]), bytes=size, cut=len(text) > MAX_TEXT))
+    return documents, texts
+
+
+def _read_text(root: Path, path: str) -> tuple[str | None, int]:
+    announce_opening(str(root), path)
+    try:
+        size = local_file(root, path).stat().st_size
+        if size > _MAX_LEGEND_BYTES:
+            return None, size
+        data = local_file(root, path).read_bytes()
+    except OSError:
+        return None, 0
+    if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return None, size
+    for encoding in ("utf-8-sig", "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "cp1252", "latin-1"):
+        try:
+            return data.decode(encoding), size
+        except UnicodeDecodeError:
+            continue
+    return None, size
+
+
+def collect_legends(texts: Mapping[str, str], tables: Sequence[SurveyTable]) -> list[Legend]:
+    """Return what codes and short names mean, as documents and small tables say."""
+    documents = {
+        path: text if path.lower().endswith((".json", ".yml", ".yaml")) else text[:_MAX_LEGEND_TEXT]
+        for path, text in texts.items()
+        if not path.lower().endswith((".csv", ".tsv"))
+    }
+    table_legends = find_legends(documents)
+    for table in tables:
+        if len(table.frame) <= _MAX_NAMES and (legend := find_legend_in_frame(table.frame, table.facts.files)):
+            table_legends.append(legend)
+    legends = [
+        Legend(
+            source=legend.source, names=tuple(legend.codes.items())[:_MAX_NAMES], hint=legend.column, kind=legend.kind
+        )
+        for legend in table_legends[:_MAX_LEGENDS]
+    ]
+    return list(dict.fromkeys(legends))
+
+
+def find_duplicates(
+    inventory: Inventory, groups: Sequence[Group], limits: SurveyLimits, is_late: Callable[[], bool]
+) -> Duplicates | None:
+    """Return the files of equal bytes, compared by size and then by hash, as far as the limits allow."""
+    sized = inventory.files.filter(pl.col("bytes") > 0).filter(pl.col("bytes").is_duplicated())
+    group_of: dict[str, str] = {}
+    for group in groups:
+        if not group.facts.stray and len(group.frame) > 1:
+            group_of |= dict.fromkeys(group.frame.join(sized, on="path", how="semi")["path"].to_list(), group.id)
+    by_size: dict[int, list[str]] = defaultdict(list)
+    for path, size in sized.iter_rows():
+        if path in group_of:
+            by_size[size].append(path)
+    room = limits.hashed_bytes
+    by_hash: dict[bytes, list[str]] = defaultdict(list)
+    compared = 0
+    for size, paths in sorted(by_size.items()):
+        if len(paths) < 2 or size * len(paths) > room or is_late():
+            continue
+        room -= size * len(paths)
+        for path in paths:
+            announce_opening(str(inventory.root), path)
+            try:
+                with local_file(inventory.root, path).open("rb") as stream:
+                    by_hash[hashlib.file_digest(stream, "blake2b").digest()].append(path)
+                compared += 1
+            except OSError:
+                continue
+    sets = [paths for paths in by_hash.values() if len(paths) > 1]
+    if not compared:
+        return None
+    return Duplicates(
+        sets=len(sets),
+        files=sum(map(len, sets)),
+        compared=compared,
+        crossing_groups=sum(len({group_of[path] for path in paths}) > 1 for paths in sets),
+        crossing_folders=sum(len({path.rpartition("/")[0] for path in paths}) > 1 for paths in sets),
+        examples=tuple(tuple(paths[:3]) for paths in sorted(sets)[:5]),
+    )

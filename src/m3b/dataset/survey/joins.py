@@ -1,0 +1,627 @@
+"""Measured joins: which columns of tables name which files, and which files of two groups belong together.
+
+Every column (and pair of columns) is compared with every key of every group (paths, slots and runs of slots, folders, tags) under
+every rule of a manifest, all at once by hashed keys. The strictest rule that matches most is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from pathlib import Path
+
+import polars as pl
+
+from m3b.dataset.manifest.model import Match
+from m3b.dataset.manifest.templates import normalize, parse_template
+from m3b.dataset.survey.contents import read_grid
+from m3b.dataset.survey.dicom import KEY_TAGS, Headers
+from m3b.dataset.survey.facts import Column, Join, Pairing, SurveyLimits
+from m3b.dataset.survey.groups import Group, spread
+from m3b.dataset.survey.names import IMAGE_FORMATS, TABLE_FORMATS, Piece, to_int
+from m3b.dataset.survey.tables import SurveyTable
+from m3b.dataset.tables import FILE_COLUMN, ROW_COLUMN
+
+MATCHES: tuple[Match, ...] = ("exact", "path_tail", "basename", "stem", "normalized", "number")
+"""From the strictest to the loosest."""
+_PATH_MATCHES: tuple[Match, ...] = ("path_tail", "basename", "stem", "normalized", "number")
+_TEXT_MATCHES: tuple[Match, ...] = ("exact", "normalized", "number")
+_MAX_SPAN = 5
+_MAX_ENDS = 40
+_MAX_COLUMNS = 60
+"""Columns of one table that are compared."""
+_MAX_PAIR_COLUMNS = 8
+_MAX_EXAMPLES = 3
+_MIN_KEYS = 2
+_MIN_SHARE = 0.02
+"""Of the files or of the rows: fewer are no join."""
+_MIN_ROW_SHARE = 0.5
+"""Of the files: places of rows name files only if they name most of them."""
+_FEW_KEYS = 10
+"""Distinct keys below which a join of many rows with many files is rather two columns of classes."""
+_GOOD_SHARE = 0.6
+"""Of the files: if one column finds more, pairs of columns are not tried."""
+_MIN_PAIR_SHARE = 0.3
+"""Of the files: two columns together match a few by chance."""
+_MIN_OF_BEST = 0.3
+"""Of the files that the best join of a table finds: joins that find less are dropped."""
+_NEAR_BEST = 0.98
+_MAX_COMPARED_GRIDS = 4
+_MANY_FILES = 20_000
+"""Files of a group from which on only the keys that tell most files apart are compared with those of other groups."""
+_MAX_ENDS_OF_MANY = 4
+
+
+@dataclass(eq=False)
+class End:
+    """One thing that can be compared: a template and its texts, aligned with the rows of its owner."""
+
+    owner: str
+    template: str
+    texts: pl.Series
+    matches: tuple[Match, ...]
+    rank: int = 0
+    """Simple templates come first."""
+    columns: tuple[str, ...] = ()
+    keys: dict[Match, pl.Series] = field(default_factory=dict)
+
+    def key(self, match: Match) -> pl.Series:
+        """The keys under a rule, one a row, null if there is none."""
+        if match not in self.keys:
+            self.keys[match] = pl.select(normalize(pl.lit(self.texts.alias("text")), match).alias("key")).to_series()
+        return self.keys[match]
+
+
+@dataclass(frozen=True, eq=False)
+class _Hit:
+    """How two ends match under one rule."""
+
+    first: End
+    second: End
+    match: Match
+    keys: int
+
+
+# --- ends of groups ---------------------------------------------------------------------------------------------------
+
+
+def group_ends(group: Group, headers: Headers | None = None) -> list[End]:
+    """Return what the files of a group can be compared by."""
+    frame = group.frame
+    ends = [End(group.id, "{path}", frame["path"], _PATH_MATCHES)]
+    if frame["stem"].n_unique() > 1:
+        ends.append(End(group.id, "{stem}", frame["stem"], _TEXT_MATCHES, 1))
+    name_spans = _spans(group.levels[-1])
+    folder_spans: list[tuple[str, tuple[str, ...]]] = []
+    for level, pieces in enumerate(group.levels[:-1]):
+        folder_spans += (
+            [(f"{{folder{level}}}", (f"folder{level}",))]
+            if any(piece.slot or piece.choices for piece in pieces)
+            else []
+        )
+        folder_spans += _spans(pieces)
+    for template, columns in [*name_spans, *folder_spans]:
+        ends.append(_end(group, template, columns, 2 + len(columns)))
+    for folder, columns in folder_spans:
+        if columns == (folder[1:-1],) or len(folder_spans) <= 3:
+            for span, span_columns in [("{stem}", ("stem",)), *name_spans[:6]]:
+                end = _end(group, f"{folder}_{span}", (*columns, *span_columns), 6 + len(columns) + len(span_columns))
+                end.matches = ("exact", "normalized")  # under `number` a folder without digits would not count
+                ends.append(end)
+    if headers is not None and headers.complete:
+        tags = frame.select("path").join(headers.frame, on="path", how="left", maintain_order="left")
+        for tag in KEY_TAGS:
+            if tags[tag].n_unique() > 1:
+                ends.append(End(group.id, f"{{tag.{tag}}}", tags[tag], _TEXT_MATCHES, 3, (f"tag.{tag}",)))
+    unique: dict[str, End] = {}
+    for end in ends:
+        unique.setdefault(end.template, end)
+    return list(unique.values())[:_MAX_ENDS]
+
+
+def _spans(pieces: Sequence[Piece]) -> list[tuple[str, tuple[str, ...]]]:
+    """Templates of single slots, and of runs of slots with the fixed text between them, also with the fixed text before."""
+    places = [at for at, piece in enumerate(pieces) if piece.slot and piece.slot != "*"]
+    spans: list[tuple[str, tuple[str, ...]]] = []
+    for length in range(1, min(len(places), _MAX_SPAN) + 1):
+        for first in range(len(places) - length + 1):
+            start, stop = places[first], places[first + length - 1]
+            template = "".join(f"{{{piece.slot}}}" if piece.slot else piece.text for piece in pieces[start : stop + 1])
+            columns = tuple(piece.slot for piece in pieces[start : stop + 1] if piece.slot)
+            spans.append((template, columns))
+            before = pieces[start - 1].text if start and not pieces[start - 1].slot else ""
+            if word := re.search(r"[^\W_]+[\W_]*$", before):
+                spans.append((word[0] + template, columns))
+    return spans
+
+
+def _end(group: Group, template: str, columns: tuple[str, ...], rank: int) -> End:
+    return End(group.id, template, _fill(group.frame, template), _TEXT_MATCHES, rank, columns)
+
+
+def _fill(frame: pl.DataFrame, template: str) -> pl.Series:
+    return frame.select(parse_template(template).expression().alias("text")).to_series()
+
+
+# --- tables and groups ------------------------------------------------------------------------------------------------
+
+
+def column_ends(table: SurveyTable) -> list[End]:
+    """Return the columns of a table that may name files."""
+    ends: list[End] = []
+    for column in table.facts.columns:
+        if column.distinct >= 2 and _can_name(column) and len(ends) < _MAX_COLUMNS:
+            ends.append(End(table.id, f"{{{column.name}}}", table.frame[column.name], MATCHES, 0, (column.name,)))
+    rows = table.frame[ROW_COLUMN]
+    ends.append(End(table.id, f"{{{ROW_COLUMN}}}", rows, ("number",), 5, (ROW_COLUMN,)))
+    return ends
+
+
+def is_nameable(column: str) -> bool:
+    """Return whether a template can name a column."""
+    return bool(column) and "{" not in column and "}" not in column
+
+
+def _can_name(column: Column) -> bool:
+    if column.name == FILE_COLUMN or not is_nameable(column.name):
+        return False
+    if column.kind == "number":
+        return column.is_integer
+    return column.kind in ("id", "path", "text", "category", "list", "date")
+
+
+def find_joins(
+    tables: Sequence[SurveyTable],
+    groups: Sequence[Group],
+    headers: Mapping[str, Headers],
+    limits: SurveyLimits,
+    is_late: Callable[[], bool] = lambda: False,
+) -> list[Join]:
+    """Return the joins of tables with groups of images, those that match most first."""
+    images = [group for group in groups if group.format in IMAGE_FORMATS]
+    if not tables or not images:
+        return []
+    file_keys = [end for group in images for end in group_ends(group, headers.get(group.id))]
+    by_table = {table.id: column_ends(table) for table in tables}
+    column_keys = [end for ends in by_table.values() for end in ends]
+    hits = _compare(column_keys, file_keys, limits, is_late)
+    group_of = {group.id: group for group in images}
+    table_of = {table.id: table for table in tables}
+    joins: list[Join] = []
+    partial: dict[tuple[str, str], list[_Hit]] = defaultdict(list)
+    for hit in hits:
+        join = _measure(hit, table_of[hit.first.owner], group_of[hit.second.owner])
+        if _is_join(join, hit):
+            joins.append(join)
+        partial[hit.first.owner, hit.second.owner].append(hit)
+    for table in tables:
+        for group in images:
+            pair_joins = [join for join in joins if (join.table, join.group) == (table.id, group.id)]
+            if (
+                not any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins)
+                and not is_late()
+            ):
+                pairs = _find_pairs(table, group, by_table[table.id], partial.get((table.id, group.id), []), limits)
+                joins += [join for join in pairs if _improves(join, pair_joins)]
+    return _select(joins)
+
+
+def _compare(
+    firsts: Sequence[End], seconds: Sequence[End], limits: SurveyLimits, is_late: Callable[[], bool]
+) -> list[_Hit]:
+    """For each pair of ends the strictest rule that matches most, if any key matches."""
+    best: dict[tuple[int, int], _Hit] = {}
+    step = max(-(-max((len(end.texts) for end in (*firsts, *seconds)), default=1) // limits.keys), 1)
+    for match in MATCHES:
+        if is_late():
+            break
+        numbered_firsts = [(at, end) for at, end in enumerate(firsts) if match in end.matches]
+        numbered_seconds = [(at, end) for at, end in enumerate(seconds) if match in end.matches]
+        if not numbered_firsts or not numbered_seconds:
+            continue
+        counts = (
+            _count_tails(numbered_firsts, numbered_seconds)
+            if match == "path_tail"
+            else _count_keys(numbered_firsts, numbered_seconds, match, step)
+        )
+        for a, b, keys in counts.iter_rows():
+            previous = best.get((a, b))
+            if previous is None or keys * _NEAR_BEST > previous.keys:
+                best[a, b] = _Hit(firsts[a], seconds[b], match, keys)
+    return list(best.values())
+
+
+def _key_frame(ends: Sequence[tuple[int, End]], match: Match, step: int, name: str) -> pl.DataFrame:
+    frames = []
+    for at, end in ends:
+        keys = end.key(match).drop_nulls().unique()
+        if step > 1:
+            keys = keys.filter(keys.hash() % step == 0)
+        frames.append(pl.DataFrame({"key": keys}).with_columns(pl.lit(at, pl.Int32).alias(name)))
+    return pl.concat(frames)
+
+
+def _count_keys(
+    lefts: Sequence[tuple[int, End]], rights: Sequence[tuple[int, End]], match: Match, step: int
+) -> pl.DataFrame:
+    common = _key_frame(lefts, match, step, "a").join(_key_frame(rights, match, step, "b"), on="key")
+    return common.group_by("a", "b").len().filter(pl.col("len") >= 1).sort("a", "b")
+
+
+def _count_tails(lefts: Sequence[tuple[int, End]], rights: Sequence[tuple[int, End]]) -> pl.DataFrame:
+    """Paths of which one ends with the other at a folder; ends without any folder do not count."""
+    frames = []
+    for b, second in rights:
+        paths = second.key("path_tail")
+        depth = to_int(paths.str.count_matches("/", literal=True).max())
+        if not depth:
+            continue
+        tails = pl.concat(
+            [paths.str.extract(rf"([^/]*(?:/[^/]*){{{levels}}})$", 1).drop_nulls() for levels in range(1, depth + 1)]
+        )
+        tails = tails.unique()
+        for a, first in lefts:
+            keys = first.key("path_tail").drop_nulls().unique()
+            keys = keys.filter(keys.str.contains("/", literal=True))
+            if keys.is_empty():
+                continue
+            deep = keys.str.extract(rf"([^/]*(?:/[^/]*){{{depth}}})$", 1)
+            ends = pl.select(pl.when(deep.is_null()).then(keys).otherwise(deep)).to_series()
+            count = int(ends.is_in(tails.implode()).sum())
+            if count:
+                frames.append((a, b, count))
+    return pl.DataFrame(frames, schema={"a": pl.Int32, "b": pl.Int32, "len": pl.UInt32}, orient="row")
+
+
+def _pair_keys(hit: _Hit) -> tuple[pl.Series, pl.Series]:
+    """Keys of both ends that are equal where they match."""
+    first_keys, second_keys = hit.first.key(hit.match), hit.second.key(hit.match)
+    if hit.match != "path_tail":
+        return first_keys, second_keys
+    depth = to_int(second_keys.str.count_matches("/", literal=True).max())
+    deep = first_keys.str.extract(rf"([^/]*(?:/[^/]*){{{depth}}})$", 1)
+    first_keys = pl.select(pl.when(deep.is_null()).then(first_keys).otherwise(deep)).to_series()
+    levels = first_keys.str.count_matches("/", literal=True).drop_nulls()
+    common = to_int(levels.mode().min())
+    if common < depth:
+        second_keys = second_keys.str.extract(rf"([^/]*(?:/[^/]*){{{common}}})$", 1)
+    return first_keys, second_keys
+
+
+def _measure(hit: _Hit, table: SurveyTable, group: Group) -> Join:
+    row_keys, file_keys = _pair_keys(hit)
+    return _join_facts(
+        table, group, hit.first.template, hit.second.template, hit.match, row_keys, file_keys, hit.first.texts
+    )
+
+
+def _join_facts(
+    table: SurveyTable,
+    group: Group,
+    key: str,
+    image: str,
+    match: Match,
+    row_keys: pl.Series,
+    file_keys: pl.Series,
+    texts: pl.Series,
+) -> Join:
+    rows = row_keys.drop_nulls()
+    row_matches = row_keys.is_in(file_keys.drop_nulls().unique().implode()).fill_null(False)
+    file_matches = file_keys.is_in(rows.unique().implode()).fill_null(False)
+    return Join(
+        table=table.id,
+        group=group.id,
+        key=key,
+        image=image,
+        match=match,
+        rows=len(rows),
+        rows_matched=int(row_matches.sum()),
+        files=len(file_keys),
+        files_matched=int(file_matches.sum()),
+        rows_per_file=_most(row_keys.filter(row_matches)),
+        files_per_row=_most(file_keys.filter(file_matches)),
+        chance=_chance(row_keys, file_keys),
+        unmatched_rows=tuple(_examples(texts.filter(~row_matches & row_keys.is_not_null()))),
+        unmatched_files=tuple(_examples(group.frame["path"].filter(~file_matches))),
+    )
+
+
+def _most(keys: pl.Series) -> int:
+    return to_int(keys.value_counts(name="n")["n"].max()) if len(keys) else 0
+
+
+def _examples(texts: pl.Series) -> list[str]:
+    return [str(text)[:120] for text in spread(texts.unique(maintain_order=True).to_list(), _MAX_EXAMPLES)]
+
+
+def _chance(row_keys: pl.Series, file_keys: pl.Series) -> float:
+    """Share of files that any other numbers of the same range would name: near 1 for running numbers."""
+    columns, files = (keys.drop_nulls().unique() for keys in (row_keys, file_keys))
+    numbers = [keys.cast(pl.Int64, strict=False).drop_nulls() for keys in (columns, files)]
+    if not len(files) or len(numbers[0]) < 0.9 * len(columns) or len(numbers[1]) < 0.9 * len(files):
+        return 0.0
+    low = min(to_int(keys.min()) for keys in numbers)
+    high = max(to_int(keys.max()) for keys in numbers)
+    return round(min(len(numbers[0]) / (high - low + 1), 1.0), 4)
+
+
+def _is_join(join: Join, hit: _Hit) -> bool:
+    if hit.keys < _MIN_KEYS and join.files > 1 and join.rows > 1:
+        return False
+    if max(join.files_share, join.rows_share) < _MIN_SHARE:
+        return False
+    if join.key == f"{{{ROW_COLUMN}}}" and join.files_share < _MIN_ROW_SHARE:
+        return False
+    is_many_to_many = join.rows_per_file > 1 and join.files_per_row > 1
+    return not (is_many_to_many and hit.keys < _FEW_KEYS)
+
+
+def _improves(join: Join, rivals: Sequence[Join]) -> bool:
+    best = max((rival.files_share for rival in rivals if rival.files_per_row == 1), default=0.0)
+    return join.files_per_row == 1 and join.files_share > max(best + 0.02, _MIN_PAIR_SHARE)
+
+
+def _find_pairs(
+    table: SurveyTable, group: Group, columns: Sequence[End], hits: Sequence[_Hit], limits: SurveyLimits
+) -> list[Join]:
+    """Joins by two columns: each names a slot of its own, or both together the stem."""
+    if len(table.frame) > limits.keys or len(group.frame) > limits.keys:
+        return []
+    pair_joins: list[Join] = []
+    slots: dict[str, list[_Hit]] = defaultdict(list)
+    for hit in hits:
+        is_slot = len(hit.second.columns) == 1 and not hit.second.columns[0].startswith("tag.")
+        if is_slot and hit.first.columns != (ROW_COLUMN,) and hit.keys >= _MIN_KEYS:
+            slots[hit.second.columns[0]].append(hit)
+    best = {
+        slot: sorted(slot_hits, key=lambda hit: (-hit.keys, hit.first.template))[:3]
+        for slot, slot_hits in slots.items()
+    }
+    tried: set[tuple[str, str]] = set()
+    for first, second in permutations(best, 2):
+        for a in best[first]:
+            for b in best[second]:
+                if a.first.template == b.first.template or _order(group, first) > _order(group, second):
+                    continue
+                key, image = f"{a.first.template}_{b.first.template}", f"{a.second.template}_{b.second.template}"
+                if (key, image) not in tried:
+                    tried.add((key, image))
+                    pair_joins += _try_pair(table, group, key, image)
+    candidates = [end for end in columns if end.columns != (ROW_COLUMN,)][:_MAX_PAIR_COLUMNS]
+    for first_end, second_end in permutations(candidates, 2):
+        pair_joins += _try_pair(table, group, f"{first_end.template}_{second_end.template}", "{stem}")
+    return sorted(pair_joins, key=_quality, reverse=True)[:3]
+
+
+def _order(group: Group, slot: str) -> int:
+    return next((at for at, (_, column, _) in enumerate(group.slot_pieces()) if column == slot), 99)
+
+
+def _try_pair(table: SurveyTable, group: Group, key: str, image: str) -> list[Join]:
+    left_texts, right_texts = _fill(table.frame, key), _fill(group.frame, image)
+    for match in ("exact", "normalized"):
+        row_keys, file_keys = (
+            pl.select(normalize(pl.lit(texts), match).alias("key")).to_series() for texts in (left_texts, right_texts)
+        )
+        join = _join_facts(table, group, key, image, match, row_keys, file_keys, left_texts)
+        if join.files_matched >= _MIN_KEYS and join.files_share >= _MIN_SHARE:
+            return [join]
+    return []
+
+
+def _quality(join: Join) -> tuple[float, ...]:
+    """Joins of most files first, then unique ones, then of most rows, strict ones before loose ones."""
+    unique = (join.files_per_row == 1) + (join.rows_per_file == 1)
+    return (
+        round(join.files_share, 2),
+        unique,
+        round(join.rows_share, 2),
+        -join.chance,
+        -MATCHES.index(join.match),
+        -len(join.image),
+    )
+
+
+def _select(joins: Sequence[Join]) -> list[Join]:
+    """Of the joins of one column with one group the best two, of all those of one table and group the best eight."""
+    by_column: dict[tuple[str, str, str], list[Join]] = defaultdict(list)
+    for join in sorted(joins, key=_quality, reverse=True):
+        by_column[join.table, join.group, join.key].append(join)
+    by_table: dict[tuple[str, str], list[Join]] = defaultdict(list)
+    for (table, group, _), candidates in by_column.items():
+        selection = candidates[:1]
+        selection += [
+            join
+            for join in candidates[1:]
+            if join.files_share >= candidates[0].files_share and join.match != candidates[0].match
+        ][:1]
+        by_table[table, group] += selection
+    selected = []
+    for candidates in by_table.values():
+        best = max(join.files_share for join in candidates)
+        by_columns = [join for join in candidates if join.key != f"{{{ROW_COLUMN}}}"]
+        if any(join.files_share >= _MIN_OF_BEST for join in by_columns):
+            candidates = by_columns  # places of rows matter only if no column names the files
+        if any(join.chance < 0.1 and join.files_per_row == 1 and join.files_share >= 0.9 * best for join in candidates):
+            candidates = [
+                join for join in candidates if join.chance < 0.5
+            ]  # numbers that name files as any others would
+        if any(join.rows_per_file == join.files_per_row == 1 and join.files_share >= 0.5 for join in candidates):
+            candidates = [join for join in candidates if join.rows_per_file == 1 or join.chance < 0.3]
+        selection = [
+            join
+            for join in candidates
+            if join.files_share >= _MIN_OF_BEST * best
+            or (join.rows_share >= 0.5 and join.rows_per_file == 1 and join.chance < 0.5)
+        ]
+        selected += sorted(selection, key=_quality, reverse=True)[:8]
+    return sorted(
+        selected,
+        key=lambda join: (int(join.table[1:]), int(join.group[1:]), *(-value for value in _quality(join)), join.key),
+    )
+
+
+# --- groups and groups ------------------------------------------------------------------------------------------------
+
+
+def find_pairings(
+    groups: Sequence[Group], root: Path, limits: SurveyLimits, is_late: Callable[[], bool] = lambda: False
+) -> list[Pairing]:
+    """Return which files of two groups belong together by their paths."""
+    images = [group for group in groups if group.format in IMAGE_FORMATS and len(group.frame) > 1 and _opens(group)]
+    sidecars = [group for group in groups if group.format in TABLE_FORMATS and len(group.frame) > 2]
+    if len(images) + len(sidecars) < 2 or not images or sum(len(group.frame) for group in groups) > 5 * limits.keys:
+        return []
+    unique: list[End] = []
+    every: list[End] = []
+    for group in (*images, *sidecars):
+        ends = [end for end in group_ends(group) if end.template != "{path}"]
+        if len(group.frame) > _MANY_FILES:
+            ends = sorted(ends, key=lambda end: -end.texts.n_unique())[:_MAX_ENDS_OF_MANY]
+            for end in ends:
+                end.matches = tuple(match for match in end.matches if match != "number")
+        every += ends
+        if group.format in IMAGE_FORMATS:
+            unique += [end for end in ends if end.texts.n_unique() >= 0.98 * len(end.texts)]
+    hits = _compare(unique, every, limits, is_late)
+    group_of = {group.id: group for group in (*images, *sidecars)}
+    rank = {group.id: at for at, group in enumerate((*images, *sidecars))}
+    by_pair: dict[tuple[str, str], list[_Hit]] = defaultdict(list)
+    for hit in hits:
+        if hit.first.owner != hit.second.owner and hit.keys >= _MIN_KEYS:
+            by_pair[hit.first.owner, hit.second.owner].append(hit)
+    pairings = []
+    for (first_id, second_id), pair_hits in by_pair.items():
+        first, second = group_of[first_id], group_of[second_id]
+        if not _is_image_side(first, second, rank):
+            continue
+        ranked = sorted(pair_hits, key=lambda hit: (-hit.keys, MATCHES.index(hit.match), *_complexity(hit)))
+        candidates = [_measure_pairing(hit, first, second) for hit in ranked[:6]]
+        highest_share = max(_pairing_quality(pairing)[0] for pairing in candidates)
+        unique_keys = [
+            pairing
+            for pairing in candidates
+            if pairing.images_per_partner == 1 and _pairing_quality(pairing)[0] >= 0.6 * highest_share
+        ]
+        best = max(unique_keys or candidates, key=_pairing_quality)
+        if max(best.images_matched / best.image_files, best.partners_matched / best.partner_files) >= 0.1:
+            pairings.append(_with_grids(best, first, second, root) if second.format in IMAGE_FORMATS else best)
+    return sorted(pairings, key=lambda pairing: (rank[pairing.image_group], rank[pairing.partner_group]))
+
+
+def _opens(group: Group) -> bool:
+    """Whether any of the samples of a group opens, as far as it has samples."""
+    content = group.facts.content
+    return content is None or content.failed < content.samples
+
+
+def _complexity(hit: _Hit) -> tuple[bool, int, str]:
+    """Equal templates on both sides first, then simple ones."""
+    return hit.first.template != hit.second.template, hit.first.rank + hit.second.rank, hit.first.template
+
+
+def _is_image_side(first: Group, second: Group, rank: Mapping[str, int]) -> bool:
+    """Whether a pairing of these two is wanted: masks and files beside images are partners."""
+    masks = [bool(group.facts.content and group.facts.content.is_mask) for group in (first, second)]
+    if second.format in TABLE_FORMATS:
+        return not masks[0]
+    return masks == [False, True] or (masks[0] == masks[1] and rank[first.id] < rank[second.id])
+
+
+def _measure_pairing(hit: _Hit, first: Group, second: Group) -> Pairing:
+    image_keys, partner_keys = hit.first.key(hit.match), hit.second.key(hit.match)
+    image_matches = image_keys.is_in(partner_keys.drop_nulls().unique().implode()).fill_null(False)
+    partner_matches = partner_keys.is_in(image_keys.drop_nulls().unique().implode()).fill_null(False)
+    counts = partner_keys.filter(partner_matches).value_counts(name="n")["n"].sort()
+    per_image = (int(counts[0]), int(counts[len(counts) // 2]), int(counts[-1])) if len(counts) else (0, 0, 0)
+    image_words, partner_words = _words(first), _words(second)
+    return Pairing(
+        image_group=first.id,
+        partner_group=second.id,
+        key=hit.second.template,
+        image=hit.first.template,
+        match=hit.match,
+        image_files=len(image_keys),
+        images_matched=int(image_matches.sum()),
+        partner_files=len(partner_keys),
+        partners_matched=int(partner_matches.sum()),
+        per_image=per_image,
+        images_per_partner=_most(image_keys.filter(image_matches)),
+        extra_slot=_extra_slot(second, hit, per_image[2]),
+        image_words=tuple(sorted(image_words - partner_words)),
+        partner_words=tuple(sorted(partner_words - image_words)),
+        unmatched_images=tuple(_examples(first.frame["path"].filter(~image_matches))),
+        unmatched_partners=tuple(_examples(second.frame["path"].filter(~partner_matches))),
+    )
+
+
+def _pairing_quality(pairing: Pairing) -> tuple[float, ...]:
+    return (
+        round(pairing.images_matched / pairing.image_files + pairing.partners_matched / pairing.partner_files, 3),
+        -pairing.images_per_partner,
+        -pairing.per_image[1],
+        -MATCHES.index(pairing.match),
+        pairing.key == pairing.image,
+        -pairing.key.count("{") - pairing.image.count("{"),
+        -len(pairing.key),
+    )
+
+
+def _words(group: Group) -> set[str]:
+    fixed = [piece.text for level in group.levels for piece in level if not piece.slot and not piece.choices]
+    return {word.lower() for text in fixed for word in re.findall(r"[^\W\d_]+", text)}
+
+
+def _extra_slot(group: Group, hit: _Hit, max_count: int) -> str:
+    if max_count < 2:
+        return ""
+    used = set(hit.second.columns) | ({"stem"} if "{stem}" in hit.second.template else set())
+    columns = [
+        column for _, column, _ in group.slot_pieces() if column not in used and group.frame[column].n_unique() > 1
+    ]
+    keys = [column for column in hit.second.columns if column in group.frame.columns]
+    if not keys:
+        return min(columns, key=lambda column: (group.frame[column].n_unique(), column), default="")
+    varying = group.frame.group_by(keys).agg((pl.col(column).n_unique() > 1).alias(column) for column in columns)
+    shares = {column: float(varying[column].cast(pl.Float64).mean() or 0.0) for column in columns}  # type: ignore[arg-type]
+    return max(columns, key=lambda column: (shares[column], -group.frame[column].n_unique(), column), default="")
+
+
+def _with_grids(pairing: Pairing, first: Group, second: Group, root: Path) -> Pairing:
+    """Compare the grids of a few pairs by their headers."""
+    texts = _fill(first.frame, pairing.image), _fill(second.frame, pairing.key)
+    keys = [pl.select(normalize(pl.lit(text), pairing.match).alias("key")).to_series() for text in texts]
+    lefts = pl.DataFrame({"key": keys[0], "left": first.frame["path"]}).drop_nulls("key")
+    rights = (
+        pl.DataFrame({"key": keys[1], "right": second.frame["path"]})
+        .drop_nulls("key")
+        .unique("key", maintain_order=True)
+    )
+    pairs = lefts.join(rights, on="key", maintain_order="left").select("left", "right").rows()
+    compared = same_count = turned = 0
+    sizes: list[str] = []
+    places = [int((at + 0.5) * len(pairs) / _MAX_COMPARED_GRIDS) for at in range(_MAX_COMPARED_GRIDS)] if pairs else []
+    for image_path, partner_path in [pairs[place] for place in dict.fromkeys(places)]:
+        grids = [_grid(group, path, root) for group, path in ((first, image_path), (second, partner_path))]
+        if not all(grids):
+            continue
+        compared += 1
+        if grids[0] == grids[1]:
+            same_count += 1
+        elif len(grids[0]) == len(grids[1]) == 2 and grids[0] == grids[1][::-1]:
+            turned += 1
+        if grids[0] != grids[1]:
+            sizes.append(f"{image_path} {'x'.join(map(str, grids[0]))}, {partner_path} {'x'.join(map(str, grids[1]))}")
+    return pairing.model_copy(
+        update={"compared": compared, "same_grid": same_count, "turned_grid": turned, "sizes": tuple(sizes)}
+    )
+
+
+def _grid(group: Group, path: str, root: Path) -> tuple[int, ...]:
+    sample = group.samples.get(path)
+    if sample is not None and sample.shape:
+        return sample.shape
+    return read_grid(root, path, group.format)

@@ -1,0 +1,268 @@
+"""The tables of a folder: each file, or files of one form stacked, with the facts of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from m3b.data.phi import cell, mask
+from m3b.dataset.survey.facts import Column, SurveyLimits, TableFacts, ValueCount
+from m3b.dataset.survey.groups import Group, make_group, spread
+from m3b.dataset.survey.names import TABLE_FORMATS, Piece, write_pattern
+from m3b.dataset.survey.walk import sort_naturally
+from m3b.dataset.survey.words import role_hint
+from m3b.dataset.tables import (
+    FILE_COLUMN,
+    ROW_COLUMN,
+    LoadedTable,
+    TableError,
+    TableLimits,
+    describe_columns,
+    load_table,
+)
+from m3b.isolation.untrusted import announce_opening
+
+_MAX_SEPARATE = 8
+"""Files of one name template up to which each is loaded by itself, to see whether they have the same columns."""
+_MIN_COMMON_COLUMNS = 0.8
+_MAX_STACKED = 5_000
+_MAX_COLUMNS = 300
+_MAX_PLACES = 6
+"""Places in one document or workbook whose rows are loaded as tables."""
+_SECONDS = 20.0
+
+
+@dataclass
+class SurveyTable:
+    """A loaded table with its facts."""
+
+    facts: TableFacts
+    frame: pl.DataFrame
+
+    @property
+    def id(self) -> str:
+        """Id of the facts."""
+        return self.facts.id
+
+
+def load_tables(
+    groups: Sequence[Group],
+    root: Path,
+    limits: SurveyLimits,
+    annotation_files: frozenset[str],
+    is_late: Callable[[], bool],
+) -> list[SurveyTable]:
+    """Return the tables of all groups.
+
+    Args:
+        taken: files of annotation formats, which are not loaded as tables.
+    """
+    tables: list[SurveyTable] = []
+    for group in groups:
+        paths = [path for path in group.paths if path not in annotation_files]
+        if group.format not in TABLE_FORMATS or not paths or is_late() or len(tables) >= limits.tables:
+            continue
+        loaded = _load_group(group, paths, root, limits)
+        for files, table in loaded:
+            if len(tables) < limits.tables:
+                tables.append(_describe(f"t{len(tables) + 1}", files, table, group, len(paths)))
+    return tables
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A table and how a manifest would name it."""
+
+    table: LoadedTable
+    sheet: str = ""
+    records: str = ""
+    files: int = 1
+    exact: bool = True
+
+
+def _load_group(group: Group, paths: list[str], root: Path, limits: SurveyLimits) -> list[tuple[str, _Loaded]]:
+    if len(paths) > _MAX_SEPARATE:
+        return _load_stacked(group, paths, root, limits)
+    loaded_files: list[tuple[str, _Loaded]] = []
+    for path in paths:
+        loaded_files += [(path, loaded) for loaded in _load_file(root, path, limits)]
+    if len(loaded_files) == len(paths) > 1:
+        # Parts of one table are stacked, so that the part of their names that differs is a column.
+        alike = _group_by_columns(loaded_files)
+        stacked: list[tuple[str, _Loaded]] = []
+        for members in alike:
+            stacked += _stack_members(group, members, root, limits) if len(members) > 1 else members
+        return stacked
+    return loaded_files
+
+
+def _stack_members(
+    group: Group, members: list[tuple[str, _Loaded]], root: Path, limits: SurveyLimits
+) -> list[tuple[str, _Loaded]]:
+    """The members as one table, if it has all of their rows or leaves out repeated ones; else as they are."""
+    paths = [path for path, _ in members]
+    stack = _load_stacked(_part_of(group, paths), paths, root, limits)
+    rows = sum(len(member.table.frame) for _, member in members)
+    if stack and (stack[0][1].files < len(paths) or len(stack[0][1].table.frame) == rows):
+        return stack
+    return members
+
+
+def _group_by_columns(loaded_files: Sequence[tuple[str, _Loaded]]) -> list[list[tuple[str, _Loaded]]]:
+    groups: list[list[tuple[str, _Loaded]]] = []
+    for path, loaded in loaded_files:
+        columns = set(loaded.table.frame.columns)
+        for members in groups:
+            member_columns = set(members[0][1].table.frame.columns)
+            if len(columns & member_columns) >= _MIN_COMMON_COLUMNS * len(columns | member_columns):
+                members.append((path, loaded))
+                break
+        else:
+            groups.append([(path, loaded)])
+    return groups
+
+
+def _part_of(group: Group, paths: Sequence[str]) -> Group:
+    if len(paths) == len(group.frame):
+        return group
+    return make_group(
+        group.frame.filter(pl.col("path").is_in(pl.Series(list(paths)).implode())), group.shape, group.suffix
+    )
+
+
+def _limits(limits: SurveyLimits) -> TableLimits:
+    return TableLimits(megabytes=max(limits.table_bytes >> 20, 1), seconds=_SECONDS)
+
+
+def _load_file(root: Path, path: str, limits: SurveyLimits) -> list[_Loaded]:
+    """The main table of a file, and those of its other sheets or places."""
+    announce_opening(str(root), path)
+    main = _load(root, [path], limits)
+    if main is None:
+        return []
+    info = main.info
+    loaded = [_Loaded(main, records=info.records if len(info.places) > 1 else "", exact=not info.partial)]
+    for place, rows in sorted(info.places.items(), key=lambda item: (-item[1], item[0]))[:_MAX_PLACES]:
+        if place != info.records and rows > 1 and (table := _load(root, [path], limits, records=place)):
+            loaded.append(_Loaded(table, records=place, exact=not table.info.partial))
+    for sheet in info.sheets[:_MAX_PLACES]:
+        if sheet != info.sheet and (table := _load(root, [path], limits, sheet=sheet)) and len(table.frame) > 1:
+            loaded.append(_Loaded(table, sheet=sheet, exact=not table.info.partial))
+    return loaded
+
+
+def _load(
+    root: Path, files: Sequence[str] | Mapping[str, Mapping[str, str]], limits: SurveyLimits, **options: Any
+) -> LoadedTable | None:
+    try:
+        table = load_table(root, files, limits=_limits(limits), **options)
+    except (TableError, OSError, ValueError, pl.exceptions.PolarsError):
+        return None
+    return table if table.frame.width > 1 and len(table.frame) else None
+
+
+def _load_stacked(group: Group, paths: list[str], root: Path, limits: SurveyLimits) -> list[tuple[str, _Loaded]]:
+    columns = [column for _, column, piece in group.slot_pieces() if piece.slot not in ("", "*")]
+    sampled_paths = spread(paths, _MAX_STACKED)
+    slots = group.frame.filter(pl.col("path").is_in(pl.Series(sampled_paths).implode())).select("path", *columns)
+    files = {row[0]: dict(zip(columns, row[1:], strict=True)) for row in slots.iter_rows()}
+    table = _load(root, files, limits)
+    if table is None:
+        return []
+    if 2 < len(paths) <= _MAX_SEPARATE and len(columns) == 1 and (unions := _find_unions(table.frame)):
+        parts = _part_of(group, [path for path in paths if path not in unions])
+        levels = [[_with_values(piece, parts.frame) for piece in level] for level in parts.levels]
+        smaller = _load(root, {path: values for path, values in files.items() if path not in unions}, limits)
+        if smaller is not None:
+            pattern = write_pattern(levels, sorted(parts.frame["suffix"].unique().to_list()))
+            return [(pattern, _Loaded(smaller, files=len(paths) - len(unions)))]
+    return [
+        (
+            group.pattern,
+            _Loaded(table, files=len(paths), exact=len(sampled_paths) == len(paths) and not table.info.partial),
+        )
+    ]
+
+
+def _find_unions(frame: pl.DataFrame) -> set[str]:
+    """Files whose rows are those of several other files together, as a list of training and validation is."""
+    names = [name for name in frame.columns if name not in (FILE_COLUMN, ROW_COLUMN)]
+    if len(names) != 2:  # the slot and one column
+        return set()
+    rows = {str(file): set(part[names[1]].drop_nulls().to_list()) for (file,), part in frame.group_by(FILE_COLUMN)}
+    unions: set[str] = set()
+    for file, file_rows in sorted(rows.items(), key=lambda item: (-len(item[1]), item[0])):
+        parts = [
+            part_rows
+            for name, part_rows in rows.items()
+            if name != file and name not in unions and part_rows and part_rows < file_rows
+        ]
+        if len(parts) > 1 and set().union(*parts) == file_rows and sum(map(len, parts)) == len(file_rows):
+            unions.add(file)
+    return unions
+
+
+def _with_values(piece: Piece, frame: pl.DataFrame) -> Piece:
+    if not piece.slot or piece.slot == "*":
+        return piece
+    return replace(piece, choices=tuple(sort_naturally(frame[piece.slot].unique().to_list())))
+
+
+def _describe(id: str, files: str, loaded: _Loaded, group: Group, count: int) -> SurveyTable:
+    frame, info = loaded.table.frame, loaded.table.info
+    names = [name for name in frame.columns if name != ROW_COLUMN][:_MAX_COLUMNS]
+    facts = TableFacts(
+        id=id,
+        files=files,
+        form="auto",
+        sheet=loaded.sheet,
+        records=loaded.records,
+        group=group.id,
+        file_count=loaded.files,
+        rows=len(frame),
+        columns=tuple(_column_facts(frame, names)),
+        notes=tuple(info.notes[:8]) + tuple(info.title_rows[:4]),
+        exact=loaded.exact,
+    )
+    return SurveyTable(facts, frame)
+
+
+def _column_facts(frame: pl.DataFrame, names: Sequence[str]) -> list[Column]:
+    columns = []
+    for fact in describe_columns(frame.select(names)):
+        show = mask if fact.sensitive == "identity" else cell if fact.sensitive else str
+        values = (
+            tuple(ValueCount(text=show(text), count=count) for text, count in fact.values)
+            if fact.distinct <= 60
+            else ()
+        )
+        columns.append(
+            Column(
+                name=fact.name,
+                kind=fact.kind,
+                distinct=fact.distinct,
+                missing=fact.missing,
+                values=values,
+                examples=tuple(show(text)[:80] for text, _ in fact.values[:3]),
+                low=fact.low,
+                high=fact.high,
+                unit=fact.unit,
+                decimal_comma=fact.decimal_comma,
+                separator=fact.separator,
+                role_hint=_hint(fact.name, [text for text, _ in fact.values]),
+                is_integer=fact.is_integer,
+                sensitive=fact.sensitive,
+            )
+        )
+    return columns
+
+
+def _hint(name: str, values: list[str]) -> str:
+    if name == FILE_COLUMN:
+        return "file"
+    of_values = role_hint(values) if 2 <= len(values) <= 8 else ""
+    return of_values or role_hint([name])

@@ -1,0 +1,79 @@
+"""The few words that annotate facts: sides of a split, and what a slot or column is about. They never decide a group or a join."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from m3b.dataset.survey.facts import Side
+
+_SIDES: dict[str, Side] = {
+    **dict.fromkeys(
+        (
+            "train",
+            "training",
+            "trn",
+            "tr",
+            "fit",
+            "learn",
+            "development",
+            "derivation",
+            "entrenamiento",
+            "entrainement",
+            "trainval",
+            "训练",
+            "训练集",
+        ),
+        "train",
+    ),
+    **dict.fromkeys(
+        ("val", "valid", "validation", "dev", "tune", "tuning", "validierung", "validacion", "验证", "验证集"), "val"
+    ),
+    **dict.fromkeys(
+        ("test", "testing", "tst", "ts", "eval", "evaluation", "holdout", "heldout", "prueba", "测试", "测试集"), "test"
+    ),
+}
+_ONLY_ALONE = frozenset({"tr", "ts", "fit", "learn", "dev", "development", "eval", "evaluation"})
+"""Words that mean a side as a whole text or behind another word (`imagesTr`), and are part of other names elsewhere."""
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
+
+
+def side_of(text: str) -> Side:
+    """Return the side of a split that a text means; "" if none or several."""
+    words = [word.lower() for word in _WORDS.findall(text)]
+    sides = {_SIDES[word] for word in words if word in _SIDES and (word not in _ONLY_ALONE or len(words) <= 2)}
+    if sides == {"train", "val"} and not {"val", "valid", "validation"} - set(words):
+        return "train"
+    return sides.pop() if len(sides) == 1 else ""
+
+
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_ROLES = {
+    "patient": r"patient|pat|subject|sub|subj|case|person|proband|fall|pid|participant",
+    "side": r"left|right|links|rechts|izquierd\w*|derech\w*|gauche|droite|od|os",
+    "view": r"view|ap|pa|lateral|lat|frontal|cc|mlo|projection",
+    "slice": r"slice|sl|schicht|frame|img\d*slice",
+    "session": r"session|ses|visit|timepoint|tp|day|scan",
+    "mask": r"masks?|segs?|segmentations?|labels?|gt|groundtruth|annotations?|maske\w*|roi",
+    "sex": r"sex|gender|geschlecht|sexo|sexe",
+    "age": r"age|alter|edad",
+}
+_ROLE_PATTERNS = {
+    role: re.compile(rf"(?:^|[\W_\d])(?:{words})(?:$|[\W_\d])", re.IGNORECASE) for role, words in _ROLES.items()
+}
+
+
+def role_hint(texts: Iterable[str]) -> str:
+    """Return what texts (values of a slot, the text before it, a column's name) hint at; "" if nothing."""
+    words = [_CAMEL.sub("_", text) for text in texts if text]
+    if not words:
+        return ""
+    sides = [side_of(text) for text in words]
+    if len({side for side in sides if side}) > 1 and all(sides):
+        return "split"
+    if len(words) == 2 and {text.lower() for text in words} in ({"l", "r"}, {"od", "os"}, {"left", "right"}):
+        return "side"
+    for role, pattern in _ROLE_PATTERNS.items():
+        if sum(bool(pattern.search(text)) for text in words) > 0.5 * len(words):
+            return role
+    return ""

@@ -1,0 +1,134 @@
+"""The survey as a whole: JSON, cache, limits, what does not depend on the order of files, and the text."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_folders import blocks, fill, write_table
+
+from m3b.dataset.survey.facts import Survey, SurveyLimits
+from m3b.dataset.survey.render import render
+from m3b.dataset.survey.survey import survey
+from m3b.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "set"
+    fill(root, [f"{part}/images/case_{number:02d}.png" for part in ("train", "test") for number in range(5)])
+    fill(root, [f"{part}/masks/case_{number:02d}.png" for part in ("train", "test") for number in range(5)], blocks)
+    rows = [[part, f"case_{number:02d}", 30 + number] for part in ("train", "test") for number in range(5)]
+    write_table(root / "table.csv", [["part", "name", "age"], *rows])
+    (root / "README.md").write_text("Masks: 1 = liver.\n")
+    return root
+
+
+def test_facts_come_back_from_json(folder: Path) -> None:
+    facts = survey(folder)
+    assert Survey.model_validate_json(facts.model_dump_json()) == facts
+
+
+def test_the_order_of_the_file_system_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = survey(folder)
+    real = os.scandir
+
+    class Shuffled:
+        def __init__(self, path: Any) -> None:
+            with real(path) as entries:
+                self.entries = list(entries)
+            random.Random(len(str(path))).shuffle(self.entries)
+
+        def __enter__(self) -> Iterator[os.DirEntry[str]]:
+            return iter(self.entries)
+
+        def __exit__(self, *args: object) -> None:
+            return None
+
+    monkeypatch.setattr("m3b.dataset.survey.walk.os.scandir", Shuffled)
+    assert survey(folder) == expected
+
+
+def test_an_unrelated_file_changes_nothing_else(folder: Path) -> None:
+    before = survey(folder)
+    (folder / "zz_notes.pdf").write_bytes(b"%PDF-1.7 nothing")
+    after = survey(folder)
+    assert after.groups[: len(before.groups)] == before.groups
+    for part in (
+        "tables",
+        "joins",
+        "pairings",
+        "splits",
+        "name_groups",
+        "cross_tables",
+        "legends",
+        "documents",
+        "annotations",
+    ):
+        assert getattr(after, part) == getattr(before, part), part
+    assert after.files == before.files + 1
+
+
+def test_a_survey_is_stored_until_the_folder_changes(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = survey(folder, cache=cache)
+    (stored,) = cache.iterdir()
+    assert stored.stat().st_mode & 0o077 == 0
+    stored.write_text(first.model_copy(update={"documents": ()}).model_dump_json())
+    assert survey(folder, cache=cache).documents == ()
+    assert survey(folder, SurveyLimits(samples=3), cache=cache).documents != ()
+    (folder / "new.txt").write_text("new")
+    assert survey(folder, cache=cache).documents != ()
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_survey_that_ran_out_of_time_says_so_and_is_not_stored(folder: Path, tmp_path: Path) -> None:
+    facts = survey(folder, SurveyLimits(seconds=0), cache=tmp_path / "cache")
+    assert "time" in {note.code for note in facts.notes}
+    assert facts.files == 22
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Name a folder"):
+        survey(tmp_path / "none")
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert survey(tmp_path).groups == ()
+    assert render(survey(tmp_path)).count("\n") < 5
+
+
+def test_the_text_has_what_decides(folder: Path) -> None:
+    text = render(survey(folder))
+    for expected in (
+        "*/images/case_{number1:number}.png",
+        "values 0 ",
+        "Masks: 1 = liver.",
+        "test (test) 5",
+        "{part}_{name} = ",
+        "same grid 4 of 4",
+    ):
+        assert expected in text, (expected, text)
+
+
+@pytest.mark.parametrize("budget", [12, 40, 120])
+def test_the_text_keeps_its_budget(tmp_path: Path, budget: int) -> None:
+    for at in range(12):
+        fill(
+            tmp_path,
+            [f"part{chr(97 + at)}x/{'ab'[at % 2]}{number}.{'png' if at % 3 else 'tif'}" for number in range(3)],
+        )
+        write_table(
+            tmp_path / f"t{at}.csv", [[f"c{at}_{column}" for column in range(20)], *([row] * 20 for row in range(5))]
+        )
+        (tmp_path / f"note{at}.md").write_text("\n".join(f"line {line}" for line in range(30)))
+    text = render(survey(tmp_path), budget)
+    assert text.count("\n") < budget
+    assert re.search(r"\d+ more lines", text)
+    assert text.startswith(tmp_path.name)
