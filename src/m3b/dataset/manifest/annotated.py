@@ -1,0 +1,371 @@
+"""Which annotations belong to which image: those of annotation formats, and tables with a row a box or a mask."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
+from m3b.dataset.manifest.model import Boxes, ClassCodes, Masks
+from m3b.dataset.manifest.numbers import parse_numbers
+from m3b.dataset.manifest.patterns import match_any, parse_pattern
+from m3b.dataset.manifest.problems import PatternError, Problem, list_names, unknown_column
+from m3b.dataset.manifest.templates import fold, match_keys
+
+if TYPE_CHECKING:
+    from m3b.dataset.annotations import AnnotatedImage, AnnotationSet
+
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "place": pl.UInt32,
+    "name": pl.String,
+    "classes": pl.List(pl.String),
+    "count": pl.UInt32,
+}
+ANY = "*"
+"""Code of a class that takes everything that is marked."""
+UNNAMED = "(none)"
+ROW_FORMAT = "table"
+_ROLES = (
+    "Needed: xmin, ymin, xmax, ymax; or x, y (corner) or cx, cy (middle) with width, height; or a middle with radius or diameter; "
+    "or corners, sides or centres."
+)
+
+
+@dataclass(frozen=True)
+class MarkRow:
+    """A row of a table that marks something on an image: `corners` of a box (lower, then upper), or `runs` of a mask."""
+
+    label: str
+    corners: tuple[float, ...] = ()
+    runs: str = ""
+
+
+@dataclass(frozen=True)
+class AnnotatedImages:
+    """What annotations say of images.
+
+    Args:
+        frame: one row an image that has an annotation: `place` of it in the frame of images, `name` of the annotation, `classes`
+            of the manifest that are marked, and `count` of their marks.
+        files: the annotation files.
+        source: the annotations, if a format has them; `images` is then path -> annotated image.
+        rows: path -> rows, if a table has them.
+        strange: names in the files that are of no class -> marks.
+    """
+
+    frame: pl.DataFrame
+    files: tuple[str, ...] = ()
+    source: AnnotationSet | None = None
+    images: Mapping[str, AnnotatedImage] = field(default_factory=dict)
+    rows: Mapping[str, tuple[MarkRow, ...]] = field(default_factory=dict)
+    strange: Mapping[str, int] = field(default_factory=dict)
+
+
+class ClassLookup:
+    """From a name or number in the files to a class of the manifest.
+
+    Args:
+        names: that the files list in order, of which a manifest may give the numbers.
+    """
+
+    def __init__(self, classes: ClassCodes, names: Sequence[str] = ()) -> None:
+        self._known: dict[str, str] = {}
+        self._any: str | None = None
+        for name, codes in classes.items():
+            for code in codes or (name,):
+                if code == ANY:
+                    self._any = self._any or name
+                else:
+                    self._known.setdefault(_fold_label(str(code)), name)
+        for number, name in enumerate(names):
+            if str(number) in self._known:
+                self._known.setdefault(_fold_label(name), self._known[str(number)])
+
+    def find(self, label: str) -> str | None:
+        """The class of a name; None if it is of none."""
+        return self._known.get(_fold_label(label), self._any)
+
+
+def _fold_label(label: str) -> str:
+    """A name as it is compared; whole numbers without a point."""
+    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", fold(label))
+
+
+def find_annotated(images: ImageFrame, part: Masks | Boxes, name: str) -> AnnotatedImages:
+    """The annotations of each image; problems go to those of the frame.
+
+    Args:
+        name: of the part, `masks` or `boxes`.
+    """
+    if part.format == ROW_FORMAT:
+        return _find_rows(images, part, name)
+    return _find_in_format(images, part, name)
+
+
+def _count_marks(
+    labels: Mapping[str, Sequence[str]], names: Mapping[str, str], images: ImageFrame, lookup: ClassLookup
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """The frame of `AnnotatedImages`, and names of no class.
+
+    Args:
+        labels: path -> the name of each mark.
+        names: path -> name of the annotation.
+    """
+    class_of_label: dict[str, str | None] = {}
+    strange: dict[str, int] = defaultdict(int)
+    rows = []
+    for place, path in enumerate(images.frame["path"].to_list()):
+        if path not in names:
+            continue
+        classes: list[str] = []
+        for label in labels.get(path, ()):
+            if label not in class_of_label:
+                class_of_label[label] = lookup.find(label)
+            if (class_name := class_of_label[label]) is None:
+                strange[label] += 1
+            else:
+                classes.append(class_name)
+        rows.append((place, names[path], list(dict.fromkeys(classes)), len(classes)))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row"), dict(strange)
+
+
+def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> AnnotatedImages:
+    empty = AnnotatedImages(pl.DataFrame(schema=SCHEMA))
+    patterns = (part.files,) if isinstance(part.files, str) else part.files
+    try:
+        file_frame = match_any(
+            images.readers.inventory.files.select("path"), [parse_pattern(text, f"{name}.files") for text in patterns]
+        )
+        if isinstance(part, Masks):
+            for text in part.exclude:
+                excluded = parse_pattern(text, f"{name}.exclude").match(file_frame.select("path"))
+                file_frame = file_frame.join(excluded.select("path"), on="path", how="anti", maintain_order="left")
+        if not len(file_frame):
+            images.problems.append(
+                Problem(
+                    code="pattern_matches_nothing",
+                    part=f"{name}.files",
+                    finding=f"no file matches {' or '.join(map(repr, patterns))}.",
+                    remedy="Name the annotation files of the folder.",
+                    values={"pattern": list(patterns)},
+                )
+            )
+            return empty
+        source = images.readers.annotations(part.format, tuple(file_frame["path"].to_list()), f"{name}.format")
+    except PatternError as error:
+        images.problems.append(error.problem)
+        return empty
+    files = tuple(file_frame["path"].to_list())
+    paths = images.frame["path"].to_list()
+    if part.key:
+        matched = _match_files(images, part, name, file_frame, source)
+    elif any(image.series for image in source.images):
+        images.add_columns(["tag.SeriesInstanceUID"], name)
+        series = images.frame["tag.SeriesInstanceUID"].to_list()
+        matched = {
+            path: hits[0] for path, uid in zip(paths, series, strict=True) if uid and (hits := source.find_series(uid))
+        }
+    else:
+        matched = source.match(paths)
+    labels = {path: [mark.label or UNNAMED for mark in source.marks.get(image, ())] for path, image in matched.items()}
+    frame, strange = _count_marks(
+        labels,
+        {path: image.name for path, image in matched.items()},
+        images,
+        ClassLookup(part.classes, source.class_names),
+    )
+    if not len(frame) and paths:
+        images.problems.append(
+            Problem(
+                code="join_matches_nothing",
+                part=name,
+                finding=f"the annotations name no image of this manifest. They name "
+                f"{list_names([image.name for image in source.images][:3])}; "
+                f"images: {list_names(paths[:3])}.",
+                remedy="Check `images.files`, or pair the files by `key` and `image`.",
+                values={"annotations": [image.name for image in source.images][:5], "images": paths[:5]},
+            )
+        )
+    _note_strange(images, part.classes, strange, name)
+    return AnnotatedImages(frame, files, source, matched, {}, strange)
+
+
+def _match_files(
+    images: ImageFrame, part: Masks | Boxes, name: str, file_frame: pl.DataFrame, source: AnnotationSet
+) -> dict[str, AnnotatedImage]:
+    """Annotation files by a key that they share with the image."""
+    annotation_files = ImageFrame(file_frame.with_columns(ref="path"), images.readers, images.problems)
+    pairs = match_keys(
+        images.keys(part.image or part.key, part.match, f"{name}.image"),
+        annotation_files.keys(part.key, part.match, f"{name}.key"),
+        part.match,
+    )
+    of_file: dict[str, list[AnnotatedImage]] = defaultdict(list)
+    for image in source.images:
+        of_file[image.source].append(image)
+    paths, files = images.frame["path"].to_list(), file_frame["path"].to_list()
+    matched = {}
+    for image_place, file_place in pairs.iter_rows():
+        candidates = of_file.get(files[file_place], [])
+        if len(candidates) == 1:
+            matched[paths[image_place]] = candidates[0]
+    return matched
+
+
+def _note_strange(images: ImageFrame, classes: ClassCodes, strange: Mapping[str, int], name: str) -> None:
+    """Names in the files that are of no class are said; they are not used."""
+    if not strange:
+        return
+    by_count = sorted(strange.items(), key=lambda item: (-item[1], item[0]))
+    images.problems.append(
+        Problem(
+            code="text_without_class",
+            part=f"{name}.classes",
+            severity="warning",
+            finding=f"marks of no class are not used: {list_names(f'{label} ({count:,})' for label, count in by_count)}.",
+            remedy=f"Classes here: {list_names(classes)}. Add the names to one, if they are meant.",
+            values={"names": [label for label, _ in by_count][:20], "marks": sum(strange.values())},
+        )
+    )
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------------
+
+
+def _find_rows(images: ImageFrame, part: Masks | Boxes, name: str) -> AnnotatedImages:
+    table = images.tables.get(part.table)
+    empty = AnnotatedImages(pl.DataFrame(schema=SCHEMA))
+    if table is None:
+        images.problems.append(
+            Problem(
+                code="unknown_table",
+                part=f"{name}.table",
+                finding=f"there is no table {part.table!r}; there are {list_names(images.tables)}.",
+                remedy="Name one of `tables`.",
+                values={"table": part.table},
+            )
+        )
+        return empty
+    frame = table.table.frame
+    missing = [column for column in part.columns.values() if column not in frame.columns]
+    if missing:
+        images.problems += [unknown_column(f"{name}.columns", column, table.table.columns) for column in missing]
+        return empty
+    marks = _run_rows(table, part) if isinstance(part, Masks) else box_rows(frame, part)
+    if marks is None:
+        images.problems.append(
+            Problem(
+                code="missing_roles",
+                part=f"{name}.columns",
+                finding=f"these columns give no box: {list_names(part.columns)}.",
+                remedy=_ROLES if name == "boxes" else "Needed: runs.",
+                values={"roles": list(part.columns)},
+            )
+        )
+        return empty
+    places = {number: place for place, number in enumerate(images.frame["(image)"].to_list())}
+    paths = images.frame["path"].to_list()
+    rows: dict[str, list[MarkRow]] = defaultdict(list)
+    for image_number, row_number in table.pairs.iter_rows():
+        if image_number in places:
+            rows[paths[places[image_number]]] += marks[row_number]
+    labels = {path: [mark.label for mark in labels_of_row] for path, labels_of_row in rows.items()}
+    counts, strange = _count_marks(labels, dict.fromkeys(rows, part.table), images, ClassLookup(part.classes))
+    _note_strange(images, part.classes, strange, name)
+    marks_of_path = {path: tuple(labels_of_row) for path, labels_of_row in rows.items()}
+    return AnnotatedImages(counts, (), None, {}, marks_of_path, strange)
+
+
+def _label_column(frame: pl.DataFrame, part: Masks | Boxes) -> list[str]:
+    """The class of each row; without such a column all are of the one class."""
+    if "class" in part.columns:
+        return [text or UNNAMED for text in frame[part.columns["class"]].to_list()]
+    only = next(iter(part.classes), UNNAMED)
+    codes = part.classes.get(only, ())
+    return [str(codes[0]) if codes and codes[0] != ANY else only] * len(frame)
+
+
+def _run_rows(table: JoinedTable, masks: Masks) -> list[list[MarkRow]] | None:
+    if "runs" not in masks.columns:
+        return None
+    frame = table.table.frame
+    runs = frame[masks.columns["runs"]].to_list()
+    return [
+        [MarkRow(label, runs=text)] if text and text.strip() not in ("-1", "nan", "NaN") else []
+        for label, text in zip(_label_column(frame, masks), runs, strict=True)
+    ]
+
+
+_AXES = ("x", "y", "z")
+_SIZES = ("width", "height", "depth")
+_LISTS = ("corners", "sides", "centres")
+
+
+def box_rows(frame: pl.DataFrame, boxes: Boxes) -> list[list[MarkRow]] | None:
+    """The boxes of each row as lower and upper corners in the table's own unit; None if its columns give no box."""
+    labels = _label_column(frame, boxes)
+    columns = boxes.columns
+    form = next((role for role in _LISTS if role in columns), "")
+    if form:
+        cells = frame[columns[form]].to_list()
+        return [_boxes_of_cell(cell or "", label, form) for cell, label in zip(cells, labels, strict=True)]
+    corners = _corner_columns(frame, columns)
+    if corners is None:
+        return None
+    numbers = zip(*(column.to_list() for column in corners), strict=True)
+    return [
+        [MarkRow(label, corners=tuple(map(float, row)))] if None not in row else []
+        for label, row in zip(labels, numbers, strict=True)
+    ]
+
+
+def _corner_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> list[pl.Series] | None:
+    """Columns of the lower corner, then of the upper one."""
+    role = {name: parse_numbers(frame[column]).values for name, column in columns.items() if name != "class"}
+    low, high = [], []
+    for axis, size in zip(_AXES, _SIZES, strict=True):
+        if f"{axis}min" in role and f"{axis}max" in role:
+            low.append(role[f"{axis}min"])
+            high.append(role[f"{axis}max"])
+            continue
+        radius = role["radius"] if "radius" in role else role["diameter"] / 2 if "diameter" in role else None
+        middle = role.get(f"c{axis}", role.get(axis) if radius is not None else None)
+        half = role[size] / 2 if size in role else radius
+        if middle is not None and half is not None:
+            low.append(middle - half)
+            high.append(middle + half)
+        elif axis in role and size in role:
+            low.append(role[axis])
+            high.append(role[axis] + role[size])
+        elif axis != "z":
+            return None
+    return [*low, *high]
+
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+def _boxes_of_cell(cell: str, label: str, form: str) -> list[MarkRow]:
+    """The boxes of a cell with a list of numbers, or of lists; with as many names in the cell of the class, one each."""
+    numbers = [float(text) for text in _NUMBER.findall(cell)]
+    count = 6 if len(numbers) % 4 and not len(numbers) % 6 else 4
+    groups = [numbers[at : at + count] for at in range(0, len(numbers) - count + 1, count)]
+    names = [name.strip(" '\"[]") for name in re.split(r"[|,;]", label)] if len(groups) != 1 else [label]
+    labels = names if len(names) == len(groups) else [label] * len(groups)
+    return [MarkRow(name, corners=_corners(group, form)) for name, group in zip(labels, groups, strict=True)]
+
+
+def _corners(numbers: Sequence[float], form: str) -> tuple[float, ...]:
+    half = len(numbers) // 2
+    first, second = numbers[:half], numbers[half:]
+    if form == "sides":
+        return (*first, *(a + b for a, b in zip(first, second, strict=True)))
+    if form == "centres":
+        pairs = list(zip(first, second, strict=True))
+        return (*(a - b / 2 for a, b in pairs), *(a + b / 2 for a, b in pairs))
+    return tuple(numbers)

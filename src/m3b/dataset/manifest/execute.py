@@ -1,0 +1,740 @@
+"""From a manifest to an index: records of both parts, with every file accounted for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from m3b.data import kinds
+from m3b.data.box_places import BoxGrid, clipped, grid_for, to_voxels, upright
+from m3b.data.index import LABELS, TEST, TRAIN, write_records
+from m3b.data.kinds.regression import VALUE
+from m3b.data.kinds.segmentation import BY_PROMPTS, ORIGIN
+from m3b.data.kinds.survival import EVENT, TIME
+from m3b.data.records import UNKNOWN_PATIENT, BoxLabel, Channels, Image, Record, Report
+from m3b.data.sides import WITH_SIDES, sides
+from m3b.dataset.archives import local_reference
+from m3b.dataset.inventory import Inventory
+from m3b.dataset.manifest.annotated import ROW_FORMAT, ClassLookup
+from m3b.dataset.manifest.model import Boxes, Manifest
+from m3b.dataset.manifest.pixels import (
+    MASK_FOLDER,
+    CasePixels,
+    MaskSource,
+    PixelReader,
+    Reference,
+    SeenCase,
+    find_copies,
+    grid_reference,
+    mask_values,
+    name_series,
+)
+from m3b.dataset.manifest.readers import FolderReaders
+from m3b.dataset.manifest.resolve import ExcludedFiles, Resolved, resolve
+from m3b.dataset.manifest.split import SplitUnit, draw_test_groups, group_cases, name_fifths
+from m3b.dataset.reading import probe_shape, read_mask, write_mask
+from m3b.errors import DataError
+from m3b.isolation.untrusted import parse_data_json
+
+ACCOUNTING = "Datapath/accounting.json"
+"""What an executed manifest used and left out, below the working directory."""
+PROMPTED_FOLDER = "Datapath/prompted"
+PROMPTED_LIST = f"{PROMPTED_FOLDER}/masks.json"
+"""Masks that were prompted for in the run, of images without one, and the file that names them."""
+MAX_OPENED = 30_000
+"""Images that are opened; of larger sets only what masks and boxes need."""
+MAX_COUNTED = {2: 5_000, 3: 200}
+"""Masks of pictures and of volumes that are opened to stratify a drawn split. A number and no time, so that a manifest is executed
+to the same split everywhere."""
+MARKED, OBSERVED, CENSORED = "marked", "event", "censored"
+FEW_FILES = 30
+"""A folder with fewer files cannot hold the cases of another manifest either."""
+MAX_MESSAGES = 5
+_SPACES = {"shares": "fractions"}
+
+
+class TooFewCases(DataError):
+    """The folder holds too few files for training and testing: no other manifest can help."""
+
+
+class NothingOpens(DataError):
+    """No image of any case opens: no other manifest can help."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An index as a manifest makes it.
+
+    Args:
+        resolved: what was found, after images were opened.
+        values: class -> number, as in label_dict.json.
+        crossing: patients or copies on both sides of the folder's own split.
+        missing: keys of tables that no file has.
+        notes: what was made of the data, and what a reader of the figures must know.
+    """
+
+    manifest: Manifest
+    resolved: Resolved
+    train: tuple[Record, ...]
+    test: tuple[Record, ...]
+    values: dict[str, int]
+    crossing: int = 0
+    missing: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def patients_known(self) -> bool:
+        """Whether the manifest says whose each case is; if not, each group of copies counts as a person."""
+        return self.manifest.patient is not None
+
+    @property
+    def exclusions(self) -> tuple[ExcludedFiles, ...]:
+        """Files that are left out, by reason."""
+        return self.resolved.exclusions
+
+    def to_json(self) -> dict[str, Any]:
+        """For the run's record: the manifest, the accounting, and what is known of patients."""
+        uses = self.resolved.uses
+        used = Counter(use for use in uses["use"].to_list() if use is not None)
+        excluded = [
+            {
+                "code": exclusion.code,
+                "reason": exclusion.reason,
+                "files": exclusion.count,
+                "examples": list(exclusion.examples),
+            }
+            for exclusion in self.exclusions
+        ]
+        return {
+            "manifest": self.manifest.model_dump(mode="json", exclude_defaults=True),
+            "accounting": {"files": len(uses), "used": dict(used), "left_out": excluded},
+            "patients": "known" if self.patients_known else "unknown",
+            "grouped_by": grouped_by(self.manifest),
+            "crossing": self.crossing,
+            "named_but_absent": self.missing,
+            "notes": list(self.notes),
+        }
+
+
+def grouped_by(manifest: Manifest) -> str:
+    """What a manifest keeps together on one side of the split, as its templates."""
+    values = [*([manifest.patient] if manifest.patient is not None else []), *manifest.together]
+    return ", and ".join(
+        f"{value.value} (what {value.find} finds in it)" if value.find else value.value for value in values
+    )
+
+
+def execute(
+    manifest: Manifest, inventory: Inventory, *, name: str, work: Path, readers: FolderReaders | None = None
+) -> Executed:
+    """Make the records of both parts.
+
+    Args:
+        name: of the data set: records name files as `data/<name>/...`.
+        work: the working directory; derived masks are written below it.
+
+    Raises:
+        DataError: the manifest does not fit the folder; the message has its problems.
+    """
+    return _Execution(manifest, inventory, name, work, readers or FolderReaders(inventory)).execute()
+
+
+def write(executed: Executed, work: Path) -> None:
+    """Write the three index files, and what was used and left out."""
+    task = executed.manifest.task
+    write_records(work / TRAIN, executed.train, task)
+    write_records(work / TEST, executed.test, task)
+    (work / LABELS).write_text(json.dumps(executed.values, ensure_ascii=False), encoding="utf-8")
+    (work / ACCOUNTING).write_text(json.dumps(executed.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+@dataclass
+class _Case:
+    """A case on its way to a record."""
+
+    row: dict[str, Any]
+    image: Reference
+    look: SeenCase = field(default_factory=SeenCase)
+    boxes: tuple[BoxLabel, ...] | None = None
+    is_prompted: bool = False
+    code: str = ""
+    reason: str = ""
+
+
+@dataclass
+class _Execution:
+    manifest: Manifest
+    inventory: Inventory
+    name: str
+    work: Path
+    readers: FolderReaders
+    notes: list[str] = field(default_factory=list)
+    box_notes: Counter[str] = field(default_factory=Counter)
+
+    def execute(self) -> Executed:
+        self.prompted = self._list_prompted() if ORIGIN in kinds.of(self.manifest.task).properties() else {}
+        resolved = resolve(self.manifest, self.inventory, readers=self.readers, prompted=self.prompted)
+        if resolved.errors:
+            messages = [problem.message for problem in resolved.errors]
+            others_text = f" (and {len(messages) - MAX_MESSAGES} more)" if len(messages) > MAX_MESSAGES else ""
+            raise DataError(" ".join(messages[:MAX_MESSAGES]) + others_text)
+        self.resolved = resolved
+        cases = [_Case(row, self._reference(row)) for row in resolved.frame.iter_rows(named=True)]
+        self._look(cases)
+        self._add_boxes(cases)
+        usable = self._leave(cases)
+        copies = find_copies(
+            [case.look.digest for case in usable],
+            [tuple(case.row.get("labels") or ()) for case in usable],
+            [case.row.get("split") == "test" for case in usable],
+        )
+        series = name_series([_first_path(case.image) for case in usable], [case.look.thumbnail for case in usable])
+        for place, (code, reason) in copies.items():
+            if code != "copy" or not self.manifest.keep_copies:
+                usable[place].code, usable[place].reason = code, reason
+        series = [text for case, text in zip(usable, series, strict=True) if not case.code]
+        usable = self._leave(usable)
+        groups = self._group(usable, series)
+        sides_of_cases, crossing = self._split(usable, groups)
+        return self._finish(cases, usable, groups, sides_of_cases, crossing)
+
+    # --- images and masks --------------------------------------------------------------------------------------------------
+
+    def _reference(self, row: Mapping[str, Any]) -> Reference:
+        images = self.manifest.images
+        if images.channels:
+            names = [images.name or "image", *(channel.name for channel in images.channels)]
+            return dict(zip(names, row["channels"], strict=True))
+        if images.unit == "folder":
+            return str(row["case"])
+        refs = list(row["refs"])
+        if images.several == "one":
+            return str(refs[0])
+        return self._order_slices(refs) if images.several == "slices" else refs
+
+    def _order_slices(self, refs: list[str]) -> list[str]:
+        """Slices of a DICOM series along their common normal, whatever their files are called."""
+        suffixes = (".dcm", ".dicom", ".ima", ".dic")
+        names = [ref.rpartition("/")[2].lower() for ref in refs]
+        if len(refs) < 2 or not all(name.endswith(suffixes) or "." not in name or name[-1].isdigit() for name in names):
+            return refs
+        tags = ["tag.ImagePositionPatient", "tag.ImageOrientationPatient", "tag.InstanceNumber"]
+        frame = self.readers.with_tags(pl.DataFrame({"path": refs}), tags)
+        positions, numbers = [], []
+        for row in frame.iter_rows(named=True):
+            place, axes, number = (_floats(row[tag]) for tag in tags)
+            if len(place) == 3 and len(axes) == 6:
+                (a, b, c), (d, e, f) = axes[:3], axes[3:]
+                normal = (b * f - c * e, c * d - a * f, a * e - b * d)
+                positions.append(sum(a_part * b_part for a_part, b_part in zip(place, normal, strict=True)))
+            numbers += number[:1]
+        keys = positions if len(positions) == len(refs) else numbers
+        if len(keys) != len(refs):
+            return refs
+        return [refs[at] for at in sorted(range(len(refs)), key=lambda at: keys[at])]
+
+    def _look(self, cases: Sequence[_Case]) -> None:
+        masks, annotated = self.manifest.masks, self.resolved.annotated.get("masks")
+        opens = len(cases) <= MAX_OPENED
+        counts = masks is not None and len(cases) <= MAX_COUNTED[2]
+        if counts and len(cases) > MAX_COUNTED[3]:
+            counts = self._is_flat(cases[0].image)
+        reader = PixelReader(
+            self.inventory.root, self.work, masks, annotated.source if annotated is not None else None, opens, counts
+        )
+        for case in cases:
+            case.is_prompted = (
+                bool(self.prompted) and not case.row.get("mask_refs") and (str(case.row["refs"][0]) in self.prompted)
+            )
+        jobs = [CasePixels(at, case.image, self._mask_source(case)) for at, case in enumerate(cases, 1)]
+        for case, look in zip(cases, reader.look(jobs), strict=True):
+            case.look, case.code, case.reason = look, look.code, look.reason
+        for at, case in enumerate(cases, 1):
+            if case.is_prompted and not case.code:
+                self._take_prompted(at, case)
+        if not opens:
+            self.notes.append(f"{len(cases):,} images were not opened: there are more than {MAX_OPENED:,}")
+        if void := sum(case.look.void for case in cases):
+            self.notes.append(f"{void:,} pixels of masks are void (border, unsure) and count as background")
+
+    def _is_flat(self, image: Reference) -> bool:
+        grid = grid_reference(image)
+        full = (
+            local_reference(self.inventory.root, grid)
+            if isinstance(grid, str)
+            else [local_reference(self.inventory.root, path) for path in grid]
+        )
+        try:
+            return len([size for size in probe_shape(full) if size > 1]) <= 2
+        except DataError:
+            return False
+
+    def _mask_source(self, case: _Case) -> MaskSource | None:
+        masks, row = self.manifest.masks, case.row
+        if masks is None or not row.get("mask_refs") or row.get("abnormal") is False:
+            return None
+        if masks.format == "image":
+            refs, texts = tuple(row["mask_refs"]), tuple(row["mask_texts"])
+            stacked = isinstance(case.image, list) and len(refs) == len(case.image) > 1 and not masks.per_file
+            return MaskSource(refs, texts, stacked=stacked)
+        annotated = self.resolved.annotated["masks"]
+        if masks.format == ROW_FORMAT:
+            return MaskSource(rows=tuple(mark for path in row["paths"] for mark in annotated.rows.get(path, ())))
+        paths = case.image if isinstance(case.image, list) else row["paths"]
+        images = [annotated.images.get(str(path)) for path in paths]
+        hits = [image for image in images if image is not None]
+        return MaskSource(annotated=tuple(images) if len({id(image) for image in hits}) > 1 else tuple(hits[:1]))
+
+    # --- masks that were prompted for ----------------------------------------------------------------------------------------
+
+    def _list_prompted(self) -> dict[str, list[tuple[str, str]]]:
+        """Reference of an image -> (what was marked, file below `work`) of masks that were prompted for in this run."""
+        file = self.work / PROMPTED_LIST
+        if not file.is_file():
+            return {}
+        prefix = f"data/{self.name}/"
+        masks_of_image: dict[str, list[tuple[str, str]]] = {}
+        try:
+            for row in parse_data_json(file.read_text(encoding="utf-8")):
+                image = str(row["image"]).removeprefix(prefix)
+                masks_of_image.setdefault(image, []).append((str(row["target"]), str(row["file"])))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{PROMPTED_LIST} cannot be read: {error}. Remove it, and prompt again.") from error
+        return masks_of_image
+
+    def _take_prompted(self, number: int, case: _Case) -> None:
+        """The mask of a case out of prompted ones; a target of the only class, or one that is called like a class."""
+        import numpy as np
+
+        masks = self.manifest.masks
+        assert masks is not None
+        class_by_name = {name.casefold(): name for name in masks.classes}
+        layers: dict[str, Any] = {}
+        for target, file in self.prompted[str(case.row["refs"][0])]:
+            name = class_by_name.get(target.casefold()) or (
+                next(iter(masks.classes)) if len(masks.classes) == 1 else None
+            )
+            if name is None or Path(file).parent.as_posix() != PROMPTED_FOLDER:
+                continue
+            try:
+                layer = read_mask(file, str(self.work)).array != 0
+            except DataError:
+                case.code, case.reason = "unusable_mask", "its prompted mask cannot be read"
+                return
+            layers[name] = layers[name] | layer if name in layers else layer
+        if not layers:
+            case.code, case.reason = "no_mask", "no mask; what was prompted for is no class of this index"
+            return
+        values, grid = mask_values(masks), grid_reference(case.image)
+        stem = self.work / MASK_FOLDER / f"{number:05d}"
+        if masks.overlapping:
+            mask: Any = {
+                name: self._write_mask(layers[name].astype(np.uint8), grid, Path(f"{stem}_{values[name]}"))
+                for name in masks.classes
+                if name in layers
+            }
+        else:
+            labels = np.zeros(next(iter(layers.values())).shape, np.uint16)
+            for name, layer in layers.items():
+                labels[layer] = values[name]
+            mask = self._write_mask(labels, grid, stem)
+        case.look = replace(case.look, mask=mask, classes=tuple(layers))
+
+    def _write_mask(self, array: Any, grid: str | list[str], stem: Path) -> str:
+        file = write_mask(array, grid, stem, str(self.inventory.root))
+        return Path(file).relative_to(self.work).as_posix()
+
+    # --- boxes -------------------------------------------------------------------------------------------------------------
+
+    def _add_boxes(self, cases: Sequence[_Case]) -> None:
+        boxes = self.manifest.boxes
+        if boxes is None:
+            return
+        source = self.resolved.annotated["boxes"].source
+        lookup = ClassLookup(boxes.classes, source.class_names if source is not None else ())
+        for case in cases:
+            if not case.code:
+                self._find_boxes(boxes, case, lookup.find)
+        self.notes += [f"{count:,} boxes left out: {reason}" for reason, count in self.box_notes.items()]
+        if not any(case.boxes for case in cases) and any(not case.code for case in cases):
+            annotated = self.resolved.annotated["boxes"]
+            names = sorted(annotated.strange)
+            raise DataError(
+                f"boxes: no case has one. Names in the files that are of no class: {', '.join(names[:12]) or 'none'}; boxes.classes "
+                f"has {', '.join(boxes.classes)}."
+            )
+
+    def _find_boxes(self, boxes: Boxes, case: _Case, find: Callable[[str], str | None]) -> None:
+        """The boxes of one case, in pixels or voxels of its image and within it."""
+        try:
+            grid: BoxGrid | None = None
+            box_labels: dict[BoxLabel, None] = {}
+            for label, box, g in self._marks(boxes, case):
+                grid = g
+                name = find(label)
+                if name is None:
+                    self.box_notes["of a class that is not asked for"] += 1
+                    continue
+                clipped_box = clipped(box, grid) if all(map(math.isfinite, box)) else None
+                if clipped_box is None:
+                    self.box_notes["without area, or outside their image"] += 1
+                    continue
+                if BoxLabel(name, clipped_box) in box_labels:
+                    self.box_notes["listed twice for the same image"] += 1
+                box_labels[BoxLabel(name, clipped_box)] = None
+        except DataError as error:
+            code = getattr(error, "code", "") or "unusable_boxes"
+            case.code, case.reason = code, f"no boxes for this image: {error}"
+            return
+        case.boxes = tuple(box_labels)
+
+    def _marks(self, boxes: Boxes, case: _Case) -> list[tuple[str, tuple[float, ...], BoxGrid]]:
+        """(name in the files, box, grid) of each mark on a case."""
+        annotated = self.resolved.annotated["boxes"]
+        image = grid_reference(case.image)
+        paths = [str(path) for path in case.row["paths"]]
+        if boxes.format != ROW_FORMAT:
+            source, annotated_image = annotated.source, annotated.images.get(paths[0])
+            if annotated_image is None or source is None or not source.marks.get(annotated_image):
+                return []
+            from m3b.dataset.annotations.geometry import ImageSize
+
+            grid = grid_for(image, self.inventory.root)
+            size = ImageSize(int(grid.extent[0]), int(grid.extent[1]), grid.orientation)
+            return [(label, tuple(map(float, box)), grid) for label, box in source.boxes(annotated_image, size)]
+        rows = [row for path in paths for row in annotated.rows.get(path, ())]
+        if not rows:
+            return []
+        grid = grid_for(image, self.inventory.root)
+        corners = [row.corners for row in rows]
+        if boxes.space == "pixels":
+            corners = upright(corners, grid)
+        ball = bool({"radius", "diameter"} & set(boxes.columns))
+        space: Any = _SPACES.get(boxes.space, boxes.space)
+        return [
+            (row.label, to_voxels(box, grid, space, ball=ball, sizes_mm=boxes.sizes_mm), grid)
+            for row, box in zip(rows, corners, strict=True)
+        ]
+
+    # --- parts -------------------------------------------------------------------------------------------------------------
+
+    def _leave(self, cases: Sequence[_Case]) -> list[_Case]:
+        """Cases that can be used.
+
+        Raises:
+            DataError: none can.
+        """
+        usable = [case for case in cases if not case.code]
+        if usable or not cases:
+            return usable
+        codes = {case.code for case in cases}
+        example = _first_path(cases[0].image)
+        if codes == {"no_permission"}:
+            raise NothingOpens(
+                f"Permission to read the images is denied, e.g. {example}. Make them readable (chmod a+r)."
+            )
+        if codes <= {"unreadable", "no_permission"}:
+            raise NothingOpens(
+                f"No image of this data set opens ({len(cases)} were tried, e.g. {example}). Check the files, or export them again."
+            )
+        reason, count = Counter(case.reason for case in cases).most_common(1)[0]
+        raise DataError(f"None of the {len(cases)} cases can be used: {reason} ({count}).")
+
+    def _group(self, cases: Sequence[_Case], series: Sequence[str]) -> list[str]:
+        """Of each case, with which it stays on one side: patient, copies, neighbours of a series, `together`."""
+        own_split = self.manifest.split.value is not None
+        if not own_split and (n_neighbours := sum(map(bool, series))):
+            self.notes.append(
+                f"{n_neighbours:,} images are neighbours in series of nearly the same picture, and stay together"
+            )
+        return group_cases(
+            [
+                (
+                    case.row.get("patient") or f"case {case.row['case']}",
+                    case.look.digest,
+                    "" if own_split else series[place],
+                    *(text or "" for text in case.row.get("together") or ()),
+                )
+                for place, case in enumerate(cases)
+            ]
+        )
+
+    def _split(self, cases: Sequence[_Case], groups: Sequence[str]) -> tuple[list[str], int]:
+        """Each case's part, empty for those that are left out, and how many groups were in both of the folder's own parts."""
+        usable = list(range(len(cases)))
+        own_parts = {
+            place: {"val": "train"}.get(str(cases[place].row.get("split")), cases[place].row.get("split"))
+            for place in usable
+        }
+        parts = [""] * len(cases)
+        if self.manifest.split.value is not None:
+            for place in usable:
+                if own_parts[place] == "test" and cases[place].is_prompted:
+                    cases[place].code = "prompted_test_case"
+                    cases[place].reason = "a test case without a mask of its own: one that was prompted for is no truth"
+            usable = [place for place in usable if not cases[place].code]
+            if {"train", "test"} <= {own_parts[place] for place in usable}:
+                return self._own_sides(cases, groups, usable, own_parts, parts)
+            self.notes.append(
+                "the folder's own split leaves one part without cases that have a target: a new one is drawn"
+            )
+        strata = self._strata(cases, usable)
+        taught = {groups[place] for place in usable if cases[place].is_prompted}
+        units = [
+            SplitUnit(groups[place], classes)
+            for place, classes in zip(usable, strata, strict=True)
+            if groups[place] not in taught
+        ]
+        tested = draw_test_groups(units, self.manifest.split.share, self.manifest.split.seed)
+        for place in usable:
+            parts[place] = "test" if groups[place] in tested else "train"
+        return parts, 0
+
+    def _own_sides(
+        self,
+        cases: Sequence[_Case],
+        groups: Sequence[str],
+        usable: Sequence[int],
+        own_parts: Mapping[int, str | None],
+        parts: list[str],
+    ) -> tuple[list[str], int]:
+        """Training cases of a patient, or copies of a picture, that the test part has too are left out."""
+        tested = {groups[place] for place in usable if own_parts[place] == "test"}
+        crossing = set()
+        for place in usable:
+            parts[place] = own_parts[place] or ""
+            if own_parts[place] == "train" and groups[place] in tested:
+                crossing.add(groups[place])
+                parts[place] = ""
+                cases[place].code = "patient_in_test_part"
+                cases[place].reason = "its patient, or a copy of it, is in the folder's own test part"
+        return parts, len(crossing)
+
+    def _strata(self, cases: Sequence[_Case], usable: Sequence[int]) -> list[tuple[str, ...]]:
+        """What each case counts as in a drawn split: fifths of numbers, else classes."""
+        if self.manifest.value is not None:
+            return [(name,) for name in name_fifths([cases[place].row["number"] for place in usable])]
+        return [self._classes_of(cases[place]) for place in usable]
+
+    def _classes_of(self, case: _Case) -> tuple[str, ...]:
+        row, look = case.row, case.look
+        if "event" in row:
+            return (OBSERVED if row["event"] else CENSORED,)
+        if "abnormal" in row and self.manifest.masks is None:
+            return ("abnormal" if row["abnormal"] else "normal",)
+        if case.boxes is not None:
+            return tuple(dict.fromkeys(box.label for box in case.boxes))
+        if isinstance(look.mask, dict):
+            return tuple(look.mask)
+        if look.mask is not None:
+            return look.classes if look.classes is not None and isinstance(look.mask, str) else (MARKED,)
+        return tuple(row.get("labels") or ())
+
+    # --- records -----------------------------------------------------------------------------------------------------------
+
+    def _finish(
+        self,
+        cases: Sequence[_Case],
+        usable: Sequence[_Case],
+        groups: Sequence[str],
+        parts: Sequence[str],
+        crossing: int,
+    ) -> Executed:
+        numbers = {group: at for at, group in enumerate(dict.fromkeys(groups))}
+        train: list[Record] = []
+        test: list[Record] = []
+        for case, group, part in zip(usable, groups, parts, strict=True):
+            if not case.code and part:
+                patient = case.row.get("patient") or f"{UNKNOWN_PATIENT}{numbers[group]:06d}"
+                (train if part == "train" else test).append(self._record(case, patient))
+        resolved = self._account(cases)
+        if not train or not test:
+            has_few_files = len(self.inventory.files) < FEW_FILES and self.manifest.split.value is None
+            raise (TooFewCases if has_few_files else DataError)(
+                f"The split leaves {len(train)} cases for training and {len(test)} for testing. Add cases, several of each class and "
+                "of several patients, or give a split that leaves some on both sides."
+            )
+        masks = self.manifest.masks
+        values = mask_values(masks) if masks is not None else {name: at for at, name in enumerate(resolved.classes)}
+        notes = (
+            *self._describe_changes(),
+            *self.notes,
+            *self._describe_covariates([*train, *test]),
+            *self._note_shared(resolved),
+        )
+        missing = resolved.missing_files[0]
+        return Executed(self.manifest, resolved, tuple(train), tuple(test), values, crossing, missing, notes)
+
+    def _record(self, case: _Case, patient: str) -> Record:
+        manifest, row = self.manifest, case.row
+        extra: dict[str, Any] = {}
+        if manifest.value is not None:
+            extra[VALUE] = row["number"]
+        if manifest.survival is not None:
+            extra |= {TIME: row["time"], EVENT: row["event"]}
+        if manifest.states is not None and manifest.masks is None:
+            extra["abnormal"] = row["abnormal"]
+        if case.is_prompted:
+            extra[ORIGIN] = BY_PROMPTS
+        report = Report(row.get("findings") or "", row.get("impression") or "") if manifest.report is not None else None
+        attributes = {name: row[f"attribute.{name}"] for name in manifest.attributes if row[f"attribute.{name}"]}
+        covariates = {name: row[f"covariate.{name}"] for name in manifest.covariates}
+        image, views = self._image(case.image)
+        mask = self._place(case.look.mask) if case.look.mask is not None else None
+        return Record(
+            image,
+            tuple(row.get("labels") or ()),
+            patient,
+            mask,
+            case.boxes,
+            report,
+            extra,
+            attributes,
+            covariates,
+            views,
+        )
+
+    def _image(self, image: Reference) -> tuple[Image, bool]:
+        prefix = f"data/{self.name}/"
+        if isinstance(image, dict):
+            return Channels(tuple((name, prefix + path) for name, path in image.items())), False
+        if isinstance(image, str):
+            return prefix + image, False
+        paths = tuple(prefix + path for path in image)
+        if self.manifest.images.several != "views":
+            return paths, False
+        if kinds.of(self.manifest.task).separate_images:
+            return paths, False  # they are views anyway
+        return (paths, True) if len(paths) > 1 else (paths[0], False)
+
+    def _place(self, mask: Any) -> Any:
+        """The mask as the index names it."""
+        if isinstance(mask, str):
+            return f"data/{self.name}/{mask[5:]}" if mask.startswith("data:") else mask
+        if isinstance(mask, tuple):
+            return tuple(self._place(path) for path in mask)
+        return {name: self._place(path) for name, path in mask.items()}
+
+    # --- accounting --------------------------------------------------------------------------------------------------------
+
+    def _account(self, cases: Sequence[_Case]) -> Resolved:
+        """What was found, without the cases that were left out since images were opened."""
+        resolved = self.resolved
+        excluded_cases = [case for case in cases if case.code]
+        frame = resolved.frame.filter(pl.Series([not case.code for case in cases], dtype=pl.Boolean))
+        excluded = pl.DataFrame(
+            [(case.row["case"], case.row["paths"], case.code, case.reason) for case in excluded_cases],
+            schema=resolved.excluded.schema,
+            orient="row",
+        )
+        left_files = resolved.left_files
+        if (
+            "mask_refs" in resolved.frame.columns
+            and self.manifest.masks is not None
+            and self.manifest.masks.format == "image"
+        ):
+            paths = {ref.partition("#")[0]: case for case in excluded_cases for ref in case.row["mask_refs"] or ()}
+            rows = [
+                (path, "mask_of_excluded", "the mask of an image that is left out")
+                if case.code != "mask_size_differs" and case.code != "unusable_mask"
+                else (path, case.code, "its image or mask cannot be used")
+                for path, case in paths.items()
+            ]
+            left_files = pl.concat([pl.DataFrame(rows, schema=left_files.schema, orient="row"), left_files])
+        resolved = replace(
+            resolved, frame=frame, excluded=pl.concat([resolved.excluded, excluded]), left_files=left_files
+        )
+        return self._follow_headers(resolved)
+
+    def _follow_headers(self, resolved: Resolved) -> Resolved:
+        """Files that a header names as its data (`case.raw` of `case.mhd`) are used, or left out, with it."""
+        uses = resolved.uses
+        headers = uses.filter(pl.col("path").str.to_lowercase().str.contains(r"\.(?:mhd|nhdr|hdr|img)$"))
+        all_paths = set(self.inventory.paths) if len(headers) else set()
+        used_rows, left_rows = [], []
+        for path, use, code, reason in headers.select("path", "use", "code", "reason").iter_rows():
+            if Path(path).suffix.lower() not in WITH_SIDES or code == "not_named":
+                continue
+            try:
+                names = sides(self.inventory.root / path)
+            except (DataError, OSError):
+                continue  # an image that does not open is said elsewhere
+            folder = path.rpartition("/")[0]
+            data_files = all_paths & {f"{folder}/{name}".lstrip("/") for name in names}
+            used_rows += [(name, use) for name in data_files if use is not None]
+            left_rows += [(name, code, reason) for name in data_files if use is None]
+        if not used_rows and not left_rows:
+            return resolved
+        return replace(
+            resolved,
+            used_files=pl.concat(
+                [resolved.used_files, pl.DataFrame(used_rows, schema=resolved.used_files.schema, orient="row")]
+            ),
+            left_files=pl.concat(
+                [resolved.left_files, pl.DataFrame(left_rows, schema=resolved.left_files.schema, orient="row")]
+            ),
+        )
+
+    def _note_shared(self, resolved: Resolved) -> list[str]:
+        """Cases that are left out though their files are used, since they are items of containers."""
+        if not self.manifest.images.member:
+            return []
+        used = resolved.uses.filter(pl.col("use") == "image")["path"].implode()
+        within = resolved.excluded.filter(pl.col("paths").list.first().is_in(used))
+        counts = within.group_by("reason").len().sort(["len", "reason"], descending=[True, False])
+        return [
+            f"{count:,} images of files that are used are left out: {reason}" for reason, count in counts.iter_rows()
+        ]
+
+    def _describe_changes(self) -> list[str]:
+        """What was made of the files of masks and channels, if that changes what they say."""
+        notes = []
+        masks, images = self.manifest.masks, self.manifest.images
+        if masks is not None:
+            first = next(iter(masks.classes))
+            if masks.above is not None:
+                notes.append(f"masks of more than two levels were cut: above {masks.above:g} is {first}")
+            elif masks.format == "image" and masks.classes[first] == ("*",) and not masks.per_file:
+                notes.append(f"masks were united: what is not background is {first}")
+            elif masks.format != "image":
+                notes.append(f"masks were drawn from {masks.format}, on the grid of their images")
+        if frames := images.frames:
+            frames_text = (
+                "the middle frame is"
+                if frames == 1
+                else f"{frames} evenly spaced frames, as the slices of a volume, are"
+            )
+            notes.append(f"of each clip {frames_text} what a model sees")
+        if images.channels:
+            names = [images.name or "image", *(channel.name for channel in images.channels)]
+            notes.append(
+                f"images are read as {len(names)} channels ({', '.join(names)}), the others on the grid of {names[0]}"
+            )
+        return notes
+
+    @staticmethod
+    def _describe_covariates(records: Sequence[Record]) -> list[str]:
+        """What a model is given beside the image, and of how many cases it is not known."""
+        names = []
+        for name in records[0].covariates if records else ():
+            unknown = sum(record.covariates.get(name) is None for record in records)
+            names.append(f"{name} (unknown of {unknown:,} cases)" if unknown else name)
+        return [f"besides the image a model is given {', '.join(names)}"] if names else []
+
+
+def _first_path(image: Reference) -> str:
+    first = image if isinstance(image, str) else next(iter(image.values())) if isinstance(image, dict) else image[0]
+    return first.partition("#frames=")[0]
+
+
+def _floats(text: str | None) -> list[float]:
+    import re
+
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", text or "")]

@@ -1,0 +1,53 @@
+"""The page about manifests and its JSON schema are made from the model."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import jsonschema
+import pytest
+
+from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.manifest.reference import EXAMPLES, describe_fields, full_page, json_schema, parts, short_page
+from m3b.dataset.manifest.resolve import TARGETS
+
+
+@pytest.mark.parametrize("part", parts(), ids=lambda part: part.__name__)
+def test_every_field_is_on_both_pages(part: type[Manifest]) -> None:
+    section = full_page().partition(f"\n## {part.__name__}\n")[2].partition("\n## ")[0]
+    line = re.search(rf"^- {part.__name__}: (.*)$", short_page(), re.MULTILINE)
+    assert line is not None
+    for name in part.model_fields:
+        entry = re.search(rf"^- `{name}` \(.+\): (.*)$", section, re.MULTILINE)
+        assert entry is not None
+        assert len(entry[1]) > 3, f"{part.__name__}.{name} is not described"
+        assert name in line[1]
+
+
+def test_docstrings_describe_no_field_that_there_is_not() -> None:
+    for part in parts():
+        described = re.findall(r"^ {8}([a-z_, ]+): ", (part.__doc__ or "").partition("Args:")[2], re.MULTILINE)
+        assert {name for names in described for name in names.split(", ")} <= set(part.model_fields)
+
+
+def test_the_short_page_fits_into_a_briefing() -> None:
+    assert len(re.findall(r"\w+|[^\w\s]", short_page())) < 1_500
+
+
+@pytest.mark.parametrize("task", TARGETS)
+def test_there_is_an_example_for_each_task_which_is_valid(task: str) -> None:
+    example = EXAMPLES[task]
+    assert example["task"] == task
+    jsonschema.validate(json.loads(json.dumps(example)), json_schema())
+    manifest = Manifest.model_validate(example)
+    assert Manifest.model_validate_json(manifest.model_dump_json(exclude_defaults=True)) == manifest
+    assert json.dumps(example, indent=1) in full_page()
+
+
+def test_the_schema_has_the_descriptions() -> None:
+    masks = json_schema()["$defs"]["Masks"]
+    assert (
+        masks["properties"]["above"]["description"]
+        == describe_fields(parts()[0].model_fields["masks"].annotation.__args__[0])["above"]
+    )
