@@ -208,13 +208,13 @@ def test_an_archive_of_text_labels(desk: Any) -> None:
 
 @pytest.fixture(scope="module")
 def split() -> Iterator[ModuleType]:
-    """The template's split module, with its neighbour `layouts`."""
+    """The template's split module, with its neighbour `folder_layouts`."""
     sys.path.insert(0, str(INDEXING))
     try:
         yield importlib.import_module("split")
     finally:
         sys.path.remove(str(INDEXING))
-        for name in ("split", "layouts"):
+        for name in ("split", "folder_layouts"):
             sys.modules.pop(name, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layouts import HALF_WORDS, Case, image_files, natural, stem
+from folder_layouts import HALF_WORDS, Case, image_files, natural, stem
 
 NORMAL = ("good", "normal", "healthy", "ok")
 ABNORMAL = ("ungood", "abnormal", "bad", "anomaly", "defect", "ng")

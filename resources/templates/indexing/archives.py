@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from layouts import Case, natural
+from folder_layouts import Case, natural
 
 PAIRS = (
     ("images", "labels"),

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from boxfiles import from_voc, from_yolo
 from boxlists import Found, from_coco, from_records, from_rows
+from folder_layouts import Box, Case, half_of, image_files
 from labelling import mapping, there
-from layouts import Box, Case, half_of, image_files
 from rows import decode, read_rows
-from tables import Finder
 from Utils.images import ImageError, probe
+
+from tables import Finder
 
 
 def box_cases(args: argparse.Namespace) -> tuple[list[Case], list[str]]:

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+from folder_layouts import Box, image_files, natural, stem
 from labelling import pairs
-from layouts import Box, image_files, natural, stem
 from Utils.images import ImageError, probe
 
 LISTS = ("classes.txt", "obj.names", "classes.names", "labels.txt", "predefined_classes.txt")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layouts import Box
+from folder_layouts import Box
 
 IMAGE_KEYS = ("image_path", "file_name", "filename", "image", "img", "image_id", "path", "file", "name", "id")
 

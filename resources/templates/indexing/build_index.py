@@ -25,9 +25,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from faults import OPEN_AT_MOST, drop_faulty
+from folder_layouts import Case
 from gathering import gather
 from labelling import drop_rare, label_order
-from layouts import Case
 from options import arguments
 from patients import set_patients
 from split import limit, split_cases

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from layouts import Case
+from folder_layouts import Case
 from Utils.images import ImageError, read_image
 
 OPEN_AT_MOST = 30_000

@@ -9,14 +9,15 @@ from pathlib import Path
 from anomaly import ANOMALY, anomaly_cases
 from archives import from_archive
 from boxes import box_cases
+from folder_layouts import Case, from_class_folders
 from labelling import label_order, pairs, relabel, there
-from layouts import Case, from_class_folders
 from maskcases import mask_cases
 from options import LAYOUTS
 from reports import one_study, table_reports, text_reports, with_text, xml_reports
 from rows import read_rows
-from tables import Finder, from_table, join_rows, join_tables
 from values import find_classes
+
+from tables import Finder, from_table, join_rows, join_tables
 
 
 def gather_labels(args: argparse.Namespace) -> list[Case]:

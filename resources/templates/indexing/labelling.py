@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from layouts import Case, natural
+from folder_layouts import Case, natural
 
 ABSENCE = (
     "normal", "negative", "healthy", "clear", "control", "none", "no", "absent", "benign", "other", "rest", "0", "cn",

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from folder_layouts import Case, half_of
 from labelling import there
-from layouts import Case, half_of
 from pairkeys import Unit
 from pairs import class_cases, named_cases, pair_cases, units
 from valuenames import value_names

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from layouts import MASKS
+from folder_layouts import MASKS
 
 MASK_WORDS = (
     "masks?", "seg", "segm", "segmentations?", "labels?", "lbl", "gt", "msk", "groundtruth", "ground_truth", "lesions?",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
-from layouts import Case, _looks_like_slices, half_of, image_files, stem
+from folder_layouts import Case, _looks_like_slices, half_of, image_files, stem
 from pairkeys import KEYS, Key, Unit, bare
 
 

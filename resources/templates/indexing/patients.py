@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import ceil
 
-from layouts import Case, stem
+from folder_layouts import Case, stem
 
 ENOUGH = 5
 """A number that stands for fewer groups than this (or than half of the cases) is no patient's."""

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
+from folder_layouts import Case, half_of, image_files, natural, stem
 from labelling import there
-from layouts import Case, half_of, image_files, natural, stem
 from rows import LIST, decode
-from tables import YES, Finder
 from Utils.images import ImageError, probe
+
+from tables import YES, Finder
 
 NOT_TEXT = ("readme", "license", "licence", "changelog", "notes", "requirements")
 HEADINGS = re.compile(

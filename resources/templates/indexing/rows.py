@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layouts import HALF_WORDS
+from folder_layouts import HALF_WORDS
 
 LIST = "\x1f"
 """Stands between the items of a JSON list in one cell."""

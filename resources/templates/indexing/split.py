@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 
-from layouts import Case
+from folder_layouts import Case
 
 
 def split_cases(cases: list[Case], share: float, seed: int, *, capped: bool = False) -> tuple[list[Case], list[Case]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layouts import Case, in_mask_folder, is_image, natural, stem
+from folder_layouts import Case, in_mask_folder, is_image, natural, stem
 from rows import LIST
 
 YES = ("1", "1.0", "true", "yes", "y", "t", "x", "+", "positive", "pos", "present")

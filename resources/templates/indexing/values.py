@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from folder_layouts import Case
 from labelling import chosen, mapping
-from layouts import Case
 from Utils.images import ImageError, probe
 from Utils.masks import read_mask, write_mask
 
