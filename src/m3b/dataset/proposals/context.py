@@ -1,0 +1,216 @@
+"""Patients and split of an image set: each a choice among its columns, by learnt weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from m3b.dataset.manifest.model import Split, Table, ValueSource
+from m3b.dataset.proposals.image_sets import Column, ImageSet
+from m3b.dataset.proposals.roles import roles_of, side_of
+from m3b.dataset.proposals.scoring import logit, probability
+from m3b.dataset.survey.facts import SplitFacts, Survey
+
+MAX_SIDE_TEXTS = 8
+"""Distinct texts of a column that divides into parts."""
+
+
+@dataclass(frozen=True)
+class PatientChoice:
+    """A column that says whose an image is.
+
+    Args:
+        probability: that it is right, from the weights of `patient`.
+    """
+
+    column: Column
+    features: dict[str, float]
+    probability: float
+
+
+@dataclass(frozen=True)
+class SplitChoice:
+    """A column (or part of names) that says the side of an image.
+
+    Args:
+        sides: image -> train, val, test or null.
+    """
+
+    split: Split
+    features: dict[str, float]
+    probability: float
+    sides: pl.Series
+    title: str
+    counts: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+
+
+def entropy(counts: Mapping[str, int]) -> float:
+    """Return the entropy of counts divided by its maximum, 0 to 1."""
+    total = sum(counts.values())
+    if len(counts) < 2 or not total:
+        return 0.0
+    return -sum(n / total * math.log(n / total) for n in counts.values() if n) / math.log(len(counts))
+
+
+# --- patients ---------------------------------------------------------------------------------------------------------------
+
+
+def patient_features(image_set: ImageSet, column: Column, cases: int) -> dict[str, float]:
+    """Return what speaks for and against a column that says whose an image is.
+
+    Args:
+        cases: distinct cases of the set.
+    """
+    stats, roles = column.stats, roles_of(column.name)
+    per_value = stats.filled / stats.distinct if stats.distinct else 0.0
+    return {
+        "named_patient": float("patient" in roles or column.name in ("PatientID", "PatientName")),
+        "named_identifier": float("identifier" in roles),
+        "composite": float(column.is_composite),
+        "named_other": float(bool(roles & {"label", "grade", "split", "attribute", "time", "event", "text"})),
+        "unnamed": float(not column.name),
+        "coverage": stats.coverage,
+        "unique": float(stats.distinct == stats.filled),
+        "log_per_value": math.log(max(per_value, 1.0)),
+        "distinct_share": stats.distinct / max(cases, 1),
+        "few_values": float(stats.distinct <= 5),
+        "is_folder": float(column.source == "folder"),
+        "is_slot": float(column.source == "slot"),
+        "is_table": float(column.source == "table"),
+        "is_tag": float(column.source == "tag"),
+        "is_member": float(column.source == "member"),
+        "crossing": 0.0 if column.is_composite else column.crossing,
+        "restarts": column.crossing if column.is_composite else 0.0,
+        "restarts_elsewhere": max(
+            (
+                item.crossing
+                for item in image_set.columns
+                if item.is_composite and item.template.endswith(f"/{column.template}")
+            ),
+            default=0.0,
+        ),
+        "counts_within": _restart_of_others(image_set, column),
+        "numeric": stats.numeric,
+        "long": float(stats.characters > 24),
+        "chance": column.chance,
+    }
+
+
+def _restart_of_others(image_set: ImageSet, column: Column) -> float:
+    """How much the other parts of the names repeat from value to value, as the numbers of each person's images do, 0 to 1."""
+    others = [one.template for one in image_set.columns if one.source == "slot" and one.template != column.template]
+    if column.source not in ("slot", "folder") or not others or column.stats.filled <= column.stats.distinct:
+        return 0.0
+    rest = image_set.values("/".join(others)).drop_nulls()
+    return 1 - rest.n_unique() / max(len(rest), 1)
+
+
+def is_called_patient(column: Column) -> bool:
+    """Whether a column's name says that it tells persons apart; of one image a person only the name can."""
+    return "patient" in roles_of(column.name) or column.name in ("PatientID", "PatientName") or column.is_composite
+
+
+def choose_patient(image_set: ImageSet, cases: int, exclude: Sequence[str] = ()) -> list[PatientChoice]:
+    """Return the columns that could say whose an image is, best first.
+
+    Args:
+        exclude: templates with another role already.
+    """
+    choices = []
+    for column in image_set.columns:
+        if any(template in column.template for template in exclude) or column.stats.distinct < 2:
+            continue
+        if column.stats.distinct >= min(column.stats.filled, cases) and not is_called_patient(column):
+            continue
+        features = patient_features(image_set, column, cases)
+        choices.append(PatientChoice(column, features, probability("patient", features)))
+    return sorted(choices, key=lambda choice: (-choice.probability, choice.column.template))
+
+
+# --- split ------------------------------------------------------------------------------------------------------------------
+
+
+def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
+    """Return the divisions that the folder brings along for the images of a set, best first."""
+    choices = []
+    for column in image_set.columns:
+        counts = column.stats.counts
+        if len(counts) > MAX_SIDE_TEXTS or column.is_composite:
+            continue
+        sides = {text: side for text in counts if (side := side_of(text))}
+        entries = "split" in roles_of(column.name)
+        if not {"train", "test"} <= set(sides.values()) and not (entries and len(set(sides.values())) >= 1):
+            continue
+        choices.append(_split_by(image_set, ValueSource(value=column.template), sides, column.source, entries))
+    owners = {*image_set.groups, *(f"{group}#{image_set.images.member}" for group in image_set.groups)}
+    vocabulary = {choice.split.value.value for choice in choices if choice.split.value is not None}
+    for facts in survey.splits:
+        if (
+            (facts.group or facts.owner) not in owners
+            or (facts.value in vocabulary and not facts.find)
+            or facts.source == "lists"
+        ):
+            continue
+        sides = {item.text: item.side for item in facts.sides if item.side}
+        if set(sides.values()) | ({facts.missing} if facts.missing else set()) >= {"train", "test"}:
+            choices.append(
+                _split_by(
+                    image_set, ValueSource(value=facts.value, find=facts.find), dict(sides), facts.source, False, facts
+                )
+            )
+    return sorted((choice for choice in choices if choice is not None), key=lambda choice: -choice.probability)
+
+
+def _split_by(
+    image_set: ImageSet,
+    value: ValueSource,
+    sides: dict[str, str],
+    source: str,
+    entries: bool,
+    facts: SplitFacts | None = None,
+) -> SplitChoice:
+    missing = facts.missing if facts is not None else ""
+    texts = image_set.values(value.value)
+    if value.find:
+        texts = texts.str.extract(value.find, 1)
+    folded = {text.casefold(): side for text, side in sides.items()}
+    assigned = texts.str.to_lowercase().replace_strict(folded, default=None, return_dtype=pl.String)
+    if missing:
+        assigned = assigned.fill_null(missing)
+    counts = {side: int((assigned == side).sum()) for side in ("train", "val", "test")}
+    filled = sum(counts.values())
+    features = {
+        "coverage": filled / max(image_set.count, 1),
+        "other_values": float((texts.drop_nulls().n_unique() - len(sides)) > 0),
+        "named": float(entries),
+        "is_folder": float(source == "folder"),
+        "is_table": float(source in ("table", "column")),
+        "is_name": float(source in ("name", "slot")),
+        "has_test": float(counts["test"] > 0),
+        "test_share": counts["test"] / max(filled, 1),
+        "train_larger": float(counts["train"] >= counts["test"]),
+    }
+    split = Split.model_validate(
+        {
+            "value": value.model_dump(exclude_defaults=True),
+            **{side: tuple(text for text, its in sides.items() if its == side) for side in ("train", "val", "test")},
+            **({"missing": missing} if missing else {}),
+        }
+    )
+    title = ", ".join(f"{side} {count:,}" for side, count in counts.items() if count)
+    return SplitChoice(
+        split,
+        features,
+        probability("split", features),
+        assigned,
+        f"by {value.value} ({title})",
+        counts,
+        image_set.tables_of([value.value]),
+    )
+
+
+__all__ = ["PatientChoice", "SplitChoice", "choose_patient", "entropy", "list_splits", "logit", "patient_features"]

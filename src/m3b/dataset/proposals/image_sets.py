@@ -1,0 +1,731 @@
+"""Image sets: every way in which files of a folder could be the cases, with all columns that could say something of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Literal
+
+import polars as pl
+
+from m3b.dataset.archives import local_file
+from m3b.dataset.inventory import Inventory
+from m3b.dataset.manifest.image_frame import ImageFrame
+from m3b.dataset.manifest.model import Files, Images, Match, Table
+from m3b.dataset.manifest.problems import PatternError
+from m3b.dataset.manifest.readers import FolderReaders
+from m3b.dataset.manifest.templates import match_keys, normalize
+from m3b.dataset.proposals.roles import roles_of, side_of
+from m3b.dataset.survey.facts import Content, FileGroup, Join, Slot, Survey, TableFacts
+from m3b.dataset.tables import FILE_COLUMN, ROW_COLUMN
+
+MAX_SETS = 40
+"""Image sets that are looked at; beyond, the smallest are not."""
+MAX_FOLDERS = 8
+"""Folder levels that are columns."""
+MIN_JOIN_SHARE = 0.1
+"""Share of rows or of files that a join must match to be tried."""
+SIDECAR_MATCHES: tuple[Match, ...] = ("stem", "normalized")
+MIN_SIDECAR_SHARE = 0.8
+MIN_CHAIN_SHARE = 0.5
+"""Share of a column's values that a table must know to be joined by way of that column."""
+MAX_CHANCE = 0.9
+"""Share of files that running numbers would match anyway, above which a join says nothing."""
+MAX_CHANNELS = 8
+MIN_CROSSING = 0.8
+"""Share of the paths without a slot that occur with several of its values, from which on the values are channels."""
+NAMELESS_COLUMNS = ("value", "text", "line", "0")
+"""Columns that are called after their table: of vectors, texts and lists of lines."""
+MAX_VECTOR_FILES = 24
+"""Files of one array each that are joined to items."""
+MIN_WHOLE_JOIN = 0.95
+"""Share of rows and of files that running numbers must match to be no accident."""
+MAX_SAMPLES = 6
+"""Images that are opened to know what a set holds."""
+MAX_SITES = 20
+"""Distinct values of a column at which numbers of patients may start anew."""
+MAX_VALUES = 80
+"""Distinct values of a column that is treated as a vocabulary."""
+
+Source = Literal["folder", "slot", "table", "tag", "member"]
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """A column's values over the images of a set.
+
+    Args:
+        images: of the set; `filled` have a value.
+        counts: value -> images, of a vocabulary; empty if there are more than `MAX_VALUES`.
+        numeric: share of the filled cells that are numbers.
+        characters: median length of a cell.
+        conflicts: images for which several rows disagree.
+    """
+
+    images: int
+    filled: int
+    distinct: int
+    counts: dict[str, int]
+    numeric: float
+    characters: float
+    conflicts: int = 0
+
+    @property
+    def coverage(self) -> float:
+        """Share of the images that have a value."""
+        return self.filled / self.images if self.images else 0.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A template that gives a text for the images of a set.
+
+    Args:
+        template: as in a manifest, such as `{folder0}` or `{labels.finding}`.
+        source: kind of place it comes from.
+        name: the words that name it: column, header field, or the fixed text before a slot.
+        tables: names of the tables that must be joined for it.
+        chance: of the weakest join on the way.
+        crossing: of a slot: share of paths without it that occur with several of its values.
+    """
+
+    template: str
+    source: Source
+    name: str
+    stats: ColumnStats
+    tables: tuple[str, ...] = ()
+    chance: float = 0.0
+    crossing: float = 0.0
+    table_facts: str = ""
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether it is put together of a site and a number that starts anew at each."""
+        return "}/{" in self.template
+
+
+@dataclass
+class ImageSet:
+    """Images of a manifest, with every column that the folder has for them.
+
+    Args:
+        images: of a manifest.
+        groups: ids of the file groups that it takes.
+        content: of the largest group.
+        tables: name -> table joined, with its id in `table_ids`.
+    """
+
+    images: Images
+    groups: tuple[str, ...]
+    content: Content
+    frame: ImageFrame
+    tables: dict[str, Table] = field(default_factory=dict)
+    table_ids: dict[str, str] = field(default_factory=dict)
+    chances: dict[str, float] = field(default_factory=dict)
+    columns: list[Column] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Images (files or items)."""
+        return len(self.frame.frame)
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        """The files that hold them."""
+        return frozenset(self.frame.frame["path"].to_list())
+
+    def values(self, template: str) -> pl.Series:
+        """The text of a template for each image."""
+        parsed = self.frame.template(template, "proposal")
+        series = self.frame.frame.select(parsed.expression().alias("value"))["value"]
+        return series.new_from_index(0, self.count) if len(series) == 1 != self.count else series
+
+    def tables_of(self, templates: Iterable[str]) -> dict[str, Table]:
+        """The tables that templates need, with those that these are joined by, in the order of joining."""
+        names = {match for text in templates for match in re.findall(r"\{([^{}.]+)\.[^{}]*\}", text)}
+        requested: set[str] = set()
+        queue = [name for name in names if name in self.tables]
+        while queue:
+            name = queue.pop()
+            if name in requested:
+                continue
+            requested.add(name)
+            image = self.tables[name].image
+            queue += [match for match in re.findall(r"\{([^{}.]+)\.[^{}]*\}", image) if match in self.tables]
+        return {name: table for name, table in self.tables.items() if name in requested}
+
+
+def list_image_sets(survey: Survey, inventory: Inventory, readers: FolderReaders | None = None) -> list[ImageSet]:
+    """Return the image sets of a folder, each with its joined columns."""
+    readers = readers or FolderReaders(inventory)
+    sets = []
+    known_keys: set[str] = set()
+    for images, groups in islice(_candidates(survey, readers), MAX_SETS):
+        key = images.model_dump_json(exclude_defaults=True)
+        if key in known_keys:
+            continue
+        known_keys.add(key)
+        frame = ImageFrame(
+            readers.items(Files.model_validate(images.model_dump(include=set(Files.model_fields))), "images"),
+            readers,
+            [],
+        )
+        if not len(frame.frame):
+            continue
+        largest = max(groups, key=lambda group: group.count)
+        content, _ = group_content(survey, largest, images.member)
+        if content is None and largest.suffixes == (".parquet",):
+            content = _sampled_content(frame)
+        if content is None:
+            continue
+        image_set = ImageSet(images, tuple(group.id for group in groups), content, frame)
+        _join_tables(image_set, survey, groups)
+        image_set.columns = list(_columns(image_set, survey, groups))
+        sets.append(image_set)
+    return sets
+
+
+def _candidates(survey: Survey, readers: FolderReaders) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
+    """All ways to take images: groups, groups together, items of containers, series and folders of slices."""
+    groups = [
+        group for group in survey.groups if group.content is not None and group.content.samples > group.content.failed
+    ]
+    groups.sort(key=lambda group: (-group.count, group.id))
+    together = list(_unions(groups))
+    for union in together:
+        files = _files(union)
+        yield Images.model_validate(files), union
+        for images in _as_volumes(survey, union, files):
+            yield images, union
+        if len(union) == 1:
+            for images in _as_channels(survey, union[0]):
+                yield images, union
+    yield from _container_candidates(survey)
+    for group in survey.groups:
+        if group.suffixes == (".parquet",):
+            for column in readers.members(group.examples[0]):
+                yield Images.model_validate({**_files((group,)), "member": f"{column}[#]"}), (group,)
+
+
+def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
+    """Several images of each case that a slot tells apart (sequences, modalities): as channels of one case, and each alone."""
+    for slot in group.slots:
+        if (
+            not 2 <= slot.distinct <= MAX_CHANNELS
+            or (slot.crossing or 0.0) < MIN_CROSSING
+            or len(slot.values) < slot.distinct
+            or side_of(slot.values[0].text)
+        ):
+            continue
+        remainder = [f"{{{second.name}}}" for second in group.slots if second.name != slot.name]
+        key = "/".join(remainder)
+        if not key:
+            continue
+        values = sorted(value.text for value in slot.values)
+        names = _channel_names(survey, values)
+        patterns = [with_value(group.pattern, slot, value) for value in values]
+        excluded = {"exclude": group.exclude}
+        for pattern in patterns:
+            yield Images.model_validate({"files": pattern, **excluded})
+        channels = [
+            {"files": pattern, **excluded, "name": name, "key": key, "image": key}
+            for pattern, name in zip(patterns[1:], names[1:], strict=True)
+        ]
+        yield Images.model_validate({"files": patterns[0], **excluded, "name": names[0], "channels": channels})
+
+
+def _channel_names(survey: Survey, values: Sequence[str]) -> list[str]:
+    for legend in survey.legends:
+        names = {str(int(code)) if code.isdigit() else code.casefold(): name for code, name in legend.names}
+        if "channel" in legend.hint.casefold() or "modalit" in legend.hint.casefold():
+            result = [names.get(str(int(value)) if value.isdigit() else value.casefold(), "") for value in values]
+            if all(result):
+                return result
+    return [f"channel {value}" if value.isdigit() else value for value in values]
+
+
+def with_value(pattern: str, slot: Slot, value: str) -> str:
+    """Return a pattern that matches only the files with one value of a slot."""
+    if slot.level >= 0 and slot.is_whole:
+        parts = pattern.split("/")
+        parts[slot.level] = value
+        return "/".join(parts)
+    return re.sub(rf"\{{{slot.name}(?::\w+)?\}}", value.replace("\\", ""), pattern)
+
+
+def _container_candidates(survey: Survey) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
+    """Arrays and their items in the files of each group, and of groups of one form together."""
+    alike: dict[str, list[FileGroup]] = {}
+    for container in survey.containers:
+        group = survey.group(container.group)
+        for member in container.members:
+            if member.kind not in ("images", "masks"):
+                continue
+            if member.kind == "images":
+                alike.setdefault(f"{group.format} {member.key} {member.length is not None}", []).append(group)
+            yield Images.model_validate({**_files((group,)), "member": _member(member.key, member.length)}), (group,)
+    yield from _parted_members(survey)
+    for name, groups in alike.items():
+        if len(groups) > 1:
+            _, key, stacked = name.rsplit(" ", 2) if name.count(" ") > 2 else name.split(" ")
+            yield (
+                Images.model_validate({**_files(groups), "member": _member(key, 2 if stacked == "True" else None)}),
+                tuple(groups),
+            )
+
+
+def _parted_members(survey: Survey) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
+    """Arrays of one file that differ only by a word for a part: `train_images` and `test_images` as `{part}_images[#]`."""
+    for container in survey.containers:
+        forms: dict[str, list[str]] = {}
+        for member in container.members:
+            if member.kind in ("images", "masks") and (form := part_form(member.key)):
+                forms.setdefault(form, []).append(member.key)
+        for form, keys in forms.items():
+            if len(keys) > 1:
+                group = survey.group(container.group)
+                yield Images.model_validate({**_files((group,)), "member": f"{form}[#]"}), (group,)
+
+
+def part_form(key: str) -> str:
+    """Return an array's name with `{part}` for its word of a part; empty if it has none, or several."""
+    words = re.split(r"([_\-./ ]|(?<=[a-z])(?=[A-Z]))", key)
+    places = [place for place, word in enumerate(words) if word and side_of(word)]
+    if len(places) != 1:
+        return ""
+    return "".join("{part}" if place == places[0] else word for place, word in enumerate(words))
+
+
+def _member(key: str, length: int | None) -> str:
+    return f"{key}[#]" if length is not None and length > 1 else key
+
+
+def _unions(groups: Sequence[FileGroup]) -> Iterator[tuple[FileGroup, ...]]:
+    """Each group, and groups of images of the same dimensions together: all, those of one top folder, those of one folder shape."""
+    for group in groups:
+        yield (group,)
+    images = [group for group in groups if group.content is not None and not group.content.is_mask and not group.stray]
+    families: dict[tuple[object, ...], list[FileGroup]] = {}
+    for group in images:
+        assert group.content is not None
+        depth = group.pattern.count("/")
+        top = group.pattern.split("/")[0] if depth else ""
+        for key in (
+            (group.content.dims, "family", group.family),
+            (group.content.dims,),
+            (group.content.dims, "top", top),
+            (group.content.dims, "depth", depth),
+            (group.content.dims, "suffix", group.suffixes),
+        ):
+            families.setdefault(key, []).append(group)
+    known_keys = set()
+    for members in families.values():
+        ids = tuple(sorted(group.id for group in members))
+        if len(ids) > 1 and ids not in known_keys:
+            known_keys.add(ids)
+            yield tuple(members)
+
+
+def _files(groups: Sequence[FileGroup]) -> dict[str, tuple[str, ...]]:
+    """Return `files` and `exclude` of a manifest for groups."""
+    patterns = tuple(dict.fromkeys(group.pattern for group in groups))
+    excluded = dict.fromkeys(pattern for group in groups for pattern in group.exclude)
+    return {"files": patterns, "exclude": tuple(pattern for pattern in excluded if pattern not in patterns)}
+
+
+def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, tuple[str, ...]]) -> Iterator[Images]:
+    """Ways in which flat files are slices of volumes: DICOM series, folders of numbered pictures, and clips."""
+    ids = {group.id for group in groups}
+    series = [facts for facts in survey.dicom if facts.group in ids]
+    if series and not all(facts.single for facts in series):
+        if all(facts.folders_are_series for facts in series):
+            yield Images.model_validate({**files, "case": "{folder}", "unit": "folder", "several": "slices"})
+        else:
+            yield Images.model_validate({**files, "case": "{tag.SeriesInstanceUID}", "several": "slices"})
+        return
+    if any(group.format == "video" for group in groups):
+        yield Images.model_validate({**files, "frames": 1})
+        yield Images.model_validate({**files, "frames": 16})
+        return
+    numbered = any(slot.level == -1 and slot.kind == "number" for group in groups for slot in group.slots)
+    folders = sum(group.folders for group in groups)
+    if numbered and folders > 1 and sum(group.count for group in groups) >= 3 * folders:
+        yield Images.model_validate({**files, "case": "{folder}", "several": "slices"})
+
+
+def _sampled_content(frame: ImageFrame) -> Content | None:
+    """What some of the images of a set hold, for those that the survey does not open."""
+    from m3b.dataset.archives import local_reference
+    from m3b.dataset.formats import read_image
+    from m3b.dataset.survey.contents import sample_array, summarise
+    from m3b.errors import DataError
+
+    refs = frame.frame["ref"].to_list()
+    samples = []
+    for ref in refs[:: max(1, len(refs) // MAX_SAMPLES)][:MAX_SAMPLES]:
+        try:
+            array = read_image(local_reference(frame.readers.root, ref)).array
+        except (DataError, OSError):
+            continue
+        samples.append(sample_array(array[0] if len(array) == 1 else array))
+    return summarise(samples) if samples else None
+
+
+def group_content(survey: Survey, group: FileGroup, member: str = "") -> tuple[Content | None, str]:
+    """Return what a group's files hold, and the array or item of each that it is: of containers with one image a file, that one.
+
+    Args:
+        member: of the manifest; empty for the only one.
+    """
+    if group.content is not None and not member:
+        return group.content, ""
+    members = [item for container in survey.containers if container.group == group.id for item in container.members]
+    if "{part}" in member:
+        member = next((item.key for item in members if part_form(item.key) == member.removesuffix("[#]")), member)
+    if member:
+        return next((item.content for item in members if item.key == member.removesuffix("[#]")), None), member
+    images = [item for item in members if item.kind in ("images", "masks") and item.content is not None]
+    return (images[0].content, images[0].key) if len(images) == 1 and images[0].length is None else (None, "")
+
+
+# --- tables --------------------------------------------------------------------------------------------------------------
+
+
+def table_name(path: str, used: Iterable[str]) -> str:
+    """Return a short name for a table in a manifest: the letters of its file name."""
+    stem = re.sub(r"\.[A-Za-z0-9.]+$", "", path.rsplit("/", 1)[-1])
+    words = re.findall(r"[A-Za-z]+", re.sub(r"\{[^{}]*\}", " ", stem))
+    name = "_".join(words).lower()[:24].strip("_") or "table"
+    names = {*used, "tag", "member"}
+    number = 2
+    candidate = name
+    while candidate in names:
+        candidate, number = f"{name}_{number}", number + 1
+    return candidate
+
+
+def _join_tables(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> None:
+    """Join every table that names the images, and those that name what joined tables hold (patients, studies)."""
+    owners = {group.id for group in groups}
+    if image_set.images.member:
+        owners = {f"{group.id}#{image_set.images.member.removesuffix('[#]')}" for group in groups} | owners
+    best: dict[str, Join] = {}
+    for join in survey.joins:
+        if join.group not in owners or max(join.files_share, join.rows_share) < MIN_JOIN_SHARE:
+            continue
+        if join.chance > MAX_CHANCE and join.key == "{(row)}" and "{index}" not in join.image:
+            continue
+        rank = _join_rank(join, survey.table(join.table))
+        if join.table not in best or rank > _join_rank(best[join.table], survey.table(join.table)):
+            best[join.table] = join
+    for facts in survey.tables:
+        sidecars = _sidecar_join(image_set, facts) if facts.file_count > 1 else None
+        if sidecars is not None and (facts.id not in best or _join_rank(sidecars)[0] >= _join_rank(best[facts.id])[0]):
+            best[facts.id] = sidecars
+    for table_id, join in sorted(best.items(), key=lambda pair: _join_rank(pair[1]), reverse=True):
+        _add_table(image_set, survey.table(table_id), join.key, join.image, join.match, join.chance)
+    if "index" in image_set.frame.frame.columns and image_set.frame.frame["path"].n_unique() == 1:
+        for facts in survey.tables:
+            if facts.id not in image_set.table_ids.values() and facts.rows == image_set.count and facts.file_count == 1:
+                _add_table(image_set, facts, "{(row)}", "{index}", "exact", 0.0)
+        _add_vectors(image_set, survey)
+    for _ in range(2):  # patients of studies of images
+        for facts in survey.tables:
+            if facts.id not in image_set.table_ids.values():
+                _chain(image_set, facts)
+
+
+def _add_vectors(image_set: ImageSet, survey: Survey) -> None:
+    """Join one-dimensional arrays in files of their own that have a value for each item: `labels.npy` beside `images.npy`."""
+    for container in survey.containers:
+        if container.group in image_set.groups or container.files > MAX_VECTOR_FILES:
+            continue
+        vectors = [
+            member
+            for member in container.members
+            if member.kind in ("vector", "text") and member.length == image_set.count
+        ]
+        if len(vectors) != len(container.members):
+            continue
+        group = survey.group(container.group)
+        paths = image_set.frame.readers.items(Files(files=group.pattern, exclude=group.exclude), "tables")["path"]
+        for path in paths.to_list():
+            facts = TableFacts(id=f"{container.group}:{path}", files=path, rows=image_set.count)
+            _add_table(image_set, facts, "{(row)}", "{index}", "exact", 0.0)
+
+
+def _sidecar_join(image_set: ImageSet, facts: TableFacts) -> Join | None:
+    """The join of small files beside the images by their whole names; None if they are called otherwise."""
+    table = Table.model_validate(
+        {
+            "files": facts.files,
+            "form": facts.form,
+            "sheet": facts.sheet,
+            "records": facts.records,
+            "header": facts.header,
+            "key": "{(file)}",
+            "image": "{path}",
+        }
+    )
+    try:
+        rows = image_set.frame.readers.table(table, "tables").frame
+    except PatternError:
+        return None
+    for match in SIDECAR_MATCHES:
+        keys = rows.select(normalize(pl.col(FILE_COLUMN), match).alias("key"))["key"]
+        own_columns = image_set.frame.keys("{path}", match, "proposal")
+        pairs = match_keys(own_columns, keys, match)
+        files = rows[FILE_COLUMN].n_unique()
+        entries = rows[FILE_COLUMN].gather(pairs["right"]).n_unique() if len(pairs) else 0
+        matched = pairs["left"].n_unique() if len(pairs) else 0
+        if (
+            entries >= MIN_SIDECAR_SHARE * files
+            and matched >= MIN_SIDECAR_SHARE * min(files, image_set.count)
+            and matched <= entries
+        ):
+            return Join(
+                table=facts.id,
+                group="",
+                key="{(file)}",
+                image="{path}",
+                match=match,
+                rows=facts.rows,
+                rows_matched=pairs["right"].n_unique(),
+                files=image_set.count,
+                files_matched=matched,
+                rows_per_file=1,
+                files_per_row=1,
+            )
+    return None
+
+
+def _join_rank(join: Join, facts: TableFacts | None = None) -> tuple[float, ...]:
+    """How good a join is: shares of files and rows, a key that is called like a file or image, strictness, and the first columns."""
+    strictness = ("exact", "path_tail", "basename", "stem", "normalized", "number")
+    names = [column.name for column in facts.columns] if facts is not None else []
+    keys = re.findall(r"\{([^{}]+)\}", join.key)
+    is_named = float(any(roles_of(key) & {"identifier", "image"} for key in keys))
+    place = min((names.index(key) for key in keys if key in names), default=0)
+    is_whole = min(join.files_share, join.rows_share) >= MIN_WHOLE_JOIN
+    shares = (round(join.files_share * (1 if is_whole else 1 - join.chance), 2), round(join.rows_share, 2))
+    return (*shares, is_named, -place, -strictness.index(join.match))
+
+
+def _add_table(image_set: ImageSet, facts: TableFacts, key: str, image: str, match: object, chance: float) -> None:
+    name = table_name(facts.files, image_set.tables)
+    table = Table.model_validate(
+        {
+            "files": facts.files,
+            "form": facts.form,
+            "sheet": facts.sheet,
+            "records": facts.records,
+            "header": facts.header,
+            "key": key,
+            "image": image,
+            "match": match,
+        }
+    )
+    stacked = image_set.frame.readers.table(table, f"tables.{name}")
+    image_set.frame.join(name, table, [column for column in stacked.columns if column != ROW_COLUMN])
+    image_set.tables[name], image_set.table_ids[name], image_set.chances[name] = table, facts.id, chance
+
+
+def _chain(image_set: ImageSet, facts: TableFacts) -> None:
+    """Join a table whose rows are named by a column of a joined table or by a slot: a table of patients."""
+    best: tuple[float, str, str] | None = None
+    for column in facts.columns:
+        if column.distinct < 2 or column.distinct < 0.9 * facts.rows:
+            continue
+        vocabulary = {value.text for value in column.values} or None
+        values = (
+            _row_values(image_set, facts, column.name)
+            if vocabulary is None or len(vocabulary) < column.distinct
+            else vocabulary
+        )
+        folded = {text.casefold() for text in values}
+        for name in image_set.frame.frame.columns:
+            if name in ("ref", "path", "folder", "name", "stem") or name.endswith("(conflict)"):
+                continue
+            own_columns = image_set.frame.frame[name].drop_nulls().unique()
+            if len(own_columns) < 2:
+                continue
+            share = sum(text.casefold() in folded for text in own_columns.to_list()) / len(own_columns)
+            if share >= MIN_CHAIN_SHARE and (best is None or share > best[0]):
+                best = share, column.name, name
+    if best is not None:
+        _add_table(image_set, facts, f"{{{best[1]}}}", f"{{{best[2]}}}", "exact", 0.0)
+
+
+def _row_values(image_set: ImageSet, facts: TableFacts, column: str) -> set[str]:
+    table = Table.model_validate(
+        {
+            "files": facts.files,
+            "form": facts.form,
+            "sheet": facts.sheet,
+            "records": facts.records,
+            "header": facts.header,
+            "key": f"{{{column}}}",
+            "image": "{stem}",
+        }
+    )
+    stacked = image_set.frame.readers.table(table, "tables")
+    return set(stacked.frame[column].drop_nulls().unique().to_list()) if column in stacked.frame.columns else set()
+
+
+# --- columns -------------------------------------------------------------------------------------------------------------
+
+
+def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> Iterator[Column]:
+    slots = {slot.name: slot for group in groups for slot in group.slots}
+    depth = max(path.count("/") for path in image_set.paths)
+    entries: list[tuple[str, Source, str, tuple[str, ...], float, float, str]] = []
+    covered: set[int] = set()
+    for name, slot in slots.items():
+        if name in image_set.frame.frame.columns:
+            entries.append(
+                (f"{{{name}}}", "folder" if slot.level >= 0 else "slot", slot.before, (), 0.0, slot.crossing or 0.0, "")
+            )
+            if slot.level >= 0 and slot.is_whole:
+                covered.add(slot.level)
+    if len(groups) > 1 or not covered:
+        entries += [(f"{{folder{level}}}", "folder", "", (), 0.0, 0.0, "") for level in range(min(depth, MAX_FOLDERS))]
+    if "{part}" in image_set.images.member:
+        entries.append(("{part}", "slot", "part", (), 0.0, 0.0, ""))
+    for name, facts_id in image_set.table_ids.items():
+        columns = image_set.frame.tables[name].table.columns if name in image_set.frame.tables else []
+        entries += [
+            (
+                f"{{{name}.{column}}}",
+                "table",
+                name if column in NAMELESS_COLUMNS else column,
+                (name,),
+                image_set.chances[name],
+                0.0,
+                facts_id,
+            )
+            for column in columns
+            if column != ROW_COLUMN and not set("{}") & set(column)
+        ]
+    ids = {group.id for group in groups}
+    tags = {tag.keyword for facts in survey.dicom if facts.group in ids for tag in facts.tags if tag.distinct > 1}
+    entries += [(f"{{tag.{tag}}}", "tag", tag, (), 0.0, 0.0, "") for tag in sorted(tags)]
+    entries += [
+        (f"{{member.{key}}}", "member", key, (), 0.0, 0.0, "") for key in _value_members(image_set, survey, ids)
+    ]
+    numbered_columns: list[Column] = []
+    sites: list[Column] = []
+    for template, source, words, tables, chance, crossing, table_facts in entries:
+        series = image_set.values(template)
+        stats = describe(series, _conflicts(image_set, template))
+        if not stats.filled:
+            continue
+        column = Column(template, source, words, stats, tables, chance, crossing, table_facts)
+        yield column
+        numbered = (
+            bool(roles_of(words) & {"patient", "identifier"})
+            and source == "table"
+            and stats.filled > stats.distinct > 1
+        )
+        if numbered and not stats.conflicts:
+            numbered_columns.append(column)
+        if source in ("table", "folder") and 2 <= stats.distinct <= MAX_SITES:
+            sites.append(column)
+    yield from _composites(image_set, numbered_columns, sites)
+
+
+def _composites(image_set: ImageSet, numbered_columns: Sequence[Column], sites: Sequence[Column]) -> Iterator[Column]:
+    """Numbers that start anew at each site, with the site before them."""
+    for number in numbered_columns:
+        for site in sites:
+            if site.template == number.template or side_of(next(iter(site.stats.counts), "")):
+                continue
+            template = f"{site.template}/{number.template}"
+            stats = describe(image_set.values(template))
+            if number.stats.distinct < stats.distinct <= stats.filled:
+                tables = tuple(dict.fromkeys((*site.tables, *number.tables)))
+                pairs = (
+                    pl.DataFrame({"number": image_set.values(number.template), "site": image_set.values(site.template)})
+                    .drop_nulls()
+                    .unique()
+                )
+                shared = mean_of(pairs.group_by("number").len()["len"] > 1)
+                yield Column(
+                    template,
+                    "table",
+                    f"{site.name} {number.name}",
+                    stats,
+                    tables,
+                    max(number.chance, site.chance),
+                    shared,
+                    number.table_facts,
+                )
+
+
+def _value_members(image_set: ImageSet, survey: Survey, ids: set[str]) -> list[str]:
+    own_columns = image_set.images.member.removesuffix("[#]")
+    keys = []
+    for id in ids:
+        group = survey.group(id)
+        if group.suffixes == (".parquet",):
+            schema = pl.read_parquet_schema(local_file(image_set.frame.readers.root, group.examples[0]))
+            keys += [
+                f"{name}.{inner.name}"
+                for name, kind in schema.items()
+                if isinstance(kind, pl.Struct)
+                for inner in kind.fields
+                if inner.dtype == pl.String
+            ]
+            keys += [name for name, kind in schema.items() if name != own_columns and not isinstance(kind, pl.Struct)]
+    if "{part}" in own_columns:
+        for container in survey.containers:
+            if container.group in ids:
+                vectors = [member.key for member in container.members if member.kind in ("vector", "text", "scalar")]
+                keys += dict.fromkeys(form for key in vectors if (form := part_form(key)) and form != own_columns)
+        return keys
+    for container in survey.containers:
+        if container.group not in ids or not own_columns:
+            continue
+        length = next((member.length for member in container.members if member.key == own_columns), None)
+        for member in container.members:
+            if member.key != own_columns and (
+                member.kind == "scalar" or (member.kind in ("vector", "text") and member.length == length)
+            ):
+                wide = len(member.shape) == 2 and 1 < member.shape[1] <= MAX_VALUES
+                keys += [f"{member.key}[{place}]" for place in range(member.shape[1])] if wide else [member.key]
+    return keys
+
+
+def _conflicts(image_set: ImageSet, template: str) -> int:
+    flag = f"{template.strip('{}')}(conflict)"
+    return int(image_set.frame.frame[flag].sum() or 0) if flag in image_set.frame.frame.columns else 0
+
+
+def mean_of(series: pl.Series) -> float:
+    """Return the mean of numbers or truth values; 0 of none."""
+    return float(series.cast(pl.Float64).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def median_of(series: pl.Series) -> float:
+    """Return the median of numbers; 0 of none."""
+    return float(series.cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+
+
+NUMBER = r"^[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?$"
+
+
+def describe(series: pl.Series, conflicts: int = 0) -> ColumnStats:
+    """Return what a column holds."""
+    texts = series.drop_nulls()
+    filled = len(texts)
+    if not filled:
+        return ColumnStats(len(series), 0, 0, {}, 0.0, 0.0, conflicts)
+    distinct = texts.n_unique()
+    counts: dict[str, int] = {}
+    if distinct <= MAX_VALUES:
+        counts = dict(sorted(Counter(texts.to_list()).items(), key=lambda pair: (-pair[1], pair[0])))
+    numeric = mean_of(texts.str.strip_chars().str.contains(NUMBER))
+    return ColumnStats(len(series), filled, distinct, counts, numeric, median_of(texts.str.len_chars()), conflicts)

@@ -1,0 +1,140 @@
+"""Which files lie beside the cases of an image set: pairings of the survey, and those of whole folders and series."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import polars as pl
+
+from m3b.dataset.manifest.image_frame import ImageFrame
+from m3b.dataset.manifest.model import Files, Match
+from m3b.dataset.manifest.templates import match_keys
+from m3b.dataset.proposals.image_sets import MAX_CHANNELS, MAX_FOLDERS, ImageSet, group_content, mean_of
+from m3b.dataset.survey.facts import Content, FileGroup, Pairing, Survey
+
+MATCHES: tuple[Match, ...] = ("exact", "normalized")
+MIN_SHARE = 0.3
+
+
+def list_pairings(image_set: ImageSet, survey: Survey) -> Iterator[tuple[Pairing, FileGroup, Content, str]]:
+    """Yield each group of image files that is paired with the cases, what its files hold, and the array of each that it is."""
+    ids = set(image_set.groups)
+    is_whole = image_set.images.several != "one" or image_set.images.unit == "folder" or bool(image_set.images.channels)
+    for group in survey.groups:
+        content, member = group_content(survey, group)
+        if content is None or group.id in ids or group.stray:
+            continue
+        pairing = None if is_whole else _joined_pairing(image_set, survey, group)
+        if pairing is None and (
+            is_whole
+            or (
+                len(image_set.groups) == 1 and image_set.images.patterns != (survey.group(image_set.groups[0]).pattern,)
+            )
+        ):
+            pairing = pair_cases(image_set, group)
+        if pairing is not None:
+            yield pairing, group, content, member
+
+
+def _joined_pairing(image_set: ImageSet, survey: Survey, right: FileGroup) -> Pairing | None:
+    """The survey's pairing of a group with the images; of several groups of images, all together if their keys agree."""
+    pairings = [
+        item for item in survey.pairings if item.image_group in image_set.groups and item.partner_group == right.id
+    ]
+    if not pairings:
+        return None
+    best = max(pairings, key=lambda item: item.images_matched)
+    if len(image_set.groups) == 1:
+        return best
+    alike = [item for item in pairings if (item.key, item.image, item.match) == (best.key, best.image, best.match)]
+    return best.model_copy(
+        update={
+            "image_files": image_set.count,
+            "images_matched": sum(item.images_matched for item in alike),
+            "partners_matched": min(right.count, sum(item.partners_matched for item in alike)),
+        }
+    )
+
+
+def pair_cases(image_set: ImageSet, right: FileGroup) -> Pairing | None:
+    """Measure how the cases of an image set (folders, series) and the files of a group go together by name."""
+    frame = image_set.frame.frame
+    case = "{folder}" if image_set.images.unit == "folder" else image_set.images.case
+    cases = frame.with_columns(image_set.values(case).alias("(case)"))
+    image_set.frame.add_columns(["parent"], "proposal")
+    names = [slot for slot in _slots(image_set.images.patterns) if slot in frame.columns]
+    depth = int(frame["path"].str.count_matches("/").max() or 0)  # type: ignore[arg-type]
+    folders = [f"folder{level}" for level in range(min(depth, MAX_FOLDERS))]
+    image_set.frame.add_columns(folders, "proposal")
+    names = list(dict.fromkeys(["parent", *names, *folders]))
+    cases = (
+        image_set.frame.frame.with_columns(cases["(case)"])
+        .group_by("(case)", maintain_order=True)
+        .agg(*(pl.col(name).first() for name in names), *(pl.col(name).n_unique().alias(f"n.{name}") for name in names))
+    )
+    names = [name for name in names if cases[f"n.{name}"].max() == 1]
+    files = Files(files=right.pattern, exclude=right.exclude)
+    second = ImageFrame(image_set.frame.readers.items(files, "proposal"), image_set.frame.readers, [])
+    best: tuple[float, Pairing] | None = None
+    for image_column in names:
+        for key in dict.fromkeys(["stem", "parent", *[slot.name for slot in right.slots], *folders]):
+            for match in MATCHES:
+                left_keys = image_set_keys(cases[image_column], match)
+                right_keys = second.keys(f"{{{key}}}", match, "proposal")
+                pairs = match_keys(left_keys, right_keys, match)
+                if not len(pairs):
+                    continue
+                counts = pairs.group_by("left").len()["len"]
+                shared = int(pairs.group_by("right").len()["len"].max() or 1)  # type: ignore[arg-type]
+                matched, used = pairs["left"].n_unique(), pairs["right"].n_unique()
+                rank = matched / len(cases) + used / max(right.count, 1) - (shared > 1) - 0.01 * MATCHES.index(match)
+                if matched < MIN_SHARE * min(len(cases), right.count) or (best is not None and rank <= best[0]):
+                    continue
+                extra = _telling_slot(second, right, key, pairs) if int(counts.max()) > 1 else ""  # type: ignore[arg-type]
+                low, middle, largest = int(counts.min()), int(counts.median()), int(counts.max())  # type: ignore[arg-type]
+                best = (
+                    rank,
+                    Pairing(
+                        image_group=image_set.groups[0],
+                        partner_group=right.id,
+                        key=f"{{{key}}}",
+                        image=f"{{{image_column}}}",
+                        match=match,
+                        image_files=len(cases),
+                        images_matched=matched,
+                        partner_files=right.count,
+                        partners_matched=used,
+                        per_image=(low, middle, largest),
+                        images_per_partner=shared,
+                        extra_slot=extra if middle > 1 else "",
+                        partner_words=tuple(sorted(set(re.findall(r"[a-z]+", right.pattern.casefold())))),
+                    ),
+                )
+    return best[1] if best is not None else None
+
+
+def _telling_slot(files: ImageFrame, right: FileGroup, key: str, pairs: pl.DataFrame) -> str:
+    """The slot that differs most among the files of one case; empty if none does."""
+    slots = [slot for slot in right.slots if slot.name != key and 1 < slot.distinct <= MAX_CHANNELS]
+    names = [slot.name for slot in sorted(slots, key=lambda slot: slot.distinct)]
+    shares = {}
+    for name in names:
+        files.add_columns([name], "proposal")
+        if name in files.frame.columns:
+            values = pl.DataFrame({"left": pairs["left"], "value": files.frame[name].gather(pairs["right"])})
+            per_case = values.group_by("left").agg(pl.col("value").n_unique().alias("values"))["values"]
+            shares[name] = mean_of(per_case > 1)
+    best = max(shares, key=lambda name: shares[name], default="")
+    return best if best and shares[best] > MIN_SHARE else ""
+
+
+def image_set_keys(series: pl.Series, match: Match) -> pl.Series:
+    """The texts of a column as keys."""
+    from m3b.dataset.manifest.templates import normalize
+
+    return pl.DataFrame({"text": series}).select(normalize(pl.col("text"), match).alias("key"))["key"]
+
+
+def _slots(patterns: tuple[str, ...]) -> list[str]:
+    return list(dict.fromkeys(name for pattern in patterns for name in re.findall(r"\{(\w+)(?::\w+)?\}", pattern)))

@@ -1,0 +1,57 @@
+"""What words of names (columns, folders, slots) say about the role of what they name: label, patient, split, ..."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+WORDS_FILE = Path(__file__).with_name("roles.json")
+_WORDS = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
+ROLE_WORDS: dict[str, frozenset[str]] = {role: frozenset(words) for role, words in _WORDS["roles"].items()}
+"""Role -> words of names in five languages."""
+SEVERITY: tuple[frozenset[str], ...] = tuple(frozenset(words) for words in _WORDS["severity"])
+"""Words of severity, from the lowest to the highest."""
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a name: camelCase, `_`, `-`, digits and spaces divide; letters of any script."""
+    text = re.sub(r"(?<=[a-zà-ÿ])(?=[A-Z])", " ", text)
+    return [word.casefold() for word in re.findall(r"[^\W\d_]+|\d+", text)]
+
+
+def _unspaced_words(text: str) -> set[str]:
+    """Words of a text without spaces, as Chinese is written: every piece of up to four characters."""
+    runs = re.findall(r"[\u3400-\u9fff]+", text)
+    return {run[start : start + size] for run in runs for size in range(1, 5) for start in range(len(run) - size + 1)}
+
+
+@lru_cache(maxsize=65536)
+def roles_of(text: str) -> frozenset[str]:
+    """Return the roles that a name's words stand for."""
+    words = {text.strip().casefold(), *split_words(text)}
+    words |= {word.rstrip("s") for word in words if len(word) > 3} | _unspaced_words(text)
+    return frozenset(role for role, vocabulary in ROLE_WORDS.items() if words & vocabulary)
+
+
+@lru_cache(maxsize=65536)
+def side_of(text: str) -> str:
+    """Return train, val or test if a text as a whole means it, or one of its words and no other side; else an empty text."""
+    words = {text.strip().casefold(), *split_words(text)}
+    words |= {word.removesuffix("set") for word in words} | _unspaced_words(text)
+    sides = [side for side in ("train", "val", "test") if words & ROLE_WORDS[side]]
+    return sides[0] if len(sides) == 1 else ""
+
+
+def severity_ranks(names: Sequence[str]) -> dict[str, int] | None:
+    """Return the rank of each name by its word of severity; None if a name has none or two have the same."""
+    ranks = {}
+    for name in names:
+        words = {name.strip().casefold(), *split_words(name)}
+        result = [rank for rank, vocabulary in enumerate(SEVERITY) if words & vocabulary]
+        if len(result) != 1:
+            return None
+        ranks[name] = result[0]
+    return ranks if len(set(ranks.values())) == len(ranks) > 1 else None

@@ -1,0 +1,1176 @@
+"""Targets: every way in which a folder could say what is to be learnt of the images of a set."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from m3b.dataset.annotations.box_tables import BoxColumns, BoxReading
+from m3b.dataset.manifest.model import Boxes, Labels, Masks, Number, Report, Survival, Table, ValueSource
+from m3b.dataset.proposals.context import entropy
+from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, with_value
+from m3b.dataset.proposals.pairs import list_pairings
+from m3b.dataset.proposals.request import Request
+from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of
+from m3b.dataset.proposals.table_marks import find_boxes, find_runs
+from m3b.dataset.survey.facts import (
+    AnnotationFacts,
+    Container,
+    Content,
+    FileGroup,
+    Legend,
+    Level,
+    Member,
+    Pairing,
+    Survey,
+)
+from m3b.dataset.tables import LIST_SEPARATOR
+
+MAX_CLASSES = 60
+MIN_TEXT_CHARS = 20
+MAX_VERSIONS = 6
+"""Values of a slot that tells apart several masks of one image."""
+MAX_LISTED_FILES = 6
+"""Annotation files that a manifest names one by one."""
+BACKGROUND = "background"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be learnt of the images of a set, before patients and split are chosen.
+
+    Args:
+        parts: of the manifest (`labels`, `masks`, `tables`, ...).
+        decision: whose weights score it: `label`, `mask`, `boxes`, `number`, `text`, `survival`.
+        features: measured.
+        templates: columns that it takes, which are then no patients or splits.
+        assigned: what each image is assigned, as a text to compare candidates by; None if names do not tell.
+        title: of the source.
+        codes: classes that are bare codes without a legend.
+        legend: path of the legend that names the classes.
+        requested: request's class -> class of the folder.
+        sizes: pair of a mask and image of different size, if there is one.
+        chains: tables that must be joined for it.
+        assumed: what nothing in the folder says and the request suggests.
+    """
+
+    parts: Mapping[str, Any]
+    decision: str
+    features: Mapping[str, float]
+    title: str
+    templates: tuple[str, ...] = ()
+    assigned: pl.Series | None = None
+    classes: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    legend: str = ""
+    requested: Mapping[str, str] = field(default_factory=dict)
+    unmatched_request: tuple[str, ...] = ()
+    sizes: str = ""
+    turned: int = 0
+    chains: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+
+# --- naming classes ---------------------------------------------------------------------------------------------------------
+
+
+def is_code(text: str) -> bool:
+    """Whether a text names nothing by itself: a number, a letter, or a letter with a number."""
+    return bool(re.fullmatch(r"[A-Za-z]{0,2}[ _-]?\d+(?:\.0+)?|[A-Za-z]", text.strip()))
+
+
+def find_legend(codes: Sequence[str], legends: Sequence[Legend], hint: str = "") -> tuple[dict[str, str], str]:
+    """Return code -> name from the legend that knows all codes (numbers without zeros, colours without case), and its source."""
+    best: tuple[float, dict[str, str], str] | None = None
+    for legend in legends:
+        names = {_fold_code(code): name for code, name in legend.names}
+        vocabulary = {code: names[_fold_code(code)] for code in codes if _fold_code(code) in names}
+        unknown = [
+            code
+            for code in codes
+            if code not in vocabulary and _fold_code(code) not in ("0", "#000000", "255", "#ffffff")
+        ]
+        if not vocabulary or unknown:
+            continue
+        close = float(
+            bool(hint) and (hint.casefold() in legend.hint.casefold() or hint.casefold() in legend.source.casefold())
+        )
+        rank = close + len(vocabulary) / max(len(names), 1)
+        if best is None or rank > best[0]:
+            best = rank, vocabulary, legend.source
+    return (best[1], best[2]) if best else ({}, "")
+
+
+def _fold_code(code: str) -> str:
+    text = code.strip().casefold()
+    return str(int(float(text))) if re.fullmatch(r"-?\d+(?:\.0+)?", text) else text
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------------
+
+
+def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yield every column that could be the class of an image, and every set of yes/no columns."""
+    for column in image_set.columns:
+        stats = column.stats
+        if column.is_composite or (column.source == "member" and column.name.endswith("]")):
+            continue
+        if 2 <= stats.distinct <= MAX_CLASSES and stats.counts and stats.distinct < stats.filled:
+            yield _label_column(image_set, survey, request, column)
+        if separator := _separator(image_set, column):
+            yield _label_lists(image_set, survey, request, column, separator)
+    yield from _one_hot(image_set, survey, request)
+
+
+def _label_features(
+    image_set: ImageSet, request: Request, column: Column, names: Sequence[str], counts: Mapping[str, int]
+) -> dict[str, float]:
+    stats, roles = column.stats, roles_of(column.name)
+    values = list(counts)
+    total = sum(counts.values()) or 1
+    match = request.match_classes(names)
+    words = [roles_of(value) for value in values]
+    return {
+        "coverage": stats.coverage,
+        "partial": float(stats.coverage < 0.98),
+        "log_classes": math.log(max(len(values), 1)),
+        "classes_per_case": len(values) / total,
+        "smallest_class": min(counts.values(), default=0) / total * len(values),
+        "entropy": entropy(counts),
+        "is_folder": float(column.source == "folder"),
+        "is_slot": float(column.source == "slot"),
+        "is_table": float(column.source == "table"),
+        "is_tag": float(column.source == "tag"),
+        "is_member": float(column.source == "member"),
+        "named_label": float(bool(roles & {"label"})),
+        "named_grade": float("grade" in roles),
+        "named_other": float(
+            bool(roles & {"split", "attribute", "time", "event", "text", "patient", "identifier"})
+            and not roles & {"label", "grade"}
+        ),
+        "named_request": request.match_phrase(column.name),
+        "values_request": match.requested_share,
+        "request_values": match.available_share,
+        "values_side": sum(n for value, n in counts.items() if side_of(value)) / total,
+        "values_words": sum(not is_code(value) for value in names) / max(len(names), 1),
+        "values_codes": sum(is_code(value) for value in values) / max(len(values), 1),
+        "values_yes_no": float(len(values) == 2 and all("yes_no" in item for item in words)),
+        "values_normal": float(any("none" in item for item in words)),
+        "values_media": sum(bool(item & {"image", "mask", "preview"}) for item in words) / max(len(words), 1),
+        "values_sex": float(
+            {value.casefold() for value in values}
+            <= {"m", "f", "male", "female", "w", "o", "männlich", "weiblich", "homme", "femme"}
+        ),
+        "crossing": column.crossing,
+        "chance": column.chance,
+        "conflicts": stats.conflicts / max(stats.images, 1),
+        "asks_grading": float(request.asks_for_grades),
+    }
+
+
+def _label_column(image_set: ImageSet, survey: Survey, request: Request, column: Column) -> Target:
+    values = sorted(column.stats.counts, key=_natural)
+    if (ranks := severity_ranks(values)) is not None:
+        values = sorted(values, key=lambda value: ranks[value])
+    coded = all(is_code(value) or "yes_no" in roles_of(value) for value in values)
+    names, legend = find_legend(values, survey.legends, column.name) if coded else ({}, "")
+    classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
+    binary = _binary_names(values, column.name, request) if coded and not names else {}
+    if binary:
+        classes = {binary[value]: (value,) for value in values}
+    ordered = request.asks_for_grades
+    match = request.match_classes(list(classes))
+    used, unmatched = dict(match.pairs), match.unmatched
+    features = _label_features(image_set, request, column, list(classes), column.stats.counts)
+    features["legend"] = float(bool(legend))
+    features["several_match"] = float(not request.has_several)
+    labels = Labels(value=ValueSource(value=column.template), classes=classes, ordered=ordered)
+    return Target(
+        {"labels": labels},
+        "label",
+        features,
+        f"classes by {column.template}",
+        (column.template,),
+        image_set.values(column.template),
+        tuple(classes),
+        tuple(value for value in values if coded and not names and not binary),
+        legend,
+        used,
+        unmatched,
+        chains=column.tables,
+    )
+
+
+def _binary_names(values: Sequence[str], column: str, request: Request) -> dict[str, str]:
+    """Names of a yes/no column: the column's own name, and `no` with it."""
+    yes = {"1", "yes", "true", "y", "t", "ja", "oui", "si", "sí", "pos", "positive", "1.0", "present", "vorhanden"}
+    no = {"0", "no", "false", "n", "f", "nein", "non", "neg", "negative", "0.0", "absent"}
+    folded = {value.strip().casefold(): value for value in values}
+    if len(values) != 2 or len(set(folded) & yes) != 1 or len(set(folded) & no) != 1:
+        return {}
+    positive, negative = (
+        next(folded[item] for item in folded if item in yes),
+        next(folded[item] for item in folded if item in no),
+    )
+    requested, negatives = request.classes, set(request.claims.negatives)
+    if len(requested) == 2 and len(negatives & set(requested)) == 1:
+        return {
+            negative: next(item for item in requested if item in negatives),
+            positive: next(item for item in requested if item not in negatives),
+        }
+    name = request.target if roles_of(column) & {"label"} and request.target and len(requested) < 2 else column
+    if not name or is_code(name):
+        return {}
+    return {negative: f"no {name}", positive: name}
+
+
+def _natural(text: str) -> list[tuple[int, Any]]:
+    return [(0, int(part)) if part.isdigit() else (1, part.casefold()) for part in re.findall(r"\d+|\D+", text)]
+
+
+def _separator(image_set: ImageSet, column: Column) -> str:
+    """The separator of lists of labels in the cells of a column; empty if it holds no lists."""
+    stats = column.stats
+    if stats.filled < 4 or stats.characters > 200:
+        return ""
+    series = image_set.values(column.template).drop_nulls()
+    for separator in (LIST_SEPARATOR, "\n", "|", ";", ",", "+", "/"):
+        if separator == "/" and column.source != "table":
+            continue
+        share = mean_of(series.str.contains(separator, literal=True))
+        if share < 0.03:
+            continue
+        parts = series.str.split(separator).explode().str.strip_chars().drop_nulls()
+        parts = parts.filter(parts != "")
+        vocabulary = parts.n_unique()
+        alone = parts.filter(parts.is_in(series.implode())).n_unique()
+        if (
+            2 <= vocabulary <= MAX_CLASSES
+            and len(parts) >= 3 * vocabulary
+            and alone >= vocabulary / 2
+            and (separator not in ",./" or not mean_of(parts.str.contains(r"^[\d.]+$")) > 0.5)
+        ):
+            return separator
+    return ""
+
+
+def _label_lists(image_set: ImageSet, survey: Survey, request: Request, column: Column, separator: str) -> Target:
+    series = image_set.values(column.template)
+    parts = series.drop_nulls().str.split(separator).explode().str.strip_chars()
+    counts = dict(sorted(parts.filter(parts != "").value_counts().iter_rows(), key=lambda pair: _natural(pair[0])))
+    empty = {
+        value
+        for value in counts
+        if "none" in roles_of(value) or value.casefold() in ("no finding", "none", "normal", "no findings", "-")
+    }
+    coded = all(is_code(value) for value in counts)
+    names, legend = find_legend(list(counts), survey.legends, column.name) if coded else ({}, "")
+    classes: dict[str, tuple[str, ...]] = {
+        names.get(value, value): (value,) for value in map(str, counts) if value not in empty
+    }
+    match = request.match_classes(list(classes))
+    features = _label_features(image_set, request, column, list(classes), counts) | {
+        "lists": 1.0,
+        "several_match": float(request.has_several),
+        "legend": float(bool(legend)),
+    }
+    labels = Labels(value=ValueSource(value=column.template), classes=classes, separator=separator, multi_label=True)
+    return Target(
+        {"labels": labels},
+        "label",
+        features,
+        f"several classes by {column.template}",
+        (column.template,),
+        series,
+        tuple(classes),
+        tuple(counts) if coded and not names else (),
+        legend,
+        match.pairs,
+        match.unmatched,
+        chains=column.tables,
+    )
+
+
+def _one_hot(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yes/no columns of one table: the ones that the request names, or all next to each other."""
+    by_table: dict[str, list[Column]] = {}
+    for column in image_set.columns:
+        values = {value.casefold() for value in column.stats.counts}
+        if (
+            column.source == "member"
+            and values <= {"0", "1", "0.0", "1.0", "true", "false"}
+            and (match := re.fullmatch(r"(.+)\[\d+\]", column.name))
+        ):
+            by_table.setdefault(match[1], []).append(column)
+        if (
+            column.source == "table"
+            and 1 <= len(values) <= 3
+            and values <= {"0", "1", "0.0", "1.0", "-1", "-1.0", "yes", "no", "true", "false", "y", "n", "x"}
+        ):
+            roles = roles_of(column.name)
+            if not roles & {"attribute", "split", "event", "identifier"}:
+                by_table.setdefault(column.tables[0], []).append(column)
+    for columns in by_table.values():
+        for selected in _column_sets(columns, request):
+            yield _one_hot_target(image_set, survey, request, selected)
+
+
+def _column_sets(columns: Sequence[Column], request: Request) -> Iterator[tuple[Column, ...]]:
+    if len(columns) < 2:
+        return
+    yield tuple(columns)
+    without_none = tuple(
+        column for column in columns if not roles_of(column.name) & {"none"} or "no" not in column.name.casefold()
+    )
+    if 2 <= len(without_none) < len(columns):
+        yield without_none
+    match = request.match_classes([column.name for column in columns])
+    entries = tuple(column for column in columns if column.name in match.pairs.values())
+    if 2 <= len(entries) < len(columns):
+        yield entries
+
+
+def _one_hot_target(image_set: ImageSet, survey: Survey, request: Request, columns: Sequence[Column]) -> Target:
+    frame = pl.DataFrame({column.template: image_set.values(column.template) for column in columns})
+    positive = frame.with_columns(pl.all().str.to_lowercase().is_in(["1", "1.0", "yes", "true", "y", "x"]))
+    rows = positive.sum_horizontal()
+    exclusive = mean_of(rows == 1)
+    names = [column.name for column in columns]
+    legend = ""
+    if columns[0].source == "member":
+        places = [str(place) for place in range(len(columns))]
+        meanings, legend = find_legend(places, survey.legends, columns[0].name.split("[")[0])
+        names = [meanings.get(place, f"class {place}") for place in places]
+    counts = {name: int(positive[column.template].sum()) for name, column in zip(names, columns, strict=True)}
+    match = request.match_classes(names)
+    multi = exclusive < 0.98
+    base = _label_features(image_set, request, columns[0], names, {name: max(n, 1) for name, n in counts.items()})
+    features = base | {
+        "one_hot": 1.0,
+        "several_match": float(request.has_several == multi),
+        "one_hot_exclusive": float(not multi),
+        "named_label": 0.0,
+        "values_words": sum(not is_code(name) for name in names) / len(names),
+        "values_codes": 0.0,
+        "values_yes_no": 0.0,
+        "coverage": min(column.stats.coverage for column in columns),
+        "empty_class": float(min(counts.values()) == 0),
+    }
+    labels = Labels(
+        columns={name: ValueSource(value=column.template) for name, column in zip(names, columns, strict=True)},
+        multi_label=multi,
+    )
+    assigned = frame.select(pl.concat_str(pl.all().fill_null("?"), separator="|")).to_series()
+    return Target(
+        {"labels": labels},
+        "label",
+        features,
+        f"yes/no columns {', '.join(names[:6])}",
+        tuple(column.template for column in columns),
+        assigned,
+        tuple(names),
+        (),
+        legend,
+        match.pairs,
+        match.unmatched,
+        chains=columns[0].tables,
+    )
+
+
+# --- numbers, times, texts ---------------------------------------------------------------------------------------------------
+
+
+def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yield every column of numbers that could be what is to be estimated."""
+    numeric = [
+        column
+        for column in image_set.columns
+        if (column.stats.numeric > 0.9 and column.stats.distinct > 3) or _has_unit(image_set, column)
+    ]
+    for column in numeric:
+        stats, roles = column.stats, roles_of(column.name)
+        features = {
+            "named_request": request.match_phrase(column.name),
+            "named_identifier": float(bool(roles & {"identifier", "patient", "split"})),
+            "named_label": float(bool(roles & {"label", "grade"})),
+            "unnamed": float(not column.name),
+            "distinct_share": stats.distinct / max(stats.filled, 1),
+            "coverage": stats.coverage,
+            "is_table": float(column.source == "table"),
+            "is_slot": float(column.source in ("slot", "folder")),
+            "is_tag": float(column.source == "tag"),
+            "is_member": float(column.source == "member"),
+            "only_number": float(len(numeric) == 1),
+            "sequential": float(_is_sequence(image_set.values(column.template))),
+            "fraction": float(bool(image_set.values(column.template).drop_nulls().str.contains(r"\d[.,]\d").any())),
+            "chance": column.chance,
+            "conflicts": stats.conflicts / max(stats.images, 1),
+        }
+        number = Number(
+            value=ValueSource(value=column.template), title=column.name or request.target or "value", unit=request.unit
+        )
+        yield Target(
+            {"value": number},
+            "number",
+            features,
+            f"numbers by {column.template}",
+            (column.template,),
+            image_set.values(column.template),
+            (number.title,),
+            chains=column.tables,
+        )
+
+
+def _has_unit(image_set: ImageSet, column: Column) -> bool:
+    if column.stats.distinct <= 3 or column.stats.characters > 24 or column.source in ("slot", "folder"):
+        return False
+    series = image_set.values(column.template).drop_nulls()
+    return mean_of(series.str.contains(r"^\s*[<>~]?\s*[+-]?\d+(?:[.,]\d+)?\s*[a-zA-Zµ%/²³^]+[\w/²³^]*\s*$")) > 0.9
+
+
+def _is_sequence(series: pl.Series) -> bool:
+    """Whether numbers count the images: whole, all different and nearly without gaps."""
+    numbers = series.drop_nulls().cast(pl.Int64, strict=False).drop_nulls()
+    if len(numbers) < 3 or len(numbers) < 0.9 * len(series.drop_nulls()):
+        return False
+    low, high = int(numbers.min()), int(numbers.max())  # type: ignore[arg-type]
+    return numbers.n_unique() == len(numbers) and high - low + 1 <= 1.3 * len(numbers)
+
+
+def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yield every pair of a time and an event of one table."""
+    times = [column for column in image_set.columns if column.stats.numeric > 0.9 and column.stats.distinct > 5]
+    events = [column for column in image_set.columns if column.stats.distinct == 2]
+    for time in times:
+        for event in events:
+            is_beside = time.template.endswith(".value}") and event.template.endswith(".value}")
+            if time.tables != event.tables and not is_beside:
+                continue
+            time_roles, event_roles = roles_of(time.name), roles_of(event.name)
+            observed = _observed(event)
+            features = {
+                "time_named": float("time" in time_roles),
+                "time_request": request.match_phrase(time.name),
+                "time_other": float(bool(time_roles & {"identifier", "patient", "attribute"})),
+                "event_named": float("event" in event_roles),
+                "event_other": float(
+                    bool(event_roles & {"attribute", "split", "identifier"}) and "event" not in event_roles
+                ),
+                "event_known": float(bool(observed)),
+                "sequential": float(_is_sequence(image_set.values(time.template))),
+                "coverage": min(time.stats.coverage, event.stats.coverage),
+            }
+            values = list(event.stats.counts)
+            observed = observed or values[-1]
+            survival = Survival(
+                time=Number(value=ValueSource(value=time.template), title=time.name, unit=request.unit),
+                event=ValueSource(value=event.template),
+                observed=(observed,),
+                censored=tuple(v for v in values if v != observed),
+            )
+            assigned = (
+                pl.DataFrame({"t": image_set.values(time.template), "e": image_set.values(event.template)})
+                .select(pl.concat_str(pl.all(), separator="|"))
+                .to_series()
+            )
+            yield Target(
+                {"survival": survival},
+                "survival",
+                features,
+                f"time by {time.template}, event by {event.template}",
+                (time.template, event.template),
+                assigned,
+                (time.name,),
+                chains=time.tables,
+            )
+
+
+def _observed(event: Column) -> str:
+    """The value that means that the event took place."""
+    vocabulary = {
+        "1",
+        "1.0",
+        "yes",
+        "true",
+        "dead",
+        "died",
+        "deceased",
+        "event",
+        "observed",
+        "ja",
+        "oui",
+        "si",
+        "sí",
+        "tot",
+        "verstorben",
+        "mort",
+        "décédé",
+        "muerto",
+        "fallecido",
+        "死亡",
+        "是",
+        "relapse",
+        "recurrence",
+        "progression",
+    }
+    censoring = bool(re.search(r"cens|zens", event.name.casefold()))
+    matches = [value for value in event.stats.counts if value.casefold() in vocabulary]
+    if len(matches) != 1:
+        return ""
+    return next(value for value in event.stats.counts if value != matches[0]) if censoring else matches[0]
+
+
+def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yield every column of prose, alone and as findings with an impression."""
+    prose = []
+    for column in image_set.columns:
+        if (
+            column.stats.characters >= MIN_TEXT_CHARS
+            and column.source in ("table", "member")
+            and column.stats.distinct > 3
+        ):
+            series = image_set.values(column.template).drop_nulls()
+            words = median_of(series.str.count_matches(r"[\p{L}]{2,}|\p{Han}"))
+            if words >= 4 and not mean_of(series.str.contains(r"^[^\s]+$")) > 0.5:
+                prose.append((column, words))
+    for column, words in prose:
+        roles = roles_of(column.name)
+        impression = bool(re.search(r"impression|beurteilung|conclusion|conclusión|印象", column.name.casefold()))
+        features = {
+            "named_text": float("text" in roles),
+            "named_other": float(bool(roles & {"identifier", "patient", "attribute", "split"}) and "text" not in roles),
+            "named_request": request.match_phrase(column.name),
+            "log_words": math.log(words),
+            "coverage": column.stats.coverage,
+            "distinct_share": column.stats.distinct / max(column.stats.filled, 1),
+            "only_text": float(len(prose) == 1),
+            "chance": column.chance,
+        }
+        partner = next(
+            (
+                item
+                for item, _ in prose
+                if item.tables == column.tables and re.search(r"impression|beurteilung|印象", item.name.casefold())
+            ),
+            None,
+        )
+        source = ValueSource(value=column.template)
+        if impression and len(prose) == 1:
+            yield Target(
+                {"report": Report(impression=source)},
+                "text",
+                features,
+                f"reports by {column.template}",
+                (column.template,),
+                image_set.values(column.template),
+                chains=column.tables,
+            )
+        elif (
+            partner is not None
+            and partner is not column
+            and re.search(r"finding|befund|所见|description", column.name.casefold())
+        ):
+            report = Report(findings=source, impression=ValueSource(value=partner.template))
+            yield Target(
+                {"report": report},
+                "text",
+                features | {"both_parts": 1.0},
+                f"reports by {column.template} and {partner.template}",
+                (column.template, partner.template),
+                image_set.values(column.template),
+                chains=column.tables,
+            )
+        else:
+            yield Target(
+                {"report": Report(findings=source)},
+                "text",
+                features,
+                f"reports by {column.template}",
+                (column.template,),
+                image_set.values(column.template),
+                chains=column.tables,
+            )
+
+
+# --- masks and boxes ---------------------------------------------------------------------------------------------------------
+
+
+def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yield every group of masks that is paired with the images, members of containers, and outlines of annotation files."""
+    for pairing, right, content, member in list_pairings(image_set, survey):
+        if content.is_mask or content.values in ("float_probability", "grey"):
+            yield from _paired_masks(image_set, survey, request, pairing, right, content, member)
+    yield from _member_masks(image_set, survey, request)
+    for facts in survey.annotations:
+        if {"outline", "mask"} & set(facts.shapes):
+            yield _annotated(image_set, survey, request, facts, "masks")
+    for name in image_set.frame.tables:
+        if (result := find_runs(image_set, name)) is not None:
+            yield _table_runs(image_set, survey, request, name, *result)
+
+
+def _table_runs(
+    image_set: ImageSet,
+    survey: Survey,
+    request: Request,
+    name: str,
+    column: str,
+    class_column: str,
+    reading: Any,
+    counts: Mapping[str, int],
+) -> Target:
+    table = image_set.frame.tables[name]
+    classes, legend, codes = _named_classes(survey, request, list(counts) if class_column else [], class_column)
+    match = request.match_classes(list(classes))
+    features = {
+        "images_found": table.matched_rows / max(len(table.table.frame), 1),
+        "set_share": table.pairs["left"].n_unique() / max(image_set.count, 1),
+        "named_set": 1.0,
+        "image_is_mask": float(image_set.content.is_mask),
+        "annotation": 1.0,
+        "has_outline": 1.0,
+        "runs": 1.0,
+        "certain_order": float(reading.is_certain),
+        "chance": image_set.chances[name],
+    } | _class_features(request, list(classes))
+    masks = Masks.model_validate(
+        {
+            "format": "table",
+            "table": name,
+            "classes": classes,
+            "columns": {"runs": column, **({"class": class_column} if class_column else {})},
+            "order": reading.rule.order,
+            "first": reading.rule.first,
+            "relative": reading.rule.relative,
+        }
+    )
+    return Target(
+        {"masks": masks},
+        "mask",
+        features,
+        f"run lengths in {image_set.tables[name].patterns[0]}",
+        (f"{{{name}.}}",),
+        None,
+        tuple(classes),
+        codes,
+        legend,
+        match.pairs,
+        match.unmatched,
+        chains=(name,),
+    )
+
+
+def _paired_masks(
+    image_set: ImageSet,
+    survey: Survey,
+    request: Request,
+    pairing: Pairing,
+    right: FileGroup,
+    content: Content,
+    member: str,
+) -> Iterator[Target]:
+    per_class = _classes_of_files(pairing, right, survey.legends)
+    features = _mask_features(image_set, request, content) | {
+        "image_share": pairing.images_matched / max(pairing.image_files, 1),
+        "partner_share": pairing.partners_matched / max(pairing.partner_files, 1),
+        "set_share": pairing.images_matched / max(image_set.count, 1),
+        "several_each": float(pairing.per_image[1] > 1),
+        "shared": float(pairing.images_per_partner > 1),
+        "same_grid": pairing.same_grid / pairing.compared if pairing.compared else 0.5,
+        "words_mask": float(any("mask" in roles_of(word) for word in pairing.partner_words)),
+        "words_preview": float(any("preview" in roles_of(word) for word in pairing.partner_words)),
+        "words_request": max((request.match_phrase(word) for word in pairing.partner_words), default=0.0),
+        "strict": {"exact": 1.0, "path_tail": 0.9, "basename": 0.9, "stem": 0.8, "normalized": 0.5, "number": 0.2}[
+            pairing.match
+        ],
+    }
+    base = {
+        "files": right.pattern,
+        "exclude": right.exclude,
+        "member": member,
+        "key": pairing.key,
+        "image": pairing.image,
+        "match": pairing.match,
+    }
+    sizes = pairing.sizes[0] if pairing.compared and pairing.same_grid < pairing.compared and pairing.sizes else ""
+    title = f"masks {right.pattern}"
+    common: dict[str, Any] = {"sizes": sizes, "turned": pairing.turned_grid}
+    for files, value in _by_value(pairing, right):
+        name = request.target or "object"
+        masks = Masks.model_validate(
+            {
+                **base,
+                "files": files,
+                "classes": {name: ("*",)},
+                "above": content.cut if content.values == "lossy_binary" else None,
+            }
+        )
+        own_columns = (
+            features
+            | _class_features(request, [name])
+            | {
+                "one_of_several": 1.0,
+                "several_each": 0.0,
+                "words_request": max(features["words_request"], request.match_phrase(value)),
+            }
+        )
+        yield Target({"masks": masks}, "mask", own_columns, f"masks {files}", (), None, (name,), **common)
+    if pairing.per_image[1] > 1 or per_class:
+        if per_class:
+            match = request.match_classes(list(per_class))
+            masks = Masks.model_validate(
+                {
+                    **base,
+                    "classes": {name: ("*",) for name in per_class},
+                    "class_key": f"{{{pairing.extra_slot}}}",
+                    "per_file": per_class,
+                    "overlapping": True,
+                }
+            )
+            yield Target(
+                {"masks": masks},
+                "mask",
+                features
+                | _class_features(request, list(per_class))
+                | {"per_class": 1.0, "classes_match": match.requested_share * match.available_share},
+                title + ", one a class",
+                (),
+                None,
+                tuple(per_class),
+                (),
+                "",
+                match.pairs,
+                match.unmatched,
+                **common,
+            )
+        name = request.target or "object"
+        masks = Masks.model_validate({**base, "classes": {name: ("*",)}, "per_file": {}})
+        yield Target(
+            {"masks": masks},
+            "mask",
+            features | _class_features(request, [name]) | {"united": 1.0},
+            title + ", united",
+            (),
+            None,
+            (name,),
+            **common,
+        )
+        return
+    yield from _valued_masks(survey, request, base, features, title, content, right, common)
+
+
+def _by_value(pairing: Pairing, right: FileGroup) -> Iterator[tuple[str, str]]:
+    """Patterns of the masks with each value of the slot that tells apart several masks of one image: observers, versions, classes."""
+    slot = right.slot(pairing.extra_slot) if pairing.extra_slot else None
+    if (
+        slot is None
+        or pairing.per_image[1] < 2
+        or not 2 <= slot.distinct <= MAX_VERSIONS
+        or len(slot.values) < slot.distinct
+    ):
+        return
+    for value in slot.values:
+        yield with_value(right.pattern, slot, value.text), value.text
+
+
+def _classes_of_files(pairing: Pairing, right: FileGroup, legends: Sequence[Legend]) -> dict[str, tuple[str, ...]]:
+    """Classes by a slot of mask files that occurs with the same few values at each image; numbers need a legend."""
+    slot = right.slot(pairing.extra_slot) if pairing.extra_slot else None
+    if slot is None or not 2 <= slot.distinct <= MAX_CLASSES or len(slot.values) < slot.distinct:
+        return {}
+    texts = [value.text for value in slot.values]
+    if slot.kind != "number" and not all(is_code(text) for text in texts):
+        return {text: (text,) for text in texts}
+    names, _ = find_legend(texts, legends)
+    return {names[text]: (text,) for text in texts} if len(names) == len(texts) else {}
+
+
+def _valued_masks(
+    survey: Survey,
+    request: Request,
+    base: dict[str, Any],
+    features: dict[str, float],
+    title: str,
+    content: Content,
+    right: FileGroup | None,
+    common: dict[str, Any],
+) -> Iterator[Target]:
+    values = [level.value for level in content.levels]
+    if (
+        content.values in ("binary", "lossy_binary", "float_probability", "grey", "constant", "instance_ids")
+        or len(values) == 2
+    ):
+        name = request.target or (request.classes[0] if len(request.classes) == 1 else "") or "object"
+        legend_names, legend = (
+            find_legend([v for v in values if not _is_background(v, values)], survey.legends)
+            if values and content.values == "binary"
+            else ({}, "")
+        )
+        if len(legend_names) == 1:
+            name = next(iter(legend_names.values()))
+        entries = [name]
+        masks = Masks.model_validate(
+            {**base, "classes": {name: ("*",)}, "above": content.cut if content.values == "lossy_binary" else None}
+        )
+        match = request.match_classes(entries)
+        yield Target(
+            {"masks": masks},
+            "mask",
+            features | _class_features(request, entries),
+            title,
+            (),
+            None,
+            (name,),
+            (),
+            legend,
+            match.pairs,
+            match.unmatched,
+            **common,
+        )
+        return
+    marks = _marks(content)
+    void = [code for codes in marks if _is_void_mark(codes, content) for code in codes]
+    foreground = [
+        codes
+        for codes in marks
+        if not any(_is_background(code, values) for code in codes) and not set(codes) & set(void)
+    ]
+    names, legend = _name_marks(foreground, survey.legends)
+    skipped = [
+        codes
+        for codes in foreground
+        if names.get(codes, "").casefold() in ("void", "ignore", "unlabeled", "border", "unlabelled")
+    ]
+    foreground = [
+        codes for codes in foreground if codes not in skipped and names.get(codes, "").casefold() != BACKGROUND
+    ]
+    void += [code for codes in skipped for code in codes]
+    unnamed = [codes for codes in foreground if codes not in names]
+    assumed: tuple[str, ...] = ()
+    if unnamed and not legend and (request_names := _names_of_request(foreground, request)):
+        names |= request_names
+        assumed = (
+            "; ".join(
+                f"value {codes[0]} is taken as {name}, in the order of the request"
+                for codes, name in request_names.items()
+            ),
+        )
+        unnamed = [codes for codes in foreground if codes not in names]
+    classes = {names.get(codes, f"value {codes[0]}"): tuple(_code(code) for code in codes) for codes in foreground}
+    match = request.match_classes(list(classes))
+    if classes:
+        masks = Masks.model_validate({**base, "classes": classes, "void": tuple(_code(code) for code in void)})
+        yield Target(
+            {"masks": masks},
+            "mask",
+            features | _class_features(request, list(classes)) | {"valued": 1.0, "legend": float(bool(legend))},
+            title,
+            (),
+            None,
+            tuple(classes),
+            tuple(codes[0] for codes in unnamed),
+            legend,
+            match.pairs,
+            match.unmatched,
+            assumed=assumed,
+            **common,
+        )
+    if len(classes) > 1 and request.target and not request.classes:
+        name = request.target
+        masks = Masks.model_validate({**base, "classes": {name: ("*",)}, "void": tuple(_code(value) for value in void)})
+        yield Target(
+            {"masks": masks},
+            "mask",
+            features | _class_features(request, [name]) | {"united_values": 1.0},
+            title + ", all values united",
+            (),
+            None,
+            (name,),
+            (),
+            "",
+            {},
+            (),
+            **common,
+        )
+
+
+def _code(value: str) -> int | str:
+    return int(float(value)) if re.fullmatch(r"-?\d+(?:\.0+)?", value) else value
+
+
+def _is_background(value: str, values: Sequence[str]) -> bool:
+    return value in ("0", "0.0", "#000000")
+
+
+def _marks(content: Content) -> list[tuple[str, ...]]:
+    """The codes of each class: a palette's number and its colour mean the same, also where other files have the colour alone."""
+    marks: dict[str, list[str]] = {}
+    for level in content.levels:
+        codes = marks.setdefault(level.colour or level.value, [])
+        codes.append(level.value)
+        if level.colour and any(second.value == level.colour for second in content.levels):
+            codes.append(level.colour)
+    return [tuple(dict.fromkeys(codes)) for codes in marks.values()]
+
+
+def _is_void_mark(codes: tuple[str, ...], content: Content) -> bool:
+    return VOID_COLOUR in codes or any(level.value in codes and _is_void(level, content) for level in content.levels)
+
+
+def _name_marks(marks: Sequence[tuple[str, ...]], legends: Sequence[Legend]) -> tuple[dict[tuple[str, ...], str], str]:
+    """Names of classes by a legend of numbers or of colours, and the legend."""
+    for place in (0, -1):
+        result, source = find_legend([codes[place] for codes in marks], legends)
+        if result:
+            return {codes: result[codes[place]] for codes in marks if codes[place] in result}, source
+    return {}, ""
+
+
+def _names_of_request(marks: Sequence[tuple[str, ...]], request: Request) -> dict[tuple[str, ...], str]:
+    """Names by the numbers that the request gives; or in its order, if it names as many classes as there are values 1, 2, ..."""
+    numbered = request.numbered_classes
+    if numbered and all(codes[0] in numbered for codes in marks):
+        return {codes: numbered[codes[0]] for codes in marks}
+    if [codes[0] for codes in marks] == [str(number + 1) for number in range(len(marks))] and len(
+        request.classes
+    ) == len(marks):
+        return dict(zip(marks, request.classes, strict=True))
+    return {}
+
+
+VOID_COLOUR = "#e0e0c0"
+"""Colour of the border that PASCAL VOC leaves out of every class (Everingham et al., IJCV 2010)."""
+
+
+def _is_void(level: Level, content: Content) -> bool:
+    """Whether a value marks borders or unsure pixels: the highest of its type, far above the others, and rare."""
+    remaining_values = [
+        float(item.value) for item in content.levels if item is not level and re.fullmatch(r"-?[\d.]+", item.value)
+    ]
+    return level.value == "255" and len(remaining_values) >= 2 and max(remaining_values) < 128 and level.share < 0.2
+
+
+def _mask_features(image_set: ImageSet, request: Request, content: Content) -> dict[str, float]:
+    return {
+        "binary": float(content.values == "binary"),
+        "lossy": float(content.values == "lossy_binary"),
+        "few_integers": float(content.values == "few_integers"),
+        "colours": float(content.values == "colour_labels"),
+        "instances": float(content.values == "instance_ids"),
+        "soft": float(content.values in ("float_probability", "grey")),
+        "image_is_mask": float(image_set.content.is_mask),
+        "foreground": content.foreground[1] if content.foreground else 0.0,
+        "all_empty": float(content.samples > 0 and content.empty == content.samples),
+        "same_dims": float(content.dims == image_set.content.dims),
+    }
+
+
+def _class_features(request: Request, names: Sequence[str]) -> dict[str, float]:
+    match = request.match_classes(names)
+    return {
+        "log_classes": math.log(max(len(names), 1)),
+        "values_request": match.requested_share,
+        "request_values": match.available_share,
+        "fewer_classes": float(len(request.classes) > len(names)),
+        "unnamed_codes": float(any(name.startswith("value ") for name in names)),
+    }
+
+
+def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Masks in the containers of the images, or in a container of their own beside."""
+    own_columns = image_set.images.member
+    if not own_columns:
+        return
+    ids = set(image_set.groups)
+    for container in survey.containers:
+        if container.group not in ids:
+            continue
+        image = next((member for member in container.members if member.key == own_columns.removesuffix("[#]")), None)
+        for member in container.members:
+            if (
+                member.key == own_columns.removesuffix("[#]")
+                or member.content is None
+                or member.kind not in ("masks", "images")
+            ):
+                continue
+            if image is not None and member.length != image.length and own_columns.endswith("[#]"):
+                continue
+            stacked = own_columns.endswith("[#]")
+            base = {
+                "files": image_set.images.files,
+                "member": member.key + ("[#]" if stacked else ""),
+                "key": "{path}/{index}" if stacked else "{path}",
+                "image": "{path}/{index}" if stacked else "{path}",
+            }
+            features = _mask_features(image_set, request, member.content) | {
+                "image_share": 1.0,
+                "partner_share": 1.0,
+                "set_share": 1.0,
+                "same_grid": 1.0,
+                "strict": 1.0,
+                "inside": 1.0,
+                "words_mask": float("mask" in roles_of(member.key)),
+                "words_request": request.match_phrase(member.key),
+            }
+            yield from _valued_masks(
+                survey, request, base, features, f"masks {member.key} of the same files", member.content, None, {}
+            )
+
+
+def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: AnnotationFacts, part: str) -> Target:
+    names = [value.text for value in facts.classes]
+    coded = bool(names) and all(is_code(name) for name in names)
+    legend_names, legend = find_legend(names, survey.legends) if coded else ({}, "")
+    classes = {
+        legend_names.get(name, name): (_code(name) if coded and re.fullmatch(r"\d+", name) else name,) for name in names
+    } or {request.target or "object": ("*",)}
+    match = request.match_classes(list(classes))
+    selected = classes
+    if match.pairs and not match.unmatched and request.classes and len(match.pairs) < len(classes):
+        requested = set(match.pairs.values())
+        selected = {name: codes for name, codes in classes.items() if name in requested}
+    features = {
+        "images_found": facts.images_found / max(facts.images, 1),
+        "set_share": facts.images_found / max(image_set.count, 1) if facts.images_group in image_set.groups else 0.0,
+        "named_set": float(facts.images_group in image_set.groups),
+        "image_is_mask": float(image_set.content.is_mask),
+        "annotation": 1.0,
+        "has_box": float("box" in facts.shapes),
+        "has_outline": float(bool({"outline", "mask"} & set(facts.shapes))),
+        "stale": float(any("stale" in note or "duplicate" in note for note in facts.notes)),
+        "subset": float(len(selected) < len(classes)),
+    } | _class_features(request, list(selected))
+    files = _annotation_files(survey, facts)
+    body: dict[str, Any] = {"format": facts.format, "files": files, "classes": selected}
+    if part == "masks":
+        body["overlapping"] = False
+    model = (Masks if part == "masks" else Boxes).model_validate(body)
+    return Target(
+        {part: model},
+        "mask" if part == "masks" else "boxes",
+        features,
+        f"{part} of {files if isinstance(files, str) else files[0]}",
+        (),
+        None,
+        tuple(selected),
+        tuple(name for name in selected if is_code(name)),
+        legend,
+        match.pairs,
+        match.unmatched,
+    )
+
+
+def _annotation_files(survey: Survey, facts: AnnotationFacts) -> str | tuple[str, ...]:
+    """The files of an annotation: their paths, or the pattern of the group if there are many."""
+    if len(facts.files) == facts.file_count <= MAX_LISTED_FILES or not facts.group:
+        return facts.files[0] if len(facts.files) == 1 else tuple(facts.files)
+    group = survey.group(facts.group)
+    family = [item.pattern for item in survey.groups if group.family and item.family == group.family]
+    return tuple(family) if len(family) > 1 else group.pattern
+
+
+def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yield every annotation with boxes or outlines for the images."""
+    for facts in survey.annotations:
+        if {"box", "outline"} & set(facts.shapes):
+            yield _annotated(image_set, survey, request, facts, "boxes")
+    for name in image_set.frame.tables:
+        if (result := find_boxes(image_set, name)) is not None:
+            yield _table_boxes(image_set, survey, request, name, *result)
+
+
+def _table_boxes(
+    image_set: ImageSet,
+    survey: Survey,
+    request: Request,
+    name: str,
+    columns: BoxColumns,
+    class_column: str,
+    reading: BoxReading,
+    counts: Mapping[str, int],
+) -> Target:
+    table = image_set.frame.tables[name]
+    images = table.pairs["left"].n_unique()
+    classes, legend, codes = _named_classes(survey, request, list(counts) if class_column else [], class_column)
+    match = request.match_classes(list(classes))
+    features = {
+        "images_found": table.matched_rows / max(len(table.table.frame), 1),
+        "set_share": images / max(image_set.count, 1),
+        "named_set": 1.0,
+        "image_is_mask": float(image_set.content.is_mask),
+        "table": 1.0,
+        "fit": reading.fit,
+        "rivals": float(bool(reading.rivals)),
+        "has_box": 1.0,
+        "chance": image_set.chances[name],
+    } | _class_features(request, list(classes))
+    roles = dict(columns.columns) | ({"class": class_column} if class_column else {})
+    roles = _with_form(roles, reading)
+    boxes = Boxes.model_validate(
+        {
+            "format": "table",
+            "table": name,
+            "classes": classes,
+            "columns": roles,
+            "space": reading.space,
+            "sizes_mm": reading.sizes_mm,
+        }
+    )
+    return Target(
+        {"boxes": boxes},
+        "boxes",
+        features,
+        f"boxes in {image_set.tables[name].patterns[0]}",
+        (f"{{{name}.}}",),
+        None,
+        tuple(classes),
+        codes,
+        legend,
+        match.pairs,
+        match.unmatched,
+        chains=(name,),
+    )
+
+
+def _with_form(roles: dict[str, str], reading: BoxReading) -> dict[str, str]:
+    """Roles of a list column follow what was measured."""
+    for form in ("corners", "sides", "centres"):
+        if form in roles and form != reading.form:
+            column = roles.pop(form)
+            return {reading.form: column, **roles}
+    return roles
+
+
+def _named_classes(
+    survey: Survey, request: Request, names: Sequence[str], hint: str
+) -> tuple[dict[str, tuple[int | str, ...]], str, tuple[str, ...]]:
+    """Classes of texts in a file with their names by a legend, the legend, and codes that nothing names."""
+    if not names:
+        return {request.target or "object": ("*",)}, "", ()
+    coded = all(is_code(name) for name in names)
+    meanings, legend = find_legend(names, survey.legends, hint) if coded else ({}, "")
+    classes: dict[str, tuple[int | str, ...]] = {
+        meanings.get(name, name): (name,) for name in sorted(names, key=_natural)
+    }
+    return classes, legend, tuple(name for name in names if coded and name not in meanings)
+
+
+__all__ = [
+    "Container",
+    "Member",
+    "Table",
+    "Target",
+    "find_legend",
+    "is_code",
+    "list_boxes",
+    "list_labels",
+    "list_masks",
+    "list_numbers",
+    "list_survivals",
+    "list_texts",
+]

@@ -1,0 +1,189 @@
+"""The decision about a folder and a request: what is proposed, asked and refused, and why."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from proposals_kit import decide_folder, write_mask, write_picture
+
+
+def write_rows(path: Path, rows: list[list[object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def test_class_folders_are_proposed(tmp_path: Path) -> None:
+    for number in range(40):
+        write_picture(tmp_path / ("pneumonia" if number % 2 else "normal") / f"img{number:03d}.png", number)
+    outcome = decide_folder(tmp_path, "Classify pneumonia and normal chest X-rays")
+    assert outcome.kind == "proposed"
+    best = outcome.proposals[0]
+    assert best.classes == {"normal": 20, "pneumonia": 20}
+    assert best.manifest.patient is None
+    assert [doubt.code for doubt in best.doubts] == ["patients_unknown"]
+
+
+def test_table_with_patients_and_split_is_proposed(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["file", "patient_id", "split", "diagnosis"]]
+    for number in range(60):
+        write_picture(tmp_path / "images" / f"scan_{number:03d}.png", number)
+        patient = number // 3
+        rows.append(
+            [
+                f"scan_{number:03d}.png",
+                f"P{patient:02d}",
+                "test" if patient % 4 == 0 else "train",
+                "melanoma" if patient % 2 else "nevus",
+            ]
+        )
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify melanoma and nevus on dermoscopy")
+    assert outcome.kind == "proposed"
+    manifest = outcome.proposals[0].manifest
+    assert manifest.labels is not None
+    assert manifest.labels.value is not None
+    assert manifest.labels.value.value == "{labels.diagnosis}"
+    assert manifest.patient is not None
+    assert manifest.patient.value == "{labels.patient_id}"
+    assert manifest.split.value is not None
+    assert manifest.split.value.value == "{labels.split}"
+    assert manifest.split.test == ("test",)
+
+
+def test_masks_are_paired_by_name(tmp_path: Path) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"case{number:02d}.png", number)
+        write_mask(tmp_path / "masks" / f"case{number:02d}_mask.png", number)
+    outcome = decide_folder(tmp_path, "Segment polyps on endoscopy images")
+    assert outcome.kind == "proposed"
+    masks = outcome.proposals[0].manifest.masks
+    assert masks is not None
+    assert len(masks.classes) == 1
+    assert outcome.proposals[0].cases == 30
+
+
+def test_two_readers_of_equal_standing_are_asked_about(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "label_reader1", "label_reader2"]]
+    for number in range(60):
+        write_picture(tmp_path / "images" / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", ("cyst", "nodule")[number % 2], ("cyst", "nodule")[(number // 3) % 2]])
+    write_rows(tmp_path / "readers.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify breast ultrasound images as cyst or nodule")
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert outcome.question.code == "rival"
+    assert len(outcome.question.options) >= 2
+
+
+def test_columns_that_say_the_same_are_no_rivals(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "label", "diagnosis"]]
+    for number in range(60):
+        name = ("benign", "malignant")[number % 2]
+        write_picture(tmp_path / name / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", name, name])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify breast ultrasound images as benign or malignant")
+    assert outcome.kind == "proposed"
+
+
+def test_images_without_targets_are_refused(tmp_path: Path) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"{number:03d}.png", number)
+    outcome = decide_folder(tmp_path, "Segment the liver on CT")
+    assert outcome.kind == "refuse"
+    assert outcome.refusal is not None
+    assert outcome.refusal.code == "no_targets"
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    write_rows(tmp_path / "labels.csv", [["image", "label"], ["a.png", "x"]])
+    outcome = decide_folder(tmp_path, "Classify nodules on chest CT")
+    assert outcome.kind == "refuse"
+    assert outcome.refusal is not None
+    assert outcome.refusal.code == "no_images"
+
+
+def test_classes_that_the_folder_lacks_are_no_proposal(tmp_path: Path) -> None:
+    for number in range(40):
+        write_picture(tmp_path / ("melanoma", "nevus")[number % 2] / f"{number:03d}.png", number)
+    outcome = decide_folder(tmp_path, "Classify pneumonia, tuberculosis and normal on chest X-rays")
+    assert outcome.kind in ("ask", "refuse")
+
+
+def test_a_test_part_without_labels_is_left_out(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "label"]]
+    for number in range(60):
+        part = "test" if number % 4 == 0 else "train"
+        write_picture(tmp_path / part / f"{number:03d}.png", number)
+        if part == "train":
+            rows.append([f"{number:03d}.png", ("cyst", "nodule")[(number // 5) % 2]])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
+    best = outcome.proposals[0]
+    assert "test_part_without_targets" not in [doubt.code for doubt in best.doubts]
+    assert "unexplained_exclusions" not in [doubt.code for doubt in best.doubts]
+    assert best.manifest.split.value is None
+    assert best.cases == 45
+    assert "hidden_test" in [evidence.code for evidence in best.evidence]
+
+
+def test_a_wish_for_that_test_part_is_asked_about(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "label"]]
+    for number in range(60):
+        part = "test" if number % 4 == 0 else "train"
+        write_picture(tmp_path / part / f"{number:03d}.png", number)
+        if part == "train":
+            rows.append([f"{number:03d}.png", ("cyst", "nodule")[(number // 5) % 2]])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(
+        tmp_path, "Classify ultrasound images as cyst or nodule. Test it on the test part that the folder has."
+    )
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert "test_part_without_targets" in [doubt.code for doubt in outcome.proposals[0].doubts]
+
+
+def test_mask_values_take_the_names_of_a_legend(tmp_path: Path) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"{number:02d}.png", number)
+        write_mask(tmp_path / "masks" / f"{number:02d}.png", number, (1, 2))
+    (tmp_path / "classes.json").write_text(json.dumps({"1": "spleen", "2": "liver"}))
+    outcome = decide_folder(tmp_path, "Segment liver and spleen on CT slices")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].manifest.masks is not None
+    assert outcome.proposals[0].manifest.masks.classes == {"spleen": (1,), "liver": (2,)}
+    assert "classes" not in [assumption.kind for assumption in outcome.assumptions]
+
+
+def test_the_order_of_the_request_is_an_assumption(tmp_path: Path) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"{number:02d}.png", number)
+        write_mask(tmp_path / "masks" / f"{number:02d}.png", number, (1, 2))
+    outcome = decide_folder(tmp_path, "Segment liver and spleen on CT slices")
+    assert outcome.kind == "proposed"
+    assert outcome.assumptions[0].kind == "classes"
+
+
+def test_values_that_nothing_names_are_asked_about(tmp_path: Path) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"{number:02d}.png", number)
+        write_mask(tmp_path / "masks" / f"{number:02d}.png", number, (1, 4))
+    outcome = decide_folder(tmp_path, "Segment liver and spleen on CT slices")
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert outcome.question.code == "legend_not_applied"
+
+
+def test_two_masks_of_different_observers_are_rivals(tmp_path: Path) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"{number:02d}.png", number)
+        write_mask(tmp_path / "reader_a" / f"{number:02d}.png", number)
+        write_mask(tmp_path / "reader_b" / f"{number:02d}.png", number + 500)
+    outcome = decide_folder(tmp_path, "Segment vessels on fundus photographs")
+    assert outcome.kind != "proposed"
+    titles = [proposal.title for proposal in outcome.proposals]
+    assert any("reader_a" in title for title in titles)
+    assert any("reader_b" in title for title in titles)
