@@ -176,9 +176,21 @@ def test_a_pipeline_is_imported_without_what_only_a_run_needs() -> None:
     assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
 
 
-PARSERS = ("nibabel", "pydicom", "SimpleITK", "PIL", "h5py", "openpyxl", "scipy.io", "pickle", "tarfile", "zipfile")
+PARSERS = (
+    "nibabel",
+    "pydicom",
+    "SimpleITK",
+    "PIL",
+    "h5py",
+    "openpyxl",
+    "fastexcel",
+    "scipy.io",
+    "pickle",
+    "tarfile",
+    "zipfile",
+)
 MAY_PARSE = (
-    "data/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
+    "data/", "dataset/", "tools/previews/", "tools/preview_files.py",  # asked by the reader process
     "models/overlay.py", "models/example_images.py", "models/image_jobs.py",  # of `m3b predict`
     "models/case_pictures.py",  # of reports, asked by the reader process
     "models/deliverable_check.py",  # of a model's folder
@@ -302,6 +314,7 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
         "testing/conformance/",
         "tools/preview",
         "data/opening.py",
+        "dataset/",
         "isolation/sandbox/guard/",
         "isolation/reader/server.py",
         "bench/cell.py",

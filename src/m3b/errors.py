@@ -53,7 +53,15 @@ class OfflineError(UsageError):
 
 
 class DataError(M3bError):
-    """A data card, index or image that cannot be used."""
+    """A data card, index, annotation or image that cannot be used.
+
+    Args:
+        code: the reason for programs, such as `size_differs`; empty if there is none.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class SandboxError(M3bError):

@@ -47,8 +47,11 @@ IGNORED_FIGURES = frozenset({"lr", "learning rate"})
 
 CHECK_ACTIVITY = "checking what was made"
 """What m3b does from the last reply of an agent until the check of its artifact ends."""
-STAGE_S = {"Task Manager": 5.0, "Data Engineer": 10.0, "Module Architect": 15.0, "Model Trainer": 10.0}
-"""Seconds that the stages take besides training, with rules and a few hundred images on two CPU cores."""
+STAGE_S = {"Task Manager": 2.0, "Data Engineer": 3.0, "Module Architect": 20.0, "Model Trainer": 10.0}
+"""Seconds that the stages take besides training, with rules and a few hundred images on two CPU cores without other work.
+
+The first two are how a slow machine is recognised: too high values would hide that it is slow.
+"""
 LLM_STAGE_S = 60.0
 """Seconds that a language model adds to a stage."""
 SCORING_S = 20.0

@@ -17,7 +17,7 @@ WALKS = dict(SECTION.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-
 
 
 def test_there_is_a_walk_for_each_kind_of_thing() -> None:
-    assert set(WALKS) == {"metric", "tool", "provider", "task"}
+    assert set(WALKS) == {"file format", "annotation format", "metric", "tool", "provider", "task"}
 
 
 @pytest.mark.parametrize("kind", sorted(WALKS))

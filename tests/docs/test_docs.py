@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import importlib
 import json
@@ -295,6 +296,30 @@ def test_python_blocks_name_what_is_there(block: Block) -> None:
                 assert hasattr(module, name.name), f"{block.location}: {node.module}.{name.name}"
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Pipeline":
             assert {keyword.arg for keyword in node.keywords} <= parameters, block.location
+
+
+@pytest.mark.parametrize(
+    "block", param([block for block in PYTHON if block.page.name in ("python.md", "extending.md")])
+)
+def test_python_blocks_stand_alone_or_say_which_block_they_continue(block: Block) -> None:
+    if not block.text.startswith("# continues "):
+        assert list_undefined_names(block.text) == [], block.location
+
+
+def list_undefined_names(code_text: str) -> list[str]:
+    """Return the names that a text uses and neither imports nor defines anywhere."""
+    defined, used = set(dir(builtins)), set()
+    for node in ast.walk(ast.parse(code_text)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                defined.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                defined |= {(alias.asname or alias.name).split(".")[0] for alias in aliases}
+            case ast.ExceptHandler(name=str(name)):
+                defined.add(name)
+    return sorted(used - defined)
 
 
 @pytest.mark.parametrize("name", ["llm.md", "metrics.md"])

@@ -162,6 +162,8 @@ def test_the_configuration_names_the_default_model(tmp_path: Path, monkeypatch: 
         ("openai@localhost:8000", "'localhost:8000' is no address"),
         ("anthropic@http://127.0.0.1:9", "names no model"),
         ("gpt-4o", "Did you mean openai:gpt-4o"),
+        ("ruls", "Did you mean rules"),
+        ("antropic:claude", "Did you mean anthropic"),
         ("openai:m@127.0.0.1:1234/v1", "Write it in full"),
         ("openai:m@localhost", "Write it in full"),
         ("", "no provider"),

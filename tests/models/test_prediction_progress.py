@@ -20,7 +20,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from m3b.cli.app import app
-from m3b.cli.prediction_output import write_table
+from m3b.cli.prediction_output import format_entry, write_table
 from m3b.errors import ModelError, UsageError
 from m3b.models import DetectedBox, Model, Prediction, load_model
 from m3b.models.prediction_store import PredictionStore
@@ -285,3 +285,26 @@ def test_unconfined_models_stay_loaded_too(tmp_path: Path, films: list[Path]) ->
     began = time.monotonic()
     model.close()
     assert time.monotonic() - began < 30
+
+
+def test_a_file_that_takes_long_is_written_less_often(tmp_path: Path) -> None:
+    n_writes = 0
+
+    def write_slowly(entries: list[dict[str, Any]], file: Path) -> None:
+        nonlocal n_writes
+        n_writes += 1
+        time.sleep(0.1)
+
+    model = make_model(tmp_path / "m")
+    store = PredictionStore(tmp_path / "out.json", model, write_slowly)
+    store.begin({})
+    store.add(0, "a", {}, {})
+    time.sleep(1.1)
+    store.add(1, "b", {}, {})
+    assert n_writes == 1
+    store.finish()
+
+
+def test_the_line_of_a_failed_image_names_it_once() -> None:
+    line = format_entry({"image": "films/bad.png", "error": "films/bad.png: cannot be read: no picture"}, 0, {})
+    assert line.count("films/bad.png") == 1

@@ -319,3 +319,16 @@ def test_a_mounted_folder_is_predicted_from(
     worker = PredictWorker(make(tmp_path / "m", extra=extra.replace("PATH", repr(image))), sandbox)
     assert worker.predict([image])[0].image == image
     worker.close()
+
+
+def test_a_process_that_was_started_runs_no_code_of_the_model_before_a_request(tmp_path: Path, image: str) -> None:
+    mark = "import os; MARK = os.path.join(os.environ['TMPDIR'], 'mark'); open(MARK, 'w').close()\n"
+    extra = "assert os.stat(MARK).st_mtime_ns >= os.stat(call.list).st_mtime_ns and 'site-packages' in torch.__file__"
+    folder = make(tmp_path / "m", f"{mark}import torch\n{TEMPLATE}", extra)
+    (folder / "torch.py").write_text("raise ImportError('code of the model')\n")
+    worker = PredictWorker(folder, backend("bubblewrap"))
+    worker.start([image])
+    time.sleep(1.0)  # code that runs too early would leave an older mark
+    assert worker.predict([image])[0].prediction == ("a",)
+    assert worker.starts == 1
+    worker.close()

@@ -280,3 +280,16 @@ def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal.get_ipython = lambda: type("TerminalInteractiveShell", (), {})()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", terminal)
     assert not is_in_notebook()
+
+
+def test_pictures_of_a_result_show_the_answer_beside_the_label(tmp_path: Path) -> None:
+    key = "data/films/a.png"
+    case = {"key": key, "split": "test", "labels": "opacity", "jpeg": base64.b64encode(JPEG).decode()}
+    pictures = {"tests": [case], "examples": [], "legend": []}
+    (tmp_path / "pictures.json").write_text(json.dumps({"version": 1, "source": "", "pictures": pictures}))
+    row = {"image": key, "labels": ["opacity"], "probabilities": {"clear": 0.9, "opacity": 0.1}, "decided": ["clear"]}
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked/predictions.json").write_text(json.dumps([row]))
+    (tmp_path / "run.json").write_text(json.dumps({"result": {"task": "diagnosis"}}))
+    page = _Strict(replace(DONE, run_dir=str(tmp_path))._repr_html_())
+    assert "labelled opacity; predicted clear (0.90)" in page.text

@@ -132,6 +132,21 @@ def test_a_disk_that_is_full_from_the_start(tmp_path: Path, spots: Path) -> None
     assert "No space left" in ended.stderr + ended.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [4, 6, 8])
+def test_a_disk_that_becomes_full_is_the_reason_and_the_first_step(tmp_path: Path, spots: Path, megabytes: int) -> None:
+    """Whatever the run does at that moment: it makes the view of the training cases, or plans."""
+    run = tmp_path / "disk" / "run"
+    start = m3b("run", REQUEST, "--llm", "rules", "--data", spots, "--out", run, "--train-minutes", "0.2")
+    script = f"{start} > out.txt 2> err.txt; echo $? > rc; mkdir -p {run}"
+    small_disk(tmp_path, megabytes, script, {**os.environ})
+    assert (tmp_path / "rc").read_text().strip() == "1"
+    output = (tmp_path / "out.txt").read_text() + (tmp_path / "err.txt").read_text()
+    assert "Traceback" not in output
+    assert output.count(f"m3b resume {run}") >= 2, "in the reason and as the next step"
+    assert "--llm PROVIDER" not in output
+
+
 def limited(size: int, command: str, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command none of whose files may grow beyond `size` bytes."""
     limits = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))"

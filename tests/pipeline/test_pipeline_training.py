@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pipeline_kit import PROJECT, actor, check_end, combine_calls, of_kind, play, script, texts, write
 
-from m3b import Pipeline, TrainingOverrides
+from m3b import Pipeline, TrainingOverrides, load_model
 from m3b.errors import SettingError
 from m3b.testing.scripted_model import say
+from warm.commands import run_m3b
 
 EXPECTED = {"steps": 60, "epochs": 1.5, "epoch_steps": 40}
 
@@ -84,3 +85,31 @@ def test_what_cannot_be_served_is_refused_before_anything_is_made(tmp_path: Path
 def test_a_metric_that_the_chosen_task_has_not_ends_the_run(build) -> None:
     result = build(request="Detect bright spots on these drawn scans", training=TrainingOverrides(metric="dice"))
     check_end(result, "failed", "dice")
+
+
+def test_gpus_that_are_not_there_are_refused_before_anything_is_made(tmp_path: Path, spots: Path) -> None:
+    request = "Tell bright spots from plain tissue on these drawn scans"
+    ended = run_m3b("run", request, "--data", spots, "--gpus", "60", "--out", tmp_path / "run", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "--gpus 60" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_run_starts_from_the_weights_in_a_folder(tmp_path: Path, spots: Path) -> None:
+    """From a network of the Transformers library to a delivered model, which does not need the folder."""
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=2)
+    weights = tmp_path / "weights"
+    ResNetForImageClassification(config).save_pretrained(weights)
+    training = TrainingOverrides(pretrained=str(weights), steps=4)
+    pipeline = Pipeline("rules", data=[spots], out=tmp_path / "run", training=training, train_minutes=0.2)
+    result = pipeline.run("Tell bright spots from plain tissue on these drawn scans")
+    assert result.status in ("completed", "below_range"), result.reason
+    plan = json.loads((tmp_path / "run/work/plan.json").read_text())
+    assert plan["network"]["name"] == "pretrained"
+    weights.rename(tmp_path / "gone")
+    images = sorted(path for path in spots.rglob("*.png"))[:2]
+    with load_model(tmp_path / "run") as model:
+        assert [len(prediction.probabilities) for prediction in model.predict(images)] == [2, 2]

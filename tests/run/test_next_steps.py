@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from m3b.agents.roles import MODEL_TRAINER
+from m3b.cli.output import format_result
 from m3b.errors import Status
 from m3b.measure import Measure
 from m3b.run.folder import RunFolder
 from m3b.run.next_steps import MAX_STEPS, TrainingAmount, list_next_steps, read_training_amount
+from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
 from m3b.run.result import STATUSES, Result
 
 RECORD: dict[str, Any] = {
@@ -136,3 +139,22 @@ def test_a_spent_limit_is_doubled(tmp_path: Path, reason: str, option: str) -> N
 def test_minutes_grow_with_what_is_missing() -> None:
     assert TrainingAmount(107, 1.4, 2.0).suggest_minutes() == 25
     assert TrainingAmount(107, 0.01, 2.0).suggest_minutes() <= 1440
+
+
+def test_data_that_were_moved_away_are_brought_back_and_no_language_model_is_advised(tmp_path: Path) -> None:
+    run, record = make_run(tmp_path), {**RECORD, "data": [{"path": str(tmp_path / "polyps")}], "cause": "data_moved"}
+    run.path.mkdir()
+    assert codes(run, "failed", record) == ["resume", "read_log"]
+    cause = find_outside_cause(run, record)
+    assert cause is not None
+    assert cause.code == "data_moved"
+    reason = explain_outside_cause(cause, run, f"Nothing was trained. {MODEL_TRAINER.failure_message.advice}")
+    assert reason.endswith("Nothing was trained.")
+    (tmp_path / "polyps").mkdir()
+    assert find_outside_cause(run, record) is None
+
+
+@pytest.mark.parametrize(("cost_usd", "shown"), [(0.0, ""), (0.0004, "$0.01"), (1.234, "$1.23")])
+def test_a_cost_is_shown_if_there_is_one(cost_usd: float, shown: str) -> None:
+    lines = format_result(Result("failed", "why", "Segment polyps", usage={"cost_usd": cost_usd, "wall_s": 3.0}))
+    assert [part for part in lines[1].split(", ") if part.startswith("$")] == ([shown] if shown else [])

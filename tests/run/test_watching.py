@@ -170,3 +170,19 @@ def test_no_time_left_is_named_once_the_estimate_was_wrong() -> None:
     assert progress.estimate_run_left_s(1091.0) is not None
     assert progress.estimate_run_left_s(2000.0) is None
     assert "left" not in " ".join(progress.format_totals(2000.0))
+
+
+def test_a_busy_machine_is_recognised_by_the_first_stages() -> None:
+    """A run measured on two shared processors: 7 seconds for each of the first stages, 246 s from there to the end."""
+    progress = RunProgress()
+    for event in (
+        RunStarted("grade", "a-run", {"name": "bubblewrap"}, (), 0.3, at=1000.0),
+        RoleStarted("Task Manager", "rules", at=1000.0),
+        RoleEnded("done", at=1007.0),
+        RoleStarted("Data Engineer", "rules", at=1007.0),
+        RoleEnded("done", at=1014.0),
+    ):
+        progress.update(event)
+    estimated_s = progress.estimate_run_left_s(1014.0)
+    assert estimated_s is not None
+    assert 246 / 2 < estimated_s < 246 * 2

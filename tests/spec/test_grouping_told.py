@@ -14,11 +14,11 @@ BASE = {
 
 def test_what_groups_images_is_told_in_words() -> None:
     path = IndexSpec.model_validate({**BASE, "together": ["{id}"]})
-    assert grouped_by(path) == "the part {id} of {cls}/{id}_{copy:number}.png"
+    assert grouped_by(path) == "the part marked {id} in the file names {cls}/{id}_{copy:number}.png"
     regex = {"files": {"pattern": r"re:img\.s/(?P<level0>[^\W\d_]+)/(?P<name0>(?:p|q)\d+)_[)]?(?P<name1>\d{3})\.png"}}
     found = IndexSpec.model_validate({**BASE, "images": regex, "labels": {"sources": ["{level0}"], "classes": {"a": [], "b": []}},
                                       "together": [{"kind": "path", "value": "{name0}", "find": r"p(\d+)"}]})  # fmt: skip
-    assert grouped_by(found) == "a piece of {name0} of img.s/{level0}/{name0}_[)]?{name1}.png"
+    assert grouped_by(found) == "a piece marked {name0} in the file names img.s/{level0}/{name0}_[)]?{name1}.png"
     table = IndexSpec.model_validate({**BASE, "patient": {"file": "t.csv", "row": "{f}", "column": "who"}})
     assert grouped_by(table) == "the column who of t.csv"
     tag = IndexSpec.model_validate({**BASE, "patient": {"keyword": "PatientID"}})

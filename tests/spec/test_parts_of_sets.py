@@ -51,7 +51,7 @@ def test_paths_that_begin_above_the_folder_name_one_file_each(tmp_path: Path) ->
     assert (got.wrong, got.why) == ("", "")
     assert got.best is not None
     assert got.made is not None
-    assert "100% of 36 images have one" in got.best.evidence
+    assert "100% of 36 images have a label" in got.best.evidence
     assert "uncertain (-1), so that these cases are left out: Cardiomegaly in 2 of 36 rows" in got.best.evidence
     assert any("Cardiomegaly 16, Pleural Effusion 24" in one for one in got.best.evidence)
     assert got.made.accounting.reasons()["it is uncertain whether it has Cardiomegaly"][0] == 2

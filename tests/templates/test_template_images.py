@@ -273,3 +273,12 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
 def test_any_path_reads_or_raises_image_error(path: str) -> None:
     with contextlib.suppress(images.ImageError):
         read(path.replace("/", "_"), "/nonexistent")
+
+
+@pytest.mark.parametrize(("name", "content"), [("bad.png", b"no picture"), ("empty.png", b""), ("fake.nii.gz", b"x")])
+def test_a_damaged_file_is_named_once_and_without_classes_of_python(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(images.ImageError) as caught:
+        images.read_image(str(tmp_path / name))
+    assert str(caught.value).count(name) == 1
+    assert "Error" not in str(caught.value)

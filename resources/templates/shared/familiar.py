@@ -62,11 +62,7 @@ def _coarse(grey: np.ndarray) -> np.ndarray:
 
 
 def _texture(coarse: np.ndarray, lag: int, spread: float) -> float:
-    steps = [
-        np.abs(np.take(coarse, range(lag, n), axis) - np.take(coarse, range(n - lag), axis)).mean()
-        for axis, n in enumerate(coarse.shape[:2])
-        if n > lag
-    ]
+    steps = [np.abs(along[lag:] - along[:-lag]).mean() for along in (coarse, coarse.swapaxes(0, 1)) if len(along) > lag]
     return _log(float(np.mean(steps)) if steps else 0.0, spread)
 
 

@@ -39,7 +39,15 @@ def opening(full: str) -> Iterator[None]:
     except MemoryError as error:
         raise ImageError(f"{full}: does not fit into memory") from error
     except Exception as error:  # foreign decoders of a dozen formats, on files of unknown origin
-        raise ImageError(f"{full}: cannot be read: {type(error).__name__}: {error}") from error
+        raise ImageError(f"{full}: cannot be read: {reason_of(error, full)}") from error
+
+
+def reason_of(error: Exception, full: str) -> str:
+    """The text of a decoder's error without the file; with the error's type where the text alone says little."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = text.replace(f"File {full}", "it").replace(f" {full!r}", "")
+    bare = not text or isinstance(error, LookupError | AttributeError | TypeError | AssertionError)
+    return f"{type(error).__name__}: {text}" if bare else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.delivered import Unconfined, announce_origin, open_model
-from m3b.cli.output import format_metric, print_error, print_json
+from m3b.cli.output import format_metric, print_error, print_json, show_steps
 from m3b.cli.run import JsonOption, ModelArgument
 from m3b.errors import ModelError, UsageError
 
@@ -167,7 +167,10 @@ def export(
     if missing:
         raise UsageError(f"There is no {missing[0]}.")
     announce_origin(model_folder, unconfined=unconfined)
-    exported_model = export_model(model_folder, export_format, out, verify=cases, unconfined=unconfined)
+    with show_steps() as on_step:
+        exported_model = export_model(
+            model_folder, export_format, out, verify=cases, unconfined=unconfined, on_step=on_step
+        )
     if json:
         print_json(exported_model.to_dict())
         return

@@ -77,6 +77,17 @@ def show_transfer_progress() -> Iterator[Callable[[str, int, int | None], None]]
         yield on_progress
 
 
+@contextmanager
+def show_steps() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the current step: beside a moving sign on a terminal, as a line elsewhere."""
+    stderr_console = make_console(to_stderr=True)
+    if not stderr_console.is_terminal:
+        yield lambda title: echo(f"{title} ...", err=True)
+        return
+    with stderr_console.status("starting") as status:
+        yield lambda title: status.update(title)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON object on standard output."""
     from m3b.writing import json_text
@@ -163,6 +174,12 @@ def _format_cached_share(usage: dict[str, Any]) -> str:
     return f" ({cached_share:.0%} of the input cached)" if cached_share else ""
 
 
+def _format_cost(usage: dict[str, Any]) -> str:
+    """Return the cost with a comma; '' if it is zero, since the rules and models of unknown price report none."""
+    cost = usage.get("cost_usd") or 0
+    return f"${max(cost, 0.01):.2f}, " if cost > 0 else ""
+
+
 def format_result(result: Result) -> list[str]:
     """Return a result in a few lines, with the next steps at its end."""
     usage = result.usage
@@ -177,8 +194,7 @@ def format_result(result: Result) -> list[str]:
     lines.append(
         f"{count_noun(usage.get('actions', 0), 'action')}, {count_noun(usage.get('iterations', 0), 'iteration')}, "
         f"{usage.get('input_tokens', 0) + usage.get('output_tokens', 0):,} tokens{_format_cached_share(usage)}, "
-        f"${usage.get('cost_usd', 0):.2f}, "
-        f"{usage.get('wall_s', 0):.0f} s"
+        f"{_format_cost(usage)}{usage.get('wall_s', 0):.0f} s"
     )
     output_paths = (("model", result.model_dir), ("report", result.report), ("run", result.run_dir))
     return [*lines, *(f"{name}: {path}" for name, path in output_paths if path), *format_next_steps(result)]

@@ -80,15 +80,16 @@ def predict(
     limits = _parse_thresholds(threshold or [], opened_model)
     file = folder / PREDICTIONS_FILE if folder is not None else out
     store = _open_store(file, folder, opened_model, force=force)
-    paths = parsed_cases if opened_model.channels else _find_images(images, opened_model)
-    if dicom:
-        _require_dicom_support(paths, opened_model)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    inputs = add_covariates(paths, covariates or [], opened_model)
-    cases = InputCases(opened_model.config, inputs, strict=False, expand_folders=False)
-    request = _Request(opened_model, cases, folder, store, limits, overlay=overlay, force=force, prints=not json)
     with opened_model:
+        opened_model.worker.start(parsed_cases)
+        paths = parsed_cases if opened_model.channels else _find_images(images, opened_model)
+        if dicom:
+            _require_dicom_support(paths, opened_model)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        inputs = add_covariates(paths, covariates or [], opened_model)
+        cases = InputCases(opened_model.config, inputs, strict=False, expand_folders=False)
+        request = _Request(opened_model, cases, folder, store, limits, overlay=overlay, force=force, prints=not json)
         predictions, entries = request.run()
     if dicom and folder is not None:
         for index, files in _write_dicom_files(predictions, opened_model, folder).items():

@@ -38,7 +38,7 @@ def format_entry(entry: Entry, n_hidden: int, threshold: Threshold) -> str:
     first_path, *other_paths = paths_of(entry["image"])
     case_name = f"{first_path} and {len(other_paths)} more" if other_paths else first_path
     if entry.get("error"):
-        return f"{case_name}: not predicted: {entry['error']}"
+        return f"{case_name}: not predicted: {entry['error'].removeprefix(f'{first_path}: ')}"
     parts = [f"OUT OF DISTRIBUTION: {entry['why']}"] if entry.get("out_of_distribution") else []
     if "probabilities" in entry:
         values = ", ".join(f"{name} {value:.3f}" for name, value in entry["probabilities"].items())

@@ -152,4 +152,9 @@ LEDGER_HEADER = ("host", "model", "requests", "bytes", "input tokens", "output t
 
 def _format_ledger_row(row: dict[str, Any]) -> list[str]:
     counts = [f"{row[name]:,}" for name in ("requests", "bytes", "input_tokens", "output_tokens")]
-    return [row["host"] or LOCAL_PROCESS_LABEL, row["model"], *counts, f"${row['cost_usd']:.4f}"]
+    return [
+        row["host"] or LOCAL_PROCESS_LABEL,
+        row["model"],
+        *counts,
+        f"${row['cost_usd']:.4f}" if row["cost_usd"] else "-",
+    ]

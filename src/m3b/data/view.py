@@ -212,8 +212,8 @@ class _Room:
         free = shutil.disk_usage(target.parent).free
         if need > free:
             raise DataError(
-                f"The files of the training cases ({need / 2**30:.1f} GiB) have to be copied to {target.parent}, since "
-                f"they cannot be linked there, and {free / 2**30:.1f} GiB are free. Choose an --out on the file "
+                f"The files of the training cases ({need / 2**20:,.1f} MiB) have to be copied to {target.parent}, since "
+                f"they cannot be linked there, and {free / 2**20:,.1f} MiB are free. Choose an --out on the file "
                 "system of the data, or make room."
             )
 

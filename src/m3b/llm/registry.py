@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -199,10 +200,11 @@ def _connect_plugin(spec: str, name: str, model: str, base_url: str | None) -> L
             f"{quote_spec(spec)} is no language model. The request goes to run(): Pipeline(data=...).run({spec.strip()!r})."
         )
     if name not in plugins:
-        providers = ", ".join([*PROVIDERS, RULES, *sorted(plugins)])
-        suggestions = "".join(f" Did you mean {suggestion}?" for suggestion in model_catalog.suggest_specs(spec))
+        providers = [*PROVIDERS, RULES, *sorted(plugins)]
+        similar_specs = model_catalog.suggest_specs(spec) or difflib.get_close_matches(name.lower(), providers, 1)
+        suggestions = "".join(f" Did you mean {similar_spec}?" for similar_spec in similar_specs)
         raise UsageError(
-            f"{quote_spec(spec)}: no provider {name!r}.{suggestions} There are: {providers}. Write provider:model, or"
+            f"{quote_spec(spec)}: no provider {name!r}.{suggestions} There are: {', '.join(providers)}. Write provider:model, or"
             " openai:MODEL@http://HOST:PORT/v1 for any server that speaks the OpenAI protocol."
         )
     plugin_llm = plugins[name].load()(model, base_url)

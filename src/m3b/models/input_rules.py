@@ -8,6 +8,8 @@ from typing import Any
 
 from m3b.data.records import Image
 
+SINGLE_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
+"""Suffixes of files that hold one 2D image."""
 NOT_PREDICTED = "not_predicted"
 """Code of an image that predict.py itself could not predict."""
 
@@ -69,14 +71,16 @@ class InputRules:
         return cls(int(dims), int(channels) if isinstance(channels, int) and channels > 0 else 1)
 
     def files_to_check(self, image: Image) -> Sequence[str]:
-        """Return the files of a case whose axes decide: each channel and view, but not the slices of a volume."""
+        """Return the files of a case whose axes decide: each channel and view, but not the slices of a volume.
+
+        A 2D model takes every file that can only hold one picture; it need not be opened.
+        """
         if self.dims is None:
             return ()
-        if isinstance(image, str):
-            return (image,)
-        if isinstance(image, Mapping):
-            return tuple(image.values())
-        return tuple(image) if self.dims == 2 else ()
+        files = image.values() if isinstance(image, Mapping) else (image,) if isinstance(image, str) else image
+        if self.dims == 2:
+            return tuple(file for file in files if not file.lower().endswith(SINGLE_PICTURE_SUFFIXES))
+        return tuple(files) if isinstance(image, str | Mapping) else ()
 
     def find_problem(self, path: str, axes: ImageAxes) -> InputProblem | None:
         """Return why a file with these axes is refused; None if it fits."""

@@ -20,6 +20,9 @@ from m3b.writing import json_text
 
 PREDICTIONS_FILE = "predictions.json"
 FLUSH_INTERVAL_S = 1.0
+"""Minimum time between two writes of the file."""
+MAX_WRITE_SHARE = 0.02
+"""Maximum share of the time that is spent on writing the whole file again; it grows with the predictions."""
 _FORMAT = 1
 Entries = list[dict[str, Any]]
 
@@ -113,7 +116,7 @@ class PredictionStore:
         self._write = write
         self._entries: dict[int, dict[str, Any]] = {}
         self._stream: IO[str] | None = None
-        self._written_at = 0.0
+        self._next_write_at = 0.0
         self._has_reused = False
 
     def read_partial(self) -> dict[str, dict[str, Any]]:
@@ -146,7 +149,7 @@ class PredictionStore:
             self._stream.flush()
 
     def add(self, position: int, fingerprint: str, prediction: dict[str, Any], entry: dict[str, Any]) -> None:
-        """Add a prediction; the file is written about once a second.
+        """Add a prediction; the file is written about once a second, a large one less often.
 
         Args:
             prediction: what a later call reads again.
@@ -159,17 +162,19 @@ class PredictionStore:
         if fingerprint and "error" not in prediction:
             with _naming(self.partial_file):
                 self._append({"case": fingerprint, "prediction": prediction})
-        if time.monotonic() - self._written_at > FLUSH_INTERVAL_S:
+        if time.monotonic() > self._next_write_at:
             self.write()
 
     def write(self) -> None:
         """Write the file with all predictions so far, in the order of the cases. Raises OSError with its name."""
+        began = time.monotonic()
         if self._stream is not None:
             with _naming(self.partial_file):
                 self._stream.flush()
         with _naming(self.file):
             self._write([self._entries[position] for position in sorted(self._entries)], self.file)
-        self._written_at = time.monotonic()
+        ended = time.monotonic()
+        self._next_write_at = ended + max(FLUSH_INTERVAL_S, (ended - began) / MAX_WRITE_SHARE)
 
     def stop(self) -> None:
         """Write what there is, and keep the partial file for a later call; without any prediction, leave nothing."""

@@ -78,6 +78,19 @@ class PredictWorker:
         """Let copies and pickles start a process of their own."""
         return PredictWorker, (self.model, self.sandbox, self.timeout_s)
 
+    def start(self, images: Sequence[Reference] = ()) -> None:
+        """Start the process before the first request, so that it imports its libraries in the meantime.
+
+        Args:
+            images: that it will be asked for, or folders of them.
+
+        Raises:
+            ModelError: the model's folder holds private files of the user too.
+            SandboxError: no sandbox works on this machine.
+        """
+        with self._lock:
+            self._running([frozen(image) for image in images])
+
     def predict(
         self,
         images: Sequence[Reference],

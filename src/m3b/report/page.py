@@ -70,6 +70,11 @@ def draw_report_pictures(files: RunFiles, open_picture_reader: ReaderOpener | No
     return ""
 
 
+def list_case_answers(files: RunFiles) -> dict[str, tuple[str, str]]:
+    """Return the key of each measured test case -> what is true of it, and the model's answer."""
+    return {case.key: (case.summary.truth, case.summary.answer) for case in _rank(files).cases}
+
+
 def _rank(files: RunFiles) -> CaseRanking:
     task = files.scores.get("task") or files.result.get("task")
     return rank_cases(files.test_rows, measured_view.find_report_section(task))

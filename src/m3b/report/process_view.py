@@ -76,7 +76,7 @@ def describe_integrity(files: RunFiles) -> dict[str, Any] | None:
 
 
 def list_usage(files: RunFiles) -> list[tuple[str, str]]:
-    """Return time and actions; tokens and cost only if a language model was asked."""
+    """Return time and actions; tokens only if a language model was asked, cost only if its price is known."""
     usage = as_dict(files.result.get("usage"))
     pairs = [("Wall time", format_duration(usage["wall_s"]))] if "wall_s" in usage else []
     names = {"actions": "Actions", "iterations": "Debug iterations"}
@@ -84,7 +84,7 @@ def list_usage(files: RunFiles) -> list[tuple[str, str]]:
         names |= {"input_tokens": "Tokens in", "cached_tokens": "of them cached", "output_tokens": "Tokens out"}
     pairs += [(title, format_count(usage[key])) for key, title in names.items() if key in usage]
     cost = to_finite_number(usage.get("cost_usd"))
-    if cost is not None and uses_language_model(files):
+    if cost and uses_language_model(files):
         pairs.append(("Cost", f"{cost:.4f} USD"))
     return pairs
 

@@ -13,6 +13,7 @@ from typing import Any
 from m3b.isolation import untrusted
 from m3b.isolation.untrusted import UnsafePathError
 from m3b.run.folder import RunFolder
+from m3b.run.outside_causes import find_outside_cause, list_data_folders
 from m3b.run.result import Result
 from m3b.run.training_overrides import TrainingOverrides
 
@@ -99,6 +100,11 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
         command = format_run_command(record, without=setting[1])
         yield NextStep("change_setting", f"Start again with another --{setting[1]}, or without it", command)
         yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
+    elif status == "failed" and _had_outside_cause(run, record):
+        cause = find_outside_cause(run, record)
+        text = f"{cause.remedy}, then go on" if cause else "Go on from where it stopped"
+        yield NextStep("resume", text, run.format_command("resume"))
+        yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
     elif status == "failed" and _is_by_rules(record) and not run.get_path("locked/Datapath/test.json").is_file():
         yield from _suggest_for_data(run, record, result)  # the rules would fail again at the same place
         yield _suggest_language_model(record)
@@ -107,6 +113,12 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
         yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
         if status == "failed" and _is_by_rules(record):
             yield _suggest_language_model(record)
+
+
+def _had_outside_cause(run: RunFolder, record: Mapping[str, Any]) -> bool:
+    """Return whether the run failed of a cause outside of it, which run.json does not name if the disk is full."""
+    cause = find_outside_cause(run, record)
+    return bool(record.get("cause")) or (cause is not None and cause.code == "disk_full")
 
 
 def _suggest_language_model(record: Mapping[str, Any]) -> NextStep:
@@ -150,7 +162,7 @@ def _suggest_more_training(record: Mapping[str, Any], amount: TrainingAmount) ->
 
 
 def _suggest_for_data(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
-    folders = _list_data_folders(record)
+    folders = list_data_folders(record)
     folder = shlex.quote(folders[0]) if folders else "FOLDER"
     request = shlex.quote(str(record.get("request", "")))
     page = run.get_path("manifest.html")
@@ -177,7 +189,7 @@ def format_run_command(record: Mapping[str, Any], train_minutes: float | None = 
         without: a training override that is left out.
     """
     words = ["m3b", "run", str(record.get("request", ""))]
-    for folder in _list_data_folders(record):
+    for folder in list_data_folders(record):
         words += ["--data", folder]
     overrides = TrainingOverrides.from_json(record.get("training"))
     words += (replace(overrides, **{without: None}) if without else overrides).to_arguments()  # type: ignore[arg-type]
@@ -197,12 +209,6 @@ def _format_higher_limit(record: Mapping[str, Any], reason: str) -> str:
         return ""
     doubled = 2 * value / (60 if match[1] == "wall" else 1)  # the command line takes minutes
     return f" --max-{match[1]} {doubled:g}"
-
-
-def _list_data_folders(record: Mapping[str, Any]) -> list[str]:
-    cards = record.get("data")
-    cards = cards if isinstance(cards, list) else []
-    return [str(card["path"]) for card in cards if isinstance(card, dict) and card.get("path")]
 
 
 def _is_by_rules(record: Mapping[str, Any]) -> bool:

@@ -58,6 +58,7 @@ from m3b.run.extensions import CallbackError, guard_callback
 from m3b.run.external_sets import measure_external_sets
 from m3b.run.folder import RunFolder
 from m3b.run.labelling import extra_tool_names_of
+from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
 from m3b.run.removal import remove_caches
@@ -90,14 +91,18 @@ def execute_run(
     started, services = time.monotonic(), None
     result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
     try:
-        record.update(status="working", reason="", result=None, format=JOURNAL_FORMAT)
+        record.update(status="working", reason="", cause="", result=None, format=JOURNAL_FORMAT)
         run.save_record(record)
         services = RunServices(setup, state, remarking_roles, publish, cancel_event)
         sandbox, minutes = sandbox_entry(services.sandbox), services.options.training_minutes
         services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes))
         result = _make_model_result(record, state, run, run_stages(stages, state, services))
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every ending is reported as a Result
-        result = _make_result(record, state, *_describe_ending(run, error))
+        status, reason = _describe_ending(run, error)
+        if status == "failed" and (cause := find_outside_cause(run, record)) is not None:
+            record.update(cause=cause.code)
+            reason = explain_outside_cause(cause, run, reason)
+        result = _make_result(record, state, status, reason)
     finally:
         result = _finish_run(run, record, result, state, services, state.worked_seconds + time.monotonic() - started)
     return result

@@ -44,8 +44,12 @@ def _collect_notes(run: RunFolder) -> ReportNotes:
 
 
 def _describe_activity(run: RunFolder) -> tuple[str, ...]:
-    """Return what a run does at the moment; empty if it is not at work."""
+    """Return what a run does at the moment, and how to see it later; empty if it is not at work."""
     with contextlib.suppress(M3bError, OSError, ValueError):
         if run.is_busy:
-            return tuple(load_progress(run).describe_now(time.time()))
+            refresh = (
+                f"This page was written at {time.strftime('%H:%M:%S')} and does not change by itself: "
+                f"`{run.format_command('report')}` writes it anew, `{run.format_command('show')} --watch` follows the run."
+            )
+            return (*load_progress(run).describe_now(time.time()), refresh)
     return ()

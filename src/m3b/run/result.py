@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -192,13 +193,24 @@ PICTURES_FILE, MAX_PICTURES_BYTES = "pictures.json", 32 * 2**20
 
 
 def _read_pictures(run_dir: Path) -> list[tuple[bytes, str]]:
-    """Return the pictures of test cases with their captions; none if there are none or the file was damaged."""
+    """Return the pictures of test cases with captions of label and answer; none if there are none or the file was damaged."""
     from m3b.isolation import untrusted
+    from m3b.report import list_case_answers, read_run_files
 
     try:
         content = untrusted.read_json(run_dir, PICTURES_FILE, MAX_PICTURES_BYTES)
         cases = content["pictures"]["tests"]
-        captions = [": ".join(filter(None, [Path(case["key"]).name, case["labels"]])) for case in cases]
+        answers = list_case_answers(read_run_files(run_dir))
+        captions = [_make_caption(case, *answers.get(case["key"], ("", ""))) for case in cases]
         return [(base64.b64decode(case["jpeg"]), caption) for case, caption in zip(cases, captions, strict=True)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def _make_caption(case: Mapping[str, Any], truth: str, answer: str) -> str:
+    label = case["labels"] or truth
+    parts = [
+        f"labelled {shorten(label)}" if label and answer else label,
+        f"predicted {shorten(answer)}" if answer else "",
+    ]
+    return ": ".join(filter(None, [Path(case["key"]).name, "; ".join(filter(None, parts))]))

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,13 +169,17 @@ class SandboxExecutor:
             try:
                 copies = score_details.plan_copies(records, index, get_family(index.task), self.run.locked)
                 all_records = [*records, *(records[copy.record_position] for copy in copies)]
-                staged = self._stage_images(all_records, scratch / "cases", reader)
-                was_altered = self._alter_copies(copies, staged, reader)
-                place_links(staged, self.run.locked)
-                covariates = [all_records[position].covariates for position in staged.order]
-                predictions = staged.restore_order(
-                    self._run_predict_script(folder, staged, scratch / "answers", covariates)
-                )
+                cases = scratch / "cases"
+                cases.mkdir()
+                worker = self._start_worker(folder, cases)  # it imports its libraries while the images are copied
+                with closing(worker):
+                    staged = self._stage_images(all_records, cases, reader)
+                    was_altered = self._alter_copies(copies, staged, reader)
+                    place_links(staged, self.run.locked)
+                    covariates = [all_records[position].covariates for position in staged.order]
+                    predictions = staged.restore_order(
+                        self._run_predict_script(worker, staged, scratch / "answers", covariates)
+                    )
                 rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
                 if keep_answers_in is not None:
                     _keep_test_answers(keep_answers_in, records, predictions, index, scratch / "answers")
@@ -205,19 +209,27 @@ class SandboxExecutor:
         files = [(str(path), copy.alteration) for path, copy in zip(paths, copies, strict=True)]
         return reader.run_job(ALTER_FILES_JOB, AlterFilesRequest(staged.folder, files))
 
-    def _run_predict_script(
-        self, folder: Path, staged: StagedCases, output_folder: Path, covariates: Sequence[Mapping[str, Covariate]]
-    ) -> list[Prediction]:
-        """Predict the staged cases in one process, in requests of about two seconds, and report the progress."""
-        output_folder.mkdir()
+    def _start_worker(self, folder: Path, readable: Path) -> PredictWorker:
         worker = PredictWorker(
             folder,
             self.sandbox,
             MAX_PREDICT_S,
             limits=Limits(wall_s=MAX_PREDICT_S, isolated=True),
-            readable=(staged.folder,),
+            readable=(readable,),
             check_cancelled=self._check_cancelled,
         )
+        worker.start()
+        return worker
+
+    def _run_predict_script(
+        self,
+        worker: PredictWorker,
+        staged: StagedCases,
+        output_folder: Path,
+        covariates: Sequence[Mapping[str, Covariate]],
+    ) -> list[Prediction]:
+        """Predict the staged cases in one process, in requests of about two seconds, and report the progress."""
+        output_folder.mkdir()
         root = str(staged.folder.resolve())
         images = [relocated(frozen(path), lambda name: f"{root}/{name}") for path in staged.paths]
         predictions: list[Prediction] = []
@@ -228,8 +240,6 @@ class SandboxExecutor:
                 self.on_progress(len(predictions), len(images))
         except ModelError as error:
             raise ModelError(f"{error}{self._explain_missing_sockets(str(error))}", code=error.code) from None
-        finally:
-            worker.close()
         failed = [prediction for prediction in predictions if prediction.error]
         if failed:
             message = describe_error(failed[0]).replace(f"{root}/", "")

@@ -76,7 +76,8 @@ def begin_training(
         )
         _restart_work_folder(run, index, find_needed_files, make_reader, image_facts)
     except (DataError, OSError) as error:
-        raise RunFailed(f"The view of the training cases cannot be made: {error}") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise RunFailed(f"The view of the training cases cannot be made: {reason.removesuffix('.')}.") from error
     _remove_test_files(run, index)
     views = {name: run.path / VIEW_FOLDER / name for name in sorted(os.listdir(run.path / VIEW_FOLDER))}
     _link_data_folders(run, views)

@@ -6,7 +6,8 @@ from m3b.data.spec.model import FromList, FromMember, FromPath, FromTable, FromT
 
 
 def grouped_by(spec: IndexSpec) -> str:
-    """Such as `the column patient of labels.csv` or `the part {id} of {id}_{side:word}.png`; empty where nothing is said."""
+    """Such as `the column patient of labels.csv` or `the part marked {id} in the file names {id}_{side:word}.png`; empty where
+    nothing is said."""
     values = [*([spec.patient] if spec.patient is not None else []), *spec.together]
     return ", and ".join(dict.fromkeys(_told(value, spec.images.files.pattern) for value in values))
 
@@ -22,8 +23,8 @@ def _told(value: Value, pattern: str) -> str:
         case FromList():
             return "lists of files"
         case FromPath(value=text, find=find):
-            whole = "a piece of" if find else "the part"
-            return f"{whole} {text} of {readable(pattern)}"
+            share = "a piece" if find else "the part"
+            return f"{share} marked {text} in the file names {readable(pattern)}"
 
 
 def readable(pattern: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ def export_model(
     *,
     verify: Sequence[CaseInput] = (),
     unconfined: bool = False,
+    on_step: Callable[[str], None] = lambda title: None,
 ) -> ExportResult:
     """Write a delivered model in another format and compare its outputs with the model itself.
 
@@ -38,6 +39,7 @@ def export_model(
         out: a folder that does not exist yet, or is empty.
         verify: images to compare on; without images, noise of the right shape goes through both networks.
         unconfined: run the model's code with all of your rights: only for models that you trust.
+        on_step: gets the title of each step when it begins.
 
     Raises:
         UsageError: an unknown format, or a folder that is not empty.
@@ -65,7 +67,7 @@ def export_model(
         unfinished = Path(scratch) / "made"
         unfinished.mkdir()
         exported = (to_onnx if to == "onnx" else to_bundle)(
-            source, unfinished, ChildProcesses(Path(scratch), images, unconfined)
+            source, unfinished, ChildProcesses(Path(scratch), images, unconfined, on_step)
         )
         if target.exists():
             target.rmdir()

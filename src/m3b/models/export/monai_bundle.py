@@ -20,6 +20,7 @@ from m3b.isolation.untrusted import copy_file
 from m3b.models.answers import answer_format_of, answer_tasks
 from m3b.models.export.worker import (
     MAX_EXPORT_DIFFERENCE,
+    STEP_TITLES,
     ChildProcesses,
     ExportResult,
     check_difference,
@@ -317,6 +318,7 @@ def _compare_predictions(source: Path, children: ChildProcesses, bundle_output: 
     list_file, model_output = children.scratch / "asked.json", children.folder("predict") / "predictions.json"
     list_file.write_text(json.dumps(children.images), encoding="utf-8")
     argv = [sys.executable, "-B", str(source / "predict.py"), "--list", str(list_file), "-o", str(model_output)]
+    children.on_step(STEP_TITLES["predict"])
     status, log = children.run(argv, model_output.parent, (source, list_file))
     if status not in (0, 1) or not model_output.is_file():
         raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-800:] or 'nothing'}")

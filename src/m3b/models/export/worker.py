@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,16 @@ def require_packages(packages: Sequence[str], extra: str) -> None:
         raise ModelError(f"{', '.join(missing)} not installed; install with: pip install 'm3b[{extra}]'")
 
 
+STEP_TITLES = {
+    "onnx": "writing the graphs of the network",
+    "compare": "comparing the graphs with the model",
+    "state": "reading the weights of the network",
+    "bundle": "comparing the bundle with the model",
+    "predict": "predicting the images with the model",
+}
+"""Action of `inside/m3b_child.py`, or `predict` -> what the user is told while it runs."""
+
+
 class ChildProcesses:
     """Runs the code of a deliverable for an export, one process after another.
 
@@ -69,12 +79,19 @@ class ChildProcesses:
         scratch: a folder of m3b's own.
         images: cases to compare on, with absolute paths.
         unconfined: run with all rights of the user instead of in a sandbox.
+        on_step: gets the title of each step when it begins.
 
     `images` has the paths under which the processes see the cases.
     """
 
-    def __init__(self, scratch: Path, images: Sequence[Reference], unconfined: bool = False) -> None:
-        self.scratch, self.unconfined = scratch, unconfined
+    def __init__(
+        self,
+        scratch: Path,
+        images: Sequence[Reference],
+        unconfined: bool = False,
+        on_step: Callable[[str], None] = lambda title: None,
+    ) -> None:
+        self.scratch, self.unconfined, self.on_step = scratch, unconfined, on_step
         self.images: list[Any] = [plain(image) for image in images]
         self._read: tuple[Path, ...] = ()
         if not unconfined:
@@ -109,6 +126,7 @@ class ChildProcesses:
         Raises:
             ModelError: it failed; the message ends with its output.
         """
+        self.on_step(STEP_TITLES[action])
         request_file, result = self.scratch / f"{action}.request.json", place / f"{action}.result.json"
         request_file.write_text(json.dumps(request), encoding="utf-8")
         argv = [

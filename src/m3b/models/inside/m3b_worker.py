@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import importlib.util
 import os
 import runpy
@@ -22,6 +23,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+SLOW_LIBRARIES = ("torch",)
+"""Libraries that are imported before the first request comes, if the script imports them."""
 ARGUMENT_READERS = frozenset({"argv", "parse_args", "parse_known_args", "parse_intermixed_args"})
 
 
@@ -46,6 +49,13 @@ class PredictScript:
         self.file = file
         self._definitions, self._entry = split_script(file)
         self._module: ModuleType | None = None
+
+    def import_libraries(self) -> None:
+        """Import the slow libraries of the script, while m3b prepares the first request; the script reports errors."""
+        for name in SLOW_LIBRARIES:
+            if self._definitions is not None and name in self._definitions.co_names:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
 
     @property
     def stays_loaded(self) -> bool:
@@ -140,6 +150,7 @@ def main() -> None:
     protocol: Any = load_file("m3b_protocol", protocol_file)
     receiver, script, streams = protocol.MessageReceiver(requests), PredictScript(file), (sys.stdout, sys.stderr)
     image_axes: Any = load_file("m3b_image_axes", str(Path(__file__).with_name("image_axes.py")))
+    script.import_libraries()  # before the model's folder is on the path: none of its code runs before a request
     sys.path.insert(0, str(Path(file).parent))
     working_dir = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     while True:

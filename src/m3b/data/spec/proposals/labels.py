@@ -91,7 +91,7 @@ def propose_labels(survey: Survey, ask: Ask) -> Iterator[Proposal]:
             doubt = volumes or other_views(survey, images, ask.words)
             unit = " (rows of the table, not files)" if source.rows else ""
             evidence = (f"labels from {source.title}: {counts}{unit}", *(one for one in shown if one), *rare,
-                        f"{source.covered:.0%} of {images.count:,} images have one", *source.told, *together.evidence,
+                        f"{source.covered:.0%} of {images.count:,} images have a label", *source.told, *together.evidence,
                         *surroundings.evidence)  # fmt: skip
             doubts = (*(one for one in (classes.doubt, source.doubt, doubt) if one), *surroundings.doubts)
             neither, asks = told_uncertain({name: source.uncertain[name] for some in classes.mapping.values() for name in some

@@ -78,7 +78,7 @@ def _reading(
         around_it.divided.append(f"the data set's own split: {tables.title}")
     named = ", ".join(f"{column.name!r}" for column in (findings, impression) if column)
     told = [
-        f"text from {named} of {tables.title}: {filled:,} of {tables.rows:,} rows have one",
+        f"text from {named} of {tables.title}: {filled:,} of {tables.rows:,} rows have a text",
         f"{tables.files:,} of {total:,} images have a row",
         *tables.told,
     ]

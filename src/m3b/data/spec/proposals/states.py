@@ -47,7 +47,7 @@ def of_labels(survey: Survey, ask: Ask, layout: bool) -> Iterator[Proposal]:
             )  # fmt: skip
             counts = ", ".join(f"{value} {source.values[value]}" for value in (*normal, *others[:8]))
             told = (f"normal: {', '.join(normal)}; abnormal: whatever else {source.title} say: {counts}",
-                    f"{source.covered:.0%} of {images.count:,} images have one", *surroundings.evidence)  # fmt: skip
+                    f"{source.covered:.0%} of {images.count:,} images have a label", *surroundings.evidence)  # fmt: skip
             doubts = tuple(one for one in (source.doubt, images.doubt, *surroundings.doubts) if one)
             score = (0.35 + source.strength / 2) * (0.4 + 0.6 * min(1.0, source.covered))
             yield Proposal(spec, f"{images.title}, states from {source.title}", score, told, doubts, images.doubt)

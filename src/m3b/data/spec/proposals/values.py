@@ -141,7 +141,7 @@ def _reading(survey: Survey, ask: Ask, images: ImageSet, tables: Tables, column:
     covered = tables.files / total
     evidence = [f"numbers from the column {column.name!r} of {tables.title}: {column.low:g} to {column.high:g}"
                 if column.low is not None and column.high is not None else f"numbers from the column {column.name!r}",
-                f"{column.filled:,} of {tables.rows:,} rows have one, {column.distinct:,} of them different",
+                f"{column.filled:,} of {tables.rows:,} rows have a value, {column.distinct:,} of them different",
                 f"{covered:.0%} of {total:,} images have a row"]  # fmt: skip
     evidence += [f"{code:g} is taken for 'not known', and left out" for code in codes]
     evidence += [one for one in (views_of(images), told_clips(images), *tables.told, *own.evidence) if one]
