@@ -12,7 +12,7 @@ CPU_WHEELS := https://download.pytorch.org/whl/cpu
 # one more than two cores: tests wait for the processes that they start
 JOBS ?= 3
 
-.PHONY: demo test test-slow test-real lint types check bench bench-gpu docs lock audit sbom clean
+.PHONY: demo test test-slow test-real lint types check bench bench-gpu bench-layouts docs lock audit sbom clean
 
 demo: $(DEMO)
 	$(BIN)/m3b demo
@@ -55,6 +55,12 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/previews.py
 	$(BIN)/python benchmarks/metrics.py
 
+# How generated folders of many layouts are read, with the truth known: right, asked, refused, wrong and accepted. Odd seeds are for
+# reports, even ones for fitting. RESULTS=FILE keeps the outcome of every seed, and an interrupted measurement goes on from there.
+SEEDS ?= 1-199:2
+bench-layouts: $(STAMP)
+	$(BIN)/python benchmarks/layouts.py --seeds $(SEEDS) --jobs 2 $(if $(RESULTS),--results $(RESULTS))
+
 # Trains templates on the GPU of this machine, beside bare loops and nnU-Net; minutes. It installs nothing: a GPU's machine has a
 # torch of its own. PYTHON=... names the Python that has it; what is in .venv is taken where it is there.
 bench-gpu:
@@ -94,7 +100,7 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 
 $(STAMP): $(DEMO)
 	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some ten minutes on two cores."
-	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,dev]'
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@# there: for the tests of its detectors, which mend that (Utils/vision_ops.py), it lies in a folder of its own
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || { $(BIN)/pip uninstall --quiet --yes torchvision; \
