@@ -11,7 +11,7 @@ import polars as pl
 from m3b.dataset.manifest.model import Split, Table, ValueSource
 from m3b.dataset.proposals.image_sets import Column, ImageSet
 from m3b.dataset.proposals.roles import roles_of, side_of
-from m3b.dataset.proposals.scoring import logit, probability
+from m3b.dataset.proposals.scoring import probability
 from m3b.dataset.survey.facts import SplitFacts, Survey
 
 MAX_SIDE_TEXTS = 8
@@ -211,6 +211,3 @@ def _split_by(
         counts,
         image_set.tables_of([value.value]),
     )
-
-
-__all__ = ["PatientChoice", "SplitChoice", "choose_patient", "entropy", "list_splits", "logit", "patient_features"]

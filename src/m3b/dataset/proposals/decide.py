@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
-from m3b.dataset.manifest.model import CaseFilter, Labels, Manifest, Masks, Split, Task, ValueSource
+from m3b.dataset.manifest.model import CaseFilter, Manifest, Split, Task, ValueSource
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import Resolved, resolve
 from m3b.dataset.proposals.context import PatientChoice, SplitChoice, choose_patient, list_splits
@@ -608,15 +608,3 @@ def _refuse(survey: Survey, image_sets: Sequence[ImageSet], request: Request, ta
             remedy=f"Add the {targets_word} to the folder.",
         ),
     )
-
-
-__all__ = [
-    "Labels",
-    "Masks",
-    "build_manifest",
-    "decide",
-    "list_candidates",
-    "measure",
-    "measure_candidates",
-    "to_proposal",
-]

@@ -100,7 +100,6 @@ class Column:
     tables: tuple[str, ...] = ()
     chance: float = 0.0
     crossing: float = 0.0
-    table_facts: str = ""
 
     @property
     def is_composite(self) -> bool:
@@ -582,20 +581,20 @@ def _row_values(image_set: ImageSet, facts: TableFacts, column: str) -> set[str]
 def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> Iterator[Column]:
     slots = {slot.name: slot for group in groups for slot in group.slots}
     depth = max(path.count("/") for path in image_set.paths)
-    entries: list[tuple[str, Source, str, tuple[str, ...], float, float, str]] = []
+    entries: list[tuple[str, Source, str, tuple[str, ...], float, float]] = []
     covered: set[int] = set()
     for name, slot in slots.items():
         if name in image_set.frame.frame.columns:
             entries.append(
-                (f"{{{name}}}", "folder" if slot.level >= 0 else "slot", slot.before, (), 0.0, slot.crossing or 0.0, "")
+                (f"{{{name}}}", "folder" if slot.level >= 0 else "slot", slot.before, (), 0.0, slot.crossing or 0.0)
             )
             if slot.level >= 0 and slot.is_whole:
                 covered.add(slot.level)
     if len(groups) > 1 or not covered:
-        entries += [(f"{{folder{level}}}", "folder", "", (), 0.0, 0.0, "") for level in range(min(depth, MAX_FOLDERS))]
+        entries += [(f"{{folder{level}}}", "folder", "", (), 0.0, 0.0) for level in range(min(depth, MAX_FOLDERS))]
     if "{part}" in image_set.images.member:
-        entries.append(("{part}", "slot", "part", (), 0.0, 0.0, ""))
-    for name, facts_id in image_set.table_ids.items():
+        entries.append(("{part}", "slot", "part", (), 0.0, 0.0))
+    for name in image_set.table_ids:
         columns = image_set.frame.tables[name].table.columns if name in image_set.frame.tables else []
         entries += [
             (
@@ -605,25 +604,22 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
                 (name,),
                 image_set.chances[name],
                 0.0,
-                facts_id,
             )
             for column in columns
             if column != ROW_COLUMN and not set("{}") & set(column)
         ]
     ids = {group.id for group in groups}
     tags = {tag.keyword for facts in survey.dicom if facts.group in ids for tag in facts.tags if tag.distinct > 1}
-    entries += [(f"{{tag.{tag}}}", "tag", tag, (), 0.0, 0.0, "") for tag in sorted(tags)]
-    entries += [
-        (f"{{member.{key}}}", "member", key, (), 0.0, 0.0, "") for key in _value_members(image_set, survey, ids)
-    ]
+    entries += [(f"{{tag.{tag}}}", "tag", tag, (), 0.0, 0.0) for tag in sorted(tags)]
+    entries += [(f"{{member.{key}}}", "member", key, (), 0.0, 0.0) for key in _value_members(image_set, survey, ids)]
     numbered_columns: list[Column] = []
     sites: list[Column] = []
-    for template, source, words, tables, chance, crossing, table_facts in entries:
+    for template, source, words, tables, chance, crossing in entries:
         series = image_set.values(template)
         stats = describe(series, _conflicts(image_set, template))
         if not stats.filled:
             continue
-        column = Column(template, source, words, stats, tables, chance, crossing, table_facts)
+        column = Column(template, source, words, stats, tables, chance, crossing)
         yield column
         numbered = (
             bool(roles_of(words) & {"patient", "identifier"})
@@ -661,7 +657,6 @@ def _composites(image_set: ImageSet, numbered_columns: Sequence[Column], sites: 
                     tables,
                     max(number.chance, site.chance),
                     shared,
-                    number.table_facts,
                 )
 
 

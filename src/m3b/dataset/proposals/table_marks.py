@@ -6,8 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import polars as pl
-
 from m3b.dataset.annotations.box_tables import (
     BoxColumns,
     BoxReading,
@@ -110,6 +108,3 @@ def _read_grey(image_set: ImageSet, ref: str) -> Any:
 def _spread(items: Sequence[str], count: int) -> Iterator[str]:
     step = max(1, len(items) // count)
     yield from list(items)[::step][:count]
-
-
-__all__ = ["find_boxes", "find_runs", "pl"]

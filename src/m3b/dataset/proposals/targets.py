@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from m3b.dataset.annotations.box_tables import BoxColumns, BoxReading
-from m3b.dataset.manifest.model import Boxes, Labels, Masks, Number, Report, Survival, Table, ValueSource
+from m3b.dataset.manifest.model import Boxes, Labels, Masks, Number, Report, Survival, ValueSource
 from m3b.dataset.proposals.context import entropy
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, with_value
 from m3b.dataset.proposals.pairs import list_pairings
@@ -20,12 +20,10 @@ from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of
 from m3b.dataset.proposals.table_marks import find_boxes, find_runs
 from m3b.dataset.survey.facts import (
     AnnotationFacts,
-    Container,
     Content,
     FileGroup,
     Legend,
     Level,
-    Member,
     Pairing,
     Survey,
 )
@@ -55,7 +53,6 @@ class Target:
         legend: path of the legend that names the classes.
         requested: request's class -> class of the folder.
         sizes: pair of a mask and image of different size, if there is one.
-        chains: tables that must be joined for it.
         assumed: what nothing in the folder says and the request suggests.
     """
 
@@ -72,7 +69,6 @@ class Target:
     unmatched_request: tuple[str, ...] = ()
     sizes: str = ""
     turned: int = 0
-    chains: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
@@ -202,7 +198,6 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         legend,
         used,
         unmatched,
-        chains=column.tables,
     )
 
 
@@ -292,7 +287,6 @@ def _label_lists(image_set: ImageSet, survey: Survey, request: Request, column: 
         legend,
         match.pairs,
         match.unmatched,
-        chains=column.tables,
     )
 
 
@@ -378,7 +372,6 @@ def _one_hot_target(image_set: ImageSet, survey: Survey, request: Request, colum
         legend,
         match.pairs,
         match.unmatched,
-        chains=columns[0].tables,
     )
 
 
@@ -422,7 +415,6 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             (column.template,),
             image_set.values(column.template),
             (number.title,),
-            chains=column.tables,
         )
 
 
@@ -486,7 +478,6 @@ def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Ite
                 (time.template, event.template),
                 assigned,
                 (time.name,),
-                chains=time.tables,
             )
 
 
@@ -568,7 +559,6 @@ def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
                 f"reports by {column.template}",
                 (column.template,),
                 image_set.values(column.template),
-                chains=column.tables,
             )
         elif (
             partner is not None
@@ -583,7 +573,6 @@ def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
                 f"reports by {column.template} and {partner.template}",
                 (column.template, partner.template),
                 image_set.values(column.template),
-                chains=column.tables,
             )
         else:
             yield Target(
@@ -593,7 +582,6 @@ def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
                 f"reports by {column.template}",
                 (column.template,),
                 image_set.values(column.template),
-                chains=column.tables,
             )
 
 
@@ -661,7 +649,6 @@ def _table_runs(
         legend,
         match.pairs,
         match.unmatched,
-        chains=(name,),
     )
 
 
@@ -1133,7 +1120,6 @@ def _table_boxes(
         legend,
         match.pairs,
         match.unmatched,
-        chains=(name,),
     )
 
 
@@ -1158,19 +1144,3 @@ def _named_classes(
         meanings.get(name, name): (name,) for name in sorted(names, key=_natural)
     }
     return classes, legend, tuple(name for name in names if coded and name not in meanings)
-
-
-__all__ = [
-    "Container",
-    "Member",
-    "Table",
-    "Target",
-    "find_legend",
-    "is_code",
-    "list_boxes",
-    "list_labels",
-    "list_masks",
-    "list_numbers",
-    "list_survivals",
-    "list_texts",
-]
