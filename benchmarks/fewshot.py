@@ -33,6 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from m3b.resources import copy_template
+
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
@@ -43,10 +45,7 @@ NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
 def assemble_project() -> Path:
     """Assemble the detection template with its shared files and put it on the import path."""
     folder = Path(tempfile.mkdtemp(prefix="fewshot-"))
-    shutil.copytree(TEMPLATES / "detection", folder, dirs_exist_ok=True)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        if not (folder / "Utils" / file.name).exists():
-            shutil.copy(file, folder / "Utils")
+    copy_template("detection", folder)
     sys.path[:0] = [str(folder), str(ROOT / "src")]
     return folder
 

@@ -7,7 +7,6 @@ python benchmarks/gpu_sets.py SET FOLDER     assembles the template of SET in FO
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
+ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("ball", "box")
 LEFT_OUT_OF_TRAINING = 10
 """Every so-manieth pair of cases is for the test."""
@@ -77,9 +76,10 @@ SETS = {
 def assemble_set(name: str, folder: Path) -> Path:
     """Assemble the template in the folder, and draw its cases there; the folder."""
     spec = SETS[name]
-    shutil.copytree(TEMPLATES / spec.template, folder)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, folder / "Utils")
+    sys.path.append(str(ROOT / "src"))  # a machine with a GPU may have no m3b installed
+    from m3b.resources import copy_template
+
+    copy_template(spec.template, folder)
     place = folder / "data" / "drawn"
     place.mkdir(parents=True)
     rng = np.random.default_rng(0)

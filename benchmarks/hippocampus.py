@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from m3b.metrics.masks import measure_masks
+from m3b.resources import copy_template
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
@@ -140,9 +141,7 @@ def run_template(
     """Plan, train, export and predict, without any agent."""
     work = out / "template"
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(TEMPLATES / "segmentation", work)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
+    copy_template("segmentation", work)
     (work / "Datapath" / "train.json").write_text(json.dumps(train))
     (work / "Datapath" / "label_dict.json").write_text(json.dumps(LABELS))
     start = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,23 @@ def to_records(executed: Any, work: Path, root: Path) -> tuple[list[IndexRecord]
     return records, sorted(executed.values, key=lambda name: executed.values[name])
 
 
+def _extract(reference: Any, work: Path) -> Any:
+    """Return an image or mask with members of archives extracted, which the readers of runs do not open."""
+    from m3b.dataset.archives import local_reference
+
+    if isinstance(reference, str):
+        return local_reference(work, reference) if "#" in reference else reference
+    if isinstance(reference, tuple | list):
+        return type(reference)(_extract(path, work) for path in reference)
+    return reference
+
+
 def measure_areas(member: Any, values: dict[str, int], work: Path) -> dict[str, float]:
     """Return the share of the image that each class takes."""
     from m3b.errors import DataError
     from m3b.tasks.aligned_masks import read_true_channels
 
+    member = replace(member, image=_extract(member.image, work), mask=_extract(member.mask, work))
     try:
         channels = read_true_channels(member, values, work)
     except DataError:

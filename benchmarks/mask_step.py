@@ -9,7 +9,6 @@ the first row with the same number of classes.
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from template_bench import TEMPLATES
+from m3b.resources import copy_template
 
 VARIANTS = ("as glibc and the layers have it", "freed memory kept", "freed memory kept, losses by rows")
 
@@ -35,8 +34,8 @@ def main() -> None:
         return
     numbers = ["--side", options.side, "--steps", options.steps, "--threads", options.threads]
     with tempfile.TemporaryDirectory() as folder:
-        project = Path(shutil.copytree(TEMPLATES / "segmentation", Path(folder) / "project"))
-        shutil.copytree(TEMPLATES / "shared", project / "Utils", dirs_exist_ok=True)
+        project = Path(folder) / "project"
+        copy_template("segmentation", project)
         for classes in options.classes:
             first_ms = 0.0
             for variant, name in enumerate(VARIANTS):

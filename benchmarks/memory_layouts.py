@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from template_bench import TEMPLATES, run_in_template
+from template_bench import run_in_template
+
+from m3b.resources import copy_template
 
 CODE = """
 import json, statistics, sys, time
@@ -97,8 +98,7 @@ def main() -> None:
         for name, plan in ROWS.items():
             work = Path(folder) / plan["task"]
             if not work.exists():
-                shutil.copytree(TEMPLATES / plan["task"], work)
-                shutil.copytree(TEMPLATES / "shared", work / "Utils", dirs_exist_ok=True)
+                copy_template(plan["task"], work)
             times = run_in_template(work, CODE, json.dumps(plan), json.dumps(options))
             usual, last = times["usual"], times["last"]
             print(f"{name:30} {usual:8.1f} {last:18.1f} {usual / last:7.2f}", flush=True)

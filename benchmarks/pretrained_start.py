@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,8 @@ from typing import Any
 import numpy as np
 from fewshot import PictureSet, compare_paired, from_npz, from_table, read_picture
 
+from m3b.resources import copy_template
+
 TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
 ENTRY, ARCH = "torchvision/resnet18", {"block": "basic", "depths": [1, 1, 1, 1], "width": 24}
 SIDE = 64
@@ -37,9 +38,7 @@ PREDICT_CODE = "import json, sys; from predict import predict; print('RESULT ' +
 
 def assemble_template(folder: Path) -> Path:
     """Assemble the diagnosis template as m3b does, with the registry."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(TEMPLATES / "shared", folder / "Utils", ignore=ignored)
-    shutil.copytree(TEMPLATES / "diagnosis", folder, ignore=ignored, dirs_exist_ok=True)
+    copy_template("diagnosis", folder)
     return folder
 
 

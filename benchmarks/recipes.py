@@ -29,6 +29,7 @@ import numpy as np
 from m3b.data.spec.execute import execute, write
 from m3b.data.spec.model import IndexSpec
 from m3b.metrics.masks import measure_mask
+from m3b.resources import copy_template
 from m3b.tasks import get_family
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -134,9 +135,7 @@ def prepare_project(folder: Path, request: str, work: Path) -> tuple[str, list[d
         "-m", "m3b", "look", str(folder), request, "-o", str(manifest_file), "--force", cwd=work.parent, check=False
     )
     manifest = IndexSpec.model_validate_json(manifest_file.read_text())
-    shutil.copytree(TEMPLATES / (get_family(manifest.task).template or manifest.task), work, dirs_exist_ok=True)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
+    copy_template(get_family(manifest.task).template or manifest.task, work)
     (work / "data").mkdir()
     (work / "data" / "set").symlink_to(folder)
     (work / "Datapath").mkdir(exist_ok=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from m3b.bench.datasets import RawCase, get_dataset
-from m3b.resources import get_resources_folder
+from m3b.resources import copy_template
 from m3b.tasks.report import (
     Findings,
     ReportCase,
@@ -86,10 +85,7 @@ def prepare(
     work: Path, name: str, patients: int | None, seed: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Assemble the template in `work`, make the data next to it, and return its training and test records."""
-    templates = get_resources_folder() / "templates"
-    shutil.copytree(templates / "report", work)
-    for file in (templates / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
+    copy_template("report", work)
     dataset_spec = get_dataset(name)
     dataset_spec.make(work / "data" / "made", patients=patients, seed=seed)
     cases = dataset_spec.read(work / "data" / "made").cases

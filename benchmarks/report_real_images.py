@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recipes import TEMPLATES, run_python
 from recipes import prepare_project as index
+from recipes import run_python
 
+from m3b.resources import copy_template
 from m3b.tasks.report import ReportCase, best_constant_reports, measure_image_use, score_reports
 
 LABEL_SENTENCES = (
@@ -128,9 +129,7 @@ def patient_of(record: dict[str, Any]) -> str:
 def assemble_template(work: Path, train: list[dict[str, Any]], test: list[dict[str, Any]], classes: list[str]) -> Path:
     """Assemble the report template on these records."""
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(TEMPLATES / "report", work)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
+    copy_template("report", work)
     (work / "Datapath" / "train.json").write_text(json.dumps(train))
     (work / "Datapath" / "label_dict.json").write_text(json.dumps({name: place for place, name in enumerate(classes)}))
     (work / "list.json").write_text(json.dumps([record["image_path"] for record in test]))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from m3b.resources import copy_template
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "resources" / "templates"
 NAMES = ("diagnosis", "segmentation", "detection", "report")
@@ -18,9 +19,7 @@ def prepare_template(name: str, folder: Path, *example: str) -> Path | None:
     if not (TEMPLATES / name / "train.py").exists():
         return None
     work = folder / name
-    shutil.copytree(TEMPLATES / name, work)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
+    copy_template(name, work)
     for command in (["example/make_example.py", *example], ["plan.py", "--minutes", "1"]):
         done = subprocess.run([sys.executable, *command], cwd=work, capture_output=True, text=True)
         if done.returncode:

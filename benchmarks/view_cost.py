@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from m3b.data.records import Record
-from m3b.data.view import make_view, wanted_by
+from m3b.dataset.view import make_view, needed_files_of
 
 TRAINING_SHARE = 0.8
 FILES_PER_FOLDER = 1000
@@ -43,7 +43,7 @@ def measure_small_files(folder: Path, count: int, size: int) -> None:
         for n in range(int(count * TRAINING_SHARE))
     ]
     print(f"{count:,} files of {size:,} bytes, {len(records):,} of them training cases")
-    needed_files = time_action("what they need", lambda: wanted_by(records, base))
+    needed_files = time_action("what they need", lambda: needed_files_of(records, base))
     for name, link in (("hard links", True), ("copies or shared blocks", False)):
         view = folder / "view"
         view_report = time_action(
@@ -71,7 +71,7 @@ def measure_large_hdf5(folder: Path, gib: float, *, is_packed: bool) -> None:
     print(
         f"HDF5 of {size:.1f} GiB, {items:,} items, {'gzip' if is_packed else 'not packed'}, {len(training_records):,} for training"
     )
-    needed_files = wanted_by(training_records, base)
+    needed_files = needed_files_of(training_records, base)
     time_action(
         "written with the other items zero",
         lambda: make_view(needed_files, base, lambda p: folder / "h5" / p, link=True),

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src/m3b"
 UNPICKLERS = {"dataset/formats/pickled.py", "tools/previews/unpickle.py"}
 """Their `find_class` knows a closed list of names; they run in the reader."""
-WRITERS = {"data/archive_writers.py", "bench/datasets/kneemri.py"}
+WRITERS = {"dataset/archive_subsets.py", "bench/datasets/kneemri.py"}
 """They write pickles: parts of an archive for a training view, invented data in a publisher's form."""
 INSTALLERS = {"pip", "setuptools", "wheel"}
 """They come with Python's venv, in the version of that Python."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import lru_cache
 from pathlib import Path
+
+SHARED_TEMPLATE_FOLDER = "shared"
+UTILS_FOLDER = "Utils"
 
 
 @lru_cache(maxsize=1)
@@ -18,3 +22,22 @@ def get_resources_folder() -> Path:
         if (folder / "prompts").is_dir():
             return folder
     raise FileNotFoundError(f"m3b's resources are missing next to {package_folder}; install m3b again.")
+
+
+def copy_template(template: str | Path, target: Path) -> None:
+    """Copy a template with what a project needs to run without m3b into `target`; other files there are kept.
+
+    The parts that all templates share become `Utils`, and the package `m3b.dataset.formats` becomes `Utils/formats`.
+
+    Args:
+        template: a folder, or the name of one of m3b's own.
+    """
+    templates = get_resources_folder() / "templates"
+    folders = {
+        templates / SHARED_TEMPLATE_FOLDER: target / UTILS_FOLDER,
+        Path(__file__).resolve().parent / "dataset" / "formats": target / UTILS_FOLDER / "formats",
+        templates / template: target,
+    }
+    for source, destination in folders.items():
+        ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+        shutil.copytree(source, destination, ignore=ignore, dirs_exist_ok=True)

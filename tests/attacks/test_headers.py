@@ -14,8 +14,8 @@ import SimpleITK as sitk
 from m3b.data.audit_images import open_all
 from m3b.data.index import Index
 from m3b.data.mask_probe import stored_float
-from m3b.data.reading import geometry, read_image, read_mask
 from m3b.data.records import Record
+from m3b.dataset.reading import geometry, read_image, read_mask
 from m3b.errors import DataError, ModelError
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall

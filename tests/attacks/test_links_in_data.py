@@ -16,7 +16,7 @@ from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.links import leading_out
 from m3b.data.records import Record
-from m3b.data.view import make_view, wanted_by
+from m3b.dataset.view import make_view, needed_files_of
 from m3b.errors import DataError, DataRejected, ModelError
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
@@ -56,7 +56,7 @@ class Place:
     def view(self) -> Path:
         view = self.locked.parent / "view"
         records = read_index(self.locked, "diagnosis").train
-        make_view(wanted_by(records, self.locked), self.locked, lambda path: view / path, link=False)
+        make_view(needed_files_of(records, self.locked), self.locked, lambda path: view / path, link=False)
         return view
 
     def stage(self, *images: str) -> Path:

@@ -191,12 +191,12 @@ def test_whatever_the_path_nothing_outside_is_read(shared_work: Path, names: lis
 
 def test_copies_of_data_are_never_written_through_a_link(tmp_path: Path) -> None:
     """Where a script has put a link in the place of the copy: the link is replaced, and what it leads to stays."""
-    from m3b.data import view
+    from m3b.dataset import view
 
     victim, source = tmp_path / "victim", tmp_path / "source"
     victim.write_text("the user's")
     source.write_text("a scan")
-    for write in (view.clone, lambda real, target: view.put(real, target, view.ViewCounts(), link=False)):
+    for write in (view.clone, lambda real, target: view.place_file(real, target, view.ViewCounts(), link=False)):
         target = tmp_path / "target"
         target.unlink(missing_ok=True)
         target.symlink_to(victim)

@@ -16,7 +16,7 @@ from m3b.bench.datasets import DATASET_NAMES, get_dataset
 from m3b.bench.datasets.layout_reading import is_junk, natural_key
 from m3b.bench.datasets.masks import read_mask
 from m3b.data.cards import load_cards
-from m3b.data.reading import read_image
+from m3b.dataset.reading import read_image
 from m3b.errors import DataError, UsageError
 from m3b.resources import get_resources_folder
 

@@ -17,7 +17,7 @@ from m3b.bench.datasets.class_signal import ClassSizeModel, compute_swap_ceiling
 from m3b.bench.datasets.masks import read_mask
 from m3b.bench.datasets.report_text import bleu_1
 from m3b.bench.datasets.shapes import dice
-from m3b.data.reading import read_image
+from m3b.dataset.reading import read_image
 
 Look = Callable[[RawCase, Path], list[float]]
 

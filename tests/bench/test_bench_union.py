@@ -12,7 +12,7 @@ from m3b.bench.cell_verdict import _iterate_figures
 from m3b.bench.datasets import get_dataset
 from m3b.bench.exam import merge_answer, merge_index
 from m3b.data.index import Index, Record
-from m3b.data.reading import read_mask
+from m3b.dataset.reading import read_mask
 from m3b.models import Prediction
 from m3b.tasks import get_family
 

@@ -230,7 +230,7 @@ def test_sixteen_bits_and_archives_and_volumes(work: Path) -> None:
     audit = audit_index(index(train=[*map(record, range(10)), *archive], test=[*volumes, *slices]), work)
     assert weights(audit) == {"small_test": "warn"}
     assert audit.opened == 36
-    assert set(audit.shapes) == {"1x128x128", "1x18x20x16", "1x128x128x3"}
+    assert set(audit.shapes) == {"1x128x128", "1x16x18x20", "1x128x128x3"}
 
 
 def test_an_item_that_an_archive_does_not_hold(work: Path) -> None:

@@ -16,9 +16,10 @@ from PIL import Image
 
 from m3b.data.audit import audit_index
 from m3b.data.index import Index, read_records
-from m3b.data.reading import geometry, read_image, shared, shared_channels, shared_masks
 from m3b.data.records import Channels, Record, plain, relocated
-from m3b.data.view import wanted_by
+from m3b.dataset.formats import parse_cases, select_channels
+from m3b.dataset.reading import geometry, read_image, read_mask, write_mask
+from m3b.dataset.view import needed_files_of
 from m3b.errors import DataError
 from m3b.models.predict_process import parse_predictions
 from m3b.models.staging import stage_cases
@@ -64,7 +65,7 @@ def test_an_index_of_channels_is_read_back(tmp_path: Path) -> None:
     assert record.channels == ("flair", "t1")
     assert record.reference == paths
     assert record.files == ("data/x/f.nii", "data/x/t.npz")
-    assert wanted_by([record], tmp_path).archives == {"data/x/t.npz": {"t1": {3}}}
+    assert needed_files_of([record], tmp_path).archives == {"data/x/t.npz": {"t1": {3}}}
 
 
 @pytest.mark.parametrize(
@@ -133,18 +134,17 @@ def test_masks_are_written_on_the_grid_of_the_first_channel(tmp_path: Path) -> N
     paths = {"a": str(tmp_path / ramp(tmp_path / "a.nii", (6, 5, 4), turned)), "b": str(tmp_path / "a.nii")}
     mask = np.zeros((5, 6, 4), np.uint8)
     mask[1, 2, 3] = 1
-    file = shared_masks().write_mask(mask, paths, tmp_path / "mask")
+    file = write_mask(mask, paths, tmp_path / "mask")
     assert np.allclose(nib.load(file).affine, turned)
-    assert np.array_equal(shared_masks().read_mask(str(file)).array, mask)
+    assert np.array_equal(read_mask(str(file)).array, mask)
 
 
 # --- asked of a model ---------------------------------------------------------------------------------------------
 
 
 def test_a_model_gets_its_channels_in_its_own_order() -> None:
-    arranged = shared_channels().arranged
-    assert list(arranged({"t1": "b", "flair": "a"}, ["flair", "t1"]).items()) == [("flair", "a"), ("t1", "b")]
-    assert arranged("a.png", None) == "a.png"
+    assert list(select_channels({"t1": "b", "flair": "a"}, ["flair", "t1"]).items()) == [("flair", "a"), ("t1", "b")]
+    assert select_channels("a.png", None) == "a.png"
 
 
 @pytest.mark.parametrize(
@@ -158,19 +158,18 @@ def test_a_model_gets_its_channels_in_its_own_order() -> None:
     ],
 )
 def test_a_case_that_lacks_a_channel_is_refused_by_name(path: Any, names: Any, words: str) -> None:
-    with pytest.raises(shared().ImageError, match=words):
-        shared_channels().arranged(path, names)
+    with pytest.raises(DataError, match=words):
+        select_channels(path, names)
 
 
 def test_cases_on_a_command_line() -> None:
-    cases_of = shared_channels().cases_of
-    assert cases_of(["a.png", "x=y.png"], None) == ["a.png", "x=y.png"]
+    assert parse_cases(["a.png", "x=y.png"], None) == ["a.png", "x=y.png"]
     words = ["flair=1f.nii", "t1=1=t.nii", "t1=2t.nii", "flair=2f.nii"]
-    assert cases_of(words, ["flair", "t1"]) == [
+    assert parse_cases(words, ["flair", "t1"]) == [
         {"flair": "1f.nii", "t1": "1=t.nii"}, {"t1": "2t.nii", "flair": "2f.nii"}
     ]  # fmt: skip
-    with pytest.raises(shared().ImageError, match="by name"):
-        cases_of(["a.nii"], ["flair", "t1"])
+    with pytest.raises(DataError, match="by name"):
+        parse_cases(["a.nii"], ["flair", "t1"])
 
 
 def test_staged_channels_keep_their_names_and_nothing_else(tmp_path: Path) -> None:

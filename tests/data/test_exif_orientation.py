@@ -11,9 +11,10 @@ from PIL import Image, ImageOps
 
 from m3b.data.box_places import grid_for, upright
 from m3b.data.mask_probe import look_at_masks
-from m3b.data.reading import align_mask, geometry, read_image, read_mask, read_masks, shared, stored_shape
 from m3b.data.records import Record
 from m3b.data.spec.outlines import coco, labelme
+from m3b.dataset.formats.base import turn_upright
+from m3b.dataset.reading import align_mask, geometry, probe_shape, read_image, read_mask, read_masks, stored_shape
 
 ORIENTATIONS = range(1, 9)
 WRITERS = ("png", "jpg", "webp", "tif")
@@ -45,7 +46,7 @@ def test_read_as_pillow_shows_it(tmp_path: Path, stored: np.ndarray, writer: str
     with Image.open(file) as picture:
         shown = np.array(ImageOps.exif_transpose(picture))
     assert np.array_equal(read_image(str(file)).array, np.moveaxis(shown, -1, 0))
-    assert shared().probe(str(file)) == shown.shape[:2] == geometry(str(file)).shape
+    assert probe_shape(str(file)) == shown.shape[:2] == geometry(str(file)).shape
 
 
 @pytest.mark.parametrize("value", [0, 9])
@@ -62,7 +63,7 @@ def test_masks_follow_their_picture(tmp_path: Path, stored: np.ndarray, orientat
     """A mask of the stored size is turned; one of the size on display, or that could be either, is not."""
     save(stored, tmp_path / "a.png", orientation)
     bright = (stored[..., 0] > 127).astype(np.uint8)
-    shown = shared().formats.turn_upright(bright, orientation)
+    shown = turn_upright(bright, orientation)
     turned = orientation >= 5
     Image.fromarray(bright if drawn == "stored" and turned else shown).save(tmp_path / "m.png")
     base = str(tmp_path)
@@ -104,7 +105,7 @@ def test_boxes_that_were_drawn_on_the_stored_picture(tmp_path: Path, orientation
 
 def test_outlines_that_were_drawn_on_the_stored_picture(tmp_path: Path, stored: np.ndarray) -> None:
     save(stored, tmp_path / "a.jpg", 6)
-    shape, before = shared().probe(str(tmp_path / "a.jpg")), stored_shape("a.jpg", str(tmp_path))
+    shape, before = probe_shape(str(tmp_path / "a.jpg")), stored_shape("a.jpg", str(tmp_path))
     assert (shape, before) == ((14, 20), (20, 14))
     points = [[2, 3], [9, 3], [9, 15], [2, 15]]
     (tmp_path / "a.json").write_text(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.data.reading import boxes_to_array, geometry, read_image, read_mask, read_masks, shared, shared_masks
+from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_mask, read_masks
 from m3b.errors import DataError
-from m3b.resources import get_resources_folder
+from m3b.resources import copy_template
 from warm.commands import run_python
 
 RANDOM = np.random.default_rng(3)
@@ -40,9 +39,9 @@ IMAGES = ["grey.png", "colour.png", "deep.tif", "volume.npy", "a.npz#images[2]",
 
 
 def test_the_same_as_the_assembled_template_in_a_process_of_its_own(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(get_resources_folder() / "templates" / "shared", tmp_path / "Utils")
+    copy_template("diagnosis", tmp_path)
     code = (
-        "import hashlib, sys; from Utils.images import read_image\n"
+        "import hashlib, sys; from Utils.formats import read_image\n"
         "for name in sys.argv[2:]:\n"
         "    image = read_image(name, sys.argv[1])\n"
         "    print(hashlib.sha256(image.array.tobytes()).hexdigest(), image.array.shape, image.array.dtype, image.spacing)\n"
@@ -65,12 +64,6 @@ def test_a_list_of_slices_is_their_folder(folder: Path) -> None:
 def test_what_cannot_be_opened_is_a_data_error(name: str, folder: Path) -> None:
     with pytest.raises(DataError):
         read_image(name, str(folder))
-
-
-def test_the_module_is_loaded_once() -> None:
-    assert shared() is shared()
-    assert shared_masks() is shared_masks()
-    assert shared_masks().ImageError is shared().ImageError
 
 
 def test_masks_lie_in_the_axes_of_their_image(folder: Path, tmp_path: Path) -> None:

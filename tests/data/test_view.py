@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import pickle
+import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from m3b.data import view
-from m3b.data.archive_writers import runs
-from m3b.data.archives import subset
-from m3b.data.reading import read_image
 from m3b.data.records import Record
-from m3b.data.view import ViewCounts, Wanted, make_view, put, shared_files, wanted_by
+from m3b.dataset import view
+from m3b.dataset.archive_subsets import runs, write_subset
+from m3b.dataset.formats import get_format
+from m3b.dataset.reading import read_image
+from m3b.dataset.view import NeededFiles, ViewCounts, make_view, needed_files_of, place_file, shared_files
 from m3b.errors import DataError
 
 ITEMS = np.arange(6 * 5 * 7, dtype=np.int16).reshape(6, 5, 7) + 1
@@ -38,7 +43,7 @@ def files_below(folder: Path) -> list[str]:
 
 def make(records: list[Record], base: Path, *, link: bool = True) -> tuple[ViewCounts, Path]:
     target = base.parent / "view"
-    made = make_view(wanted_by(records, base), base, lambda path: target / path, link=link)
+    made = make_view(needed_files_of(records, base), base, lambda path: target / path, link=link)
     return made, target
 
 
@@ -147,7 +152,7 @@ def test_items_of_other_cases_are_zero_and_other_keys_gone(tmp_path: Path, suffi
     key = "" if suffix == ".npy" else "images"
     train = [Record(f"all{suffix}#{key}[{n}]") for n in (0, 2, -2)]
     made, target = make(train, base)
-    assert made.written == 1
+    assert made.rewritten == 1
     for number, item in enumerate(ITEMS):
         seen = read_image(f"all{suffix}#{key}[{number}]", str(target)).array
         wanted = read_image(f"all{suffix}#{key}[{number}]", str(base)).array
@@ -166,14 +171,14 @@ def test_an_archive_of_training_cases_alone_is_linked(tmp_path: Path) -> None:
     base.mkdir()
     write(base / "case.npz", {"image": ITEMS, "mask": ITEMS})
     made, _ = make([Record("case.npz#image", mask="case.npz#mask")], base)
-    assert (made.linked, made.written) == (1, 0)
+    assert (made.linked, made.rewritten) == (1, 0)
 
 
 def test_chunks_of_several_items_are_taken_apart(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as out:
         out.create_dataset("x/images", data=ITEMS, chunks=(4, 5, 7), compression="gzip", shuffle=True)
         out.create_dataset("plain", data=ITEMS)
-    assert subset(tmp_path / "a.h5", tmp_path / "b.h5", {"x/images": {1, 5}, "plain": None})
+    assert write_subset(tmp_path / "a.h5", tmp_path / "b.h5", {"x/images": {1, 5}, "plain": None})
     with h5py.File(tmp_path / "b.h5") as out:
         assert np.array_equal(np.flatnonzero(out["x/images"][:].any(axis=(1, 2))), [1, 5])
         assert np.array_equal(out["plain"][:], ITEMS)
@@ -196,7 +201,7 @@ def test_rows_and_columns_of_matlab_files_are_where_matlab_has_them(tmp_path: Pa
 def test_an_item_that_is_not_there_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ITEMS)
     with pytest.raises(DataError, match=r"a\.npy: cannot be taken apart: item 9 of 6"):
-        subset(tmp_path / "a.npy", tmp_path / "b.npy", {"": {9}})
+        write_subset(tmp_path / "a.npy", tmp_path / "b.npy", {"": {9}})
 
 
 @given(st.sets(st.integers(0, 40)))
@@ -212,7 +217,7 @@ def test_any_choice_of_items(tmp_path: Path, items: set[int], suffix: str) -> No
     place = Path(tempfile.mkdtemp(dir=tmp_path))  # HDF5 files stay open, so each example has its own
     source, target = place / f"s{suffix}", place / f"t{suffix}"
     write(source, {"images": ITEMS})
-    if not subset(source, target, {"": set(items)}):
+    if not write_subset(source, target, {"": set(items)}):
         assert items == set(range(6))
         return
     for number in range(6):
@@ -224,21 +229,23 @@ def test_any_choice_of_items(tmp_path: Path, items: set[int], suffix: str) -> No
 
 
 def test_files_of_both_sides_are_named() -> None:
-    mine = Wanted(frozenset({"a", "b"}), {"n.npz": {"x": {1}}})
-    assert shared_files(mine, Wanted(frozenset({"b"}), {"n.npz": {"x": {2}}})) == ["b"]
-    assert shared_files(mine, Wanted(frozenset({"n.npz"}), {"a": {"": {0}}})) == ["a", "n.npz"]
+    mine = NeededFiles(frozenset({"a", "b"}), {"n.npz": {"x": {1}}})
+    assert shared_files(mine, NeededFiles(frozenset({"b"}), {"n.npz": {"x": {2}}})) == ["b"]
+    assert shared_files(mine, NeededFiles(frozenset({"n.npz"}), {"a": {"": {0}}})) == ["a", "n.npz"]
 
 
 def test_a_folder_and_a_file_in_it_meet(tmp_path: Path) -> None:
     for name in ("s/1.png", "s/2.png"):
         picture(tmp_path / name)
-    assert shared_files(wanted_by([Record("s")], tmp_path), wanted_by([Record("s/2.png")], tmp_path)) == ["s/2.png"]
+    assert shared_files(needed_files_of([Record("s")], tmp_path), needed_files_of([Record("s/2.png")], tmp_path)) == [
+        "s/2.png"
+    ]
 
 
 def test_a_header_that_leads_out_is_refused(tmp_path: Path) -> None:
     (tmp_path / "v.nhdr").write_text("NRRD0004\ndata file: ../secret.raw\n")
     with pytest.raises(DataError, match="outside its folder"):
-        wanted_by([Record("v.nhdr")], tmp_path)
+        needed_files_of([Record("v.nhdr")], tmp_path)
 
 
 def test_a_pattern_and_a_list_of_data_files(tmp_path: Path) -> None:
@@ -246,14 +253,69 @@ def test_a_pattern_and_a_list_of_data_files(tmp_path: Path) -> None:
         (tmp_path / f"v{number:03d}.raw").write_bytes(b"x")
     (tmp_path / "p.mhd").write_text("ElementDataFile = v%03d.raw 1 3 1\n")
     (tmp_path / "l.mhd").write_text("ElementDataFile = LIST\nv001.raw\nv003.raw\n")
-    assert wanted_by([Record("p.mhd")], tmp_path).files == {"p.mhd", "v001.raw", "v002.raw", "v003.raw"}
-    assert wanted_by([Record("l.mhd")], tmp_path).files == {"l.mhd", "v001.raw", "v003.raw"}
+    assert needed_files_of([Record("p.mhd")], tmp_path).files == {"p.mhd", "v001.raw", "v002.raw", "v003.raw"}
+    assert needed_files_of([Record("l.mhd")], tmp_path).files == {"l.mhd", "v001.raw", "v003.raw"}
 
 
 def test_put_says_which_way_it_went(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     made = ViewCounts()
-    put(tmp_path / "a", tmp_path / "b", made, link=True)
-    put(tmp_path / "a", tmp_path / "c", made, link=False)
+    place_file(tmp_path / "a", tmp_path / "b", made, link=True)
+    place_file(tmp_path / "a", tmp_path / "c", made, link=False)
     assert made.linked == 1
     assert made.cloned + made.copied == 1
+
+
+# --- archives of files, and tables ---------------------------------------------------------------------------------
+
+
+def png(value: int) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(np.full((4, 5), value, np.uint8)).save(content, "PNG")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+def test_members_of_other_cases_are_left_out(tmp_path: Path, suffix: str) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    members = {"a/0.png": png(0), "a/1.png": png(1), "b/0.png": png(2), "b/0.txt": b"Doe", "c.mhd": b"", "c.raw": b"0"}
+    if suffix == ".zip":
+        with zipfile.ZipFile(base / "x.zip", "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+    else:
+        with tarfile.open(base / "x.tar.gz", "w:gz") as shard:
+            for name, content in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                shard.addfile(info, io.BytesIO(content))
+    made, place = make([Record(f"x{suffix}#a/1.png"), Record(f"x{suffix}#c.mhd")], base)
+    assert made.rewritten == 1
+    assert get_format(place / f"x{suffix}").items(place / f"x{suffix}") == ("a/1.png", "c.mhd")
+    assert read_image(f"x{suffix}#a/1.png", str(place)).array.max() == 1
+    with pytest.raises(DataError, match="no such file"):
+        read_image(f"x{suffix}#a/0.png", str(place))
+
+
+def test_rows_of_other_cases_are_black_and_labels_are_left_out(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    cells = [{"bytes": png(value), "path": f"Doe_{value}.png"} for value in range(4)]
+    pyarrow.parquet.write_table(pyarrow.table({"image": cells, "label": [0, 1, 1, 0]}), base / "t.parquet")
+    made, place = make([Record("t.parquet#image[2]")], base)
+    assert made.rewritten == 1
+    assert read_image("t.parquet#image[2]", str(place)).array.shape == (1, 4, 5)
+    assert read_image("t.parquet#image[1]", str(place)).array.tolist() == [[[0]]]
+    assert pyarrow.parquet.read_table(place / "t.parquet").column_names == ["image"]
+    assert b"Doe_1" not in (place / "t.parquet").read_bytes()
+
+
+def test_all_chunks_of_a_store_come_along(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    base = tmp_path / "base"
+    base.mkdir()
+    store = zarr.open_array(str(base / "v.zarr"), mode="w", shape=ITEMS.shape, chunks=(2, 5, 7), dtype=ITEMS.dtype)
+    store[:] = ITEMS
+    _, place = make([Record("v.zarr")], base)
+    assert np.array_equal(read_image("v.zarr", str(place)).array, read_image("v.zarr", str(base)).array)

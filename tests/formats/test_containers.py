@@ -23,6 +23,7 @@ from PIL import Image as Pillow
 
 from formats.store_kit import film, photograph, volume, write_series
 from m3b.dataset.formats import DataError, base, describe_file, get_format, probe_image, read_image, read_labels
+from m3b.dataset.reading import read_array
 
 
 def png(array: np.ndarray) -> bytes:
@@ -292,3 +293,9 @@ def test_clips(tmp_path: Path) -> None:
     assert clip.array.shape[1:] == (48, 64, 5)
     assert np.allclose(clip.array.mean(axis=(0, 1, 2)), [20, 60, 100, 140, 180], atol=6)
     assert probe_image("a.mp4", tmp_path).frames == 10
+
+
+def test_texts_of_a_matlab_file_are_read(tmp_path):
+    names = np.array(["P01", "P01", "P02"], dtype=object)
+    scipy.io.savemat(tmp_path / "set.mat", {"images": np.stack([film()] * 3), "patients": names})
+    assert read_array(tmp_path / "set.mat", "patients").tolist() == ["P01", "P01", "P02"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-import m3b.dataset.formats
 from formats.store_kit import FILMS, VOLUMES, dicom_file, film, volume, write_series
 from m3b.dataset.formats import (
     FORMATS,
@@ -33,6 +32,7 @@ from m3b.dataset.formats import (
     strip_suffix,
     unregister_format,
 )
+from m3b.resources import copy_template
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,10 @@ def test_every_store_can_be_described(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_the_package_works_without_m3b(tmp_path: Path) -> None:
-    """As in a delivered model: relative imports, NumPy, and the library of the format that is read."""
-    source = Path(m3b.dataset.formats.__file__).parent
-    shutil.copytree(source, tmp_path / "Utils/formats", ignore=shutil.ignore_patterns("__pycache__"))
+    """As in a project and a delivered model: relative imports, NumPy, and the library of the format that is read."""
+    copy_template("diagnosis", tmp_path)
+    for file in (tmp_path / "Utils").rglob("*.py"):
+        assert not re.search(r"^\s*(?:from|import)\s+m3b\b", file.read_text(), re.MULTILINE), file
     Pillow.fromarray(film()).save(tmp_path / "a.png")
     code = """
 import sys
@@ -238,3 +239,12 @@ def test_dicom_without_suffix_or_preamble_is_found_in_a_folder(tmp_path: Path) -
         assert isinstance(find_file_format(file), type(get_format(file)))
     (tmp_path / "s/README").write_text("slices of a phantom")
     assert read_image("s", tmp_path).array.shape == (1, 26, 22, 9)
+
+
+@pytest.mark.parametrize(("name", "content"), [("bad.png", b"no picture"), ("empty.png", b""), ("bad.nii", b"x" * 400)])
+def test_a_damaged_file_is_named_once_and_without_classes_of_python(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as raised:
+        read_image(name, tmp_path)
+    assert str(raised.value).count(name) == 1
+    assert "Error" not in str(raised.value)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from m3b.resources import copy_template
 from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
@@ -53,8 +54,7 @@ class Desk:
         (self.work / "data").mkdir(parents=True)
         (self.work / "data" / "x").symlink_to(self.raw)
         place = self.work / "resources" / "templates" / "indexing"
-        shutil.copytree(TEMPLATES / "indexing", place, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(TEMPLATES / "shared", place / "Utils", ignore=shutil.ignore_patterns("__pycache__"))
+        copy_template("indexing", place)
         self.random = np.random.default_rng(1)
 
     def image(self, name: str, like: str = "") -> None:

@@ -11,7 +11,7 @@ import pytest
 from interactive_kit import Threshold
 from PIL import Image
 
-from m3b.data.reading import read_mask
+from m3b.dataset.reading import read_mask
 from m3b.errors import UsageError
 from m3b.interactive import segment
 from m3b.interactive.segmenter import ByteImage, Mask
@@ -192,7 +192,7 @@ def test_a_volume_is_prompted_in_one_slice_and_followed_in_the_others(tmp_path: 
     file = tmp_path / "raw" / "volume.nii.gz"
     affine = np.diag([-1.0, -1.0, 3.0, 1.0])
     nib.save(nib.Nifti1Image(volume.astype(np.float32), affine), file)
-    from m3b.data.reading import read_image
+    from m3b.dataset.reading import read_image
 
     array = read_image(str(file)).array[0]
     truth = array > 130

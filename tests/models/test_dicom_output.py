@@ -15,7 +15,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 from typer.testing import CliRunner
 
 from m3b.cli.app import app
-from m3b.data.reading import read_image, write_mask
+from m3b.dataset.reading import read_image, write_mask
 from m3b.errors import UsageError
 from m3b.models.dicom.output import check_sources, write_dicom
 from m3b.models.predictions import DetectedBox, ModelInfo, Prediction

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import numpy as np
 import pytest
 
 import m3b
-from m3b.data.reading import geometry, read_image
+from m3b.dataset.reading import geometry, read_image
 from m3b.errors import ModelError
+from m3b.resources import copy_template
 from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
@@ -60,10 +60,7 @@ def with_channels(work: Path) -> dict[str, str]:
 def test_a_model_of_named_channels(task: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     work = tmp_path / "work"
-    shutil.copytree(TEMPLATES / task, work)
-    (work / "Utils").mkdir(exist_ok=True)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
+    copy_template(task, work)
     call(work, "example/make_example.py", *EXAMPLES[task])
     case = with_channels(work)
     plan_output = call(work, "plan.py", "--minutes", "0.1", "--set", "device=cpu", "max_epochs=1")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 import m3b
 from m3b.models import check_deliverable
+from m3b.resources import copy_template
 from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
@@ -26,10 +26,7 @@ EXAMPLES = {
 def test_a_trained_model_exports(task: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     work = tmp_path / "work"
-    shutil.copytree(TEMPLATES / task, work)
-    (work / "Utils").mkdir(exist_ok=True)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, work / "Utils")
+    copy_template(task, work)
     fast = ("plan.py", "--minutes", "0.1", "--set", "device=cpu", "max_epochs=1")
     for command in (("example/make_example.py", *EXAMPLES[task]), fast, ("train.py",), ("export.py",)):
         run_python(*command, cwd=work, check=True)

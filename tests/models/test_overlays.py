@@ -66,7 +66,7 @@ def test_three_planes_through_the_centre_of_mass(tmp_path: Path) -> None:
     affine = np.diag([1.0, 2.0, 3.0, 1.0])
     nib.save(nib.Nifti1Image(np.zeros_like(array), affine), tmp_path / "i.nii.gz")
     nib.save(nib.Nifti1Image(array, affine), tmp_path / "m.nii.gz")
-    from m3b.data.reading import read_image, read_masks
+    from m3b.dataset.reading import read_image, read_masks
 
     image = read_image(str(tmp_path / "i.nii.gz"))
     masks = read_masks(str(tmp_path / "m.nii.gz"), {"a": 1})

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from m3b.cli.app import app
-from m3b.data.reading import read_mask
+from m3b.dataset.reading import read_mask
 from m3b.errors import UsageError
 
 PREDICT = """

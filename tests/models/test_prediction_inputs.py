@@ -11,41 +11,39 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.data.reading import read_image
+from m3b.dataset.reading import read_image
 from m3b.errors import ModelError
 from m3b.models import Model, load_model
 from m3b.models.array_files import write_array
 from m3b.models.input_rules import InputRules
+from m3b.resources import copy_template
 
 MEAN_MODEL = """
 import argparse, json, sys
 from pathlib import Path
-sys.path.insert(0, {shared!r})
-import images
+sys.path.insert(0, {folder!r})
+from Utils.formats import read_image
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--list"); parser.add_argument("-o")
     call = parser.parse_args()
     answers = []
     for path in json.loads(Path(call.list).read_text()):
-        image = images.read_image(path)
+        image = read_image(path)
         mean = float(image.array.mean()) / 255
         answers.append({{"image": path, "probabilities": {{"dark": 1 - mean, "light": mean}}, "count": image.array.size}})
     Path(call.o).write_text(json.dumps(answers))
 if __name__ == "__main__":
     main()
 """
-SHARED = Path(__file__).parents[2] / "resources/templates/shared"
 
 
 @pytest.fixture
 def make_model(tmp_path: Path) -> Any:
     def make(dims: int, **plan: Any) -> Model:
         folder = tmp_path / f"model{dims}{len(plan)}"
-        (folder / "Utils").mkdir(parents=True)
-        for file in SHARED.glob("*.py"):
-            (folder / "Utils" / file.name).write_text(file.read_text())
-        (folder / "predict.py").write_text(MEAN_MODEL.format(shared=str(folder / "Utils")))
+        copy_template("diagnosis", folder)
+        (folder / "predict.py").write_text(MEAN_MODEL.format(folder=str(folder)))
         (folder / "config.json").write_text(
             json.dumps({"task": "diagnosis", "classes": ["dark", "light"], "plan": {"dims": dims, **plan}})
         )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from m3b.data.reading import read_image
+from m3b.dataset.reading import read_image
 from m3b.errors import ModelError
 from m3b.models import StagedCases, stage_cases, staging
 
@@ -151,3 +151,24 @@ def test_restore_inverts_any_order(order: list[int]) -> None:
     assert staged.restore_order([f"result {i}" for i in order]) == [f"result {i}" for i in range(9)]
     with pytest.raises(ModelError, match="8 results for 9"):
         staged.restore_order(order[:-1])
+
+
+def test_items_of_archives_tables_and_stores_are_staged_alone(tmp_path: Path) -> None:
+    import zipfile
+
+    import pyarrow
+    import pyarrow.parquet
+
+    for value in range(3):
+        picture(tmp_path / f"raw/ill_{value}.png", value)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for value in range(3):
+            archive.write(tmp_path / f"raw/ill_{value}.png", f"ill/{value}.png")
+    cells = [
+        {"bytes": (tmp_path / f"raw/ill_{value}.png").read_bytes(), "path": f"ill_{value}.png"} for value in range(3)
+    ]
+    pyarrow.parquet.write_table(pyarrow.table({"image": cells, "label": [0, 1, 1]}), tmp_path / "t.parquet")
+    cases = ["a.zip#ill/2.png", "t.parquet#image[1]"]
+    staged = stage_cases(cases, tmp_path / "staged", True, base=tmp_path)
+    assert staged.restore_order([value_of(staged, i) for i in range(2)]) == [2, 1]
+    assert sorted(file.name for file in (tmp_path / "staged").iterdir()) == ["case_0001.png", "case_0002.png"]

@@ -14,7 +14,7 @@ import pytest
 import target_kit as kit
 
 from m3b import Pipeline, load_model, verify, write_paper_kit
-from m3b.data.reading import shared
+from m3b.dataset.reading import probe_shape
 from m3b.errors import ModelError
 from m3b.run.result import Result
 
@@ -122,7 +122,7 @@ def test_masks_out_of_segments_among_the_slices(tmp_path: Path) -> None:
     assert labels(result) == SHAPES
     cases = index(result)
     assert {case["image_path"].split("/")[-1] for case in cases} == {f"p{at:03d}" for at in range(16)}
-    assert {shared().probe(str(data / f"p{at:03d}"))[2] for at in range(16)} == {kit.DEPTH}
+    assert {probe_shape(str(data / f"p{at:03d}"))[2] for at in range(16)} == {kit.DEPTH}
     slices = [data / "p000" / f"{at:04d}.dcm" for at in range(kit.DEPTH)]
     [answer] = load_model(str(result.model_dir)).predict([slices], out=tmp_path / "out")
     assert all(file.is_file() for file in answer.masks.values())

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
-from proposals_kit import decide_folder, write_mask, write_picture
-
-
-def write_rows(path: Path, rows: list[list[object]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
+from proposals_kit import decide_folder, write_mask, write_picture, write_rows
 
 
 def test_class_folders_are_proposed(tmp_path: Path) -> None:
@@ -183,7 +176,9 @@ def test_two_masks_of_different_observers_are_rivals(tmp_path: Path) -> None:
         write_mask(tmp_path / "reader_a" / f"{number:02d}.png", number)
         write_mask(tmp_path / "reader_b" / f"{number:02d}.png", number + 500)
     outcome = decide_folder(tmp_path, "Segment vessels on fundus photographs")
-    assert outcome.kind != "proposed"
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert outcome.question.code == "rival"
     titles = [proposal.title for proposal in outcome.proposals]
     assert any("reader_a" in title for title in titles)
     assert any("reader_b" in title for title in titles)

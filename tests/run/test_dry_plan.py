@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from m3b.errors import DataError, UsageError
 from m3b.isolation.sandbox import choose_sandbox
+from m3b.resources import copy_template
 from m3b.run.dry_run import PlanOptions, is_project, make_dry_plan
 from warm.commands import run_python
 
@@ -56,9 +56,7 @@ def test_a_file_that_goes_away_with_the_copy_is_not_told(tmp_path: Path) -> None
 def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> None:
     """Large volumes of four channels: the patch, or its parts, follow from the memory."""
     project = tmp_path / "project"
-    shutil.copytree(TEMPLATES / "segmentation", project)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, project / "Utils")
+    copy_template("segmentation", project)
     run_python("example/make_example.py", cwd=project, check=True)
     plan = project / "plan.py"
     large = "    facts['shapes'] = np.tile([320, 320, 240], (len(facts['shapes']), 1))\n"

@@ -11,11 +11,11 @@ from layout_kit import SIZE, Names
 from layout_kit_boxes import aperio, slides
 from spec_kit import picture
 
-from m3b.data.reading import read_masks
 from m3b.data.spec.aperio import drawn, regions
 from m3b.data.spec.execute import execute
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
+from m3b.dataset.reading import read_masks
 from m3b.errors import DataError
 
 SQUARE = [(2.0, 3.0), (8.0, 3.0), (8.0, 9.0), (2.0, 9.0)]

@@ -12,13 +12,13 @@ from clip_kit import animation, frame, ultrasound, video
 from pydantic import ValidationError
 from spec_kit import picture, read
 
-from m3b.data.reading import read_image, shared
 from m3b.data.records import Record
 from m3b.data.spec.execute import execute
 from m3b.data.spec.model import IndexSpec
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
-from m3b.data.view import wanted_by
+from m3b.dataset.reading import read_image
+from m3b.dataset.view import needed_files_of
 from m3b.errors import DataError
 from m3b.models.staging import stage_cases
 
@@ -76,7 +76,7 @@ def test_what_is_no_clip_says_so(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=name.partition("#")[0]):
             read_image(name, str(tmp_path))
     nib.save(nib.Nifti1Image(np.zeros((8, 8, 4), np.float32), np.eye(4)), tmp_path / "a.nii.gz")
-    with pytest.raises(DataError, match="no clip"):
+    with pytest.raises(DataError, match="no such part"):
         read_image("a.nii.gz#frames=2", str(tmp_path))
 
 
@@ -164,19 +164,9 @@ def test_marks_belong_to_a_picture_and_not_to_a_clip() -> None:
 
 def test_training_is_shown_the_file_and_a_staged_case_keeps_its_frames(tmp_path: Path) -> None:
     video(tmp_path / "a.mp4", GREYS)
-    assert wanted_by([Record("a.mp4#frames=3")], tmp_path).files == {"a.mp4"}
+    assert needed_files_of([Record("a.mp4#frames=3")], tmp_path).files == {"a.mp4"}
     (tmp_path / "staged").mkdir()
     staged = stage_cases(["a.mp4#frames=3"], tmp_path / "staged", True, base=tmp_path)
     assert staged.paths == ("case_0001.mp4#frames=3",)
     there = read_image(str(staged.paths[0]), str(tmp_path / "staged"))
     assert there.array.shape == read_image("a.mp4#frames=3", str(tmp_path)).array.shape
-
-
-def test_an_index_names_as_many_frames_of_every_clip() -> None:
-    clips_module = shared().clips
-    assert clips_module.frames_of([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.gif#frames=3"}]) == 3
-    assert clips_module.frames_of([{"image_path": "a.png"}, {"image_path": {"t1": "a.nii"}}]) is None
-    with pytest.raises(SystemExit, match="as many frames"):
-        clips_module.frames_of([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.mp4"}])
-    assert clips_module.asked("a.mp4", 3) == "a.mp4#frames=3"
-    assert clips_module.asked("a.npz#x[1]", 3) == "a.npz#x[1]"

@@ -13,9 +13,9 @@ from layout_kit import read as asked
 from pydicom.uid import RTStructureSetStorage
 from test_spec_outlines import header, item, segments, series
 
-from m3b.data.reading import read_image, read_mask, read_masks
 from m3b.data.spec.execute import execute
 from m3b.data.survey import survey
+from m3b.dataset.reading import read_image, read_mask, read_masks
 
 Place = Callable[[int, str, int, str], str]
 

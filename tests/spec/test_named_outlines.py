@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec_kit import picture
 
-from m3b.data.reading import read_mask
 from m3b.data.spec.execute import Executed, execute
 from m3b.data.spec.model import Task
 from m3b.data.spec.named_outlines import OutlineFormat, drawn
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
 from m3b.data.survey.annotations.outline import around, ellipse, rectangle
+from m3b.dataset.reading import read_mask
 from m3b.errors import DataError
 
 SIZE = (20, 40)

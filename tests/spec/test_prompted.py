@@ -11,11 +11,11 @@ from PIL import Image
 from spec_kit import mask, picture
 
 from m3b.data.index import read_index
-from m3b.data.reading import read_mask
 from m3b.data.records import Record
 from m3b.data.spec.execute import Executed, execute, write
 from m3b.data.spec.given import spec_of
 from m3b.data.spec.prompted import LIST
+from m3b.dataset.reading import read_mask
 from m3b.errors import DataError
 
 SIZE = (20, 24)

@@ -11,12 +11,12 @@ import pytest
 from pydantic import ValidationError
 from spec_kit import picture
 
-from m3b.data.reading import read_image
 from m3b.data.records import Channels
 from m3b.data.spec.execute import Executed, execute
 from m3b.data.spec.model import IndexSpec
 from m3b.data.spec.proposals import Ask, Proposal, propose, rival, sufficient
 from m3b.data.survey import survey
+from m3b.dataset.reading import read_image
 
 GRID, COARSE = (16, 18, 12), (8, 9, 6)
 

@@ -13,11 +13,11 @@ from layout_kit_known import marks, musculoskeletal, nnunet, sequences, volume
 from layout_kit_told import both_eyes, coloured_masks, patient_groups, sidecars
 from spec_kit import picture
 
-from m3b.data.reading import read_masks
 from m3b.data.spec.execute import Executed, execute
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.spec.proposals.lacking import lacking
 from m3b.data.survey import survey
+from m3b.dataset.reading import read_masks
 
 
 def best(make: Callable[[Path, Names, random.Random], Want], place: Path) -> tuple[Executed, tuple[str, ...]]:

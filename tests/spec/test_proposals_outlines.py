@@ -14,10 +14,10 @@ from pycocotools import mask as runs
 from spec_kit import picture
 from test_spec_outlines import BOX, SIZE, segments, series
 
-from m3b.data.reading import read_masks
 from m3b.data.spec.execute import execute
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
+from m3b.dataset.reading import read_masks
 
 SHAPES = [
     {"label": "Polyp", "shape_type": "polygon", "points": BOX},

@@ -14,7 +14,6 @@ from hypothesis.extra import numpy as arrays
 from layout_kit_runs import disc, instance_runs, organ_runs, relative_runs, written
 from spec_kit import picture, read
 
-from m3b.data.reading import read_mask, read_masks
 from m3b.data.run_lengths import RunRule, decoded, is_relative, runs_of
 from m3b.data.spec.execute import Executed, execute
 from m3b.data.spec.patterns import PatternError
@@ -22,6 +21,7 @@ from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
 from m3b.data.survey.annotations.run_lengths import _edge as step_across
 from m3b.data.survey.annotations.run_lengths import _followed as which_is_followed
+from m3b.dataset.reading import read_mask, read_masks
 from m3b.errors import DataError
 
 

@@ -15,7 +15,7 @@ from m3b.data.spec.execute import Executed, execute
 from m3b.data.spec.proposals import Ask, Proposal, propose, sufficient
 from m3b.data.survey import survey
 from m3b.data.survey.sibling_names import one_word, parts_of
-from m3b.data.view import make_view, wanted_by
+from m3b.dataset.view import make_view, needed_files_of
 
 TISSUE = "Classify the tissue type of nuclei patches"
 
@@ -143,7 +143,7 @@ def test_training_sees_the_items_of_its_cases_alone_and_no_labels(tmp_path: Path
                      ("types" in one.title) == (request == TISSUE))  # fmt: skip
         index = made(tmp_path / "data/set", tmp_path / request[:8], found)
         view = tmp_path / "view" / request[:8]
-        make_view(wanted_by(index.train, tmp_path), tmp_path, lambda path, view=view: view / path, link=False)
+        make_view(needed_files_of(index.train, tmp_path), tmp_path, lambda path, view=view: view / path, link=False)
         there = {path.name for path in view.rglob("*") if path.is_file()}
         trained = {str(one.image) for one in index.train}
         assert there == {Path(one.partition("#")[0]).name for one in trained}, "no labels, no tables"
@@ -176,7 +176,7 @@ def test_layers_that_overlap_are_a_mask_each(tmp_path: Path) -> None:
     assert found.spec.masks.combine == "classes"
     case = next(one for one in index.train if isinstance(one.mask, dict))
     at = int(str(case.image).partition("[")[2][:-1])
-    from m3b.data.reading import read_masks
+    from m3b.dataset.reading import read_masks
 
     drawn = read_masks(case.mask, index.values, str(tmp_path))
     assert (drawn == np.moveaxis(layers[at] > 0, -1, 0)).all()
@@ -187,7 +187,7 @@ def test_layers_that_exclude_each_other_are_numbers_of_one_mask(tmp_path: Path) 
     told = "0: neoplastic cells, 1: inflammatory cells, 2: background"
     found = best(tmp_path / "raw", "segmentation", "Segment neoplastic and inflammatory cells", told)
     index = made(tmp_path / "raw", tmp_path, found)
-    from m3b.data.reading import read_mask
+    from m3b.dataset.reading import read_mask
 
     for one in index.test[:4]:
         at = int(str(one.image).partition("[")[2][:-1])

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from spec_kit import mask, picture, read
 
 from m3b.data.index import read_index
-from m3b.data.reading import read_mask
 from m3b.data.spec.execute import write
 from m3b.data.spec.model import IndexSpec
+from m3b.dataset.reading import read_mask
 from m3b.errors import DataError
 
 CLASSES = {"a": ["benign"], "b": ["malignant"]}

@@ -17,9 +17,9 @@ from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, SegmentationStorage, generate_uid
 from spec_kit import picture, read
 
-from m3b.data.reading import read_image, read_mask, read_masks
 from m3b.data.spec.contours import half_open
 from m3b.data.spec.outlines import _coded
+from m3b.dataset.reading import read_image, read_mask, read_masks
 from m3b.errors import DataError
 
 SIZE = (12, 16)

@@ -11,12 +11,12 @@ from layout_kit import Names
 from layout_kit_arrays import TOLD, case_files, noise
 from spec_kit import read
 
-from m3b.data.reading import read_image
 from m3b.data.spec.patterns import PatternError
 from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.survey import survey
 from m3b.data.survey.array_files import opened_members
 from m3b.data.survey.array_texts import text_of
+from m3b.dataset.reading import read_image
 
 REQUEST = "Classify brain tumors into meningioma, glioma and pituitary tumor"
 

@@ -99,3 +99,30 @@ def test_tables_of_codes():
 
 def test_aliases_of_yaml_are_not_followed():
     assert find_legends({"bomb.yaml": "a: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]\n"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("labels.txt", "220,40,40 lesion\n40,200,60 fluid\n"),
+        ("README.txt", "Masks of ultrasound.\n\n220,40,40 = lesion\n40,200,60 = fluid\n"),
+        ("notes.md", "- lesion: #DC2828\n- fluid: #28c83c\n"),
+        ("notes.md", "| lesion | (220, 40, 40) |\n| fluid | (40, 200, 60) |\n"),
+        ("classes.json", '{"220,40,40": "lesion", "40,200,60": "fluid"}'),
+    ],
+)
+def test_colours_are_codes(name, text):
+    assert {"#dc2828": "lesion", "#28c83c": "fluid"} in [legend.codes for legend in find_legends({name: text})]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"code": ["220,40,40", "40,200,60"], "name": ["lesion", "fluid"]},
+        {"name": ["lesion", "fluid"], "r": ["220", "40"], "g": ["40", "200"], "b": ["40", "60"]},
+    ],
+)
+def test_tables_of_colours(columns):
+    legend = find_legend_in_frame(pl.DataFrame(columns), "colours.csv")
+    assert legend is not None
+    assert legend.codes == {"#dc2828": "lesion", "#28c83c": "fluid"}

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from m3b.resources import copy_template
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 PACKAGES = ("Model", "Utils", "Loss", "Datapath", "plan", "train")
 
 
 def assemble_detection(place: Path) -> Path:
-    shutil.copytree(TEMPLATES / "detection", place)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, place / "Utils")
+    copy_template("detection", place)
     return place
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,15 +11,14 @@ from typing import Any
 
 import pytest
 
+from m3b.resources import copy_template
+
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 FAST = ("--minutes", "0.5", "--set", "device=cpu", "network.image_width=8", "network.width=32", "network.layers=1")
 
 
 def assemble_report(place: Path) -> Path:
-    shutil.copytree(TEMPLATES / "report", place)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, place / "Utils")
-    shutil.copytree(TEMPLATES / "shared" / "registry", place / "Utils" / "registry")
+    copy_template("report", place)
     return place
 
 

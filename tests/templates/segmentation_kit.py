@@ -5,20 +5,19 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from template_kit import TEMPLATES, call
+from template_kit import PACKAGE_PATH, TEMPLATES, call
+
+from m3b.resources import copy_template
 
 
 def assemble_segmentation(place: Path) -> Path:
-    shutil.copytree(TEMPLATES / "segmentation", place)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, place / "Utils")
+    copy_template("segmentation", place)
     return place
 
 
@@ -29,7 +28,7 @@ def own(name: str) -> ModuleType:
         spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
-        module.__path__ = [str(TEMPLATES / "segmentation" / "Utils"), str(TEMPLATES / "shared")]
+        module.__path__ = [str(TEMPLATES / "segmentation" / "Utils"), *PACKAGE_PATH]
         sys.modules[package] = module
     return importlib.import_module(f"{package}.{name}")
 

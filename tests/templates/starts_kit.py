@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from m3b.resources import copy_template
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
 Tensors = dict[str, Any]
@@ -14,9 +15,7 @@ Tensors = dict[str, Any]
 
 def assemble(template: str, place: Path) -> Path:
     """A template as m3b puts it together: its own files over the shared ones, with the registry."""
-    leave = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(TEMPLATES / "shared", place / "Utils", ignore=leave)
-    shutil.copytree(TEMPLATES / template, place, ignore=leave, dirs_exist_ok=True)
+    copy_template(template, place)
     return place
 
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import m3b.dataset.formats
+from m3b.resources import copy_template
 from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
+PACKAGE_PATH = [str(TEMPLATES / "shared"), str(Path(m3b.dataset.formats.__file__).parents[1])]
+"""Folders of the modules of `Utils`, as a package has them in `__path__`: the shared ones, and `formats`."""
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def assemble(place: Path) -> Path:
-    shutil.copytree(TEMPLATES / "diagnosis", place)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, place / "Utils")
+    copy_template("diagnosis", place)
     return place
 
 
@@ -37,7 +38,7 @@ def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
-        module.__path__ = [str(TEMPLATES / "shared")]
+        module.__path__ = list(PACKAGE_PATH)
         sys.modules[package] = module
     return importlib.import_module(f"{package}.{name}")
 

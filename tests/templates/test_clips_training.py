@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from template_kit import Run
+from template_kit import Run, load
 
 FAST = ("--minutes", "0.05", "--set", "device=cpu", "network.width=4", "network.pretrained=none", "max_epochs=2")
 
@@ -55,3 +55,13 @@ def test_clips_from_the_index_to_prediction(project: Path, run: Run, frames: int
     assert plain["probabilities"] == pytest.approx(named["probabilities"], abs=1e-6)
     assert "torn.mp4" in torn["error"]
     assert "no such file" in gone["error"]
+
+
+def test_an_index_names_as_many_frames_of_every_clip() -> None:
+    clips_module = load("clips")
+    assert clips_module.frames_of([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.gif#frames=3"}]) == 3
+    assert clips_module.frames_of([{"image_path": "a.png"}, {"image_path": {"t1": "a.nii"}}]) is None
+    with pytest.raises(SystemExit, match="as many frames"):
+        clips_module.frames_of([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.mp4"}])
+    assert clips_module.with_frames("a.mp4", 3) == "a.mp4#frames=3"
+    assert clips_module.with_frames("a.npz#x[1]", 3) == "a.npz#x[1]"

@@ -68,7 +68,7 @@ def test_blanked_covariates_look_like_unknown_ones(covariates: ModuleType) -> No
     ],
 )
 def test_a_case_that_is_not_whole_is_refused(covariates: ModuleType, case: Any, told: str) -> None:
-    error = sys.modules["Utils.formats"].ImageError
+    error = sys.modules["Utils.formats"].DataError
     with pytest.raises(error, match=told) as found:
         covariates.split_case(case, covariates.facts_of(RECORDS))
     assert '"image": path, "age": 60.5, "sex": "F"' in str(found.value)

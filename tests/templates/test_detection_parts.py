@@ -157,7 +157,7 @@ def test_boxes_are_clipped_widened_and_left_out(part: Part, tmp_path: Path) -> N
 )
 def test_wrong_boxes_are_named_with_their_file(part: Part, tmp_path: Path, item: dict[str, Any], message: str) -> None:
     index, formats = part("Datapath.index"), part("Utils.formats")
-    with pytest.raises(formats.ImageError, match=message) as caught:
+    with pytest.raises(formats.DataError, match=message) as caught:
         index.true_boxes({"image_path": _picture(tmp_path, "a.npy"), "boxes": [item]}, ["disc", "square"])
     assert "a.npy" in str(caught.value)
 
@@ -227,13 +227,13 @@ BOXES = [{"label": "disc", "box": [10, 12, 16, 20]}, {"label": "square", "box": 
 def test_boxed_pictures_are_decoded_once(part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each picture was read a second time, one after the other, only to learn its size."""
 
-    images, read = part("Utils.images"), []
+    channels, read = part("Utils.channels"), []
 
-    def counted(path: Any, base: str = ".", _whole: Any = images.read_image) -> Any:
+    def counted(path: Any, base: str = ".", _whole: Any = channels.read_image) -> Any:
         read.append(path)
         return _whole(path, base)
 
-    monkeypatch.setattr(images, "read_image", counted)
+    monkeypatch.setattr(channels, "read_image", counted)
     cases = _cases(part, tmp_path, BOXES)
     assert cases.volumes.shape(0) == (90, 100)
     assert len(cases.boxes[0]) == 2

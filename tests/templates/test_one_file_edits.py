@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from template_kit import TEMPLATES, call
 
+from m3b.resources import copy_template
+
 EDGES = """
 
 def derive(pixels):
@@ -47,9 +49,7 @@ SMALL = {
 
 
 def put_together(template: str, place: Path) -> Path:
-    shutil.copytree(TEMPLATES / template, place)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, place / "Utils")
+    copy_template(template, place)
     run(place, "example/make_example.py", *(["--truth", "masks"] if template == "detection" else []))
     return place
 

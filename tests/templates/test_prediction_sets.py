@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from template_kit import TEMPLATES
+from template_kit import PACKAGE_PATH, TEMPLATES
 
 
 @pytest.fixture(scope="module")
 def parts() -> Iterator[dict[str, ModuleType]]:
     """`sets` and `answers` of the template, as a project has them in Utils/."""
     package = ModuleType("Utils")
-    package.__path__ = [str(TEMPLATES / "diagnosis/Utils"), str(TEMPLATES / "shared")]
+    package.__path__ = [str(TEMPLATES / "diagnosis/Utils"), *PACKAGE_PATH]
     sys.modules[package.__name__] = package
     yield {name: importlib.import_module(f"{package.__name__}.{name}") for name in ("sets", "answers")}
     for name in [name for name in sys.modules if name == "Utils" or name.startswith("Utils.")]:

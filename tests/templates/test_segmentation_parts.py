@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from segmentation_kit import assemble_segmentation, nifti, own, small_plan
-from template_kit import TEMPLATES, call
+from template_kit import call
 
 from m3b.metrics.mean_shape import build_atlas
 
@@ -71,7 +71,7 @@ def test_too_many_unreadable_cases_name_the_first(tmp_path: Path) -> None:
 
 
 def _load(record: dict[str, Any], plan: dict[str, Any], base: Path) -> np.ndarray:
-    image = own("images").read_image(record["image_path"], base)
+    image = own("formats").read_image(record["image_path"], base)
     found: np.ndarray = own("mask_grid").load_masks(record, plan, image, str(base))
     return found
 
@@ -84,7 +84,7 @@ def test_overlapping_object_masks_are_both_kept(tmp_path: Path) -> None:
     both = _load({**record, "mask_path": paths}, {**PLAN, "labels": None, "overlap": True}, tmp_path)
     assert both.sum(axis=(1, 2, 3)).tolist() == [270, 270]
     assert (both[0] & both[1]).sum() == 90
-    with pytest.raises(own("formats").ImageError, match="'heart' is not in label_dict"):
+    with pytest.raises(own("formats").DataError, match="'heart' is not in label_dict"):
         _load({**record, "mask_path": {"heart": "s.nii.gz"}}, PLAN, tmp_path)
 
 
@@ -107,10 +107,10 @@ def test_a_mask_on_another_grid_is_resampled_and_one_elsewhere_refused(tmp_path:
     assert "coarse.nii.gz" in capsys.readouterr().out
     affine[:3, 3] = 500.0
     record["mask_path"] = nifti(tmp_path / "far.nii.gz", coarse, affine)
-    with pytest.raises(own("formats").ImageError, match=r"far\.nii\.gz.*outside its image"):
+    with pytest.raises(own("formats").DataError, match=r"far\.nii\.gz.*outside its image"):
         _load(record, PLAN, tmp_path)
     np.save(tmp_path / "bare.npy", np.zeros((6, 7, 9), np.uint8))
-    with pytest.raises(own("formats").ImageError, match=r"bare\.npy.*\(7, 9, 6\)"):
+    with pytest.raises(own("formats").DataError, match=r"bare\.npy.*\(6, 7, 9\)"):
         _load({**record, "mask_path": "bare.npy"}, PLAN, tmp_path)
 
 
@@ -180,12 +180,13 @@ def test_augmentation_moves_mask_and_image_together(dims: int, rule: dict[str, A
 
 def test_many_cases_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
     """Three maps a case stayed open: 340 cases were too many where a process may have 1,024 files."""
+    project = assemble_segmentation(tmp_path / "project")
     code = f"""
 import resource, sys
-sys.path[:0] = [{str(TEMPLATES / "shared")!r} + "/.."]
+sys.path.insert(0, {str(project)!r})
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import numpy as np
-from shared import volumes
+from Utils import volumes
 place = {str(tmp_path)!r}
 files = [volumes.Path(place) / str(k) for k in range(130)]
 for file in files:
@@ -422,7 +423,7 @@ def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path
     assert extent.usual_extent([true, {**true}]) is None  # a set of one millimetre throughout is as it says
     plan = {**PLAN, "spacing": [5.6, 5.6, 7.5], "extent": found}
     nifti(tmp_path / "odd.nii.gz", np.random.default_rng(0).normal(0, 1, (128, 128, 20)).astype(np.float32))
-    image = own("images").read_image("odd.nii.gz", str(tmp_path))
+    image = own("formats").read_image("odd.nii.gz", str(tmp_path))
     assert own("volumes").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
 
 

@@ -12,6 +12,8 @@ from PIL import Image as Pillow
 from segmentation_kit import own
 from template_kit import Run, load
 
+from formats.store_kit import volume, write_series
+
 rng = np.random.default_rng(0)
 formats, preprocess = load("formats"), load("preprocess")
 PERCENTILE = {"dims": 2, "channels": 1, "size": [8, 8], "intensity": {"mode": "percentile"}}
@@ -36,20 +38,18 @@ def _facts(run: Run) -> tuple[dict[str, Any], dict[str, Any], str]:
     return facts, plan, said
 
 
-@pytest.mark.parametrize("mode", ["percentile", "unit", "window"])
-def test_values_that_are_not_finite_are_replaced(mode: str) -> None:
-    clean = rng.normal(100, 20, (1, 16, 16)).astype(np.float32)
-    broken = clean.copy()
-    broken[0, 0, :6] = [np.nan, np.inf, -np.inf, np.nan, np.nan, np.inf]
-    intensity = {"mode": mode, "low": 0, "high": 200}
-    rows = [
-        preprocess.preprocess(formats.Image(array, None, 2), {**PERCENTILE, "intensity": intensity})
-        for array in (clean, broken)
-    ]
-    assert np.isfinite(rows[1]).all()
-    assert np.abs(rows[0] - rows[1])[:, 1:].max() < 0.2  # the rest of the image is what it was
-    with pytest.raises(formats.ImageError, match="no finite value"):
-        preprocess.preprocess(formats.Image(np.full((1, 9, 9), np.nan), None, 2), PERCENTILE, "empty.npy")
+def test_copies_with_other_bits_are_one_input(tmp_path: Path) -> None:
+    """A film as 8-bit PNG, 16-bit PNG and fractions: for the network, and for what is unlike training."""
+    pixels = rng.integers(20, 230, (24, 24)).astype(np.uint8)
+    Pillow.fromarray(pixels).save(tmp_path / "8.png")
+    Pillow.fromarray(pixels.astype(np.uint16) * 257).save(tmp_path / "16.png")
+    np.save(tmp_path / "fractions.npy", pixels.astype(np.float32) / 255)
+    rule = {**PERCENTILE, "intensity": {"mode": "unit", "mean": 0.5, "std": 0.2}, "bits": 16}
+    images = [formats.read_image(file.name, tmp_path) for file in sorted(tmp_path.iterdir())]
+    inputs = [preprocess.preprocess(image, rule) for image in images]
+    looks = [formats.grey_values(image, 16) for image in images]
+    assert max(np.abs(one - inputs[0]).max() for one in inputs) < 1e-4
+    assert max(np.abs(one - looks[0]).max() for one in looks) < 1e-2
 
 
 def test_means_by_channel() -> None:
@@ -91,9 +91,10 @@ def test_mixed_units_from_plan_to_prediction(project: Path, run: Run) -> None:
     _index(project, images)
     facts, plan, said = _facts(run)
     assert set(facts["scales"]) == {"8 bit", "beyond 8 bit", "fractions"}
-    assert plan["intensity"] == {"mode": "percentile"}
-    assert "each image is scaled by itself" in said
-    assert "NaN or infinite" in said
+    assert (plan["intensity"]["mode"], plan["bits"]) == ("unit", 16)
+    assert "brought to one scale" in said
+    assert facts["notes"]["nonfinite_filled"][0] == 6
+    assert "nonfinite_filled" in said
     assert not facts["scale_tells"]
     settings = "'max_steps=6', 'batch=8', 'network.width=4', 'device=cpu', 'tta.use=false'"
     code = (
@@ -109,7 +110,7 @@ def test_mixed_units_from_plan_to_prediction(project: Path, run: Run) -> None:
     answers = json.loads((project / "out.json").read_text())
     assert [answer["image"] for answer in answers] == asked
     assert ["error" in answer for answer in answers] == [True, False, True, True, False]
-    assert "no finite value" in answers[2]["error"]
+    assert "NaN or infinite" in answers[2]["error"]
     assert all(file.split("/")[1] in done.stderr for file in (asked[0], asked[2], asked[3]))
 
 
@@ -241,3 +242,28 @@ def test_colour_is_not_averaged_away_without_a_word() -> None:
     assert scales.colour(few) == 1
     assert "colour is averaged to grey" in scales.averaged(few, 1)[0]
     assert scales.averaged([{"channels": 1}] * 5, 1) == []
+
+
+def test_missing_slices_of_a_series_are_noted_and_said(tmp_path: Path) -> None:
+    values, _, affine = volume()
+    files = write_series(tmp_path / "s", np.tile(values, 5), affine)
+    files[20].unlink()
+    image = formats.read_image("s", tmp_path)
+    facts = {"notes": load("scales").count_notes([load("sample").measure(image)])}
+    assert facts["notes"]["slice_gap"][0] == 1
+    assert "slice_gap of 1" in load("scales").told_notes(facts)[0]
+
+
+def test_signed_values_without_air_are_no_hounsfield_units(tmp_path: Path) -> None:
+    """Phase of MR, -4096 to 4095, got the window of CT."""
+    import nibabel as nib
+
+    phase = rng.integers(-4096, 4096, (24, 24, 12)).astype(np.int16)
+    body = np.where(rng.random((24, 24, 12)) < 0.4, rng.normal(-990, 20, phase.shape), rng.normal(40, 30, phase.shape))
+    rules = []
+    for name, values in (("phase", phase), ("ct", body.astype(np.int16))):
+        nib.save(nib.Nifti1Image(values, np.eye(4)), tmp_path / f"{name}.nii")
+        row = load("sample").measure(formats.read_image(f"{name}.nii", tmp_path))
+        facts = load("sample").in_common([row], [{"image_path": f"{name}.nii"}])
+        rules.append(load("intensity_rule").whole_rule({**facts, "dims": 3})["mode"])
+    assert rules == ["foreground", "window"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from template_kit import TEMPLATES, call, load
+from template_kit import call, load
+
+from m3b.resources import copy_template
 
 COST = """
 import json, sys, plan
@@ -52,9 +53,7 @@ def made(project: Path, speed: float, *settings: str) -> tuple[dict[str, Any], s
 )
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("pace") / request.param
-    shutil.copytree(TEMPLATES / request.param, place)
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, place / "Utils")
+    copy_template(request.param, place)
     call(place, "example/make_example.py")
     return place
 
@@ -277,9 +276,7 @@ def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> No
 
 
 def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
-    shutil.copytree(TEMPLATES / "segmentation", tmp_path / "work")
-    for file in (TEMPLATES / "shared").glob("*.py"):
-        shutil.copy(file, tmp_path / "work" / "Utils")
+    copy_template("segmentation", tmp_path / "work")
     code = (
         "import numpy as np\nfrom Utils.thrift import coarser\n"
         "facts = {'dims': 3, 'shapes': np.array([[64, 64, 32]] * 5), 'spacings': np.array([[1.0, 1.0, 4.0]] * 3)}\n"

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from template_kit import Run, load
 
+from m3b.resources import copy_template
+
 cache, preprocess, ranks = load("cache"), load("preprocess"), load("ranks")
 PLAN = {"dims": 2, "channels": 1, "size": [8, 8], "spacing": None, "intensity": {"mode": "percentile"}, "workers": 2}
 
@@ -181,12 +183,9 @@ def test_a_fresh_start_keeps_what_scripts_print_into_logout(tmp_path) -> None:
 def load_utils(place):
     """`Utils.start` as a project has it."""
     import importlib
-    import shutil
     import sys
 
-    from template_kit import TEMPLATES
-
-    shutil.copytree(TEMPLATES / "shared", place / "Utils")
+    copy_template("diagnosis", place)
     sys.path.insert(0, str(place))
     try:
         return importlib.import_module("Utils.start")

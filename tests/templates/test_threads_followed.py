@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from template_kit import TEMPLATES, load
+from template_kit import load
 
 from m3b.errors import SandboxError
 from m3b.isolation.sandbox import Mounts, choose_sandbox
+from m3b.resources import copy_template
 from sandbox_kit import LANDLOCK
 
 threads = load("threads")
@@ -87,7 +87,7 @@ def test_a_confined_training_sees_how_busy_the_machine_is(backend: str, tmp_path
     except SandboxError as error:
         pytest.skip(str(error))
     place = tmp_path / "work"
-    shutil.copytree(TEMPLATES / "shared", place / "Utils")
+    copy_template("diagnosis", place)
     code = "from Utils.threads import load_now; now = load_now(); print(now.busy > 0)"
     output = tmp_path / "output"
     process = sandbox.start([sys.executable, "-c", code], cwd=place, mounts=Mounts(write=(place,)), output=output)

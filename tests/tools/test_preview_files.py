@@ -315,7 +315,7 @@ def test_a_file_that_asks_for_all_memory_costs_its_own_part(desk) -> None:
 
 
 def test_a_one_bit_mask_holds_what_the_reader_gives(desk) -> None:
-    from m3b.data.reading import read_mask
+    from m3b.dataset.reading import read_mask
 
     marks = np.zeros((16, 16), bool)
     marks[2:5, 3:9] = True

@@ -44,7 +44,7 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Segment polyps", {"classes": ("1", "2")}, "target", "silent"),
         ("Segment polyps", {"classes": ("mask",), "names": ("polyps",)}, "target", "supported"),
         ("Tell pneumonia from normal", {"classes": ("0", "1"), "legend": {"0": "normal", "1": "pneumonia"}}, "classes", "supported"),
-        ("Tell adversarial attacks from clean images", {"classes": ("grade 0", "osteophytes")}, "classes", "contradicted"),
+        ("Tell adversarial attacks from clean images", {"classes": ("grade 0", "osteophytes")}, "classes", "unknown"),
         ("Classify melanoma, nevus and other", {"classes": ("mel", "nv", "bkl")}, "classes", "supported"),
         ("Segment polyps", {"names": ("images", "masks")}, "target", "silent"),
         ("Segment polyps", {"notes": "Masks of polyps, drawn by two readers."}, "target", "supported"),

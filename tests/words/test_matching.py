@@ -209,3 +209,20 @@ def test_classes_without_a_match_are_named():
 def test_words_in_a_sentence():
     scores = match_words("Find red blood cells and platelets in blood smears", ["rbc", "wbc", "Platelets"])
     assert sorted(scores) == ["Platelets", "rbc"]
+
+
+@pytest.mark.parametrize(
+    ("requested", "available", "pairs"),
+    [
+        (("息肉", "溃疡"), ("PO", "UL"), {"息肉": "PO", "溃疡": "UL"}),
+        (("Lungenentzündung", "Normalbefund"), ("LE", "NB"), {"Lungenentzündung": "LE", "Normalbefund": "NB"}),
+        (("gutartig", "bösartig"), ("ga", "ba"), {"gutartig": "ga", "bösartig": "ba"}),
+        (("bénin", "malin"), ("bn", "ml"), {"bénin": "bn", "malin": "ml"}),
+        (("liver", "spleen"), ("LI", "SP", "KI"), {"liver": "LI", "spleen": "SP"}),
+        (("cyst", "tumour"), ("PO", "UL"), {}),
+        (("cyst", "tumour", "stone"), ("PO", "UL"), {}),
+        (("liver",), ("KI", "SP"), {}),
+    ],
+)
+def test_letters_stand_for_words_if_there_is_one_way(requested, available, pairs):
+    assert {name: matches[0] for name, matches in match_classes(requested, available).pairs.items() if matches} == pairs

@@ -13,7 +13,7 @@ from boxlists import Found, from_coco, from_records, from_rows
 from folder_layouts import Box, Case, half_of, image_files
 from labelling import mapping, there
 from rows import decode, read_rows
-from Utils.images import ImageError, probe
+from Utils.formats import DataError, probe_image
 
 from tables import Finder
 
@@ -94,8 +94,8 @@ def _tidy(cases: list[Case]) -> list[Case]:
     kept = []
     for case in cases:
         try:
-            grid = probe(case.image)
-        except ImageError as error:
+            grid = probe_image(case.image).shape
+        except DataError as error:
             counts[f"images that do not open ({error})"[:200]] += 1
             continue
         limits = [grid[1], grid[0], *grid[2:3]]

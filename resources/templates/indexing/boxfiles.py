@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from folder_layouts import Box, image_files, natural, stem
 from labelling import pairs
-from Utils.images import ImageError, probe
+from Utils.formats import DataError, probe_image
 
 LISTS = ("classes.txt", "obj.names", "classes.names", "labels.txt", "predefined_classes.txt")
 NO_IMAGE = ("readme", "license", "requirements", "notes", *(Path(name).stem for name in LISTS))
@@ -28,8 +28,8 @@ def from_yolo(folder: Path, images: Path, names: str) -> tuple[list[Found], list
             bare.append(file.name)
             continue
         try:
-            grid = probe(path.as_posix())
-        except ImageError as error:
+            grid = probe_image(path.as_posix()).shape
+        except DataError as error:
             print(f"left out, does not open: {error}")
             continue
         found.append((path.relative_to(images).as_posix(), _yolo_boxes(file, grid, known), {}))

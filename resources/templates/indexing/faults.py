@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from folder_layouts import Case
-from Utils.images import ImageError, read_image
+from Utils.formats import DataError, read_image
 
 OPEN_AT_MOST = 30_000
 OPEN_SECONDS = 300.0
@@ -69,7 +69,7 @@ def _look(case: Case, kind: str, open_images: bool, end: float) -> tuple[str, st
         for view in views:
             array = read_image(view).array
             digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
-    except ImageError as error:
+    except DataError as error:
         return "", str(error), True
     return digest.hexdigest(), "", True
 

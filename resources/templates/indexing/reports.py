@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from folder_layouts import Case, half_of, image_files, natural, stem
 from labelling import there
 from rows import LIST, decode
-from Utils.images import ImageError, probe
+from Utils.formats import DataError, probe_image
 
 from tables import YES, Finder
 
@@ -177,8 +177,8 @@ def _listed(image: str | list[str]) -> Iterable[str]:
 
 def flat(path: str) -> bool:
     try:
-        return len(probe(path)) == 2
-    except ImageError:
+        return len(probe_image(path).shape) == 2
+    except DataError:
         return True  # opening it later says what is wrong
 
 

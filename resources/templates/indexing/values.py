@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from folder_layouts import Case
 from labelling import chosen, mapping
-from Utils.images import ImageError, probe
-from Utils.masks import read_mask, write_mask
+from Utils.formats import DataError, probe_image, read_numbered_labels, write_labels
 
 MAX_VALUES = 256
 
@@ -65,16 +64,16 @@ def look(cases: list[Case], *, open_masks: bool) -> dict[str, set[int]]:
 
 def _values(case: Case) -> tuple[str, set[int]]:
     try:
-        array = read_mask(str(case.mask)).array
+        array = read_numbered_labels(str(case.mask)).array
         fault = _unlike(case, str(case.mask), array.shape)
         return fault, set() if fault else {int(value) for value in np.unique(array)} - {0}
-    except ImageError as error:
+    except DataError as error:
         return str(error), set()
 
 
 def _unlike(case: Case, mask: str, shape: tuple[int, ...]) -> str:
     """What is wrong where a mask's shape is not that of its image."""
-    grid = probe(case.image)
+    grid = probe_image(case.image).shape
     fits = tuple(grid) == tuple(shape) or (len(grid) == len(shape) + 1 and grid[-1] == 1)
     return "" if fits else f"{mask} is {'x'.join(map(str, shape))}, its image {'x'.join(map(str, grid))}"
 
@@ -125,11 +124,11 @@ def _merge(
     for number, case in enumerate(cases):
         if case.mask is None:
             continue
-        array = read_mask(str(case.mask)).array
+        array = read_numbered_labels(str(case.mask)).array
         wide = np.zeros(array.shape, np.uint16)
         for value, to in table.items():
             wide[array == value] = to
-        file = write_mask(wide, case.image, place / f"{number:05d}")
+        file = write_labels(wide, case.image, place / f"{number:05d}")
         seen[file.as_posix()] = {table[value] for value in seen[str(case.mask)] if value in table}
         case.mask = file.as_posix()
     print(f"merged masks written to {place}: " + ", ".join(f"{name} {value}" for name, value in merged.items()))
@@ -161,11 +160,11 @@ def _look_by_file(case: Case, names: list[str], no_open: bool) -> str:
     case.mask = {name: case.mask[name] for name in names if name in case.mask}
     try:
         for name, file in case.mask.items():
-            array = None if no_open else read_mask(file).array
+            array = None if no_open else read_numbered_labels(file).array
             if array is not None and (fault := _unlike(case, file, array.shape)):
                 return fault
             if array is None or array.any():
                 case.values.append(name)
-    except ImageError as error:
+    except DataError as error:
         return str(error)
     return ""

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .formats import ImageError
-from .grids import ImagePath
+from .formats import DataError, ImagePath
 from .preprocess import KEYS, prepare
 
 _BIG = 2 * 1024**3  # bytes of float32 above which half precision is stored
@@ -74,7 +73,7 @@ def _build(paths: Sequence[ImagePath], plan: Mapping[str, Any], place: Path, bas
         try:
             data[index] = prepare(paths[index], plan, base)
             state[index] = 1
-        except ImageError as error:
+        except DataError as error:
             state[index], reasons[index] = 2, str(error)
 
     todo = [int(index) for index in np.flatnonzero(state != 1)]

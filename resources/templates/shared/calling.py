@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .channels import arranged, cases_of, wanted
-from .formats import ImageError
+from .formats import DataError, Image, describe_channels, parse_cases, select_channels
 
+QUIET_NOTES = ("pyramid", "no_orientation")
+"""What many files have, and what changes nothing of their pixels."""
 ImagePath = str | list[str] | dict[str, str]
 
 
@@ -57,10 +58,10 @@ def read_call(argv: Sequence[str] | None, doc: str | None, batch: int, home: Pat
     parser.add_argument("--batch", type=int, default=batch, help="images or windows at a time")
     options = parser.parse_args(argv)
     try:
-        named = cases_of(options.images, names)
+        named = parse_cases(options.images, names)
         if values and named:
             named = [{"image": case, **_given(options.given, values)} for case in named]
-    except ImageError as error:
+    except DataError as error:
         parser.error(str(error))
     listed = json.loads(Path(options.list).read_text(encoding="utf-8")) if options.list else []
     if not [*named, *listed]:
@@ -88,18 +89,24 @@ def _given(words: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Any]:
     """The values of `age=61 sex=F crp=`.
 
     Raises:
-        ImageError: a word without a known name, or a number that is none.
+        DataError: a word without a known name, or a number that is none.
     """
     found: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
         if not sign or name not in kinds:
-            raise ImageError(f"--with {word}: name one of {', '.join(kinds)}, as NAME=VALUE")
+            raise DataError(f"--with {word}: name one of {', '.join(kinds)}, as NAME=VALUE")
         try:
             found[name] = None if not text else float(text) if kinds[name] == "number" else text
         except ValueError:
-            raise ImageError(f"--with {word}: {name} is a number") from None
+            raise DataError(f"--with {word}: {name} is a number") from None
     return found
+
+
+def noted(image: Image) -> dict[str, Any]:
+    """`{"notes": [...]}` of what the reader notes on an image, such as slices that are missing; empty for most images."""
+    notes = [str(note) for note in image.notes if note.code not in QUIET_NOTES]
+    return {"notes": notes} if notes else {}
 
 
 def first_of(path: ImagePath) -> str:
@@ -112,7 +119,10 @@ def _shown(names: Sequence[str] | None) -> dict[str, str]:
     """How the images of a case stand in the help."""
     if not names:
         return {"metavar": "IMAGE"}
-    return {"metavar": "NAME=PATH", "help": f"a case: {wanted(names)}; a name that comes again begins the next case"}
+    return {
+        "metavar": "NAME=PATH",
+        "help": f"a case: {describe_channels(names)}; a name that comes again begins the next case",
+    }
 
 
 def stem_of(path: str) -> str:
@@ -141,9 +151,9 @@ def answer_each(
     """
     for number, path in enumerate(paths, start=1):
         try:
-            asked = arranged(path, plan.get("channel_names"))
+            asked = select_channels(path, plan.get("channel_names"))
             yield {"image": path, **answer(asked, Path(masks) / f"{number:04d}_{stem_of(first_of(asked))}")}
-        except ImageError as error:
+        except DataError as error:
             yield {"image": path, "error": str(error)}
 
 

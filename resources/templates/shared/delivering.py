@@ -12,11 +12,25 @@ from typing import Any
 
 from .using import CODE, code
 
-REQUIREMENTS = ("torch", "numpy", "scipy", "safetensors", "pillow", "pydicom", "nibabel", "SimpleITK", "h5py")
+REQUIREMENTS = (
+    "torch",
+    "numpy",
+    "scipy",
+    "safetensors",
+    "pillow",
+    "pydicom",
+    "nibabel",
+    "SimpleITK",
+    "h5py",
+    "tifffile",
+    "imagecodecs",
+)
 """What every deliverable needs."""
 PREDICTS = {"predict.py": "predict.py", "parts.py": "parts.py"}
 FOLDERS = ("Model", "Utils", "Fewshot")
 """Packages that a deliverable may have."""
+FORMATS = Path("Utils/formats")
+"""The package that reads images, masks and arrays of any format."""
 
 
 def put_code(
@@ -26,7 +40,7 @@ def put_code(
     packages: Sequence[str] = ("Model", "Utils"),
     root: Path = Path(),
 ) -> None:
-    """Copies scripts of `deliver/` and every module of the project that they import, by way of others too.
+    """Copies scripts of `deliver/`, every module of the project that they import, by way of others too, and the readers of images.
 
     Args:
         out: the deliverable; packages that lie there from an earlier export are removed.
@@ -43,6 +57,7 @@ def put_code(
     for file in files:
         (out / file.parent.name).mkdir(exist_ok=True)
         shutil.copy(file, out / file.parent.name)
+    shutil.copytree(root / FORMATS, out / FORMATS, ignore=shutil.ignore_patterns("__pycache__"))
     for script, name in scripts.items():
         shutil.copy(deliver / script, out / name)
 
@@ -75,15 +90,13 @@ def _imports(file: Path, package: str) -> list[tuple[str, bool]]:
 
 
 def _names(node: ast.AST, package: str) -> Iterator[str]:
-    """What an import, or a call of `neighbour`, names."""
+    """What an import names."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         base = ".".join(part for part in (package if node.level else "", node.module or "") if part)
         yield base
         yield from (f"{base}.{alias.name}" for alias in node.names)
-    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("neighbour"):  # of Utils/images.py
-        yield from (f"{package}.{one.value}" for one in node.args if isinstance(one, ast.Constant))
 
 
 def put_texts(out: Path, config: Mapping[str, Any], packages: Iterable[str], readme: str) -> None:

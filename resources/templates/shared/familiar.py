@@ -152,7 +152,7 @@ def judged(array: np.ndarray, told: Mapping[str, Any] | None, distance: float | 
     """`{"out_of_distribution": bool}` and, where it is, `why`; empty where nothing is known of the training images.
 
     Args:
-        array: the image as it is read, (C, H, W[, D]).
+        array: `formats.grey_values` of the image, (C, H, W[, D]).
         told: `familiar` of config.json.
         distance: of the network's features, where they are looked at.
     """

@@ -20,6 +20,7 @@ from Utils.familiar import (
     look_distance,
     look_of,
 )
+from Utils.formats import DataError, grey_values
 
 MOST = {2: (400, 200), 3: (60, 40)}
 """Training and held-out cases that are read, by dimensions; spread over all."""
@@ -90,9 +91,9 @@ def _described(images: Sequence[Any], plan: Mapping[str, Any], features: Feature
         try:
             image = read_case(first_view(path, plan), plan)
             rows = features(image, str(path)) if features else []
-        except (OSError, ValueError):
+        except (OSError, ValueError, DataError):
             continue  # the cache told of it
-        found.append(Described(json.dumps(path), look_of(image.array), rows))
+        found.append(Described(json.dumps(path), look_of(grey_values(image, plan.get("bits"))), rows))
     return found
 
 

@@ -13,7 +13,8 @@ Rule = dict[str, Any]
 
 
 def choose_rule(facts: Facts, hounsfield: bool, window: Callable[[Facts], Rule]) -> Rule:
-    """Hounsfield units: the task's window. 8-bit pictures: 0..1. MR, mixtures, sets of dark and of bright images: each by itself.
+    """Hounsfield units: the task's window. 8-bit pictures, and those of several bits that agree in brightness: 0..1. MR,
+    other mixtures, sets of dark and of bright images: each by itself.
 
     Args:
         facts: of a fingerprint; `window` and `uneven` may be absent.
@@ -23,12 +24,17 @@ def choose_rule(facts: Facts, hounsfield: bool, window: Callable[[Facts], Rule])
     if facts.get("window"):
         return joined(facts["window"])
     if len(facts["scales"]) > 1:
-        return by_itself(facts)
+        return by_itself(facts) if facts.get("grey_mean") is None else unit(facts["grey_mean"], facts["grey_std"])
     if hounsfield:
         return window(facts)
     if facts["eight_bit"] and not facts.get("uneven"):
-        return {"mode": "unit", "mean": round(facts["mean"] / 255, 4), "std": max(round(facts["std"] / 255, 4), 0.02)}
+        return unit(facts["mean"], facts["std"])
     return by_itself(facts)
+
+
+def unit(mean: float, std: float) -> Rule:
+    """The rule of pictures from black to white; mean and deviation on the scale of 0 to 255."""
+    return {"mode": "unit", "mean": round(mean / 255, 4), "std": max(round(std / 255, 4), 0.02)}
 
 
 COLOUR = {"contrast": 0.15, "brightness": 0.1, "gamma": 0.2}
@@ -44,8 +50,8 @@ For 511 colour images of skin, 0.794 against 0.795, and on their test part 0.860
 
 
 def in_hounsfield(facts: Facts) -> bool:
-    """Whether values are Hounsfield units, said or seen: volumes far below zero are nothing else."""
-    return bool(facts["modality"] == "ct" or (facts["dims"] == 3 and facts["low"] < -500))
+    """Whether values are Hounsfield units: the file says so, or the reader recognised them by a peak of air."""
+    return bool(facts["modality"] == "ct")
 
 
 def whole_rule(facts: Facts) -> Rule:

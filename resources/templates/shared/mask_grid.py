@@ -7,16 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from .formats import Image, ImageError
-from .geometry import Geometry, apart
-from .grids import ImagePath
-from .masks import Mask, align, grid_of, read_mask
+from .formats import (
+    DataError,
+    Geometry,
+    Image,
+    ImagePath,
+    Mask,
+    align_labels,
+    corner_distance,
+    grid_of,
+    read_numbered_labels,
+)
 
 _SAID: set[str] = set()
 
 
 def load_masks(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray:
-    """(K, H, W[, D]) bool on the image's own grid. Raises ImageError naming the file and what to do."""
+    """(K, H, W[, D]) bool on the image's own grid. Raises DataError naming the file and what to do."""
     classes, path = list(plan["classes"]), record.get("mask_path")
     shape = tuple(image.array.shape[1:])
     if path is None:
@@ -24,16 +31,18 @@ def load_masks(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image,
     if isinstance(path, Mapping):
         strange = sorted(set(path) - set(classes))
         if strange:
-            raise ImageError(f"mask of {record['image_path']}: class {strange[0]!r} is not in label_dict {classes}")
+            raise DataError(f"mask of {record['image_path']}: class {strange[0]!r} is not in label_dict {classes}")
         found = np.zeros((len(classes), *shape), bool)
         for name, file in path.items():
             if file:
-                found[classes.index(name)] = fit(read_mask(file, base), record["image_path"], shape, file, base) != 0
+                found[classes.index(name)] = (
+                    fit(read_numbered_labels(file, base), record["image_path"], shape, file, base) != 0
+                )
         return found
     values = plan.get("labels")
     if not values:
-        raise ImageError(f"{path}: one file with label numbers, where the plan expects an object class -> file")
-    ids = fit(read_mask(path, base), record["image_path"], shape, path, base)
+        raise DataError(f"{path}: one file with label numbers, where the plan expects an object class -> file")
+    ids = fit(read_numbered_labels(path, base), record["image_path"], shape, path, base)
     unknown = sorted({int(v) for v in np.unique(ids)} - {0, *(int(v) for v in values.values())})
     if unknown:
         _say("unknown", f"values {unknown[:8]} in masks (first {path}) are not in label_dict.json: background")
@@ -55,12 +64,12 @@ def fit(mask: Mask, image_path: ImagePath, shape: tuple[int, ...], name: Any, ba
         return mask.array
     grid = grid_of(image_path, base)
     grid = Geometry(shape, grid.spacing, grid.affine, grid.orientation)
-    fitted = align(mask, grid, f"{name} (image {image_path})")
+    fitted = align_labels(mask, grid, f"{name} (image {image_path})")
     if mask.array.shape == shape[::-1] and grid.orientation >= 5:
         _say("exif", f"masks of the size of the stored picture (first {name}) are turned by EXIF, as their image is")
     elif mask.array.shape != shape:
         _say("grid", f"masks on another grid than their image (first {name}, {mask.array.shape}) are resampled to it")
     elif grid.affine is not None and mask.affine is not None and fitted is not mask.array:
-        gap = apart(mask.affine, grid.affine, shape)
+        gap = corner_distance(mask.affine, grid.affine, shape)
         _say("place", f"masks that lie elsewhere than their image (first {name}, by {gap:.1f} mm) are resampled to it")
     return fitted

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .formats import Image
-from .normalise import all_finite, scale_intensity
+from .normalise import scale_intensity
 from .scales import border_of, count_scales, padding_value, scale_of, values_inside
 
 Facts = Mapping[str, Any]
@@ -22,7 +22,7 @@ def measured(image: Image, masks: np.ndarray | None = None) -> list[dict[str, An
         return []
     rows = []
     for part, (modality, eight_bit) in zip(image.array, image.channels, strict=True):
-        one = np.rint(part[None]).astype(np.uint8) if eight_bit else all_finite(part[None])
+        one = np.rint(part[None]).astype(np.uint8) if eight_bit else part[None]
         low, high = (float(v) for v in np.percentile(one, (0.5, 99.5)))
         inside = values_inside(one, masks) if masks is not None and len(masks) else np.zeros(0, np.float32)
         ends = np.percentile(inside, (0.5, 99.5)) if len(inside) else (low, high)
@@ -74,13 +74,13 @@ def padding_of(facts: Facts, rule: Mapping[str, Any]) -> float | list[float]:
 
 
 def channels_of(facts: Facts, most: int) -> dict[str, Any]:
-    """`channels` and `channel_names` of the plan. Without names at most `most`, and of 8-bit pictures with transparency
+    """`channels`, `channel_names` and `bits` of the plan. Without names at most `most`, and of 8-bit pictures with transparency
     one."""
     names = facts["channel_names"]
     if names:
-        return {"channels": len(names), "channel_names": list(names)}
+        return {"channels": len(names), "channel_names": list(names), "bits": None}
     number = 1 if most <= 4 and facts["channels"] in (2, 4) and facts["eight_bit"] else min(facts["channels"], most)
-    return {"channels": number, "channel_names": None}
+    return {"channels": number, "channel_names": None, "bits": facts.get("bits")}
 
 
 def told_names(plan: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .formats import ImageError
+from .formats import DataError
 
 MODES = ("window", "unit", "percentile", "foreground")
 
@@ -20,26 +20,19 @@ MIN_BODY = 0.005
 """Share of an image that has to be more than air, else all of it counts."""
 
 
-def all_finite(array: np.ndarray, name: str = "image") -> np.ndarray:
-    """NaN and -inf become the least finite value, +inf the greatest; ImageError where no value is finite."""
-    if array.dtype.kind not in "fc":
-        return array
-    finite = np.isfinite(array)
-    if finite.all():
-        return array
-    if not finite.any():
-        raise ImageError(f"{name}: holds no finite value")
-    low, high = array[finite].min(), array[finite].max()
-    return np.where(np.isposinf(array), high, np.where(finite, array, low))
-
-
-def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
-    """`window`: [low, high] to 0..1. `unit`: 8-bit values to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
+def scale_intensity(
+    array: np.ndarray, rule: Mapping[str, Any], limits: tuple[float, float] | None = None
+) -> np.ndarray:
+    """`window`: [low, high] to 0..1. `unit`: black to white to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
     `foreground`: as percentile, of what is not air alone, so that the same body has the same values in any field of view.
 
     `window` with `eight_bit` = "windowed": an image of values from 0 to 255 has been through that window already.
     `window` and `unit` then subtract `mean` and divide by `std`; the others make mean 0 and deviation 1 themselves.
     A `mean` and `std` given as lists, one a channel, are left to `normalise_channels`.
+
+    Args:
+        limits: values of black and white for `unit` (`formats.normalised_range`); 0 to 255 of 8-bit values and else the range of
+            the image if nothing says them.
     """
     mode, eight_bit = rule["mode"], array.dtype == np.uint8
     values = array.astype(np.float32)
@@ -49,11 +42,9 @@ def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
             low, high = 0.0, 255.0
         values = (np.clip(values, low, high) - low) / (high - low)
     elif mode == "unit":
-        if eight_bit:
-            values /= 255.0
-        else:
-            low, high = (float(v) for v in np.percentile(values, (0.0, 99.9)))
-            values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
+        by_values = (0.0, 255.0) if eight_bit else tuple(float(v) for v in np.percentile(values, (0.0, 99.9)))
+        low, high = limits or by_values
+        values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
     elif mode == "percentile":
         low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
         values = np.clip(values, low, high) if high > low else values
@@ -68,19 +59,24 @@ def scale_intensity(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:
 
 
 def scale_each(
-    array: np.ndarray, rule: Mapping[str, Any], kinds: Sequence[tuple[str, bool]] = (), name: str = "image"
+    array: np.ndarray,
+    rule: Mapping[str, Any],
+    kinds: Sequence[tuple[str, bool]] = (),
+    name: str = "image",
+    limits: tuple[float, float] | None = None,
 ) -> np.ndarray:
-    """`scale_intensity` channel by channel: by a rule of its own each where the rule has `channels`. Raises ImageError.
+    """`scale_intensity` channel by channel: by a rule of its own each where the rule has `channels`. Raises DataError.
 
-    `kinds` as in `Image.channels`: 8-bit values stay such beside others, whose array is of a wider type.
+    `kinds` as in `Image.channels`: 8-bit values stay such beside others, whose array is of a wider type. `limits` as in
+    `scale_intensity`.
     """
     own = rule.get("channels")
     rules = list(own.values()) if own else [rule] * len(array)
     if len(rules) != len(array):
-        raise ImageError(f"{name}: {len(array)} channels, but intensity in plan.json has a rule for {', '.join(own)}")
+        raise DataError(f"{name}: {len(array)} channels, but intensity in plan.json has a rule for {', '.join(own)}")
     narrow = [eight for _, eight in kinds] or [False] * len(array)
     parts = [np.rint(part).astype(np.uint8) if eight else part for part, eight in zip(array, narrow, strict=True)]
-    return np.concatenate([scale_intensity(part[None], one) for part, one in zip(parts, rules, strict=True)])
+    return np.concatenate([scale_intensity(part[None], one, limits) for part, one in zip(parts, rules, strict=True)])
 
 
 def _of_foreground(values: np.ndarray) -> np.ndarray:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from .channels import read_case
-from .formats import Image, ImageError
-from .grids import ImagePath
-from .normalise import all_finite, normalise_channels, scale_each, scale_intensity
+from .formats import DataError, Image, ImagePath, normalised_range
+from .normalise import normalise_channels, scale_each, scale_intensity
 
 KEYS = (
     "dims",
@@ -21,11 +20,12 @@ KEYS = (
     "spacing",
     "fit",
     "intensity",
+    "bits",
 )  # all of the plan that preprocessing depends on
 
 
 def prepare(path: ImagePath, plan: Mapping[str, Any], base: str = ".") -> np.ndarray:
-    """The network's input for one case, float32 (channels, *size). Raises ImageError."""
+    """The network's input for one case, float32 (channels, *size). Raises DataError."""
     return preprocess(read_case(path, plan, base), plan, str(path))
 
 
@@ -33,11 +33,10 @@ def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np
     """As `prepare`, for an image in memory; `name` is for the error message."""
     array = _match_dims(image.array, image.dims, int(plan["dims"]), name)
     spacing = image.spacing if image.dims == plan["dims"] else None
-    array = all_finite(array, name)
     if plan.get("channel_names"):
         array = scale_each(array, plan["intensity"], image.channels, name)
     else:
-        array = scale_intensity(array, plan["intensity"])
+        array = scale_intensity(array, plan["intensity"], normalised_range(image, plan.get("bits")))
     array = match_channels(array, int(plan["channels"]))
     array = normalise_channels(array, plan["intensity"])
     size, wanted = tuple(int(v) for v in plan["size"]), plan.get("spacing")
@@ -50,7 +49,7 @@ def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np
     else:
         array = resize(array, size)
     if not np.isfinite(array).all():
-        raise ImageError(f"{name}: holds values that are not finite")
+        raise DataError(f"{name}: holds values that are not finite")
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
@@ -61,7 +60,7 @@ def _match_dims(array: np.ndarray, have: int, want: int, name: str) -> np.ndarra
     if have == 2:
         return array[..., None]
     if array.shape[-1] > 8:
-        raise ImageError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
+        raise DataError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
     return array[..., array.shape[-1] // 2]
 
 

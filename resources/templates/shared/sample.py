@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 
 from .channels import names_of
-from .formats import Image
+from .formats import Image, grey_values, normalised_range
 from .named import by_channel, measured
 from .people import people
-from .scales import averaged, colour, count_scales, scale_of
+from .scales import averaged, colour, count_notes, count_scales, grey_in_common, scale_of
 
 
-def measure(image: Image, masks: np.ndarray | None = None, values: np.ndarray | None = None) -> dict[str, Any]:
+def measure(image: Image, masks: np.ndarray | None = None) -> dict[str, Any]:
     """Form, unit and range of the values of an image.
 
     Args:
         masks: (K, ...) what is marked, which the values of named channels are measured in.
-        values: the image's array where something in it was replaced, in the same form.
     """
-    array = image.array if values is None else values
+    array = image.array
     low, high = (float(v) for v in np.percentile(array, (0.5, 99.5)))
     return {
         "dims": image.dims,
@@ -37,6 +36,23 @@ def measure(image: Image, masks: np.ndarray | None = None, values: np.ndarray | 
         "mean": float(array.mean(dtype=np.float64)),
         "std": float(array.std(dtype=np.float64)),
         "by_channel": measured(image, masks),
+        "notes": {note.code: str(note) for note in image.notes},
+        **measure_grey(image),
+    }
+
+
+def measure_grey(image: Image) -> dict[str, Any]:
+    """`bits` that the values of a picture need, 0 if its file says its range; mean and deviation on the scale of 0 to 255
+    (`grey_values`), None if it has no such scale."""
+    limits = normalised_range(image)
+    scaled = grey_values(image)
+    if image.dims != 2 or image.channels or limits is None or (scaled is image.array and limits != (0.0, 255.0)):
+        return {"bits": 0, "grey_mean": None, "grey_std": None}
+    by_values = image.array.dtype.kind in "iu" and limits not in (image.window, image.stored_range)
+    return {
+        "bits": round(np.log2(limits[1] + 1)) if by_values else 0,
+        "grey_mean": float(scaled.mean(dtype=np.float64)),
+        "grey_std": float(scaled.std(dtype=np.float64)),
     }
 
 
@@ -58,6 +74,9 @@ def in_common(same: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, 
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
+        "bits": max(item["bits"] for item in same) or None,
+        "notes": count_notes(same),
+        **grey_in_common(same),
         "shapes": np.array([item["shape"] for item in same]),
         "spacing": [float(v) for v in np.median(spacings, axis=0)] if len(spacings) > len(same) / 2 else None,
         **{key: float(np.median([item[key] for item in same])) for key in ("low", "high")},

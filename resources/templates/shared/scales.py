@@ -40,6 +40,32 @@ def count_scales(images: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(Counter(str(item["scale"]) for item in images).most_common())
 
 
+def grey_in_common(images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean and deviation on the scale of 0 to 255 of images of several units, None if not all have it (`measure_grey`), or if
+    brightness differs more between them than within them: then the units are those of different sources."""
+    means, stds = ([item["grey_mean"] for item in images], [item["grey_std"] for item in images])
+    if len(count_scales(images)) < 2 or None in means or float(np.std(means)) > float(np.mean(stds)):
+        return {"grey_mean": None, "grey_std": None}
+    return {"grey_mean": float(np.mean(means)), "grey_std": float(np.mean(stds))}
+
+
+def count_notes(images: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Code of a note that the reader made -> images that have it, and the first note."""
+    notes: dict[str, list[Any]] = {}
+    for item in images:
+        for code, text in item["notes"].items():
+            notes.setdefault(code, [0, text])[0] += 1
+    return notes
+
+
+def told_notes(facts: Mapping[str, Any]) -> list[str]:
+    """A line for each kind of note, such as missing slices or values that were filled."""
+    return [
+        f"reading says {code} of {count} of the images looked at, such as: {text}"
+        for code, (count, text) in facts["notes"].items()
+    ]
+
+
 def values_inside(array: np.ndarray, masks: np.ndarray, most: int = 2000) -> np.ndarray:
     """Up to `most` values of the first channel of `array` (C, ...) where any of `masks` (K, ...) is set."""
     values = array[0][masks.any(axis=0)].astype(np.float32).ravel()
@@ -89,6 +115,8 @@ def mixed(facts: Mapping[str, Any]) -> list[str]:
     if len(units) < 2:
         return []
     how = "each image is scaled by itself"
+    if facts.get("grey_mean") is not None:
+        how = "all are brought to one scale, by the window or the bits stored of their files"
     if window:
         how = (
             f"what is marked says that the 8-bit ones show {window[0]} to {window[1]} Hounsfield units (exact enough), and all are "

@@ -42,6 +42,7 @@ DERIVED = (
     "why_engine",
     "why_folds",
     "channel_names",
+    "bits",
     "covariates",
     "edges",
     "views",

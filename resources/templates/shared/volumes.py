@@ -31,14 +31,14 @@ import numpy as np
 from .cache import CacheError
 from .channels import read_case
 from .extent import true_spacing
-from .formats import Image, ImageError
+from .formats import DataError, Image, normalised_range
 from .mask_grid import load_masks
 from .normalise import scale_each
 from .preprocess import match_channels, resize
 
-KEYS = ("dims", "channels", "channel_names", "spacing", "extent", "longest", "side", "pixels", "intensity")
+KEYS = ("dims", "channels", "channel_names", "spacing", "extent", "longest", "side", "pixels", "intensity", "bits")
 KEYS += ("classes", "labels", "overlap", "points")
-FORM = 3
+FORM = 4
 """Of what is kept for a case: other forms are other cases."""
 POINTS = 2000
 OPEN = 192
@@ -93,7 +93,7 @@ def build_volumes(
             image, mask, shape = prepare_case(records[item], plan, base)
             half[0] = half[0] or image.nbytes * len(records) > _BIG
             _write(files[item], image.astype(np.float16) if half[0] else image, mask, shape, plan)
-        except ImageError as error:
+        except DataError as error:
             reasons[item] = str(error)
 
     todo = [item for item, file in enumerate(files) if not Path(f"{file}.points.npy").exists()]
@@ -136,7 +136,7 @@ def prepare_case(
     record: Mapping[str, Any], plan: Mapping[str, Any], base: str = "."
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     """Image float32 (C, ...) and mask uint8, both at plan["spacing"], and the shape of the image as it was read. Raises
-    ImageError naming the file."""
+    DataError naming the file."""
     image = read_case(record["image_path"], plan, base)
     array, shape = prepare_image(image, plan, str(record["image_path"])), tuple(image.array.shape[1:])
     channels = load_masks(record, plan, image, base)  # (K, H, W[, D]) bool, on the image's grid
@@ -164,18 +164,19 @@ def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") ->
     """float32 (channels, H, W[, D]): intensities as plan.json says (per channel), resampled to its spacing."""
     array, dims = image.array, int(plan["dims"])
     if image.dims == 3 and dims == 2:
-        raise ImageError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
+        raise DataError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
     spacing = image.spacing
     if image.dims == 2 and dims == 3:  # a single slice: its thickness is unknown, and it is not resampled that way
         array = array[..., None]
         spacing = (*spacing[:2], float(plan["spacing"][2])) if spacing and plan.get("spacing") else None
     elif dims == 3:
         spacing = true_spacing(array.shape[1:], spacing, plan.get("extent"))
-    array = match_channels(scale_each(array, plan["intensity"], image.channels, name), int(plan["channels"]))
+    limits = None if image.channels else normalised_range(image, plan.get("bits"))
+    array = match_channels(scale_each(array, plan["intensity"], image.channels, name, limits), int(plan["channels"]))
     size = wanted_shape(array.shape[1:], spacing, plan)
     array = resize(array, size)
     if not np.isfinite(array).all():
-        raise ImageError(f"{name}: holds values that are not finite")
+        raise DataError(f"{name}: holds values that are not finite")
     return np.ascontiguousarray(array, dtype=np.float32)
 
 

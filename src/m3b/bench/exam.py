@@ -17,7 +17,7 @@ from m3b.bench.datasets import DatasetSpec, RawCase, get_dataset
 from m3b.data import kinds
 from m3b.data.cards import slug
 from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
-from m3b.data.reading import geometry, read_mask, shared_masks
+from m3b.dataset.reading import geometry, read_mask, write_mask
 from m3b.errors import DataError, ModelError
 from m3b.isolation.reader import WorkerJob
 from m3b.metrics import judge
@@ -41,7 +41,7 @@ def _merge_record(record: Record, base: Path) -> Record:
     if not merged_files:
         mask_path.parent.mkdir(parents=True, exist_ok=True)
         merged_mask = (read_mask(record.mask, str(base)).array > 0).astype(np.uint8)
-        merged_files = [Path(shared_masks().write_mask(merged_mask, record.reference, f"{mask_path}.union", str(base)))]
+        merged_files = [Path(write_mask(merged_mask, record.reference, f"{mask_path}.union", str(base)))]
     return replace(record, mask=str(merged_files[0].relative_to(base)))
 
 
@@ -131,9 +131,7 @@ def _image_shape(record: Record, base: Path) -> tuple[int, ...]:
 
 def write_mask_file(array: object, record: Record, base: Path, scratch: Path) -> Path:
     """Write a mask on the grid of the image to a new file in `scratch`; return its path."""
-    return Path(
-        shared_masks().write_mask(array, record.reference, str(scratch / f"mask-{uuid.uuid4().hex}"), str(base))
-    )
+    return Path(write_mask(array, record.reference, str(scratch / f"mask-{uuid.uuid4().hex}"), str(base)))
 
 
 SHUFFLE_COUNT, MASK_SHUFFLE_COUNT = 20, 2

@@ -301,13 +301,15 @@ def parse_cases(arguments: Sequence[str], channel_names: Sequence[str]) -> list[
     Raises:
         UsageError: an argument has no channel name, or a case lacks a channel.
     """
-    from m3b.data.reading import shared, shared_channels
+    if not channel_names:
+        return list(arguments)
+    from m3b.dataset.formats import parse_cases as parse_channel_cases
+    from m3b.dataset.formats import select_channels
+    from m3b.errors import DataError
 
-    channels = shared_channels()
     try:
-        cases: list[Any] = channels.cases_of(arguments, list(channel_names))
-        return [channels.arranged(case, list(channel_names)) for case in cases] if channel_names else cases
-    except shared().ImageError as error:
+        return [select_channels(case, channel_names) for case in parse_channel_cases(arguments, channel_names)]
+    except DataError as error:
         raise UsageError(f"{error}") from error
 
 

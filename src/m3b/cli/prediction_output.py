@@ -40,6 +40,7 @@ def format_entry(entry: Entry, n_hidden: int, threshold: Threshold) -> str:
     if entry.get("error"):
         return f"{case_name}: not predicted: {entry['error'].removeprefix(f'{first_path}: ')}"
     parts = [f"OUT OF DISTRIBUTION: {entry['why']}"] if entry.get("out_of_distribution") else []
+    parts += [f"image: {'; '.join(entry['notes'])}"] if entry.get("notes") else []
     if "probabilities" in entry:
         values = ", ".join(f"{name} {value:.3f}" for name, value in entry["probabilities"].items())
         parts.append(f"{', '.join(entry['prediction']) or 'none'} ({values})")

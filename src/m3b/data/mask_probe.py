@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.mask_sense import Sense, joined, sense_of
-from m3b.data.reading import geometry, read_mask, shared, upright
+from m3b.data.reading import geometry, read_mask, shared, stores_fractions, upright
 from m3b.data.records import Mask, Record, Reference
 from m3b.errors import DataError
 
@@ -183,23 +183,4 @@ def stored_float(path: Mask, work: str) -> bool:
     """Whether a mask file holds floating-point numbers, where its header tells."""
     if not isinstance(path, str) or not (Path(work) / path).is_file():
         return False
-    full = str(Path(work) / path)
-    kind = shared().kind_of(full)
-    if kind == "nifti":
-        import nibabel as nib
-
-        return bool(nib.load(full).get_data_dtype().kind == "f")
-    if kind == "itk":
-        import SimpleITK as sitk
-
-        shared().check_header(full)
-        reader = sitk.ImageFileReader()
-        reader.SetImageIO(shared().formats.itk_reader(full))
-        reader.SetFileName(full)
-        reader.ReadImageInformation()
-        return reader.GetPixelID() in (sitk.sitkFloat32, sitk.sitkFloat64)
-    if full.endswith(".npy"):
-        import numpy as np
-
-        return bool(np.load(full, mmap_mode="r").dtype.kind == "f")
-    return False
+    return stores_fractions(str(Path(work) / path))

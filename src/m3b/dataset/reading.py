@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -13,11 +14,12 @@ from m3b.dataset.formats import (
     align_labels,
     box_to_array,
     box_to_file,
+    find_format,
     get_format,
     grid_of,
     probe_image,
     read_class_masks,
-    read_labels,
+    read_numbered_labels,
     turn_like_image,
     write_labels,
 )
@@ -35,6 +37,11 @@ def open_arrays(path: FilePath) -> Mapping[str, Any]:
     return _array_format(path).arrays(path)
 
 
+def read_values(path: FilePath) -> Mapping[str, Any]:
+    """The texts and single values of a container by name, which are no image. Raises DataError."""
+    return _array_format(path).values(path)
+
+
 def read_array(path: FilePath, item: str = "") -> Any:
     """An array of a container, or one item of it (`images[3]`). Raises DataError."""
     return _array_format(path).read_array(path, item)
@@ -45,6 +52,19 @@ def _array_format(path: FilePath) -> ArrayFormat:
     if not isinstance(file_format, ArrayFormat):
         raise DataError(f"{path}: a file of the format {file_format.name} holds no arrays")
     return file_format
+
+
+def split_reference(path: str, base: str | FilePath) -> tuple[str, str]:
+    """Return file and item of `file#item`, both as they are written; a path without an item has the item ""."""
+    place = path.find("#")
+    if place < 0 or os.path.lexists(os.path.join(base, path)):
+        return path, ""
+    while place >= 0:
+        if place and os.path.lexists(os.path.join(base, path[:place])):
+            return path[:place], path[place + 1 :]
+        place = path.find("#", place + 1)
+    file, _, item = path.partition("#")  # of a missing file its name tells
+    return (file, item) if find_format(b"", file) is not None else (path, "")
 
 
 def probe_shape(path: Path, base: str = ".") -> tuple[int, ...]:
@@ -89,10 +109,7 @@ def read_mask(path: Path, base: str = ".") -> Mask:
     _announce(path, base)
     if isinstance(path, Mapping):
         raise DataError(f"{dict(path)}: one mask is needed, not an object of several")
-    mask = read_labels(path, base)
-    if any(note.code == "labels_from_colours" for note in mask.notes):
-        raise DataError(f"{path}: a mask must have one channel, this has 3: {len(mask.colours)} colours")
-    return mask
+    return read_numbered_labels(path, base)
 
 
 def read_masks(

@@ -26,7 +26,7 @@ class SegmentationResult:
     """A mask and how it was made.
 
     Args:
-        mask: (H, W) bool, or (H, W, D), in the axes of `m3b.data.reading.read_image`; empty if the target is absent or
+        mask: (H, W) bool, or (H, W, D), in the axes of `m3b.dataset.reading.read_image`; empty if the target is absent or
             no mask was made.
         score: the IoU that the segmenter expects of the mask; 0 if there is none.
         kept_turn: the number of the turn whose mask this is; 0 for none.

@@ -76,7 +76,8 @@ def is_finite_number(value: Any) -> TypeGuard[float]:
 
 MAX_REASON_CHARS = 500
 """Maximum length of an out-of-distribution reason."""
-RELIABILITY_KEYS = ("out_of_distribution", "why", "prediction_set", "set_level", "abstains")
+MAX_NOTES = 20
+RELIABILITY_KEYS = ("out_of_distribution", "why", "notes", "prediction_set", "set_level", "abstains")
 
 
 def parse_reliability(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:
@@ -94,6 +95,11 @@ def parse_reliability(location: str, item: RawAnswer, model_info: ModelInfo) -> 
             "out_of_distribution": is_ood,
             "why": str(item.get("why") or "")[:MAX_REASON_CHARS] if is_ood else "",
         }
+    notes = item.get("notes")
+    if notes is not None:
+        if not isinstance(notes, list) or any(not isinstance(note, str) for note in notes):
+            raise ModelError(f"{location}: `notes` must be a list of texts, it is {notes!r}")
+        fields["notes"] = tuple(note[:MAX_REASON_CHARS] for note in notes[:MAX_NOTES])
     if item.get("prediction_set") is not None:
         fields |= _parse_prediction_set(location, item, model_info)
     return fields

@@ -117,7 +117,7 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
     """Return the panels of the truth, and below them those of the answer in the same planes."""
     import numpy as np
 
-    from m3b.data.reading import boxes_to_array, geometry, read_image
+    from m3b.dataset.reading import boxes_to_array, geometry, read_image
     from m3b.models.overlay import DrawnBox, make_panels, to_display_rgb
 
     path: Any = record.images[0] if kinds.of(index.task).separate_images else record.reference
@@ -169,7 +169,7 @@ def _read_masks(source: Any, index: Index, shape: tuple[int, ...], base: str, pa
     """Return (K, ...) bool masks of the classes; no masks at all without a source."""
     import numpy as np
 
-    from m3b.data.reading import read_masks
+    from m3b.dataset.reading import read_masks
 
     if source is None or not index.masked:
         return np.zeros((0, *shape), bool)

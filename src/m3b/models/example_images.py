@@ -15,7 +15,7 @@ import numpy as np
 
 from m3b.data import kinds
 from m3b.data.index import Index, Record, read_index
-from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
+from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.errors import DataError
 from m3b.models.image_jobs import ExampleCase, ExampleCases, ExamplesRequest
 from m3b.models.overlay import DrawnBox, Panel, class_colour, make_panels, paint_panel, physical_extent, to_display_rgb

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from m3b.data.reading import shared
 from m3b.data.records import paths_of, relocated
 from m3b.isolation.reader import Reader, WorkerJob
 from m3b.isolation.reader.base64_bytes import Blob
@@ -51,15 +50,16 @@ def find_images(paths: Iterable[str | Path], *, is_2d: bool, group_views: bool =
 
 
 def _list_folder(folder: Path, is_2d: bool, group_views: bool, listing: ImageListing) -> None:
-    images = shared()
+    from m3b.dataset.formats.base import natural_key
+
     entries = sorted(
         (item for item in folder.iterdir() if not item.name.startswith(".")),
-        key=lambda item: images.natural_key(item.name),
+        key=lambda item: natural_key(item.name),
     )
     files_by_kind: dict[str, list[Path]] = {}
     for item in entries:
         if item.is_file() and item.name.upper() != "DICOMDIR":
-            files_by_kind.setdefault(images.kind_of(item), []).append(item)
+            files_by_kind.setdefault(_stack_kind(item), []).append(item)
     broken_links = [item for item in entries if item.is_symlink() and not item.exists()]
     listing.broken_links += map(str, broken_links)
     listing.notes += [
@@ -85,10 +85,24 @@ def _list_folder(folder: Path, is_2d: bool, group_views: bool, listing: ImageLis
             listing.images.append([str(item) for item in items])
         else:
             single_files += items
-    listing.images += [str(item) for item in sorted(single_files, key=lambda item: images.natural_key(item.name))]
+    listing.images += [str(item) for item in sorted(single_files, key=lambda item: natural_key(item.name))]
     for item in entries:
         if item.is_dir():
             _list_folder(item, is_2d, group_views, listing)
+
+
+def _stack_kind(file: Path) -> str:
+    """Return `picture` or `dicom` for files that may be slices of a volume, the name of another format, "" for no image."""
+    from m3b.dataset.formats import find_file_format
+    from m3b.dataset.formats.arrays import ArrayFormat
+    from m3b.dataset.formats.pictures import PictureFormat
+    from m3b.dataset.formats.tiff import Tiff
+
+    announce_opening(file)
+    file_format = find_file_format(file)
+    if file_format is None or (file_format.is_container and not isinstance(file_format, ArrayFormat)):
+        return ""
+    return "picture" if isinstance(file_format, PictureFormat | Tiff) else file_format.name
 
 
 def _add_stack(folder: Path, kind: str, items: list[Path], *, is_only_content: bool, listing: ImageListing) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m3b.data.reading import shared, shared_channels
 from m3b.data.records import Image, plain
 from m3b.display import make_html_table, shorten
-from m3b.errors import M3bError, ModelError
+from m3b.errors import DataError, M3bError, ModelError
 from m3b.isolation.sandbox.off import Unconfined
 from m3b.isolation.untrusted import is_file, read_json, read_start
 from m3b.measure import format_measure
@@ -210,11 +209,12 @@ class Model:
 
     def _check_channels(self, cases: Sequence[Image]) -> None:
         """Raise ModelError for a case whose channels are not the model's, before anything is loaded."""
-        arrange = shared_channels().arranged
+        from m3b.dataset.formats import select_channels
+
         for number, case in enumerate(cases, start=1):
             try:
-                arrange(plain(case), list(self.channels))
-            except shared().ImageError as error:
+                select_channels(plain(case), list(self.channels))
+            except DataError as error:
                 raise ModelError(f"case {number}: {error}", code="wrong_channels") from error
 
 

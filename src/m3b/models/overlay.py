@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from m3b.data import kinds
-from m3b.data.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.data.records import Reference, paths_of, plain
+from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_masks
 from m3b.display import format_json_value
 from m3b.errors import DataError
 from m3b.models.predictions import ModelInfo, Prediction

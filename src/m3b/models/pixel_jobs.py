@@ -101,7 +101,7 @@ MIN_TARGET_PIXELS = 16
 
 def export_pixels(request: PixelsRequest) -> ArrayShape:
     """Worker job: write an image as (H, W[, D], 3) uint8 in overlay style, or a mask (H, W[, D]). Raises DataError."""
-    from m3b.data.reading import read_image, read_mask
+    from m3b.dataset.reading import read_image, read_mask
     from m3b.models.overlay import to_display_rgb
 
     if request.is_mask:
@@ -116,7 +116,7 @@ def export_pixels(request: PixelsRequest) -> ArrayShape:
 
 def save_mask(request: SaveMaskRequest) -> str:
     """Worker job: write the mask and return the name of its file. Raises DataError."""
-    from m3b.data.reading import write_mask
+    from m3b.dataset.reading import write_mask
 
     mask = np.fromfile(request.folder / _PIXELS_FILE, np.uint8).reshape(request.shape)
     return Path(write_mask(mask, request.reference_image, request.folder / "mask")).name
@@ -124,7 +124,7 @@ def save_mask(request: SaveMaskRequest) -> str:
 
 def extract_target_planes(request: TargetPlanesRequest) -> TargetPlanes:
     """Worker job: return the classes of a record as planes. Raises DataError."""
-    from m3b.data.reading import read_image, read_masks
+    from m3b.dataset.reading import read_image, read_masks
     from m3b.models.overlay import to_display_rgb
 
     base, mask_reference = str(request.base), request.record.mask

@@ -53,6 +53,7 @@ class Prediction:
         impression: report.
         out_of_distribution: whether the image is unlike the training images; None if the model cannot say.
         why: the reason for that.
+        notes: what the reader of the image notes, such as `slice_gap missing=1`: slices that are interpolated.
         prediction_set: the classes that cannot be ruled out (conformal prediction); None if the model gives no such
             set.
         set_level: the share of images like the training ones whose true class is in such a set.
@@ -76,6 +77,7 @@ class Prediction:
     extra: Mapping[str, Any] = field(default_factory=dict)
     out_of_distribution: bool | None = None
     why: str = ""
+    notes: tuple[str, ...] = ()
     prediction_set: tuple[str, ...] | None = None
     set_level: float | None = None
     abstains: bool | None = None
@@ -89,6 +91,7 @@ class Prediction:
             *((name, f"{value:.3f}") for name, value in self.probabilities.items()),
             ("cannot be ruled out", ", ".join(self.prediction_set or ())),
             ("out of distribution", self.why if self.out_of_distribution else ""),
+            ("notes on the image", "; ".join(self.notes)),
             ("mask", self.mask), *((f"mask of {name}", file) for name, file in self.masks.items()),
             *((f"{name}, ml", "" if value is None else f"{value:.1f}") for name, value in self.volumes_ml.items()),
             *((f"box {n}", str(box)) for n, box in enumerate(self.boxes or (), 1)),
@@ -133,6 +136,8 @@ class Prediction:
             fields["out_of_distribution"] = self.out_of_distribution
         if self.why:
             fields["why"] = self.why
+        if self.notes:
+            fields["notes"] = list(self.notes)
         if self.prediction_set is not None:
             fields |= {
                 "prediction_set": list(self.prediction_set),

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from m3b.data.reading import shared
-from m3b.data.view import ViewCounts, put
+from m3b.dataset.view import ViewCounts, place_file
+from m3b.errors import DataError
 from m3b.isolation.reader.inprocess import file_of_reader_path, to_reader_path
 from m3b.isolation.untrusted import walk
 
@@ -71,7 +71,7 @@ class ShownInputs:
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
-            put(real, target, ViewCounts(), link=True)
+            place_file(real, target, ViewCounts(), link=True)
 
 
 def folders_to_mount(paths: Iterable[str], folder: Path) -> tuple[Path, ...]:
@@ -113,8 +113,9 @@ def _can_link(source: Path, folder: Path) -> bool:
 
 def _companions(source: Path) -> tuple[str, ...]:
     """Return the files next to a header that its library opens too; a header that may not be opened has none."""
-    headers = shared().headers
-    with contextlib.suppress(OSError, headers.HeaderError):
-        names: tuple[str, ...] = headers.companions(source)
-        return names
+    from m3b.dataset.formats import find_format
+
+    with contextlib.suppress(OSError, DataError):
+        file_format = find_format(b"", source.name)
+        return tuple(sidecar.name for sidecar in file_format.sidecars(source)) if file_format is not None else ()
     return ()

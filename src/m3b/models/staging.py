@@ -9,12 +9,11 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from m3b.data.links import WHAT_TO_DO, Inside, out_of, roots_of
-from m3b.data.reading import shared
 from m3b.data.records import Reference, paths_of
-from m3b.data.view import clone
+from m3b.dataset.view import clone
 from m3b.errors import DataError, ModelError
 from m3b.isolation.untrusted import announce_opening, copy_file
 
@@ -180,17 +179,17 @@ def _stage_case(case: ImageRef, folder: Path, name: str, base: Path, link: LinkF
         if not case:
             raise ValueError("an empty list of slices is no image")
         return _stage_slices([base / item for item in case], folder, name, link)
-    source = base / case
-    arrays = shared().arrays
-    reference = arrays.parse_reference(str(source))
-    if reference is not None and not source.exists():
-        announce_opening(reference.file)
-        return _stage_item(arrays.read_array(reference.file, reference.key, reference.index), folder, name)
-    clip = shared().clips.parse(case)
-    if clip is not None and not source.exists():
-        return f"{_stage_file(base / clip[0], folder, name, link)}#frames={clip[1]}"
+    from m3b.dataset.formats import get_format
+    from m3b.dataset.formats.base import natural_key
+    from m3b.dataset.reading import split_reference
+
+    file, item = split_reference(case, base)
+    source = base / file
+    if item:
+        return _stage_item(source, item, folder, name, link)
+    if source.is_dir() and get_format(source).is_container:
+        return _stage_store(source, folder, name)
     if source.is_dir():
-        natural_key = shared().natural_key
         files = [item for item in source.iterdir() if item.is_file() and not item.name.startswith(".")]
         if not files:
             raise ValueError("no file in this folder")
@@ -206,27 +205,66 @@ def _stage_slices(files: Sequence[Path], folder: Path, name: str, link: LinkFile
     ]
 
 
-def _stage_item(array: Any, folder: Path, name: str) -> str:
-    import numpy as np
+def _stage_item(source: Path, item: str, folder: Path, name: str, link: LinkFile) -> str:
+    """Stage one image of a file that holds several; of a clip or pyramid the whole file."""
+    from m3b.dataset.formats import get_format
+    from m3b.dataset.formats.archives import ArchiveFormat
+    from m3b.dataset.formats.arrays import ArrayFormat
+    from m3b.dataset.formats.parquet import Parquet
 
-    np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    _clear_timestamps(folder / f"{name}.npy")
-    return f"{name}.npy"
+    announce_opening(source)
+    file_format = get_format(source)
+    if file_format.is_folder:
+        return f"{_stage_store(source, folder, name)}#{item}"
+    if isinstance(file_format, ArrayFormat):
+        import numpy as np
+
+        np.save(folder / f"{name}.npy", file_format.read_array(source, item), allow_pickle=False)
+        _clear_timestamps(folder / f"{name}.npy")
+        return f"{name}.npy"
+    if isinstance(file_format, ArchiveFormat):
+        with file_format.image_file(source, item) as (file, inner_item):
+            staged = _stage_case(file.name, folder, name, file.parent, _never_link)
+            return f"{staged}#{inner_item}" if inner_item else str(staged)
+    if isinstance(file_format, Parquet):
+        with file_format.image_file(source, item) as (file, _):
+            return _stage_file(file, folder, name, _never_link)
+    return f"{_stage_file(source, folder, name, link)}#{item}"
+
+
+def _stage_store(source: Path, folder: Path, name: str) -> str:
+    """Stage a folder of chunks (Zarr) with its subfolders."""
+    for file in sorted(item for item in source.rglob("*") if item.is_file()):
+        target = folder / f"{name}{source.suffix}" / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _copy_untimed(file, target)
+    return f"{name}{source.suffix}"
 
 
 def _stage_file(source: Path, folder: Path, stem: str, link: LinkFile) -> str:
+    from m3b.dataset.formats.sidecars import check_plain_file
+
     suffix_match = _SUFFIX.search(source.name)
     suffix = suffix_match.group(1) if suffix_match else ""
     real, target = source.resolve(strict=True), folder / f"{stem}{suffix}"
-    headers = shared().headers
     announce_opening(real)
-    headers.check(real)
-    companion_names = headers.companions(real)
-    if companion_names:
-        _copy_detached(real, companion_names[0], target, link)
+    check_plain_file(real)
+    sidecars = _sidecars(real)
+    if sidecars:
+        _copy_detached(real, sidecars[0].name, target, link)
     elif not link(real, target):
         _copy_untimed(real, target)
     return target.name
+
+
+def _sidecars(file: Path) -> tuple[Path, ...]:
+    """Return the files that the library opens with a file. Raises DataError for one that may not be opened."""
+    from m3b.dataset.formats import find_format
+    from m3b.dataset.formats.sidecars import check_sidecar, header_kind
+
+    file_format = find_format(b"", file.name)
+    sidecars = file_format.sidecars(file) if file_format is not None else ()
+    return tuple(check_sidecar(file, sidecar.name, required=bool(header_kind(file))) for sidecar in sidecars)
 
 
 def _copy_untimed(real: Path, target: Path) -> None:
@@ -236,6 +274,8 @@ def _copy_untimed(real: Path, target: Path) -> None:
 
 def _copy_detached(header: Path, data_name: str, target: Path, link: LinkFile) -> None:
     """Copy a header and its separate voxel file under one new name, and name that file in the header."""
+    from m3b.dataset.formats.sidecars import rename_data_file
+
     suffix = Path(data_name).suffix
     data_target = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
     data_file = header.parent / data_name
@@ -243,7 +283,7 @@ def _copy_detached(header: Path, data_name: str, target: Path, link: LinkFile) -
         _copy_untimed(data_file, data_target)
     if header.stat().st_size > MAX_HEADER_BYTES:
         raise ValueError(f"{header.name} is larger than a header without voxels can be")
-    target.write_bytes(shared().headers.renamed(header, data_target.name))
+    target.write_bytes(rename_data_file(header, data_target.name))
     _clear_timestamps(target)
 
 

@@ -29,6 +29,8 @@ from .predictions import Prediction
 from .shown_inputs import ShownInputs, can_be_mounted, folders_to_mount
 
 SCRIPT = Path(__file__).with_name("inside") / "m3b_worker.py"
+FORMATS_FOLDER = Path(__file__).parents[1] / "dataset" / "formats"
+"""The package with which the script reads headers (`inside/image_axes.py`)."""
 _POLL_S = 0.5
 _LIFETIME_S = 10.0**9
 TARGET_BATCH_S = 2.0
@@ -304,7 +306,8 @@ class _ModelProcess:
             [sys.executable, "-B", "-P", str(SCRIPT), str(protocol_file), script, str(requests_end), str(answers_end)],
             cwd=self._inputs,
             mounts=Mounts(
-                read=(self.model, SCRIPT.parent, protocol_file, self._inputs, *self._mounted), write=(self._outputs,)
+                read=(self.model, SCRIPT.parent, FORMATS_FOLDER, protocol_file, self._inputs, *self._mounted),
+                write=(self._outputs,),
             ),
             output=self._scratch.path / "output",
             limits=self._limits,

@@ -13,9 +13,8 @@ from m3b.errors import DataError, UsageError
 from m3b.isolation import untrusted
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
 from m3b.isolation.untrusted import TemporaryFolder
-from m3b.resources import get_resources_folder
+from m3b.resources import copy_template, get_resources_folder
 from m3b.run.dataset_preview import preview_dataset
-from m3b.run.provisioning import SHARED_FOLDER, copy_template
 from m3b.tasks import get_family
 from m3b.tasks.templates import list_templates_for
 
@@ -138,7 +137,7 @@ def _assemble_project(folder: Path, work: Path, scratch: Path, request_and_task:
         raise DataError(preview.insufficient or f"{folder} cannot be read for this.")
     templates = get_resources_folder() / "templates"
     template = list_templates_for(templates, get_family(preview.task))[0]
-    copy_template(templates / template, work, templates / SHARED_FOLDER)
+    copy_template(template, work)
     (work / "Datapath" / "test.json").unlink(missing_ok=True)
     (work / "data").mkdir(exist_ok=True)
     if not (work / "data" / "data").exists():

@@ -18,7 +18,7 @@ from m3b.agents.checks.index_lock import freeze_index, lock_index, save_hashes
 from m3b.data import kinds
 from m3b.data.audit_common import told_patients
 from m3b.data.index import Index, read_index
-from m3b.data.view import shared_files, wanted_by
+from m3b.dataset.view import needed_files_of, shared_files
 from m3b.errors import DataError
 from m3b.events import IndexAudited, NoteAdded, ScriptOutput, StepStarted
 from m3b.facts import AuditSummary
@@ -197,7 +197,7 @@ def _format_audit(audit_values: Mapping[str, Any]) -> str:
 def _find_shared_files(index: Index, root: Path) -> str:
     """Return the problem if a file belongs to training and test cases, which cannot be separated then; else ''."""
     try:
-        shared = shared_files(wanted_by(index.train, root), wanted_by(index.test, root))
+        shared = shared_files(needed_files_of(index.train, root), needed_files_of(index.test, root))
     except DataError as error:
         return str(error)
     if not shared:

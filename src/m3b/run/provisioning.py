@@ -17,6 +17,7 @@ from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import UsageError
 from m3b.isolation.untrusted import UnsafePathError, is_folder, make_folder, remove_tree, walk
 from m3b.isolation.untrusted.temporary import sweep_temporary
+from m3b.resources import SHARED_TEMPLATE_FOLDER, copy_template
 from m3b.run.folder import RunFolder
 from m3b.tools import Roots
 from m3b.writing import rename_durably
@@ -79,8 +80,6 @@ def _remove_partial_files(work: Path) -> None:
 
 
 NO_TEMPLATES: Mapping[str, Path] = MappingProxyType({})
-SHARED_FOLDER = "shared"
-SHARED_TARGET = "Utils"
 
 
 def lay_out_run_folder(
@@ -150,16 +149,9 @@ def _copy_resources(resources: Path, templates: Mapping[str, Path], cards: Seque
     (partial / ABSENT).write_text("\n".join([*absent_lines(cards), ""]), encoding="utf-8")
     shipped = resources / "templates"
     for name, template in {**{path.name: path for path in sorted(shipped.iterdir())}, **templates}.items():
-        if template.is_dir() and name != SHARED_FOLDER and not name.startswith((".", "_")):
-            copy_template(template, partial / "templates" / name, shipped / SHARED_FOLDER)
+        if template.is_dir() and name != SHARED_TEMPLATE_FOLDER and not name.startswith((".", "_")):
+            copy_template(template, partial / "templates" / name)
     rename_durably(partial, target)
-
-
-def copy_template(template: Path, target: Path, shared: Path) -> None:
-    """Copy a template and the parts shared by all templates; other files in `target` are kept."""
-    ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
-    shutil.copytree(shared, target / SHARED_TARGET, ignore=ignore, dirs_exist_ok=True)
-    shutil.copytree(template, target, ignore=ignore, dirs_exist_ok=True)
 
 
 def _write_index_schemas(folder: Path) -> None:

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from m3b.agents.checks.index import AUDIT_FILE
 from m3b.agents.checks.index_lock import list_derived_files, serialize_training_index
 from m3b.agents.checks.worker_jobs import SUBSET_JOB, SubsetRequest
-from m3b.data.archives import subset
 from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
-from m3b.data.view import Cut, Tick, Wanted, make_view, wanted_by
+from m3b.dataset.archive_subsets import write_subset
+from m3b.dataset.view import CutArchive, NeededFiles, ReportProgress, make_view, needed_files_of
 from m3b.errors import DataError, RunFailed
 from m3b.isolation.reader import Reader
 from m3b.isolation.untrusted import read_bytes, remove_tree, write_atomic
@@ -36,7 +36,7 @@ IMAGE_FACTS_FILE = "Datapath/about.json"
 """File with facts on the images for training projects, in addition to the index."""
 NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _PARTIAL_VIEW_FOLDER = ".view.part"
-FindNeededFiles = Callable[[], Wanted]
+FindNeededFiles = Callable[[], NeededFiles]
 """Returns the files that the training cases need; computed on the first call."""
 
 
@@ -47,7 +47,7 @@ def begin_training(
     task: str,
     *,
     allow_links: bool,
-    on_progress: Tick | None = None,
+    on_progress: ReportProgress | None = None,
     make_reader: MakeReader | None = None,
     image_facts: Mapping[str, str] = NO_FACTS,
 ) -> Roots:
@@ -69,7 +69,7 @@ def begin_training(
     index = read_index(run.locked, task)
     for name, folder in raw_folders.items():
         replace_link(run.locked / "data" / name, folder)
-    find_needed_files: FindNeededFiles = cache(lambda: wanted_by(index.train, run.locked))
+    find_needed_files: FindNeededFiles = cache(lambda: needed_files_of(index.train, run.locked))
     try:
         _make_training_view(
             run, find_needed_files, dataset_name, make_reader, allow_links=allow_links, on_progress=on_progress
@@ -93,7 +93,7 @@ def _make_training_view(
     make_reader: MakeReader | None,
     *,
     allow_links: bool,
-    on_progress: Tick | None,
+    on_progress: ReportProgress | None,
 ) -> None:
     view, partial = run.path / VIEW_FOLDER, run.path / _PARTIAL_VIEW_FOLDER
     if view.is_dir():
@@ -115,19 +115,19 @@ def _make_training_view(
 
 @contextmanager
 def _open_archive_cutter(
-    needed_files: Wanted, root: Path, partial: Path, make_reader: MakeReader | None
-) -> Iterator[Cut]:
+    needed_files: NeededFiles, root: Path, partial: Path, make_reader: MakeReader | None
+) -> Iterator[CutArchive]:
     """Yield the function that extracts archive items; if there are any, in a reader that may write below `partial`."""
     if not needed_files.archives or make_reader is None:
-        yield subset
+        yield write_subset
         return
     with make_reader(root, (partial,)) as reader:
         yield lambda source, target, keys: reader.run_job(SUBSET_JOB, SubsetRequest(source, target, dict(keys)))
 
 
-def _select_by_origin(needed_files: Wanted, *, is_raw: bool) -> Wanted:
+def _select_by_origin(needed_files: NeededFiles, *, is_raw: bool) -> NeededFiles:
     """Return the part of the needed files that is raw data, or the part that was derived in the run."""
-    return Wanted(
+    return NeededFiles(
         frozenset(path for path in needed_files.files if path.startswith("data/") == is_raw),
         {path: keys for path, keys in needed_files.archives.items() if path.startswith("data/") == is_raw},
     )
@@ -210,5 +210,5 @@ def _list_test_only_files(index: Index, locked: Path) -> list[str]:
     """Return the derived files of test cases that no training case has."""
     if not list_derived_files(index.test):
         return []
-    test_files = wanted_by(index.test, locked).files - wanted_by(index.train, locked).files
+    test_files = needed_files_of(index.test, locked).files - needed_files_of(index.train, locked).files
     return sorted(path for path in test_files if not path.startswith("data/"))

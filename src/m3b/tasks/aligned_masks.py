@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from m3b.data.reading import align_mask, corners_apart, geometry, read_mask
 from m3b.data.records import Record
+from m3b.dataset.reading import align_mask, corners_apart, geometry, read_mask
 from m3b.errors import DataError, ModelError
 from m3b.metrics import LabelMetrics, Scores
 from m3b.metrics.masks import empty_prediction_metrics
@@ -88,15 +88,15 @@ def read_predicted_mask(file: Path, record: Record, root: Path) -> NDArray[Any]:
     if tuple(mask.array.shape) != tuple(grid.shape):
         raise ModelError(
             f"predict.py wrote a mask of shape {tuple(mask.array.shape)} for the image {record.key} of shape "
-            f"{tuple(grid.shape)}; write it in the image's own geometry (Utils/masks.py write_mask does)"
+            f"{tuple(grid.shape)}; write it in the image's own geometry (write_labels of Utils/formats does)"
         )
     corner_gap = corners_apart(mask, grid)
     if corner_gap is not None and corner_gap > MAX_CORNER_GAP_MM:
         raise ModelError(
             f"the mask of {record.key} lies {corner_gap:.1f} mm off its image; keep the image's affine "
-            "(Utils/masks.py write_mask does)"
+            "(write_labels of Utils/formats does)"
         )
-    return mask.array  # type: ignore[no-any-return]
+    return mask.array
 
 
 def read_predicted_channels(

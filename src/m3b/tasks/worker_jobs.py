@@ -69,7 +69,7 @@ def renumber_masks(request: RenumberRequest) -> list[str]:
     """
     import numpy as np
 
-    from m3b.data.reading import read_mask, write_mask
+    from m3b.dataset.reading import read_mask, write_mask
 
     file_names = []
     for position, record in enumerate(request.records):

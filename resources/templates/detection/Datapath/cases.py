@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from Datapath.index import true_boxes
-from Utils.formats import ImageError
+from Utils.formats import DataError
 from Utils.volumes import Volumes, build_volumes
 
 
@@ -33,7 +33,7 @@ class Cases:
             try:
                 shape = self.volumes.shape(row)
                 boxes, said = true_boxes(record, classes, shape, base)
-            except ImageError as error:
+            except DataError as error:
                 raise SystemExit(str(error)) from error
             odd += said
             result.append(scale_boxes(boxes, shape, self.volumes.image(row).shape[1:]) if len(boxes) else empty)

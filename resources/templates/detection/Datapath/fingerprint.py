@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from Datapath.index import patient_of, target_of, true_boxes
 from Utils.extent import believe
-from Utils.formats import Image, ImageError
-from Utils.images import read_image
+from Utils.formats import DataError, Image, read_image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
 from Utils.people import people
@@ -110,7 +109,7 @@ def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) ->
     try:
         image = read_image(path)
         truth = _truth(record, image, target, rule)
-    except ImageError as error:
+    except DataError as error:
         return str(error)
     found = measure(image, truth.pop("masks", None))
     return {

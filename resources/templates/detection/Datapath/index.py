@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from Utils.formats import ImageError
-from Utils.masks import boxes_to_array, grid_of
+from Utils.formats import DataError, box_to_array, grid_of
 
 MIN_SIDE = 2.0  # pixels: smaller boxes are widened, else nothing of them is left on the network's grid
 
@@ -60,7 +59,7 @@ def true_boxes(
     Boxes are clipped to the image, those outside are left out, those thinner than two pixels are widened.
 
     Raises:
-        ImageError: a label that label_dict.json does not name, or a box that is not four or six numbers.
+        DataError: a label that label_dict.json does not name, or a box that is not four or six numbers.
     """
     path, rows, odd = record["image_path"], [], []
     if not record["boxes"]:
@@ -70,8 +69,8 @@ def true_boxes(
     for item in record["boxes"]:
         box = _checked(item, path, classes)
         if len(box) == 4 and d == 3:
-            raise ImageError(f"{path}: a box of 4 numbers on a volume; write [x0,y0,z0,x1,y1,z1]")
-        corners = np.array(boxes_to_array(box, path, base))
+            raise DataError(f"{path}: a box of 4 numbers on a volume; write [x0,y0,z0,x1,y1,z1]")
+        corners = np.array(box_to_array(box, path, base))
         if len(box) == 6 and d == 2:  # a volume of one slice
             corners = corners[[0, 1, 3, 4]]
         low, high = np.clip(corners[:d], 0, shape), np.clip(corners[d:], 0, shape)
@@ -95,7 +94,7 @@ def widen(low: np.ndarray, high: np.ndarray, shape: Sequence[int], least: float 
 def _checked(item: Mapping[str, Any], path: Any, classes: Sequence[str]) -> list[float]:
     if not isinstance(item, Mapping) or item.get("label") not in classes:
         label = item.get("label") if isinstance(item, Mapping) else item
-        raise ImageError(
+        raise DataError(
             f"{path}: a box with the label {label!r}, which is not in label_dict.json {list(classes)}: add it or drop the box"
         )
     try:
@@ -104,9 +103,9 @@ def _checked(item: Mapping[str, Any], path: Any, classes: Sequence[str]) -> list
         box = []
     half = len(box) // 2
     if len(box) not in (4, 6) or not np.isfinite(box).all():
-        raise ImageError(f"{path}: the box {item.get('box')!r} is not 4 or 6 finite numbers")
+        raise DataError(f"{path}: the box {item.get('box')!r} is not 4 or 6 finite numbers")
     if any(a > b for a, b in zip(box[:half], box[half:], strict=True)):
-        raise ImageError(f"{path}: the box {box} has its upper corner below the lower one (x, y, width, height?)")
+        raise DataError(f"{path}: the box {box} has its upper corner below the lower one (x, y, width, height?)")
     return box
 
 

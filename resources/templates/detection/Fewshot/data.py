@@ -10,8 +10,7 @@ import torch
 from Datapath.index import hold_out, patient_of, read_index
 from torch.nn import functional
 from torch.utils.data import Dataset
-from Utils.formats import Image, ImageError
-from Utils.images import read_image
+from Utils.formats import DataError, Image, read_image
 from Utils.mask_grid import load_masks
 
 from .looks import prepare
@@ -31,7 +30,7 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
             try:
                 image = read_image(record["image_path"], base)
                 truth = _truth(record, plan, image)
-            except ImageError as error:
+            except DataError as error:
                 self.unreadable.append(str(error))
                 continue
             pictures.append(prepare(image, plan["backbone"], str(record["image_path"])))

@@ -9,26 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional
-from Utils.formats import Image, ImageError
-from Utils.normalise import all_finite
+from Utils.formats import DataError, Image, normalised_range
 
 
 def prepare(image: Image, backbone: Mapping[str, Any], name: str = "image") -> torch.Tensor:
-    """(3, S, S): 8-bit values to 0..1, others between their 0.5 and 99.5 percent; resized, then mean and deviation taken.
+    """(3, S, S): black to white to 0..1, values without such a scale between their 0.5 and 99.5 percent; resized, then mean and
+    deviation taken.
 
     Raises:
-        ImageError: a volume.
+        DataError: a volume.
     """
     if image.dims != 2:
-        raise ImageError(
+        raise DataError(
             f"{name}: a few-shot detector takes pictures, and this is a volume of shape {image.array.shape[1:]}"
         )
-    values = all_finite(image.array, name).astype(np.float32)
-    if image.array.dtype == np.uint8:
-        values = values / 255.0
-    else:
-        low, high = (float(v) for v in np.percentile(values, (0.5, 99.5)))
-        values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
+    values = image.array.astype(np.float32)
+    low, high = normalised_range(image) or (float(v) for v in np.percentile(values, (0.5, 99.5)))
+    values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
     shown = values[:3] if len(values) >= 3 else np.repeat(values[:1], 3, axis=0)
     side = int(backbone["size"])
     small = functional.interpolate(

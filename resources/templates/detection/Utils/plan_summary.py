@@ -10,7 +10,7 @@ from .extent import disbelieved
 from .members import count, told_members
 from .named import told_names
 from .people import worth
-from .scales import mixed, told_averaged, told_uneven
+from .scales import mixed, told_averaged, told_notes, told_uneven
 from .using import shown
 
 
@@ -47,6 +47,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         *mixed(facts),
         *told_uneven(facts),
         *told_averaged(plan, facts),
+        *told_notes(facts),
         *disbelieved(facts),
     ]
     if facts["unreadable"]:

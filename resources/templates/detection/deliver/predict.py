@@ -26,13 +26,11 @@ import torch
 from Model.inference import find_boxes, mask_probabilities, to_grid
 from Model.network import build_model
 from Utils.boxes import apply_logistic, image_score
-from Utils.calling import ImagePath, answer_each, plain, read_call, write_answers
+from Utils.calling import ImagePath, answer_each, noted, plain, read_call, write_answers
 from Utils.ensemble import joined
 from Utils.familiar import judged
-from Utils.formats import Image
-from Utils.images import read_image
+from Utils.formats import Image, box_to_file, grey_values, read_image, write_labels
 from Utils.lesions import drop_small, lesion_boxes
-from Utils.masks import boxes_to_file, write_mask
 from Utils.volumes import prepare_image
 
 TOP = 10  # as in the training: so many of the surest voxels make an image's anomaly score
@@ -88,7 +86,12 @@ def _boxes(path: ImagePath, batch: int) -> dict[str, Any]:
             corners = _to_file(box * np.concatenate([share, share]), path, int(config["plan"]["dims"]))
             found.append({"label": config["classes"][int(label)], "box": corners, "score": round(float(chance), 5)})
     score = apply_logistic(np.array([image_score(chances)]), config["image_calibration"])[0]
-    return {"boxes": found, "anomaly_score": round(float(score), 6), **judged(image.array, config.get("familiar"))}
+    return {
+        "boxes": found,
+        "anomaly_score": round(float(score), 6),
+        **noted(image),
+        **judged(grey_values(image, config["plan"].get("bits")), config.get("familiar")),
+    }
 
 
 def _share(image: Image, size: Sequence[int]) -> np.ndarray:
@@ -104,7 +107,7 @@ def _to_file(box: np.ndarray, path: ImagePath, dims: int) -> list[float]:
         return [round(float(box[place]), 2) for place in (1, 0, 3, 2)]
     if len(box) == 4:
         box = np.array([*box[:2], 0.0, *box[2:], 1.0])
-    return [round(float(v), 2) for v in boxes_to_file([float(v) for v in box], path)]
+    return [round(float(v), 2) for v in box_to_file([float(v) for v in box], path)]
 
 
 def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, Any]:
@@ -121,7 +124,7 @@ def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, A
     for k, name in enumerate(config["classes"]):
         least = round(float(config["least_sizes"][k]) * float(grain))
         mask = drop_small(chances[k] >= float(config["thresholds"][k]), least)
-        file = write_mask(mask.astype(np.uint8), path, f"{stem}_{plain(name)}")
+        file = write_labels(mask.astype(np.uint8), path, f"{stem}_{plain(name)}")
         files[name] = os.path.relpath(file, beside).replace(os.sep, "/")
         for corners, sure in lesion_boxes(mask, chances[k]):
             where = _to_file(np.array(corners), path, int(config["plan"]["dims"]))
@@ -131,7 +134,8 @@ def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, A
         "masks": files,
         "boxes": surest,
         "anomaly_score": round(float(score), 6),
-        **judged(image.array, config.get("familiar")),
+        **noted(image),
+        **judged(grey_values(image, config["plan"].get("bits")), config.get("familiar")),
     }
 
 

@@ -30,9 +30,8 @@ from Fewshot.together import joint_chances, mean_logit, raw
 from torch.nn import functional
 from Utils.boxes import apply_logistic
 from Utils.calling import ImagePath, answer_each, plain, read_call, write_answers
-from Utils.images import read_image
+from Utils.formats import box_to_file, read_image, write_labels
 from Utils.lesions import lesion_boxes
-from Utils.masks import boxes_to_file, write_mask
 
 
 @lru_cache(maxsize=1)
@@ -99,14 +98,14 @@ def _marks(grid: np.ndarray, config: dict[str, Any], path: ImagePath, stem: Path
     sure = 1 / (1 + np.exp(-np.clip(grid - float(config["map_threshold"]), -30, 30)))
     boxes = []
     for corners, chance in lesion_boxes(mask, sure):
-        place = [float(corners[k]) for k in (1, 0, 3, 2)] if len(corners) == 4 else boxes_to_file(corners, path)
+        place = [float(corners[k]) for k in (1, 0, 3, 2)] if len(corners) == 4 else box_to_file(corners, path)
         boxes.append({"label": name, "box": [round(v, 2) for v in place], "score": round(chance, 5)})
     masks = {name: _file(mask.astype(np.uint8), path, f"{stem}_{plain(name)}", beside)}
     return {"masks": masks, "boxes": sorted(boxes, key=lambda box: -box["score"])[:300]}
 
 
 def _file(array: np.ndarray, path: ImagePath, stem: str, beside: Path) -> str:
-    return os.path.relpath(write_mask(array, path, stem), beside).replace(os.sep, "/")
+    return os.path.relpath(write_labels(array, path, stem), beside).replace(os.sep, "/")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from Utils.formats import ImageError
+from Utils.formats import DataError
 
 Rule = Mapping[str, Any]
 IMAGE = "image"
@@ -101,7 +101,7 @@ def split_case(case: Any, rules: Sequence[Rule], *, whole: bool = True) -> tuple
         whole: a case that lacks one is an error; otherwise it is not known.
 
     Raises:
-        ImageError: a covariate is missing, has a name that the model does not know, or is no number where one is needed.
+        DataError: a covariate is missing, has a name that the model does not know, or is no number where one is needed.
     """
     if not rules:
         return case, {}
@@ -109,15 +109,15 @@ def split_case(case: Any, rules: Sequence[Rule], *, whole: bool = True) -> tuple
     given = case if isinstance(case, dict) and IMAGE in case else {IMAGE: case}
     lacking = [name for name in names if name not in given]
     if lacking and whole:
-        raise ImageError(f"{_short(given[IMAGE])}: has no {', '.join(lacking)}, {wanted(rules)}")
+        raise DataError(f"{_short(given[IMAGE])}: has no {', '.join(lacking)}, {wanted(rules)}")
     if odd := [name for name in given if name not in (IMAGE, *names)]:
-        raise ImageError(f"{_short(given[IMAGE])}: {', '.join(odd)} is nothing that this model takes, {wanted(rules)}")
+        raise DataError(f"{_short(given[IMAGE])}: {', '.join(odd)} is nothing that this model takes, {wanted(rules)}")
     found = {name: given.get(name) for name in names}
     for rule in rules:
         value = found[rule["name"]]
         number = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
         if rule["kind"] == "number" and value is not None and not number:
-            raise ImageError(
+            raise DataError(
                 f"{_short(given[IMAGE])}: {rule['name']} must be a number, it is {value!r}; {wanted(rules)}"
             )
     return given[IMAGE], found

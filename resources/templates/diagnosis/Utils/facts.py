@@ -10,10 +10,8 @@ from typing import Any
 from Utils.clips import frames_of
 from Utils.covariates import facts_of as covariates_of
 from Utils.followup import facts_of as survival_of
-from Utils.formats import ImageError
-from Utils.images import read_image
+from Utils.formats import DataError, read_image
 from Utils.kinds import named_labels, task_of
-from Utils.normalise import all_finite
 from Utils.numbers import facts_of
 from Utils.sample import counted, in_common, measure
 from Utils.scales import count_scales
@@ -58,7 +56,6 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "frames": frames_of(records),
         "scales": count_scales(images),
         "scale_tells": _scale_tells(read),
-        "not_finite": sum(item["not_finite"] for item in images),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
 
@@ -81,11 +78,9 @@ def _dims(images: list[dict[str, Any]]) -> int:
 
 def _measure(path: Any) -> dict[str, Any] | str:
     try:
-        image = read_image(path)
-        array = all_finite(image.array, str(path))
-    except ImageError as error:
+        return measure(read_image(path))
+    except DataError as error:
         return str(error)
-    return {**measure(image, values=array), "not_finite": array is not image.array}
 
 
 def _scale_tells(read: list[tuple[dict[str, Any], list[str]]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from .covariates import told as told_covariates
 from .members import told_members
 from .named import told_names
-from .scales import mixed, told_averaged
+from .scales import mixed, told_averaged, told_notes
 
 KINDS = {
     "grading": "one grade a case, from low to high",
@@ -57,13 +57,9 @@ def _warnings(facts: dict[str, Any], plan: dict[str, Any]) -> list[str]:
     lines = []
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled images cannot be read: {facts['unreadable'][0]}")
-    if facts["not_finite"]:
-        lines.append(
-            f"{facts['not_finite']} sampled images hold NaN or infinite values; the least and greatest others stand in"
-        )
     if facts["other_dims"]:
         lines.append(f"{facts['other_dims']} sampled images are not {facts['dims']}D; they are brought to that form")
-    lines += [*mixed(facts), *told_averaged(plan, facts)]
+    lines += [*mixed(facts), *told_averaged(plan, facts), *told_notes(facts)]
     if facts["scale_tells"]:
         lines.append(
             f"WARNING: the unit of the values tells the class: {facts['scale_tells']}. The network may learn the source "

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from Utils.formats import ImageError
+from Utils.formats import DataError
 
 MOST = 4
 """Views of a case that a network sees; further ones are left out."""
@@ -52,14 +52,14 @@ def prepared(case: Any, plan: Mapping[str, Any], prepare: Any) -> tuple[np.ndarr
     """What a network takes of a case: (C, *size) and None; of views (V, C, *size) and (V,).
 
     Raises:
-        ImageError: an image that cannot be read, or a case without any.
+        DataError: an image that cannot be read, or a case without any.
     """
     many = room(plan)
     if many == 1:
         return prepare(case, plan), None
     paths = images_of(case)[:many]
     if not paths:
-        raise ImageError("a case without an image")
+        raise DataError("a case without an image")
     found = np.zeros((many, int(plan["channels"]), *map(int, plan["size"])), np.float32)
     there = np.zeros(many, np.float32)
     for at, path in enumerate(paths):

@@ -11,8 +11,8 @@ Each prediction: {"image", "probabilities": {class: p}, "prediction": class or g
 can have several, "prediction_set": classes that cannot be ruled out at "set_level", "abstains": whether that is more or less
 than the decision}; of a number {"image", "value", "interval": [low, high], "interval_level"}; of survival {"image", "risk",
 "survival": [[time, probability], ...], "median": time or null}. With each {"out_of_distribution"}: whether the image is unlike
-those that the model learnt from, and then "why". An image that cannot be read gives {"image", "error"}; the others are finished
-and the exit code is 1.
+those that the model learnt from, and then "why"; and "notes" if the reader has any, such as slices that are missing. An image
+that cannot be read gives {"image", "error"}; the others are finished and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ import numpy as np
 import torch
 from Model.network import build_model, outputs_of
 from Utils.answers import answer_of, meaning
-from Utils.calling import ImagePath, read_call, write_answers
+from Utils.calling import ImagePath, noted, read_call, write_answers
 from Utils.channels import read_case
 from Utils.covariates import encode, split_case
 from Utils.familiar import feature_distance, judged
 from Utils.features import watched
-from Utils.formats import ImageError
+from Utils.formats import DataError, Image, grey_values
 from Utils.preprocess import preprocess
 from Utils.studies import prepared
 from Utils.tta import see
@@ -121,18 +121,18 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
     for start in range(0, len(paths), batch):
         answers: list[dict[str, Any]] = []
         images: list[np.ndarray] = []
-        arrays: list[np.ndarray] = []
+        shown: list[Image] = []
         given: list[dict[str, Any]] = []
         there: list[Any] = []
 
-        def opened(path: Any, plan: dict[str, Any], looked: list[np.ndarray]) -> np.ndarray:
+        def opened(path: Any, plan: dict[str, Any], looked: list[Image]) -> np.ndarray:
             image = read_case(path, plan)
-            looked.append(image.array)
+            looked.append(image)
             return preprocess(image, plan, str(path))
 
         for case in paths[start : start + batch]:
             path = case["image"] if rules and isinstance(case, dict) and "image" in case else case
-            looked: list[np.ndarray] = []
+            looked: list[Image] = []
             try:
                 values = split_case(case, rules)[1]
                 pixels, seen = prepared(
@@ -141,22 +141,28 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
                 images.append(pixels)
                 there.append(seen)
                 given.append(values)
-                arrays.append(looked[0])  # of a study its first view
+                shown.append(looked[0])  # of a study its first view
                 answers.append({"image": path})
-            except ImageError as error:
+            except DataError as error:
                 answers.append({"image": path, "error": str(error)})
             except Exception as error:  # noqa: BLE001 - one strange file must not cost the others their answers
                 answers.append({"image": path, "error": f"{path}: {type(error).__name__}: {error}"})
         several = np.stack(there) if images and there[0] is not None else None
         beside = encode(given, rules) if rules else None
         rows, far = seen_outputs(np.stack(images), beside, several) if images else (np.empty(0), [])
-        told = iter(zip(rows, far, arrays, strict=True))
+        told = iter(zip(rows, far, shown, strict=True))
         for answer in answers:
             if "error" in answer:
                 yield answer
                 continue
-            row, distance, array = next(told)
-            yield {**answer, **answer_of(config, row), **judged(array, config.get("familiar"), distance)}
+            row, distance, image = next(told)
+            grey = grey_values(image, config["plan"].get("bits"))
+            yield {
+                **answer,
+                **answer_of(config, row),
+                **noted(image),
+                **judged(grey, config.get("familiar"), distance),
+            }
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,8 +12,7 @@ from typing import Any
 from Datapath.dataloader import report_of, views_of, whole_text
 from Model.words import SECTIONS
 
-from .formats import ImageError
-from .images import read_image
+from .formats import DataError, read_image
 from .sample import counted, in_common, measure
 
 SAMPLE = 200
@@ -49,5 +48,5 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
 def _measure(path: Any) -> dict[str, Any] | str:
     try:
         return measure(read_image(path))
-    except ImageError as error:
+    except DataError as error:
         return str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .named import told_names
-from .scales import mixed, told_averaged
+from .scales import mixed, told_averaged, told_notes
 from .using import shown
 
 
@@ -29,7 +29,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
-    lines += [*told_names(plan), *mixed(facts), *told_averaged(plan, facts)]
+    lines += [*told_names(plan), *mixed(facts), *told_averaged(plan, facts), *told_notes(facts)]
     if facts["unseen"]:
         lines.append(f"in no training report, so nothing can be learnt of them: {', '.join(facts['unseen'])}")
     if facts["without_text"]:

@@ -27,10 +27,10 @@ import numpy as np
 import torch
 from Model.network import build_model, inside
 from Model.words import Words
-from Utils.calling import ImagePath, read_call, write_answers
+from Utils.calling import ImagePath, noted, read_call, write_answers
 from Utils.channels import read_case
 from Utils.familiar import judged
-from Utils.formats import ImageError
+from Utils.formats import DataError, grey_values
 from Utils.preprocess import preprocess
 
 
@@ -55,7 +55,7 @@ def load() -> tuple[dict[str, Any], Any, Words, torch.device]:
 
 
 def read_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """(V, C, H, W[, D]) float32 and (V,) which views there are. Raises ImageError if none can be read."""
+    """(V, C, H, W[, D]) float32 and (V,) which views there are. Raises DataError if none can be read."""
     pixels, there, _ = seen_study(path, plan)
     return pixels, there
 
@@ -72,12 +72,15 @@ def seen_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.nd
         try:
             image = read_case(view, plan)
             pixels[int(there.sum())] = preprocess(image, plan, str(view))
-            unlike = unlike or judged(image.array, read_config().get("familiar"))
+            unlike = unlike or {
+                **noted(image),
+                **judged(grey_values(image, plan.get("bits")), read_config().get("familiar")),
+            }
             there[int(there.sum())] = 1.0
-        except ImageError as error:
+        except DataError as error:
             faults.append(str(error))
     if not there.any():
-        raise ImageError("; ".join(faults) or "an empty list of views is no study")
+        raise DataError("; ".join(faults) or "an empty list of views is no study")
     for fault in faults:
         print(f"view passed over: {fault}", file=sys.stderr)
     return pixels, there, unlike
@@ -99,7 +102,7 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
                 pixels, there, unlike = seen_study(path, plan)
                 studies.append((pixels, there))
                 answers.append({"image": path, **unlike})
-            except ImageError as error:
+            except DataError as error:
                 answers.append({"image": path, "error": str(error)})
         texts: Iterator[dict[str, str]] = iter(())
         if studies:

@@ -11,10 +11,9 @@ import numpy as np
 
 from .chain import LEAST, centre_of, centres_of
 from .extent import believe
-from .formats import ImageError
-from .images import read_image
+from .formats import DataError, read_image
 from .mask_grid import load_masks
-from .normalise import all_finite, scale_intensity
+from .normalise import scale_intensity
 from .sample import counted, in_common, measure
 from .scales import border_of, common_window, uneven, values_by_class, values_inside
 from .thin import width
@@ -98,9 +97,9 @@ def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool =
     try:
         image = read_image(record["image_path"])
         masks = load_masks(record, reads, image)
-    except ImageError as error:
+    except DataError as error:
         return str(error)
-    scaled = scale_intensity(all_finite(image.array[:1]), {"mode": "foreground"}) if image.dims == 3 else None
+    scaled = scale_intensity(image.array[:1], {"mode": "foreground"}) if image.dims == 3 else None
     return {
         **measure(image, masks),
         "border": 0.0 if scaled is None else border_of(scaled[0]),

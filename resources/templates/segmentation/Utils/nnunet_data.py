@@ -11,8 +11,7 @@ import numpy as np
 
 from .channels import read_case
 from .extent import true_spacing
-from .formats import ImageError
-from .grids import grid_of
+from .formats import DataError, grid_of
 from .mask_grid import load_masks
 from .nnunet_presets import Regions, described
 
@@ -34,7 +33,7 @@ def write_dataset(
         try:
             _write_case(record, plan, raw, f"case_{item:05d}", regions)
             kept.append(item)
-        except ImageError as error:
+        except DataError as error:
             print(f"left out: {error}", flush=True)
     if len(kept) < max(2, 0.95 * len(records)):
         raise SystemExit(f"{len(records) - len(kept)} of {len(records)} cases cannot be used; correct the index")
@@ -68,9 +67,9 @@ def _write_case(
     """One NIfTI a channel and one of labels, all on the grid of the original image."""
     image = read_case(record["image_path"], plan)
     if image.dims == 3 and int(plan["dims"]) == 2:
-        raise ImageError(f"{record['image_path']}: a volume, but most images are 2D")
+        raise DataError(f"{record['image_path']}: a volume, but most images are 2D")
     if len(image.array) != int(plan["channels"]):
-        raise ImageError(f"{record['image_path']}: {len(image.array)} channels, most images have {plan['channels']}")
+        raise DataError(f"{record['image_path']}: {len(image.array)} channels, most images have {plan['channels']}")
     masks = load_masks(record, plan, image)
     ids = np.zeros(masks.shape[1:], np.uint8) if regions is None else regions.encode(masks)
     for k, mask in enumerate(masks if regions is None else ()):

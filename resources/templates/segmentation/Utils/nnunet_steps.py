@@ -16,7 +16,7 @@ import torch
 from scipy import ndimage
 
 from .extent import true_spacing
-from .formats import Image, ImageError
+from .formats import DataError, Image
 from .windows import sliding
 
 ANISOTROPIC = 3.0
@@ -86,7 +86,7 @@ def _normalise(image: np.ndarray, inside: np.ndarray, config: Mapping[str, Any],
         rule = config["intensities"][str(channel)]
         clipped = np.clip(image, rule["percentile_00_5"], rule["percentile_99_5"])
         return (clipped - rule["mean"]) / max(float(rule["std"]), 1e-8)
-    raise ImageError(f"the model was trained with {scheme}, which this predictor does not know")
+    raise DataError(f"the model was trained with {scheme}, which this predictor does not know")
 
 
 def resample(
@@ -147,12 +147,12 @@ def predict_nnunet(
     0 and 1."""
     array = image.array if image.dims == config["dims"] else image.array[..., None]
     if array.ndim - 1 != config["dims"]:
-        raise ImageError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
+        raise DataError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
     if len(array) != config["channels"]:
-        raise ImageError(f"{name}: {len(array)} channels, but the model was trained with {config['channels']}")
+        raise DataError(f"{name}: {len(array)} channels, but the model was trained with {config['channels']}")
     data, state = preprocess_nnunet(to_nnunet(array), spacing_for(image, config), config)
     if not np.isfinite(data).all():
-        raise ImageError(f"{name}: holds values that are not finite")
+        raise DataError(f"{name}: holds values that are not finite")
     logits = resample(logits_of(network, data, config, device), state["cropped"], state["target"], state["spacing"], 1)
     if config.get("regions"):
         return np.stack([_placed(layer > 0, state, config, image) for layer in logits])

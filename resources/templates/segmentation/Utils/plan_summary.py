@@ -11,7 +11,7 @@ from .extent import disbelieved
 from .members import told_members
 from .named import told_names
 from .price import median_there
-from .scales import mixed, told_averaged, told_uneven
+from .scales import mixed, told_averaged, told_notes, told_uneven
 from .thin import thin_classes
 from .using import shown
 
@@ -45,6 +45,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         *mixed(facts),
         *told_uneven(facts),
         *told_averaged(plan, facts),
+        *told_notes(facts),
         *disbelieved(facts),
     ]
     lines += [*thin_classes(facts, plan), *chain.told(plan["chains"])]

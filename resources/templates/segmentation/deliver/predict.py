@@ -24,13 +24,10 @@ sys.path.insert(0, str(HERE))
 import numpy as np
 import torch
 from Model.network import build_model
-from Utils.calling import ImagePath, first_of, plain, read_call, stem_of, write_answers
-from Utils.channels import arranged
+from Utils.calling import ImagePath, first_of, noted, plain, read_call, stem_of, write_answers
 from Utils.ensemble import joined
 from Utils.familiar import judged
-from Utils.formats import Image, ImageError
-from Utils.images import read_image
-from Utils.masks import write_mask
+from Utils.formats import DataError, Image, grey_values, read_image, select_channels, write_labels
 from Utils.preprocess import resize
 from Utils.refine import refined
 from Utils.scoring import run_whole
@@ -108,7 +105,7 @@ def stream(
     for number, path in enumerate(paths, start=1):
         try:
             answer = _one(path, masks / f"{number:0{width}d}_{stem_of(first_of(path))}", batch)
-        except (ImageError, MemoryError) as error:
+        except (DataError, MemoryError) as error:
             yield {"image": path, "error": str(error) or "out of memory"}
             continue
         for key in ("mask", "masks"):
@@ -125,9 +122,9 @@ def _relative(place: Any, home: Path) -> Any:
 
 def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     config, run = load()
-    path = arranged(path, config["plan"].get("channel_names"))
+    path = select_channels(path, config["plan"].get("channel_names"))
     image = read_image(path)
-    unlike = judged(image.array, config.get("familiar"))
+    unlike = {**noted(image), **judged(grey_values(image, config["plan"].get("bits")), config.get("familiar"))}
     found, values = refined(run(image, str(path), batch), config["plan"]), config["labels"]
     unit = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
     classes = config["classes"]
@@ -137,10 +134,10 @@ def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     if layers:
         names = [plain(name) for name in classes]
         names = [name if names.count(name) == 1 else f"{name}_{place}" for place, name in enumerate(names)]
-        files = [write_mask(one, path, f"{stem}_{name}") for one, name in zip(layers, names, strict=True)]
+        files = [write_labels(one, path, f"{stem}_{name}") for one, name in zip(layers, names, strict=True)]
         return {"masks": dict(zip(classes, files, strict=True)), "volumes_ml": volumes, **unlike}
     table = np.array([0, *(int(values[name]) for name in classes)])
-    return {"mask": write_mask(table[found], path, stem), "volumes_ml": volumes, **unlike}
+    return {"mask": write_labels(table[found], path, stem), "volumes_ml": volumes, **unlike}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m3b.data import kinds
-from m3b.data.archive_writers import Items
 from m3b.data.audit import NOBODY, Audit, IndexRequest
 from m3b.data.links import roots_of
+from m3b.dataset.archive_subsets import Items
 from m3b.isolation.reader import WorkerJob
 from m3b.isolation.reader.inprocess import open_reader
 from m3b.plugins import is_installed
@@ -34,7 +34,7 @@ class SubsetRequest:
 
 
 AUDIT_JOB = WorkerJob("m3b.agents.checks.worker_jobs:run_audit", AuditRequest, Audit, parallel=True)
-SUBSET_JOB = WorkerJob("m3b.agents.checks.worker_jobs:write_subset", SubsetRequest, bool, 3600.0)
+SUBSET_JOB = WorkerJob("m3b.agents.checks.worker_jobs:write_requested_subset", SubsetRequest, bool, 3600.0)
 
 
 def run_audit(audit_request: AuditRequest) -> Audit:
@@ -52,13 +52,13 @@ def run_audit(audit_request: AuditRequest) -> Audit:
     )
 
 
-def write_subset(subset_request: SubsetRequest) -> bool:
-    """Write the items of an archive as `m3b.data.archives.subset` does; runs in the reader. Raises DataError."""
-    from m3b.data.archives import subset
+def write_requested_subset(subset_request: SubsetRequest) -> bool:
+    """Write the items of an archive (`m3b.dataset.archive_subsets`); runs in the reader. Raises DataError."""
+    from m3b.dataset.archive_subsets import write_subset
     from m3b.isolation.untrusted import announce_opening
 
     announce_opening(subset_request.source)
-    return subset(subset_request.source, subset_request.target, subset_request.keys)
+    return write_subset(subset_request.source, subset_request.target, subset_request.keys)
 
 
 def audit_in_reader(work: Path, task: str, max_seconds: float) -> Audit:

@@ -17,8 +17,9 @@ from .catalog import (
     strip_suffix,
     unregister_format,
 )
+from .channels import describe_channels, first_channel, parse_cases, select_channels
 from .errors import DataError
-from .geometry import Geometry
+from .geometry import Geometry, corner_distance
 from .labels import (
     align_labels,
     box_to_array,
@@ -26,11 +27,12 @@ from .labels import (
     file_grid,
     grid_of,
     read_class_masks,
+    read_numbered_labels,
     turn_like_image,
     write_labels,
 )
-from .registry import describe_file, probe_image, read_image, read_labels, split_item
-from .values import normalised_range
+from .registry import ImagePath, describe_file, probe_image, read_image, read_labels, split_item
+from .values import fill_nonfinite, grey_values, normalised_range
 
 __all__ = [
     "FORMATS",
@@ -40,23 +42,32 @@ __all__ = [
     "Geometry",
     "Image",
     "ImageInfo",
+    "ImagePath",
     "Mask",
     "align_labels",
     "all_suffixes",
     "box_to_array",
     "box_to_file",
+    "corner_distance",
+    "describe_channels",
     "describe_file",
     "file_grid",
+    "fill_nonfinite",
     "find_file_format",
     "find_format",
+    "first_channel",
     "get_format",
+    "grey_values",
     "grid_of",
     "normalised_range",
+    "parse_cases",
     "probe_image",
     "read_class_masks",
     "read_image",
     "read_labels",
+    "read_numbered_labels",
     "register_format",
+    "select_channels",
     "split_item",
     "strip_suffix",
     "turn_like_image",

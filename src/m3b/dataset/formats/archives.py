@@ -119,7 +119,7 @@ class ArchiveFormat(Format):
             return source.read(sizes[name])
 
     @contextmanager
-    def _image_file(self, path: Path, item: str) -> Iterator[tuple[Path, str]]:
+    def image_file(self, path: Path, item: str) -> Iterator[tuple[Path, str]]:
         """Yield the extracted file or folder that an item names, and the rest of the item."""
         names = [member.name for member in self.members(path)]
         member_names = set(names)
@@ -146,15 +146,15 @@ class ArchiveFormat(Format):
             yield Path(folder, *PurePosixPath(name).parts), inner_item
 
     def probe(self, path: Path, item: str = "") -> ImageInfo:
-        with naming_file(path), self._image_file(path, item) as (file, inner_item):
+        with naming_file(path), self.image_file(path, item) as (file, inner_item):
             return get_format(file).probe(file, inner_item)
 
     def read(self, path: Path, item: str = "") -> Image:
-        with naming_file(path), self._image_file(path, item) as (file, inner_item):
+        with naming_file(path), self.image_file(path, item) as (file, inner_item):
             return get_format(file).read(file, inner_item)
 
     def read_labels(self, path: Path, item: str = "") -> Mask:
-        with naming_file(path), self._image_file(path, item) as (file, inner_item):
+        with naming_file(path), self.image_file(path, item) as (file, inner_item):
             return get_format(file).read_labels(file, inner_item)
 
     def describe(self, path: Path) -> str:

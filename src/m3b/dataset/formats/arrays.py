@@ -30,10 +30,18 @@ from .base import (
 )
 from .errors import DataError
 from .sidecars import check_plain_file
-from .values import fill_nonfinite, looks_like_hounsfield
+from .values import looks_like_hounsfield
 
 _ITEM = re.compile(r"(?P<key>[^\[\]]*)(?:\[(?P<index>-?\d{1,12})\])?")
 MAX_LISTED_KEYS = 12
+MAX_TEXTS = 2**20
+"""Texts of one array that are read."""
+
+
+def parse_item(item: str) -> tuple[str, int | None] | None:
+    """Return key and index of `key`, `key[3]` or `[3]`; None of other texts."""
+    match = _ITEM.fullmatch(item)
+    return (match["key"], int(match["index"]) if match["index"] else None) if match else None
 
 
 class ArrayFormat(Format):
@@ -44,6 +52,16 @@ class ArrayFormat(Format):
     @abstractmethod
     def open_arrays(self, path: Path) -> Mapping[str, Any]:
         """Return the arrays by name, "" for a bare one. They have `shape` and `dtype`, and are read when indexed."""
+
+    def read_values(self, path: Path) -> Mapping[str, np.ndarray]:
+        """Return texts and single values by name that `open_arrays` leaves out: labels, identifiers, names of classes."""
+        return {}
+
+    def values(self, path: Path) -> Mapping[str, np.ndarray]:
+        """Return `read_values` of a file that was checked. Raises DataError."""
+        with naming_file(path):
+            check_plain_file(path)
+            return self.read_values(path)
 
     def arrays(self, path: Path) -> Mapping[str, Any]:
         """Return `open_arrays`, cached until the file changes. Raises DataError if there is none."""
@@ -57,10 +75,10 @@ class ArrayFormat(Format):
 
     def pick(self, path: Path, item: str = "") -> tuple[Any, int | None]:
         """Return the array that an item names, and the index of the item."""
-        match = _ITEM.fullmatch(item)
-        if not match:
+        parsed = parse_item(item)
+        if parsed is None:
             raise DataError(f"{path}#{item}: cannot be understood; write {path}#key or {path}#key[3]")
-        key, index = match["key"], int(match["index"]) if match["index"] else None
+        key, index = parsed
         arrays = self.arrays(path)
         if key in arrays:
             return arrays[key], index
@@ -120,7 +138,7 @@ class ArrayFormat(Format):
     def read(self, path: Path, item: str = "") -> Image:
         name = _full_name(path, item)
         with naming_file(name):
-            return fill_nonfinite(image_from_array(self.read_array(path, item), name), name)
+            return image_from_array(self.read_array(path, item), name)
 
     def read_labels(self, path: Path, item: str = "") -> Mask:
         name = _full_name(path, item)
@@ -292,6 +310,23 @@ class Hdf5(ArrayFormat):
     def open_arrays(self, path: Path) -> Mapping[str, Any]:
         return _hdf5_arrays(path)
 
+    def read_values(self, path: Path) -> Mapping[str, np.ndarray]:
+        import h5py
+
+        values: dict[str, np.ndarray] = {}
+
+        def collect(name: str, item: Any) -> None:
+            if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.size > MAX_TEXTS:
+                return
+            if h5py.check_string_dtype(item.dtype):
+                values[name] = np.asarray(item.asstr(errors="replace")[()], dtype=str)
+            elif not item.ndim and item.dtype.kind in "biuf":
+                values[name] = np.asarray(item[()])
+
+        with h5py.File(path, "r") as store:
+            store.visititems(collect)
+        return values
+
 
 def _hdf5_arrays(path: Path) -> dict[str, Any]:
     import h5py
@@ -329,6 +364,37 @@ class Matlab(ArrayFormat):
             key: array for name, value in variables.items() for key, array in _structure_arrays(name, value).items()
         }
 
+    def read_values(self, path: Path) -> Mapping[str, np.ndarray]:
+        import h5py
+        from scipy.io import loadmat
+
+        if h5py.is_hdf5(path):
+            texts: dict[str, list[str]] = {}
+            with h5py.File(path, "r") as store:
+                store.visititems(lambda name, item: texts.update({name: _matlab_texts(store, item)}))
+            return {name: np.asarray(items, str) for name, items in texts.items() if items and name[0] != "#"}
+        variables = {name: array for name, array in loadmat(path).items() if not name.startswith("__")}
+        return {
+            name: np.asarray([str(np.squeeze(item)) for item in np.asarray(array).ravel()])
+            for name, array in variables.items()
+            if array.dtype.kind in "UO" and array.dtype.names is None and array.size <= MAX_TEXTS
+        }
+
+
+def _matlab_texts(store: Any, item: Any) -> list[str]:
+    """The text or texts of a variable of a MATLAB 7.3 file; none if it holds something else."""
+    kind, shape = item.attrs.get("MATLAB_class", b""), getattr(item, "shape", ())
+    if kind == b"cell" and item.size <= MAX_TEXTS:
+        return [text for reference in item[()].ravel(order="F") for text in _matlab_texts(store, store[reference])[:1]]
+    is_row = len(shape) == 2 and min(shape) == 1 and 0 < max(shape) <= MAX_TEXTS and item.dtype == np.uint16
+    if not is_row or kind not in (b"", b"char"):
+        return []
+    text = "".join(map(chr, item[()].ravel(order="F")))
+    is_text = kind or re.fullmatch(
+        r"[A-Za-z0-9_ .:-]{3,}", text
+    )  # other programs than MATLAB do not say that it is text
+    return [text] if is_text else []
+
 
 class MatlabDataset:
     """A dataset of a MATLAB 7.3 file with rows before columns again; items stay first."""
@@ -351,12 +417,19 @@ class MatlabDataset:
 
 
 def _structure_arrays(name: str, value: np.ndarray) -> dict[str, np.ndarray]:
-    """Return an array of numbers by its name; of one structure the arrays of its fields, of anything else none."""
+    """Return an array of numbers or texts by its name; of one structure the arrays of its fields, of anything else none."""
     if value.dtype.names is None:
-        return {name: value} if value.dtype.kind in "biuf" else {}
+        texts = [str(cell.ravel()[0]) for cell in value.ravel() if _is_text(cell)] if value.dtype.kind == "O" else []
+        if texts and len(texts) == value.size:
+            return {name: np.array(texts)}
+        return {name: value} if value.dtype.kind in "biufU" else {}
     fields = value.dtype.names if value.size == 1 else ()
     inner: Any = value.reshape(-1)[0] if fields else None
     return {key: array for field in fields for key, array in _structure_arrays(f"{name}/{field}", inner[field]).items()}
+
+
+def _is_text(cell: Any) -> bool:
+    return isinstance(cell, np.ndarray) and cell.dtype.kind == "U" and cell.size == 1
 
 
 FORMATS = (Npy(), Npz(), Hdf5(), Matlab())

@@ -235,7 +235,15 @@ def naming_file(path: object) -> Iterator[None]:
     except MemoryError as error:
         raise DataError(f"{path}: does not fit into memory") from error
     except Exception as error:  # foreign decoders raise what they like on damaged files
-        raise DataError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
+        raise DataError(f"{path}: cannot be read: {describe_error(error, path)}") from error
+
+
+def describe_error(error: Exception, path: object) -> str:
+    """Return the text of a decoder's error without the file; with the error's type if the text alone says little."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    text = text.replace(f" {str(path)!r}", "").replace(f"File {path}", "it")
+    is_bare = not text or isinstance(error, LookupError | AttributeError | TypeError | AssertionError)
+    return f"{type(error).__name__}: {text}" if is_bare else text
 
 
 def check_memory(path: object, shape: Sequence[int], itemsize: int, hint: str = "") -> None:

@@ -6,6 +6,7 @@ All channels lie on the grid of the first; others are resampled to it if both fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,57 @@ from .geometry import Geometry, corner_distance, spacing_of
 
 SAME_GRID_SHARE = 0.5
 """Share of a voxel by which the corners of two grids may differ and still count as one grid."""
+
+
+def select_channels(path: Any, names: Sequence[str] | None) -> Any:
+    """Return the path of a case as a model with these channels takes it: of named channels those of the model, in its order.
+
+    Raises:
+        DataError: a channel is missing or unknown, or the model takes one image a case.
+    """
+    if not names:
+        if isinstance(path, Mapping):
+            raise DataError(f"channels {', '.join(path)} were given, but this model takes one image a case")
+        return path
+    usage = describe_channels(names)
+    if not isinstance(path, Mapping):
+        shown = path if isinstance(path, str) else list(path)
+        raise DataError(f"{shown}: this model takes {len(names)} images a case, by name: {usage}")
+    missing = [name for name in names if not path.get(name)]
+    if missing:
+        raise DataError(f"the case has no {', '.join(missing)} (given: {', '.join(path) or 'nothing'}); {usage}")
+    unknown = [name for name in path if name not in names]
+    if unknown:
+        raise DataError(f"this model has no channel {', '.join(unknown)}; {usage}")
+    return {name: path[name] for name in names}
+
+
+def describe_channels(names: Sequence[str]) -> str:
+    """Return how the channels of a case are given on a command line."""
+    return " ".join(f"{name}=PATH" for name in names)
+
+
+def parse_cases(arguments: Sequence[str], names: Sequence[str] | None) -> list[Any]:
+    """Return the cases of a command line: paths, or objects channel -> path for `flair=a.nii t1=b.nii`.
+
+    A channel that is named again begins the next case.
+
+    Raises:
+        DataError: an argument without the name of a channel.
+    """
+    if not names:
+        return list(arguments)
+    cases: list[dict[str, str]] = []
+    for argument in arguments:
+        name, sign, path = argument.partition("=")
+        if not sign or name not in names or not path:
+            raise DataError(
+                f"{argument}: this model takes {len(names)} images a case, by name: {describe_channels(names)}"
+            )
+        if not cases or name in cases[-1]:
+            cases.append({})
+        cases[-1][name] = path
+    return list(cases)
 
 
 def first_channel(paths: Mapping[str, str]) -> str | Sequence[str]:

@@ -44,7 +44,7 @@ from .sidecars import (
     read_header_fields,
     read_nrrd_pairs,
 )
-from .values import fill_nonfinite, looks_like_hounsfield
+from .values import looks_like_hounsfield
 
 MAX_NUMBER = 1e9
 """Largest coordinate, spacing or direction; in mm that is a thousand km."""
@@ -175,8 +175,7 @@ class ItkFormat(Format):
         with naming_file(path):
             array, spacing, affine = self._read_array(path)
             modality = "ct" if affine is not None and looks_like_hounsfield(array) else ""
-            image = Image(array, spacing, array.ndim - 1, modality, affine=affine, notes=self.segment_notes(path))
-            return fill_nonfinite(image, str(path))
+            return Image(array, spacing, array.ndim - 1, modality, affine=affine, notes=self.segment_notes(path))
 
     def write_labels(self, array: np.ndarray, reference: Path, stem: Path, item: str = "") -> Path | None:
         import SimpleITK

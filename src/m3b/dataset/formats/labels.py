@@ -24,6 +24,14 @@ def grid_of(path: ImagePath, base: str | Path = ".") -> Geometry:
     return probe_image(path, base).geometry
 
 
+def read_numbered_labels(path: str | Sequence[str], base: str | Path = ".") -> Mask:
+    """Return the mask that a path names. Raises DataError as `read_labels`, and for colours, which stand for no label numbers."""
+    mask = read_labels(path, base)
+    if any(note.code == "labels_from_colours" for note in mask.notes):
+        raise DataError(f"{path}: a mask must have one channel, this has 3: {len(mask.colours)} colours")
+    return mask
+
+
 def read_class_masks(
     mask_path: MaskPath,
     classes: Mapping[str, int],

@@ -30,7 +30,7 @@ from .description import sizes
 from .errors import DataError
 from .geometry import RAS_TO_LPS, closest_axes, nifti_affine, reorient, reorient_grid, restore, spacing_of
 from .sidecars import MAX_DEFLATE_RATIO, MAX_SIDE, MAX_VOXELS, check_plain_file
-from .values import fill_nonfinite, looks_like_hounsfield
+from .values import looks_like_hounsfield
 
 _NIFTI_BYTES = {2: 1, 4: 2, 8: 4, 16: 4, 32: 8, 64: 8, 128: 3, 256: 1, 512: 2, 768: 4, 1024: 8, 1280: 8, 1536: 16,
                 1792: 16, 2048: 32, 2304: 4}  # fmt: skip
@@ -94,10 +94,8 @@ class NibabelFormat(Format):
             modality = "ct" if looks_like_hounsfield(array) else ""
             spacing = spacing_of(affine)
             if array.shape[-1] == 1:
-                image = Image(np.ascontiguousarray(array[..., 0]), spacing[:2], 2, modality, affine=affine, notes=notes)
-            else:
-                image = Image(np.ascontiguousarray(array), spacing, 3, modality, affine=affine, notes=notes)
-            return fill_nonfinite(image, str(path))
+                return Image(np.ascontiguousarray(array[..., 0]), spacing[:2], 2, modality, affine=affine, notes=notes)
+            return Image(np.ascontiguousarray(array), spacing, 3, modality, affine=affine, notes=notes)
 
     def read_labels(self, path: Path, item: str = "") -> Mask:
         """Return the labels as written: scaled values that are whole up to rounding, else the integers before the slope."""

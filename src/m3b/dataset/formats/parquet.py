@@ -49,21 +49,22 @@ class Parquet(Format):
         return bytes(content), str(file_name)
 
     @contextmanager
-    def _decoded(self, path: Path, item: str) -> Iterator[tuple[Path, Format]]:
+    def image_file(self, path: Path, item: str) -> Iterator[tuple[Path, Format]]:
+        """Yield an image of the table as a file, and its format."""
         content, name = self.content(path, item)
         with decoded_file(content, f"{path}#{item}", name) as file_and_format:
             yield file_and_format
 
     def probe(self, path: Path, item: str = "") -> ImageInfo:
-        with naming_file(path), self._decoded(path, item) as (file, file_format):
+        with naming_file(path), self.image_file(path, item) as (file, file_format):
             return file_format.probe(file)
 
     def read(self, path: Path, item: str = "") -> Image:
-        with naming_file(f"{path}#{item}"), self._decoded(path, item) as (file, file_format):
+        with naming_file(f"{path}#{item}"), self.image_file(path, item) as (file, file_format):
             return file_format.read(file)
 
     def read_labels(self, path: Path, item: str = "") -> Mask:
-        with naming_file(f"{path}#{item}"), self._decoded(path, item) as (file, file_format):
+        with naming_file(f"{path}#{item}"), self.image_file(path, item) as (file, file_format):
             return file_format.read_labels(file)
 
     def describe(self, path: Path) -> str:

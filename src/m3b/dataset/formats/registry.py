@@ -14,6 +14,7 @@ from .base import Image, ImageInfo, Mask, describe_info, naming_file
 from .catalog import add_builtin, get_format
 from .channels import first_channel, join_channels
 from .errors import DataError
+from .values import fill_nonfinite
 
 ImagePath = str | Sequence[str] | Mapping[str, str]
 
@@ -38,16 +39,17 @@ def split_item(full: str) -> tuple[Path, str]:
 
 
 def read_image(path: ImagePath, base: str | Path = ".") -> Image:
-    """Return the image that a path names; relative ones start at `base`. Raises DataError."""
+    """Return the image that a path names, all its values finite; relative paths start at `base`. Raises DataError."""
     if isinstance(path, Mapping):
         first_channel(path)
         return join_channels({name: read_image(channel_path, base) for name, channel_path in path.items()}, path)
     if not isinstance(path, str):
         files = [Path(base, name) for name in path]
-        return folders.read_slices(files[0].parent if files else Path(base), files, in_order=True)
+        folder = files[0].parent if files else Path(base)
+        return fill_nonfinite(folders.read_slices(folder, files, in_order=True), str(folder))
     file, item = split_item(str(Path(base) / path))
     with naming_file(file):
-        return get_format(file).read(file, item)
+        return fill_nonfinite(get_format(file).read(file, item), str(file))
 
 
 def read_labels(path: str | Sequence[str], base: str | Path = ".") -> Mask:

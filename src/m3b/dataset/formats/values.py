@@ -75,8 +75,6 @@ def normalised_range(image: Image, bits: int | None = None) -> tuple[float, floa
     if image.stored_range is not None and image.stored_range[1] > image.stored_range[0]:
         return image.stored_range
     array = image.array
-    if bits is not None:
-        return 0.0, float((1 << bits) - 1)
     if array.dtype.kind == "b":
         return 0.0, 1.0
     if array.dtype == np.uint8:
@@ -88,7 +86,22 @@ def normalised_range(image: Image, bits: int | None = None) -> tuple[float, floa
         return None
     if array.dtype.kind == "f" and high <= 1:
         return 0.0, 1.0
-    return next(((0.0, float((1 << n) - 1)) for n in CONTAINER_BITS if high < 1 << n), None)
+    fewest = bits if bits is not None and array.dtype.kind in "iu" else 0
+    return next(((0.0, float((1 << n) - 1)) for n in CONTAINER_BITS if high < 1 << n and n >= fewest), None)
+
+
+def grey_values(image: Image, bits: int | None = None) -> np.ndarray:
+    """Return the values of a picture on the scale of 0 to 255, on which copies with other bits or windows agree.
+
+    Volumes, and pictures without such a scale (`normalised_range`), are returned as they are.
+    """
+    limits = (
+        normalised_range(image, bits) if image.dims == 2 and image.modality != "mr" and not image.channels else None
+    )
+    if limits is None or limits == (0.0, 255.0):
+        return image.array
+    scaled = (image.array.astype(np.float32) - limits[0]) * np.float32(255 / (limits[1] - limits[0]))
+    return np.asarray(scaled.clip(0, 255))
 
 
 def fill_nonfinite(image: Image, name: str) -> Image:

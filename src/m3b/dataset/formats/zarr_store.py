@@ -13,7 +13,7 @@ import numpy as np
 from .arrays import ArrayFormat
 from .base import FormatNote, Image, ImageInfo, Mask, check_memory, labels_from_image, load_library, naming_file
 from .errors import DataError
-from .values import fill_nonfinite, looks_like_hounsfield
+from .values import looks_like_hounsfield
 
 SAFE_CODECS = frozenset((
     "blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "zfpy", "delta", "shuffle", "bitround", "fixedscaleoffset",
@@ -138,8 +138,7 @@ class Zarr(ArrayFormat):
             if count == 3 and values.shape[-1] == 1:
                 values, spacing, count = values[..., 0], spacing[:2] if spacing else None, 2
             modality = "ct" if looks_like_hounsfield(values) else ""
-            image = Image(np.ascontiguousarray(values), spacing, count, modality, notes=_pyramid_notes(path))
-            return fill_nonfinite(image, str(path))
+            return Image(np.ascontiguousarray(values), spacing, count, modality, notes=_pyramid_notes(path))
 
     def read_labels(self, path: Path, item: str = "") -> Mask:
         return labels_from_image(self.read(path, item), str(path))

@@ -265,16 +265,17 @@ class _Execution:
             self.notes.append(f"{void:,} pixels of masks are void (border, unsure) and count as background")
 
     def _is_flat(self, image: Reference) -> bool:
-        grid = grid_reference(image)
-        full = (
-            local_reference(self.inventory.root, grid)
-            if isinstance(grid, str)
-            else [local_reference(self.inventory.root, path) for path in grid]
-        )
         try:
-            return len([size for size in probe_shape(full) if size > 1]) <= 2
+            return len([size for size in probe_shape(self._local_grid(image)) if size > 1]) <= 2
         except DataError:
             return False
+
+    def _local_grid(self, image: Reference) -> Any:
+        """Full paths of the files whose grid masks and boxes lie on, with members of archives extracted."""
+        grid = grid_reference(image)
+        if isinstance(grid, str):
+            return local_reference(self.inventory.root, grid)
+        return [local_reference(self.inventory.root, path) for path in grid]
 
     def _mask_source(self, case: _Case) -> MaskSource | None:
         masks, row = self.manifest.masks, case.row
@@ -398,7 +399,6 @@ class _Execution:
     def _marks(self, boxes: Boxes, case: _Case) -> list[tuple[str, tuple[float, ...], BoxGrid]]:
         """(name in the files, box, grid) of each mark on a case."""
         annotated = self.resolved.annotated["boxes"]
-        image = grid_reference(case.image)
         paths = [str(path) for path in case.row["paths"]]
         if boxes.format != ROW_FORMAT:
             source, annotated_image = annotated.source, annotated.images.get(paths[0])
@@ -406,13 +406,13 @@ class _Execution:
                 return []
             from m3b.dataset.annotations.geometry import ImageSize
 
-            grid = grid_for(image, self.inventory.root)
+            grid = grid_for(self._local_grid(case.image), self.inventory.root)
             size = ImageSize(int(grid.extent[0]), int(grid.extent[1]), grid.orientation)
             return [(label, tuple(map(float, box)), grid) for label, box in source.boxes(annotated_image, size)]
         rows = [row for path in paths for row in annotated.rows.get(path, ())]
         if not rows:
             return []
-        grid = grid_for(image, self.inventory.root)
+        grid = grid_for(self._local_grid(case.image), self.inventory.root)
         corners = [row.corners for row in rows]
         if boxes.space == "pixels":
             corners = upright(corners, grid)

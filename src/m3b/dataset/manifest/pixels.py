@@ -317,6 +317,9 @@ class PixelReader:
         void = 0
         if source.stacked:
             slices = [self._layers_of_file(ref, None) for ref in source.refs]
+            sides = {layer.shape for layers, _ in slices for layer in layers.values()}
+            if len(sides) > 1:
+                raise DataError("the slices of its mask have different shapes")
             layer_of_class = {name: np.stack([layers[name] for layers, _ in slices], axis=-1) for name in slices[0][0]}
             self._compare_shapes(grid, next(iter(layer_of_class.values())).shape, shape)
             return layer_of_class, sum(without for _, without in slices)

@@ -20,7 +20,7 @@ from m3b.dataset.manifest.model import Files, Table
 from m3b.dataset.manifest.patterns import match_any, parse_pattern
 from m3b.dataset.manifest.problems import PatternError, Problem, list_names
 from m3b.dataset.manifest.templates import fold, parse_template
-from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN, TableError, load_table
+from m3b.dataset.tables import EMPTY_LIST, FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN, TableError, load_table
 from m3b.errors import DataError
 
 if TYPE_CHECKING:
@@ -161,32 +161,21 @@ class FolderReaders:
         return self._values[key]
 
     def _read_member(self, path: str, name: str, column: int | None = None) -> list[str] | str | None:
-        """Small arrays by the reader of surveys, which knows MATLAB's texts; others as images are read."""
         import numpy as np
 
-        from m3b.data.opening import Unreadable, attempt
-        from m3b.data.survey.array_files import SUFFIXES, opened_members
-        from m3b.dataset.reading import read_array
+        from m3b.dataset.reading import open_arrays, read_array, read_values
 
-        suffix = Path(path).suffix.lower()
-        if suffix == ".parquet":
-            return _parquet_values(local_file(self.root, path), name)
-
-        def read() -> Any:
-            with opened_members(local_file(self.root, path), suffix) as (_, members):
-                matching = (item for item in members if item.key == name and prod(item.shape) <= MAX_VALUES)
-                member = next(matching, None)
-                return None if member is None else np.asarray(member.read(None))
-
+        file = local_file(self.root, path)
+        if file.suffix.lower() == ".parquet":
+            return _parquet_values(file, name)
         try:
-            content = (
-                attempt(read, local_file(self.root, path))
-                if suffix in SUFFIXES
-                else read_array(local_file(self.root, path), name)
-            )
-        except (Unreadable, DataError):
-            return None
-        if content is None:
+            content = read_values(file).get(name)
+            if content is None:
+                array = open_arrays(file).get(name)
+                if array is None or prod(getattr(array, "shape", ())) > MAX_VALUES:
+                    return None
+                content = read_array(file, name)
+        except DataError:
             return None
         array = np.asarray(content)
         if column is not None:
@@ -355,7 +344,8 @@ def _parquet_values(file: Path, name: str) -> list[str] | None:
     if inner and isinstance(column.dtype, pl.Struct):
         column = column.struct.field(inner)
     if isinstance(column.dtype, pl.List):
-        return [LIST_SEPARATOR.join(_text(one) for one in row) if row is not None else "" for row in column.to_list()]
+        lists = ([_text(item) for item in row] if row is not None else [""] for row in column.to_list())
+        return [LIST_SEPARATOR.join(items) if items else EMPTY_LIST for items in lists]
     if column.dtype in (pl.Binary, pl.Object) or isinstance(column.dtype, pl.Struct):
         return None
     return ["" if value is None else _text(value) for value in column.to_list()]

@@ -93,14 +93,14 @@ def patient_features(image_set: ImageSet, column: Column, cases: int) -> dict[st
             ),
             default=0.0,
         ),
-        "counts_within": _restart_of_others(image_set, column),
+        "counts_within": restart_of_others(image_set, column),
         "numeric": stats.numeric,
         "long": float(stats.characters > 24),
         "chance": column.chance,
     }
 
 
-def _restart_of_others(image_set: ImageSet, column: Column) -> float:
+def restart_of_others(image_set: ImageSet, column: Column) -> float:
     """How much the other parts of the names repeat from value to value, as the numbers of each person's images do, 0 to 1."""
     others = [one.template for one in image_set.columns if one.source == "slot" and one.template != column.template]
     if column.source not in ("slot", "folder") or not others or column.stats.filled <= column.stats.distinct:
@@ -114,6 +114,16 @@ def is_called_patient(column: Column) -> bool:
     return "patient" in roles_of(column.name) or column.name in ("PatientID", "PatientName") or column.is_composite
 
 
+def _varies_within_cases(image_set: ImageSet, column: Column) -> bool:
+    """Whether files of one case have different values, as slices have numbers."""
+    images = image_set.images
+    if images.several == "one":
+        return False
+    case = image_set.values("{folder}" if images.unit == "folder" else images.case)
+    values = pl.DataFrame({"case": case, "value": image_set.values(column.template)}).drop_nulls()
+    return len(values) > 0 and bool((values.group_by("case").agg(pl.col("value").n_unique())["value"] > 1).any())
+
+
 def choose_patient(image_set: ImageSet, cases: int, exclude: Sequence[str] = ()) -> list[PatientChoice]:
     """Return the columns that could say whose an image is, best first.
 
@@ -123,6 +133,8 @@ def choose_patient(image_set: ImageSet, cases: int, exclude: Sequence[str] = ())
     choices = []
     for column in image_set.columns:
         if any(template in column.template for template in exclude) or column.stats.distinct < 2:
+            continue
+        if _varies_within_cases(image_set, column):
             continue
         if column.stats.distinct >= min(column.stats.filled, cases) and not is_called_patient(column):
             continue

@@ -13,13 +13,15 @@ from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.model import CaseFilter, Manifest, Split, Task, ValueSource
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import Resolved, resolve
-from m3b.dataset.proposals.context import PatientChoice, SplitChoice, choose_patient, list_splits
-from m3b.dataset.proposals.image_sets import MAX_CHANNELS, MIN_CROSSING, ImageSet, list_image_sets, mean_of
+from m3b.dataset.proposals.context import MAX_SIDE_TEXTS, PatientChoice, SplitChoice, choose_patient, list_splits
+from m3b.dataset.proposals.image_sets import MAX_CHANNELS, MIN_CROSSING, Column, ImageSet, list_image_sets, mean_of
 from m3b.dataset.proposals.outcome import Assumption, Doubt, Evidence, ManifestProposal, Outcome, Question, Refusal
 from m3b.dataset.proposals.request import Request
+from m3b.dataset.proposals.roles import roles_of
 from m3b.dataset.proposals.scoring import logit, probability
 from m3b.dataset.proposals.targets import (
     Target,
+    is_code,
     list_boxes,
     list_labels,
     list_masks,
@@ -29,7 +31,7 @@ from m3b.dataset.proposals.targets import (
 )
 from m3b.dataset.survey.facts import Survey
 from m3b.dataset.words.lexicon import get_lexicon
-from m3b.dataset.words.requests import FolderWords, contradictions
+from m3b.dataset.words.requests import Claim, FolderWords, contradictions, select_modalities
 
 TARGET_LISTS: dict[Task, tuple[Callable[[ImageSet, Survey, Request], Iterator[Target]], ...]] = {
     "diagnosis": (list_labels,),
@@ -52,15 +54,20 @@ MIN_EQUAL = 0.98
 """Share of images for which two sources must say the same to be taken as one."""
 MIN_MARGIN = 1.0
 """Difference of log odds to the best proposal that reads other targets."""
+MIN_GUESSED_VOLUMES = 10
+"""Folders of pictures below which it is unlikely that each is a volume, and more likely that each is a class or a part."""
 MAX_UNEXPLAINED = 0.02
 """Share of the images that may drop out without a stated reason."""
+MIN_UNMATCHED = 10
+"""Rows or files without images from which on they are targets of other images, and no legend."""
+TOMOGRAPHY = frozenset({"computed tomography", "magnetic resonance imaging", "positron emission tomography"})
 CONCRETE_KINDS = ("anatomy", "findings", "cells_tissues", "devices")
-MAX_ABBREVIATION = 3
-"""Letters of a class name that may stand for nearly anything, so that it contradicts no request."""
 PATIENT_SCORE = 0.5
 SPLIT_SCORE = 0.5
-EXPLAINED_CODES = frozenset({"stated", "unwanted", "no_split", "hidden_test"})
-"""Codes of exclusions that a manifest itself explains."""
+EXPLAINED_CODES = frozenset({"stated", "not_asked_for", "text_without_class"})
+"""Codes of exclusions that a manifest itself explains: by its patterns, its filters, and the classes that it selects."""
+MAX_COPIES = 10
+"""Images of one mean that share their names up to a random text, such as augmented copies; more are a series or a class."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,12 @@ class MeasuredCandidate:
     split: SplitChoice | None
     doubts: tuple[Doubt, ...]
     evidence: tuple[Evidence, ...]
+    claims: tuple[Claim, ...]
+
+    @property
+    def has_wrong_dimension(self) -> bool:
+        """Whether it reads volumes where the request speaks of pictures, or the reverse."""
+        return any(claim.kind == "dimension" and claim.verdict == "contradicted" for claim in self.claims)
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------------
@@ -97,14 +110,19 @@ def list_candidates(
     survey: Survey, image_sets: Sequence[ImageSet], request: Request, tasks: Sequence[Task]
 ) -> list[Candidate]:
     """Return all candidates, best first by what names, tables and samples tell."""
-    total = max((image_set.count for image_set in image_sets), default=1)
+    masks = {image_set.count for image_set in image_sets if image_set.content.is_mask}
+    total = max(
+        (image_set.count for image_set in image_sets if not image_set.content.is_mask), default=max(masks, default=1)
+    )
     candidates = []
     for task in tasks:
         for image_set in image_sets:
             shared = set_features(image_set, request, task, total)
             for list_targets in TARGET_LISTS[task]:
                 for target in list_targets(image_set, survey, replace(request, task=task)):
-                    features = {**shared, **target.features}
+                    if image_set.images.several == "views" and target.decision != "text":
+                        continue  # a study has one report; its images have labels of their own
+                    features = {**shared, **row_features(image_set, target), **target.features}
                     candidates.append(Candidate(task, image_set, target, features, logit(target.decision, features)))
     return sorted(candidates, key=lambda item: -item.logit)
 
@@ -112,21 +130,48 @@ def list_candidates(
 def set_features(image_set: ImageSet, request: Request, task: Task, largest: int) -> dict[str, float]:
     """Return what speaks for and against an image set, whatever the target."""
     content = image_set.content
+    is_joined = image_set.images.several == "slices" or image_set.images.unit == "folder"
     volumes = image_set.images.several == "slices" or content.dims == 3
     return {
-        "set:share": image_set.count / largest,
+        "set:share": min(1.0, image_set.count * (1 + len(image_set.images.channels)) / largest),
         "set:is_mask": float(content.is_mask),
         "set:volumes": float(volumes),
         "set:wrong_dims": float(request.dims is not None and (request.dims == 3) != volumes),
         "set:slices": float(image_set.images.several == "slices"),
+        "set:tomography": float(guesses_volumes(image_set) and bool(TOMOGRAPHY & set(request.claims.modalities))),
         "set:frames": float(image_set.images.frames > 0),
-        "set:groups": float(len(image_set.groups) > 1),
+        "set:parts_as_cases": float(image_set.has_numbered_parts and not is_joined),
+        "set:parts_joined": float(image_set.has_numbered_parts and is_joined),
+        "set:previews": image_set.preview_share,
+        "set:groups": float(len(image_set.groups) > 1 and not image_set.images.channels),
+        "set:channels": float(bool(image_set.images.channels)),
         "set:failed": content.failed / max(content.samples, 1),
         "task:weight": request.tasks.get(task, 0.0),
     }
 
 
-def build_manifest(candidate: Candidate, patient: PatientChoice | None, split: SplitChoice | None) -> Manifest:
+def row_features(image_set: ImageSet, target: Target) -> dict[str, float]:
+    """Return how many rows of the target's table go with a case: slices of one case share a row, cases have their own."""
+    rows = image_set.rows_of(target.templates)
+    if not rows:
+        return {}
+    cases = image_set.case_count
+    return {
+        "row:own": float(rows == cases),
+        "row:shared": max(0.0, 1 - rows / cases),
+        "row:several": max(0.0, 1 - cases / rows),
+    }
+
+
+def guesses_volumes(image_set: ImageSet) -> bool:
+    """Return whether folders of pictures are taken as volumes, which no header says."""
+    images = image_set.images
+    return images.several == "slices" and images.unit == "file" and images.case == "{folder}"
+
+
+def build_manifest(
+    candidate: Candidate, patient: PatientChoice | None, split: SplitChoice | None, only: tuple[CaseFilter, ...] = ()
+) -> Manifest:
     """Return the manifest of a candidate with the chosen patients and split."""
     image_set, target = candidate.image_set, candidate.target
     templates = [*target.templates, image_set.images.case]
@@ -139,7 +184,25 @@ def build_manifest(candidate: Candidate, patient: PatientChoice | None, split: S
         parts["split"] = split.split
     if together := shared_key(image_set):
         parts["together"] = (ValueSource(value=together),)
-    return Manifest(task=candidate.task, images=image_set.images, tables=image_set.tables_of(templates), **parts)
+    return Manifest(
+        task=candidate.task, images=image_set.images, tables=image_set.tables_of(templates), only=only, **parts
+    )
+
+
+def header_modalities(image_set: ImageSet, survey: Survey) -> tuple[str, ...]:
+    """Return the modalities that the headers of an image set name (`CT`, `MR`)."""
+    facts = (item.modality for item in survey.dicom if item.group in image_set.groups)
+    return tuple(dict.fromkeys([*image_set.content.modality, *facts]))
+
+
+def filter_modality(image_set: ImageSet, survey: Survey, request: Request) -> tuple[CaseFilter, ...]:
+    """Return a filter for the modality of the request if the headers of an image set name several."""
+    codes = header_modalities(image_set, survey)
+    wanted = select_modalities(request.claims, codes)
+    if not 0 < len(wanted) < len(codes):
+        return ()
+    reason = f"the request asks for {', '.join(request.claims.modalities)}"
+    return (CaseFilter(value=ValueSource(value="{tag.Modality}"), texts=wanted, reason=reason),)
 
 
 def shared_key(image_set: ImageSet) -> str:
@@ -150,11 +213,22 @@ def shared_key(image_set: ImageSet) -> str:
         if column.source in ("slot", "folder") and not column.template.startswith("{folder")
     ]
     telling_columns = [
-        column for column in slots if column.crossing >= MIN_CROSSING and column.stats.distinct <= MAX_CHANNELS
+        column
+        for column in slots
+        if (column.crossing >= MIN_CROSSING and column.stats.distinct <= MAX_CHANNELS)
+        or _tells_copies_apart(image_set, column, slots)
     ]
     if not telling_columns or len(telling_columns) == len(slots):
         return ""
     return "/".join(column.template for column in slots if column not in telling_columns)
+
+
+def _tells_copies_apart(image_set: ImageSet, column: Column, slots: Sequence[Column]) -> bool:
+    """Whether a random text, which no two images share, is all that tells copies of an image apart."""
+    if column.stats.numeric or column.stats.distinct < column.stats.filled or len(slots) < 2:
+        return False
+    rest = image_set.values("/".join(slot.template for slot in slots if slot is not column)).drop_nulls()
+    return len(rest) / MAX_COPIES <= rest.n_unique() < len(rest)
 
 
 def measure(
@@ -162,11 +236,6 @@ def measure(
 ) -> MeasuredCandidate | None:
     """Choose patients and split of a candidate, resolve it, and say what speaks against it."""
     image_set, target = candidate.image_set, candidate.target
-    cases = (
-        image_set.count
-        if image_set.images.several == "one" and image_set.images.unit == "file"
-        else image_set.values("{folder}" if image_set.images.unit == "folder" else image_set.images.case).n_unique()
-    )
     splits = [
         item
         for item in list_splits(image_set, survey)
@@ -177,10 +246,13 @@ def measure(
         *target.templates,
         *([split.split.value.value] if split is not None and split.split.value is not None else []),
     ]
-    patients = [item for item in choose_patient(image_set, cases, used) if item.probability >= PATIENT_SCORE]
+    patients = [
+        item for item in choose_patient(image_set, image_set.case_count, used) if item.probability >= PATIENT_SCORE
+    ]
     patient = patients[0] if patients else None
     doubts, evidence = [], [Evidence(code="target", message=target.title)]
-    resolved = resolve(build_manifest(candidate, patient, split), inventory, readers=readers)
+    only = filter_modality(image_set, survey, request)
+    resolved = resolve(build_manifest(candidate, patient, split, only), inventory, readers=readers)
     if split is not None and _is_hidden(resolved, split, image_set.count):
         if request.wants_own_test:
             doubts.append(
@@ -195,12 +267,24 @@ def measure(
                 message=f"the folder's test part has no targets ({split.title}): a new split is drawn",
             )
         )
-        resolved = resolve(_without_test(build_manifest(candidate, patient, None), split), inventory, readers=readers)
+        resolved = resolve(
+            _without_test(build_manifest(candidate, patient, None, only), split), inventory, readers=readers
+        )
         split = None
     if resolved.errors or not len(resolved.frame):
         return None
     hidden = _hidden_paths(image_set, splits[0]) if splits and split is None else frozenset()
-    doubts += list(_doubts(candidate, resolved, request, survey, hidden))
+    claims = tuple(contradictions(request.claims, folder_words(candidate, survey, inventory, request)))
+    doubts += list(_doubts(candidate, resolved, request, claims, hidden))
+    doubts += list(_find_missing_images(image_set, survey))
+    left_out = resolved.excluded.filter(pl.col("code") == "text_without_class")
+    if len(left_out):
+        evidence.append(
+            Evidence(
+                code="classes_left_out",
+                message=f"{len(left_out):,} cases of classes that the request does not name are left out",
+            )
+        )
     features = {**candidate.features, **_resolved_features(candidate, resolved)}
     log_odds = logit(target.decision, features)
     return MeasuredCandidate(
@@ -214,6 +298,7 @@ def measure(
         split,
         tuple(doubts),
         tuple(evidence),
+        claims,
     )
 
 
@@ -225,7 +310,7 @@ def _without_test(manifest: Manifest, split: SplitChoice) -> Manifest:
     texts = (*split.split.train, *split.split.val)
     only = CaseFilter(value=value, texts=texts, reason="the folder's test part has no targets")
     tables = {**split.tables, **manifest.tables}
-    return manifest.model_copy(update={"only": (only,), "tables": tables})
+    return manifest.model_copy(update={"only": (*manifest.only, only), "tables": tables})
 
 
 def _hidden_paths(image_set: ImageSet, split: SplitChoice) -> frozenset[str]:
@@ -252,13 +337,15 @@ def _is_hidden(resolved: Resolved, split: SplitChoice, images: int) -> bool:
 
 
 def _resolved_features(candidate: Candidate, resolved: Resolved) -> dict[str, float]:
-    cases, excluded = len(resolved.frame), len(resolved.excluded)
+    cases = len(resolved.frame)
+    excluded = len(resolved.excluded.filter(~pl.col("code").is_in(list(EXPLAINED_CODES))))
     counts = class_counts(resolved)
     return {
+        "resolved:few_volumes": float(guesses_volumes(candidate.image_set) and cases < MIN_GUESSED_VOLUMES),
         "resolved:usable": cases / max(cases + excluded, 1),
-        "resolved:few_cases": float(cases < 10),
+        "resolved:few_cases": float(cases < 10 and candidate.target.decision not in ("mask", "boxes")),
         "resolved:empty_classes": sum(1 for count in counts.values() if not count) / max(len(counts), 1),
-        "resolved:problems": float(len(resolved.problems)),
+        "resolved:problems": float(any(item.code not in EXPLAINED_CODES for item in resolved.problems)),
     }
 
 
@@ -280,14 +367,24 @@ def class_counts(resolved: Resolved) -> dict[str, int]:
 
 
 def _doubts(
-    candidate: Candidate, resolved: Resolved, request: Request, survey: Survey, hidden: frozenset[str]
+    candidate: Candidate, resolved: Resolved, request: Request, claims: Sequence[Claim], hidden: frozenset[str]
 ) -> Iterator[Doubt]:
     target, manifest = candidate.target, resolved.manifest
-    for claim in contradictions(request.claims, folder_words(candidate, survey)):
-        if claim.verdict == "contradicted" and (claim.kind not in ("target", "classes") or _is_concrete(request)):
+    for claim in claims:
+        if claim.verdict == "contradicted":
             yield Doubt(
                 code="request_contradicted", message=f"the request says {claim.asked}, and the folder: {claim.evidence}"
             )
+        elif claim.verdict == "unknown" and target.decision != "survival":  # times and events are what it asks for
+            yield Doubt(
+                code="request_contradicted",
+                message=f"the request asks for {claim.asked}, which nothing in the folder mentions and which is no clinical term",
+            )
+    if request.claims.second_half:
+        yield Doubt(
+            code="part_of_request_not_served",
+            message=f'one model has one task: "{request.claims.second_half}" is left for a second request',
+        )
     asked_classes = request.claims.classes
     if (
         len(asked_classes) > 1
@@ -322,13 +419,32 @@ def _doubts(
     if hidden:
         unexplained = unexplained.filter(~pl.col("paths").list.first().is_in(list(hidden)))
     total = len(resolved.frame) + len(resolved.excluded)
-    if total and len(unexplained) > MAX_UNEXPLAINED * total and not _is_explained(candidate, resolved):
+    if total and len(unexplained) > MAX_UNEXPLAINED * total and not _find_part(candidate, unexplained):
         reasons = "; ".join(f"{item.count:,}: {item.reason}" for item in resolved.excluded_cases[:3])
         yield Doubt(
             code="unexplained_exclusions", message=f"{len(unexplained):,} of {total:,} cases cannot be used ({reasons})"
         )
+    if crossing := _count_crossing(candidate, resolved):
+        yield Doubt(code="groups_cross_split", message=crossing)
     if manifest.patient is None:
         yield Doubt(code="patients_unknown", message="nothing in names, tables or headers says whose an image is")
+
+
+def _find_missing_images(image_set: ImageSet, survey: Survey) -> Iterator[Doubt]:
+    """Yield a doubt if targets name many more images than there are, and these are previews by the name of their folder."""
+    folders = {group.pattern.rpartition("/")[0] for group in map(survey.group, image_set.groups)}
+    if not all("preview" in roles_of(folder) for folder in folders):
+        return
+    annotated = [
+        (item.images, item.images_found) for item in survey.annotations if item.images_group in image_set.groups
+    ]
+    joined = [(item.rows, item.rows_matched) for item in survey.joins if item.group in image_set.groups]
+    named, present = max([*annotated, *joined], default=(0, 0))
+    if present < named / 2:
+        message = (
+            f"the targets name {named:,} images; {present:,} are there, in a folder of previews ({', '.join(folders)})"
+        )
+        yield Doubt(code="images_missing", message=message)
 
 
 def _is_concrete(request: Request) -> bool:
@@ -340,35 +456,44 @@ def _is_concrete(request: Request) -> bool:
     return bool(positive) and concrete > len(positive) / 2
 
 
-def folder_words(candidate: Candidate, survey: Survey) -> FolderWords:
+def folder_words(candidate: Candidate, survey: Survey, inventory: Inventory, request: Request) -> FolderWords:
     """Return what the folder's words, headers and pixels say of a candidate's images and targets."""
     image_set, content = candidate.image_set, candidate.image_set.content
-    ids = set(image_set.groups)
     groups = [survey.group(id) for id in image_set.groups]
     names = [re.sub(KNOWN_SUFFIX_REGEX, "", re.sub(r"\{[^{}]*\}", " ", group.pattern)) for group in groups]
     names += [
         value.text for group in groups for slot in group.slots if slot.kind == "word" for value in slot.values[:20]
     ]
     names += [table.files for table in survey.tables if table.id in image_set.table_ids.values()]
-    modalities = tuple(
-        dict.fromkeys([*content.modality, *(facts.modality for facts in survey.dicom if facts.group in ids)])
-    )
+    target = candidate.target
+    columns = [column.name for column in image_set.columns if column.name and column.template in target.templates]
     volumes = content.dims == 3 or image_set.images.several == "slices"
     return FolderWords(
-        names=tuple(names),
-        classes=tuple(
-            name
-            for name in candidate.target.classes
-            if candidate.target.decision in ("label", "mask", "boxes")
-            and not candidate.target.codes
-            and (len(name) > MAX_ABBREVIATION or not name.isascii())
-        ),
+        folders=(inventory.root.name,),
+        names=(*names, *columns),
+        classes=_folder_classes(target, columns, request),
         notes="\n".join(document.text for document in survey.documents),
-        header_modalities=modalities,
+        header_modalities=header_modalities(image_set, survey),
         dimension="3d" if volumes else "2d",
         is_colour=content.colour if content.channels and max(content.channels) > 1 else None,
         legend={code: name for legend in survey.legends for code, name in legend.names},
     )
+
+
+def _folder_classes(target: Target, columns: Sequence[str], request: Request) -> tuple[str, ...]:
+    """Return the names of classes that the folder gives itself, and not those that values took from the request."""
+    requested = {request.target, *request.classes}
+    labels, masks = target.parts.get("labels"), target.parts.get("masks")
+    if target.decision == "number":
+        return tuple(columns)
+    if target.codes or target.decision not in ("label", "mask", "boxes"):
+        return ()
+    if labels is not None and not target.legend and set(labels.classes) <= requested:
+        texts = [text for texts in labels.classes.values() for text in texts]
+        return tuple(columns) if all(is_code(text) or "yes_no" in roles_of(text) for text in texts) else target.classes
+    if masks is not None and masks.format == "image" and not target.legend:
+        return tuple(name for name in target.classes if name not in requested)
+    return target.classes
 
 
 def _codes_suffice(manifest: Manifest, target: Target, request: Request) -> bool:
@@ -378,16 +503,47 @@ def _codes_suffice(manifest: Manifest, target: Target, request: Request) -> bool
     )
 
 
-def _is_explained(candidate: Candidate, resolved: Resolved) -> bool:
-    """Whether the cases that drop out are those of a part that has no targets at all (a hidden test part, unlabelled images)."""
-    return set(resolved.excluded["code"].to_list()) <= {
-        "no_label",
-        "no_mask",
-        "no_row",
-        "no_value",
-        "no_report",
-        "no_table_row",
-    } and bool(candidate.features.get("partial", 0.0))
+def _find_part(candidate: Candidate, excluded: pl.DataFrame) -> str:
+    """Return the column and text that all excluded images have and no others, such as a test part; empty if none does."""
+    image_set = candidate.image_set
+    is_excluded = image_set.frame.frame["path"].is_in(excluded["paths"].explode().to_list())
+    for column in image_set.columns:
+        if not 2 <= column.stats.distinct <= MAX_SIDE_TEXTS or column.template in candidate.target.templates:
+            continue
+        texts = image_set.values(column.template).fill_null("")
+        outside, inside = set(texts.filter(is_excluded)), set(texts.filter(~is_excluded))
+        if outside and inside and not outside & inside:
+            return f"{column.template} {', '.join(sorted(outside))}"
+    return ""
+
+
+def _count_crossing(candidate: Candidate, resolved: Resolved) -> str:
+    """Return which patients, or groups of equal names, lie on both sides of the folder's own split; empty if none do."""
+    crossing = next((item for item in resolved.problems if item.code == "patients_cross_split"), None)
+    if crossing is not None:
+        return crossing.finding
+    frame = resolved.frame
+    if resolved.manifest.patient is not None or "split" not in frame.columns:
+        return ""
+    image_set = candidate.image_set
+    sides = frame.select(pl.col("paths").list.first().alias("path"), (pl.col("split") == "test").alias("is_test"))
+    for column in image_set.columns:
+        if column.source != "slot" or column.stats.distinct < 2:
+            continue
+        names = pl.DataFrame({"path": image_set.frame.frame["path"], "text": image_set.values(column.template)}).unique(
+            "path"
+        )
+        groups = (
+            sides.join(names, on="path").drop_nulls().group_by("text").agg(pl.col("is_test").sum(), pl.len().alias("n"))
+        )
+        has_groups = bool((groups["is_test"] > 1).any() or (groups["n"] - groups["is_test"] > 1).any())
+        n_crossing = len(groups.filter((pl.col("is_test") > 0) & (pl.col("is_test") < pl.col("n"))))
+        if n_crossing and has_groups and len(groups) * MAX_COPIES >= len(sides) > len(groups):
+            return (
+                f"{n_crossing:,} of {len(groups):,} groups of images with the same {column.template} are in both parts of the "
+                "folder's own split"
+            )
+    return ""
 
 
 # --- outcome ----------------------------------------------------------------------------------------------------------------
@@ -406,6 +562,15 @@ def decide(
     Args:
         tasks: that come into question; by default those of the request.
     """
+    if not tasks and not request.is_understood:
+        return Outcome(
+            kind="refuse",
+            refusal=Refusal(
+                code="task_unclear",
+                message=f"The request names nothing that a model could learn from images: {request.text[:120]!r}.",
+                remedy='Say what is to be classified, segmented, detected or measured, e.g. "Segment the liver on CT".',
+            ),
+        )
     readers = readers or FolderReaders(inventory)
     tasks = tuple(tasks) or tuple(request.tasks) or tuple(TARGET_LISTS)
     image_sets = list_image_sets(survey, inventory, readers)
@@ -421,8 +586,9 @@ def decide(
         )
     measured_candidates = measure_candidates(survey, inventory, readers, image_sets, request, tasks)
     if not measured_candidates:
-        return _refuse(survey, image_sets, request, tasks)
-    return _settle(measured_candidates, request, survey)
+        return _refuse(survey, image_sets, tasks, ())
+    outcome = _settle(measured_candidates)
+    return outcome if outcome is not None else _refuse(survey, image_sets, tasks, measured_candidates)
 
 
 def measure_candidates(
@@ -442,14 +608,23 @@ def measure_candidates(
         place = next((at for at, second in enumerate(measured_candidates) if _says_same(item, second)), None)
         if place is None:
             measured_candidates.append(item)
-        elif request.tasks.get(candidate.task, 0.0) > request.tasks.get(measured_candidates[place].candidate.task, 0.0):
+        elif _rank(item, request) > _rank(measured_candidates[place], request):
             measured_candidates[place] = item
-    return sorted(measured_candidates, key=lambda item: -item.logit)
+    return sorted(
+        measured_candidates, key=lambda item: (item.has_wrong_dimension or item.score < MIN_SCORE, -item.logit)
+    )
+
+
+def _rank(item: MeasuredCandidate, request: Request) -> tuple[float, ...]:
+    """Of two readings that say the same: the likelier task, fewer cases left out, the higher score."""
+    return request.tasks.get(item.candidate.task, 0.0), -len(item.resolved.excluded), item.logit
 
 
 def _says_same(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
     """Whether two readings give every image the same target, whatever the source is called."""
-    if item.candidate.task != second.candidate.task and not {item.candidate.task, second.candidate.task} <= LABEL_TASKS:
+    tasks = {item.candidate.task, second.candidate.task}
+    decisions = {item.candidate.target.decision, second.candidate.target.decision}
+    if len(tasks) > 1 and not tasks <= LABEL_TASKS and decisions != {"mask"}:
         return False
     frames = [_describe_targets(measured_candidates) for measured_candidates in (item, second)]
     if frames[0] is None or frames[1] is None or len(frames[0]) != len(frames[1]):
@@ -481,6 +656,8 @@ def _is_equal(table: pl.DataFrame, measured_candidates: MeasuredCandidate) -> bo
 
 def _describe_targets(measured_candidates: MeasuredCandidate) -> pl.DataFrame | None:
     frame = measured_candidates.resolved.frame
+    files = frame["paths"].list.join("|")  # a file with one image is the same whether its array is named or not
+    refs = frame["refs"].list.join("|") if files.n_unique() < len(frame) else files
     if "n_marks" in frame.columns:
         classes = frame["mark_classes"] if "mark_classes" in frame.columns else None
         targets_text = frame.select(
@@ -490,11 +667,11 @@ def _describe_targets(measured_candidates: MeasuredCandidate) -> pl.DataFrame | 
                 pl.col("n_marks").cast(pl.String), pl.lit(" "), pl.col("mark_classes").list.sort().list.join("|")
             )
         )
-        return pl.DataFrame({"refs": frame["refs"].list.join("|"), "said": targets_text.to_series()})
+        return pl.DataFrame({"refs": refs, "said": targets_text.to_series()})
     for name in ("labels", "number", "mask_refs", "findings", "time"):
         if name in frame.columns and frame[name].null_count() < len(frame):
             text = frame[name].list.join("|") if frame[name].dtype == pl.List else frame[name].cast(pl.String)
-            return pl.DataFrame({"refs": frame["refs"].list.join("|"), "said": text.fill_null("")})
+            return pl.DataFrame({"refs": refs, "said": text.fill_null("")})
     return None
 
 
@@ -512,14 +689,18 @@ def to_proposal(measured_candidates: MeasuredCandidate) -> ManifestProposal:
     )
 
 
-def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request, survey: Survey) -> Outcome:
+def _settle(measured_candidates: Sequence[MeasuredCandidate]) -> Outcome | None:
+    """Return what the best candidate leads to; None if it fits so badly that there are no targets."""
     best = measured_candidates[0]
     proposals = [to_proposal(item) for item in measured_candidates[:5]]
     task = best.candidate.task
     rivals = [
         item
         for item in measured_candidates[1:]
-        if item.logit > best.logit - MIN_MARGIN and item.score >= MIN_SCORE / 2 and not _agree(best, item)
+        if item.logit > best.logit - MIN_MARGIN
+        and item.score >= MIN_SCORE / 2
+        and item.has_wrong_dimension == best.has_wrong_dimension
+        and not _agree(best, item)
     ]
     doubts = list(best.doubts)
     if rivals:
@@ -532,10 +713,10 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request, 
     proposals[0] = proposals[0].model_copy(update={"doubts": tuple(doubts)})
     blocking = proposals[0].blocking
     if not blocking:
-        return Outcome(
-            kind="proposed", task=task, proposals=tuple(proposals), assumptions=_assumptions(best, request, survey)
-        )
+        return Outcome(kind="proposed", task=task, proposals=tuple(proposals), assumptions=_assumptions(best))
     first = blocking[0]
+    if first.code == "weak_evidence" and best.score < MIN_SCORE / 4:
+        return None
     if first.code == "rival":
         options = tuple(item.title for item in proposals[: 1 + len(rivals)])
         return Outcome(
@@ -573,7 +754,7 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request, 
     )
 
 
-def _assumptions(best: MeasuredCandidate, request: Request, survey: Survey) -> tuple[Assumption, ...]:
+def _assumptions(best: MeasuredCandidate) -> tuple[Assumption, ...]:
     """What the request says and nothing in the folder confirms."""
     statements = tuple(Assumption(kind="classes", claim=text, message=text) for text in best.candidate.target.assumed)
     return statements + tuple(
@@ -582,12 +763,17 @@ def _assumptions(best: MeasuredCandidate, request: Request, survey: Survey) -> t
             claim=claim.asked,
             message=f"nothing in the folder says {claim.asked}: taken from your request",
         )
-        for claim in contradictions(request.claims, folder_words(best.candidate, survey))
+        for claim in best.claims
         if claim.verdict == "silent"
     )
 
 
-def _refuse(survey: Survey, image_sets: Sequence[ImageSet], request: Request, tasks: Sequence[Task]) -> Outcome:
+def _refuse(
+    survey: Survey,
+    image_sets: Sequence[ImageSet],
+    tasks: Sequence[Task],
+    measured_candidates: Sequence[MeasuredCandidate],
+) -> Outcome:
     needed = {
         "diagnosis": "labels",
         "grading": "grades",
@@ -599,12 +785,34 @@ def _refuse(survey: Survey, image_sets: Sequence[ImageSet], request: Request, ta
     }
     targets_word = " or ".join(dict.fromkeys(needed[task] for task in tasks))
     images = max(image_sets, key=lambda item: item.count)
-    return Outcome(
-        kind="refuse",
-        task=tasks[0] if len(tasks) == 1 else None,
-        refusal=Refusal(
-            code="no_targets",
-            message=f"There are {images.count:,} images, and nothing in names, tables or files that could be their {targets_word}.",
-            remedy=f"Add the {targets_word} to the folder.",
-        ),
+    message = (
+        f"There are {images.count:,} images, and nothing in names, tables or files that could be their {targets_word}."
     )
+    refusal = Refusal(code="no_targets", message=message, remedy=f"Add the {targets_word} to the folder.")
+    if unmatched := _list_unmatched(survey, image_sets):
+        refusal = Refusal(
+            code="targets_unmatched",
+            message=f"{', '.join(unmatched[:4])} match none of the {images.count:,} images by any name or number.",
+            remedy="Add the images that they name, or the column that names these images.",
+        )
+    proposals = tuple(to_proposal(item) for item in measured_candidates[:5])
+    return Outcome(kind="refuse", task=tasks[0] if len(tasks) == 1 else None, proposals=proposals, refusal=refusal)
+
+
+def _list_unmatched(survey: Survey, image_sets: Sequence[ImageSet]) -> list[str]:
+    """Return the tables, annotation files and masks that go with no image."""
+    joined = {id for image_set in image_sets for id in image_set.table_ids.values()}
+    paired = {pairing.partner_group for pairing in survey.pairings} | {
+        pairing.image_group for pairing in survey.pairings
+    }
+    tables = [table.files for table in survey.tables if table.id not in joined and table.rows >= MIN_UNMATCHED]
+    annotations = [facts.files[0] for facts in survey.annotations if not facts.images_found]
+    masks = [
+        group.pattern
+        for group in survey.groups
+        if group.content is not None
+        and group.content.is_mask
+        and group.id not in paired
+        and group.count >= MIN_UNMATCHED
+    ]
+    return [*tables, *annotations, *masks]

@@ -13,7 +13,7 @@ from typing import Literal
 import polars as pl
 
 from m3b.dataset.archives import local_file
-from m3b.dataset.inventory import Inventory
+from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Files, Images, Match, Table
 from m3b.dataset.manifest.problems import PatternError
@@ -21,7 +21,8 @@ from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.templates import match_keys, normalize
 from m3b.dataset.proposals.roles import roles_of, side_of
 from m3b.dataset.survey.facts import Content, FileGroup, Join, Slot, Survey, TableFacts
-from m3b.dataset.tables import FILE_COLUMN, ROW_COLUMN
+from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN
+from m3b.dataset.words.lexicon import get_lexicon
 
 MAX_SETS = 40
 """Image sets that are looked at; beyond, the smallest are not."""
@@ -35,9 +36,13 @@ MIN_CHAIN_SHARE = 0.5
 """Share of a column's values that a table must know to be joined by way of that column."""
 MAX_CHANCE = 0.9
 """Share of files that running numbers would match anyway, above which a join says nothing."""
+MIN_VIEWS = 1.5
+"""Images a row, on average, from which on the rows are studies."""
 MAX_CHANNELS = 8
 MIN_CROSSING = 0.8
 """Share of the paths without a slot that occur with several of its values, from which on the values are channels."""
+MIN_COMPLETE = 0.9
+"""Files with the rarest value of a slot, as a part of those with the most frequent one, from which on the values are channels."""
 NAMELESS_COLUMNS = ("value", "text", "line", "0")
 """Columns that are called after their table: of vectors, texts and lists of lines."""
 MAX_VECTOR_FILES = 24
@@ -133,6 +138,33 @@ class ImageSet:
         return len(self.frame.frame)
 
     @cached_property
+    def case_count(self) -> int:
+        """Cases: images with the same text of `case`, or of the same folder."""
+        if self.images.several == "one" and self.images.unit == "file":
+            return self.count
+        return self.values("{folder}" if self.images.unit == "folder" else self.images.case).n_unique()
+
+    @cached_property
+    def has_numbered_parts(self) -> bool:
+        """Whether the same numbers name the files of each folder, or a column of series, as slices have them."""
+        return any(
+            column.source == "slot" and column.stats.numeric == 1.0 and column.crossing >= MIN_CROSSING
+            for column in self.columns
+        )
+
+    @cached_property
+    def preview_share(self) -> float:
+        """Share of the images that lie in a folder for previews."""
+        folders = self.frame.frame["path"].str.extract(r"^(.*)/", 1).fill_null("").to_list()
+        is_preview = {folder: any("preview" in roles_of(part) for part in folder.split("/")) for folder in set(folders)}
+        return sum(is_preview[folder] for folder in folders) / max(len(folders), 1)
+
+    def rows_of(self, templates: Iterable[str]) -> int:
+        """Rows, of those that images have, of the first table that templates name; 0 if they name none."""
+        names = [match for text in templates for match in re.findall(r"\{([^{}.]+)\.[^{}]*\}", text)]
+        return next((self.frame.tables[name].matched_rows for name in names if name in self.frame.tables), 0)
+
+    @cached_property
     def paths(self) -> frozenset[str]:
         """The files that hold them."""
         return frozenset(self.frame.frame["path"].to_list())
@@ -142,6 +174,20 @@ class ImageSet:
         parsed = self.frame.template(template, "proposal")
         series = self.frame.frame.select(parsed.expression().alias("value"))["value"]
         return series.new_from_index(0, self.count) if len(series) == 1 != self.count else series
+
+    def texts(self, template: str) -> pl.Series:
+        """The texts of a template for each image, of all rows of a table that it has, with `LIST_SEPARATOR` between them."""
+        name, _, column = template.strip("{}").partition(".")
+        if name not in self.frame.tables or not self.frame.tables[name].has_several:
+            return self.values(template)
+        pairs = self.frame.tables[name].pairs
+        cells = pl.DataFrame(
+            {"left": pairs["left"], "text": self.frame.tables[name].table.frame[column].gather(pairs["right"])}
+        )
+        lists = cells.drop_nulls().unique(maintain_order=True).group_by("left").agg("text")
+        texts = lists.select("left", pl.col("text").list.sort().list.join(LIST_SEPARATOR))
+        images = self.frame.frame.select(left=pl.int_range(pl.len(), dtype=pl.UInt32))
+        return images.join(texts.cast({"left": pl.UInt32}), on="left", how="left", maintain_order="left")["text"]
 
     def tables_of(self, templates: Iterable[str]) -> dict[str, Table]:
         """The tables that templates need, with those that these are joined by, in the order of joining."""
@@ -190,9 +236,7 @@ def list_image_sets(survey: Survey, inventory: Inventory, readers: FolderReaders
 
 def _candidates(survey: Survey, readers: FolderReaders) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
     """All ways to take images: groups, groups together, items of containers, series and folders of slices."""
-    groups = [
-        group for group in survey.groups if group.content is not None and group.content.samples > group.content.failed
-    ]
+    groups = [group for group in survey.groups if _is_read_whole(group) and not group.stray]
     groups.sort(key=lambda group: (-group.count, group.id))
     together = list(_unions(groups))
     for union in together:
@@ -201,13 +245,36 @@ def _candidates(survey: Survey, readers: FolderReaders) -> Iterator[tuple[Images
         for images in _as_volumes(survey, union, files):
             yield images, union
         if len(union) == 1:
+            for images in _as_views(survey, union[0], files):
+                yield images, union
             for images in _as_channels(survey, union[0]):
                 yield images, union
+    yield from _as_sequences(groups)
     yield from _container_candidates(survey)
     for group in survey.groups:
         if group.suffixes == (".parquet",):
             for column in readers.members(group.examples[0]):
                 yield Images.model_validate({**_files((group,)), "member": f"{column}[#]"}), (group,)
+
+
+def _is_read_whole(group: FileGroup) -> bool:
+    """Whether each file is one image without the name of an array in it."""
+    return group.content is not None and group.content.samples > group.content.failed
+
+
+def _as_views(survey: Survey, group: FileGroup, files: dict[str, tuple[str, ...]]) -> Iterator[Images]:
+    """Several images of each study, if a part of their names is the key of a table with a row a study."""
+    keys = {
+        join.image
+        for join in survey.joins
+        if join.group == group.id
+        and join.match == "exact"
+        and join.files_share >= MIN_WHOLE_JOIN
+        and join.files_matched >= MIN_VIEWS * join.rows_matched
+        and not {"path", "stem", "name", "index"} & set(re.findall(r"\{(\w+)\}", join.image))
+    }
+    for key in sorted(keys):
+        yield Images.model_validate({**files, "case": key, "several": "views"})
 
 
 def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
@@ -217,7 +284,9 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
             not 2 <= slot.distinct <= MAX_CHANNELS
             or (slot.crossing or 0.0) < MIN_CROSSING
             or len(slot.values) < slot.distinct
+            or min(value.count for value in slot.values) < MIN_COMPLETE * max(value.count for value in slot.values)
             or side_of(slot.values[0].text)
+            or (slot.is_whole and slot.level < 0 and slot.kind == "number")  # `000.png`: places in a row, no kinds
         ):
             continue
         remainder = [f"{{{second.name}}}" for second in group.slots if second.name != slot.name]
@@ -235,6 +304,30 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
             for pattern, name in zip(patterns[1:], names[1:], strict=True)
         ]
         yield Images.model_validate({"files": patterns[0], **excluded, "name": names[0], "channels": channels})
+
+
+def _as_sequences(groups: Sequence[FileGroup]) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
+    """Images of one grid that lie in a folder for each case under names of their own, such as `FLAIR.nii.gz` and `T1.nii.gz`."""
+    by_folder: dict[tuple[object, ...], list[FileGroup]] = {}
+    for group in groups:
+        folder, _, name = group.pattern.rpartition("/")
+        content = group.content
+        if content is not None and not content.is_mask and group.count == group.folders and "{" not in name:
+            by_folder.setdefault((folder, group.count, content.dims, content.shapes), []).append(group)
+    for members in by_folder.values():
+        if 2 <= len(members) <= MAX_CHANNELS:
+            first, *others = members
+            channels = [
+                {**_files((group,)), "name": _stem(group), "key": "{folder}", "image": "{folder}"} for group in others
+            ]
+            yield (
+                Images.model_validate({**_files((first,)), "name": _stem(first), "channels": channels}),
+                tuple(members),
+            )
+
+
+def _stem(group: FileGroup) -> str:
+    return re.sub(KNOWN_SUFFIX_REGEX, "", group.pattern.rpartition("/")[2])
 
 
 def _channel_names(survey: Survey, values: Sequence[str]) -> list[str]:
@@ -261,9 +354,10 @@ def _container_candidates(survey: Survey) -> Iterator[tuple[Images, tuple[FileGr
     alike: dict[str, list[FileGroup]] = {}
     for container in survey.containers:
         group = survey.group(container.group)
-        for member in container.members:
-            if member.kind not in ("images", "masks"):
-                continue
+        pixels = [member for member in container.members if member.kind in ("images", "masks")]
+        if len(pixels) == 1 and _is_read_whole(group):
+            continue
+        for member in pixels:
             if member.kind == "images":
                 alike.setdefault(f"{group.format} {member.key} {member.length is not None}", []).append(group)
             yield Images.model_validate({**_files((group,)), "member": _member(member.key, member.length)}), (group,)
@@ -350,7 +444,14 @@ def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, tu
         yield Images.model_validate({**files, "frames": 1})
         yield Images.model_validate({**files, "frames": 16})
         return
-    numbered = any(slot.level == -1 and slot.kind == "number" for group in groups for slot in group.slots)
+    numbered = any(  # and the numbers start anew in each folder
+        slot.level == -1
+        and slot.kind == "number"
+        and slot.distinct <= group.count / 2
+        and slot.distinct * group.folders <= 2 * group.count
+        for group in groups
+        for slot in group.slots
+    )
     folders = sum(group.folders for group in groups)
     if numbered and folders > 1 and sum(group.count for group in groups) >= 3 * folders:
         yield Images.model_validate({**files, "case": "{folder}", "several": "slices"})
@@ -586,7 +687,14 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
     for name, slot in slots.items():
         if name in image_set.frame.frame.columns:
             entries.append(
-                (f"{{{name}}}", "folder" if slot.level >= 0 else "slot", slot.before, (), 0.0, slot.crossing or 0.0)
+                (
+                    f"{{{name}}}",
+                    "folder" if slot.level >= 0 else "slot",
+                    slot.before.strip("_-. "),
+                    (),
+                    0.0,
+                    slot.crossing or 0.0,
+                )
             )
             if slot.level >= 0 and slot.is_whole:
                 covered.add(slot.level)
@@ -628,7 +736,7 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
         )
         if numbered and not stats.conflicts:
             numbered_columns.append(column)
-        if source in ("table", "folder") and 2 <= stats.distinct <= MAX_SITES:
+        if 2 <= stats.distinct <= MAX_SITES and _is_site(column):
             sites.append(column)
     yield from _composites(image_set, numbered_columns, sites)
 
@@ -637,7 +745,7 @@ def _composites(image_set: ImageSet, numbered_columns: Sequence[Column], sites: 
     """Numbers that start anew at each site, with the site before them."""
     for number in numbered_columns:
         for site in sites:
-            if site.template == number.template or side_of(next(iter(site.stats.counts), "")):
+            if site.template == number.template:
                 continue
             template = f"{site.template}/{number.template}"
             stats = describe(image_set.values(template))
@@ -652,12 +760,18 @@ def _composites(image_set: ImageSet, numbered_columns: Sequence[Column], sites: 
                 yield Column(
                     template,
                     "table",
-                    f"{site.name} {number.name}",
+                    number.name,
                     stats,
                     tables,
                     max(number.chance, site.chance),
                     shared,
                 )
+
+
+def _is_site(column: Column) -> bool:
+    """Whether a column or folder names hospitals: by its name, or by its values (`site_a`, `Hospital 2`)."""
+    texts = (column.name, *column.stats.counts) if column.source == "folder" else (column.name,)
+    return any(get_lexicon().find_concepts(text)[:1] == ["hospital"] for text in texts if text)
 
 
 def _value_members(image_set: ImageSet, survey: Survey, ids: set[str]) -> list[str]:

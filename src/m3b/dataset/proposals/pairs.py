@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -11,6 +12,7 @@ from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Files, Match
 from m3b.dataset.manifest.templates import match_keys
 from m3b.dataset.proposals.image_sets import MAX_CHANNELS, MAX_FOLDERS, ImageSet, group_content, mean_of
+from m3b.dataset.survey.contents import measure_overlap
 from m3b.dataset.survey.facts import Content, FileGroup, Pairing, Survey
 
 MATCHES: tuple[Match, ...] = ("exact", "normalized")
@@ -20,32 +22,27 @@ MIN_SHARE = 0.3
 def list_pairings(image_set: ImageSet, survey: Survey) -> Iterator[tuple[Pairing, FileGroup, Content, str]]:
     """Yield each group of image files that is paired with the cases, what its files hold, and the array of each that it is."""
     ids = set(image_set.groups)
-    is_whole = image_set.images.several != "one" or image_set.images.unit == "folder" or bool(image_set.images.channels)
+    is_whole = image_set.images.several != "one" or image_set.images.unit == "folder"
+    patterns = image_set.images.patterns
+    whole_groups = [] if is_whole else [id for id in image_set.groups if survey.group(id).pattern in patterns]
     for group in survey.groups:
         content, member = group_content(survey, group)
         if content is None or group.id in ids or group.stray:
             continue
-        pairing = None if is_whole else _joined_pairing(image_set, survey, group)
-        if pairing is None and (
-            is_whole
-            or (
-                len(image_set.groups) == 1 and image_set.images.patterns != (survey.group(image_set.groups[0]).pattern,)
-            )
-        ):
-            pairing = pair_cases(image_set, group)
+        pairing = (
+            _joined_pairing(image_set, whole_groups, survey, group) if whole_groups else pair_cases(image_set, group)
+        )
         if pairing is not None:
             yield pairing, group, content, member
 
 
-def _joined_pairing(image_set: ImageSet, survey: Survey, right: FileGroup) -> Pairing | None:
+def _joined_pairing(image_set: ImageSet, owners: Sequence[str], survey: Survey, right: FileGroup) -> Pairing | None:
     """The survey's pairing of a group with the images; of several groups of images, all together if their keys agree."""
-    pairings = [
-        item for item in survey.pairings if item.image_group in image_set.groups and item.partner_group == right.id
-    ]
+    pairings = [item for item in survey.pairings if item.image_group in owners and item.partner_group == right.id]
     if not pairings:
         return None
     best = max(pairings, key=lambda item: item.images_matched)
-    if len(image_set.groups) == 1:
+    if len(owners) == 1:
         return best
     alike = [item for item in pairings if (item.key, item.image, item.match) == (best.key, best.image, best.match)]
     return best.model_copy(
@@ -53,6 +50,10 @@ def _joined_pairing(image_set: ImageSet, survey: Survey, right: FileGroup) -> Pa
             "image_files": image_set.count,
             "images_matched": sum(item.images_matched for item in alike),
             "partners_matched": min(right.count, sum(item.partners_matched for item in alike)),
+            "images_per_partner": max(
+                math.ceil(sum(item.images_matched * item.per_image[0] for item in alike) / max(right.count, 1)),
+                *(item.images_per_partner for item in alike),
+            ),
         }
     )
 
@@ -91,7 +92,10 @@ def pair_cases(image_set: ImageSet, right: FileGroup) -> Pairing | None:
                 rank = matched / len(cases) + used / max(right.count, 1) - (shared > 1) - 0.01 * MATCHES.index(match)
                 if matched < MIN_SHARE * min(len(cases), right.count) or (best is not None and rank <= best[0]):
                     continue
-                extra = _telling_slot(second, right, key, pairs) if int(counts.max()) > 1 else ""  # type: ignore[arg-type]
+                extra, overlap = "", None
+                if int(counts.max()) > 1:  # type: ignore[arg-type]
+                    extra = _telling_slot(second, right, key, pairs)
+                    overlap = _overlap(second, right, pairs)
                 low, middle, largest = int(counts.min()), int(counts.median()), int(counts.max())  # type: ignore[arg-type]
                 best = (
                     rank,
@@ -108,10 +112,19 @@ def pair_cases(image_set: ImageSet, right: FileGroup) -> Pairing | None:
                         per_image=(low, middle, largest),
                         images_per_partner=shared,
                         extra_slot=extra if middle > 1 else "",
+                        overlap=overlap,
                         partner_words=tuple(sorted(set(re.findall(r"[a-z]+", right.pattern.casefold())))),
                     ),
                 )
     return best[1] if best is not None else None
+
+
+def _overlap(files: ImageFrame, right: FileGroup, pairs: pl.DataFrame) -> float | None:
+    """How far the masks of one case overlap."""
+    partners = pairs.with_columns(files.frame["path"].gather(pairs["right"]).alias("path"))
+    by_case = partners.group_by("left", maintain_order=True).agg(pl.col("path").sort())
+    cut = right.content.cut if right.content is not None else None
+    return measure_overlap(files.readers.root, by_case["path"].to_list(), cut)
 
 
 def _telling_slot(files: ImageFrame, right: FileGroup, key: str, pairs: pl.DataFrame) -> str:

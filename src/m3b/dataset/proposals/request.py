@@ -9,13 +9,16 @@ from functools import lru_cache
 
 from m3b.data import kinds
 from m3b.dataset.manifest.model import Task
-from m3b.dataset.proposals.roles import roles_of
+from m3b.dataset.proposals.roles import roles_of, split_words
 from m3b.dataset.words.matching import MATCH_SCORE, match_classes, match_term
-from m3b.dataset.words.requests import RequestClaims, parse_request
+from m3b.dataset.words.requests import RequestClaims, is_flat, names_clinical, parse_request
 
 TASK_WEIGHTS = (1.0, 0.5, 0.25)
 """Weights of the tasks that a request's words may mean, the likeliest first."""
 MAX_SENTENCES = 12
+LITERAL_SCORE = 0.8
+"""How well a name fits that stands in the request word for word."""
+MIN_WORD = 3
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class ClassMatch:
 
     Args:
         pairs: requested -> the best of the available names that it means.
+        groups: requested -> all of the available names that it means ("other findings": all that no other class means).
         unmatched: requested classes that nothing matches.
         requested_share: share of the requested classes that are matched; 0.5 if the request names none.
         available_share: share of the available classes that are matched; 0.5 if the request names none.
@@ -33,6 +37,13 @@ class ClassMatch:
     unmatched: tuple[str, ...] = ()
     requested_share: float = 0.5
     available_share: float = 0.5
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def merges(self) -> bool:
+        """Whether the requested classes divide all available names among them, and one has several."""
+        is_whole = not self.unmatched and len(self.groups) > 1 and self.available_share == 1.0
+        return is_whole and any(len(names) > 1 for names in self.groups.values())
 
 
 @dataclass(frozen=True)
@@ -81,8 +92,14 @@ class Request:
 
     @property
     def dims(self) -> int | None:
-        """2 or 3, if it says so."""
-        return {"2d": 2, "3d": 3}.get(self.claims.dimension)
+        """2 or 3, if it says so or names a modality of single pictures."""
+        return {"2d": 2, "3d": 3}.get(self.claims.dimension, 2 if is_flat(self.claims.modalities) else None)
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether its words name a task or anything of medicine."""
+        claims = self.claims
+        return bool(claims.tasks or claims.modalities or claims.anatomies or names_clinical(claims.targets))
 
     def match_phrase(self, name: str) -> float:
         """Return how well a name fits what is asked for, 0 to 1."""
@@ -91,7 +108,18 @@ class Request:
             *self.claims.classes,
             *(["count", "number"] if self.claims.form == "count" else []),
         ]
-        return max((match_term(phrase, name) for phrase in phrases if phrase and name), default=0.0)
+        literal = LITERAL_SCORE if self._contains(name) else 0.0
+        return max([literal, *(match_term(phrase, name) for phrase in phrases if phrase and name)])
+
+    def _contains(self, name: str) -> bool:
+        """Whether all words of a name stand in the text, and are none that tables have for files, persons and parts."""
+        words = set(split_words(name))
+        return (
+            bool(words)
+            and all(len(word) >= MIN_WORD for word in words)
+            and not roles_of(name) & {"image", "identifier", "patient", "split"}
+            and words <= set(split_words(self.text))
+        )
 
     def match_classes(self, available: Sequence[str]) -> ClassMatch:
         """Match the requested classes with those of a folder; a single target counts as one class."""
@@ -100,17 +128,35 @@ class Request:
             return ClassMatch()
         return _match(tuple(requested), tuple(available), self.notes)
 
+    def select_classes(self, available: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return class -> the folder's names of it, if the request names fewer classes and what each of them is; else nothing.
+
+        Classes that it does not name are left out; several that it names as one are united.
+        """
+        if len(self.claims.classes) < 2 or self.has_several or self.asks_for_grades:
+            return {}
+        assignment = match_classes(self.claims.classes, available, notes=self.notes)
+        if not assignment.is_complete or assignment.ambiguous:
+            return {}
+        names = [name for group in assignment.pairs.values() for name in group]
+        if len(names) == len(available) == len(assignment.pairs):
+            return {}
+        return {group[0] if len(group) == 1 else wanted: group for wanted, group in assignment.pairs.items()}
+
 
 @lru_cache(maxsize=4096)
 def _match(requested: tuple[str, ...], available: tuple[str, ...], notes: str) -> ClassMatch:
     assignment = match_classes(requested, available, notes=notes)
-    pairs = {
-        requested_name: names[0]
+    groups = {
+        requested_name: tuple(names)
         for requested_name, names in assignment.pairs.items()
         if names and assignment.scores.get(requested_name, 0) >= MATCH_SCORE / 2
     }
+    pairs = {requested_name: names[0] for requested_name, names in groups.items()}
     met = {name for names in assignment.pairs.values() for name in names}
-    return ClassMatch(pairs, tuple(assignment.unmatched), len(pairs) / len(requested), len(met) / len(available))
+    return ClassMatch(
+        pairs, tuple(assignment.unmatched), len(pairs) / len(requested), len(met) / len(available), groups
+    )
 
 
 def parse(text: str, notes: str = "") -> Request:
@@ -124,9 +170,12 @@ def parse(text: str, notes: str = "") -> Request:
     ]
     has_several = any(_SEVERAL.search(sentence) for sentence in sentences)
     sentences = [_PRESENT.sub(" ", _SEVERAL.sub("", sentence)) for sentence in sentences]
+    for pattern, verb in _WHICH_FINDINGS:
+        sentences = [pattern.sub(verb, sentence) for sentence in sentences]
     parsed = [parse_request(sentence) for sentence in sentences[:MAX_SENTENCES]] or [parse_request(text)]
     claims = next(
-        (item for item in parsed if item.tasks and (item.targets or item.anatomies or item.modalities)), parsed[0]
+        (item for item in parsed if item.tasks and (item.anatomies or item.modalities or names_clinical(item.targets))),
+        next((item for item in parsed if item.tasks and item.targets), parsed[0]),
     )
     tasks: dict[Task, float] = dict(zip(claims.tasks, TASK_WEIGHTS, strict=False))
     numbered = {number: name.strip() for name, number in re.findall(r"([^\W\d_][^\d(),;]*?)\s*\(\s*(\d+)\s*\)", text)}
@@ -180,6 +229,29 @@ _WHICH = re.compile(
     re.IGNORECASE,
 )
 """A question which findings there are."""
+_WHICH_FINDINGS = tuple(
+    (re.compile(pattern, re.IGNORECASE), verb)
+    for pattern, verb in (
+        (
+            r"^(?:\w+(?: out)?\s+)?which (?:findings?|abnormalit\w+|patholog\w+|signs|diseases?|labels?)"
+            r"(?: (?:are|is)(?: (?:present|there|visible|seen))?)?\b",
+            "Classify",
+        ),
+        (r"^(?:\w+,?\s+)?welche (?:Befunde|Auffälligkeiten|Pathologien|Krankheiten|Zeichen)\b", "Klassifiziere"),
+        (
+            r"^(?:\w+\s+)?quel(?:le)?s? (?:anomalies?|lésions?|pathologies?|signes?|maladies?)"
+            r"(?: (?:sont|est)(?: (?:présente?s?|visibles?))?| il y a)?\b",
+            "Classifier",
+        ),
+        (
+            r"^(?:\w+\s+)?qu[ée] (?:hallazgos?|anomalías?|lesiones|patologías?|signos?|enfermedades)"
+            r"(?: (?:hay|existen|están? presentes?))?\b",
+            "Clasificar",
+        ),
+        (r"^(?:判断)?(.*?)上?有哪些(?:表现|异常|病变|征象|疾病)", r"对\1进行分类"),
+    )
+)
+"""Questions which findings there are, and the verb that says the same without a name."""
 _OWN_TEST = re.compile(
     r"\b(?:test|evaluat|report|validat)\w*\b[^.]{0,60}\b(?:on|with|using)\b[^.]{0,60}"
     r"\btest(?:ing)?[ -]?(?:part|set|split|data|images|cases)\b"

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+SET_FEATURES = ("set:", "row:")
+"""Beginnings of the features that tell whether the right files are taken as the cases, whatever their target."""
 WEIGHTS_FILE = Path(__file__).with_name("weights.json")
 
 
@@ -21,16 +23,25 @@ def load_weights() -> dict[str, dict[str, float]]:
     return weights
 
 
-def logit(decision: str, features: Mapping[str, float]) -> float:
-    """Return the weighted sum of features.
+def probability(decision: str, features: Mapping[str, float]) -> float:
+    """Return the probability that a candidate of a decision is right: that of its target times that of its image set.
 
     Args:
-        decision: `image_set`, `label`, `number`, `text`, `mask`, `boxes`, `patient`, `split`.
+        decision: `label`, `number`, `text`, `survival`, `mask`, `boxes`, `patient`, `split`.
+        features: those of `SET_FEATURES` are scored by the weights of `image_set`, which all tasks share.
     """
+    of_set = {name: value for name, value in features.items() if name.startswith(SET_FEATURES)}
+    result = _sigmoid(decision, {name: value for name, value in features.items() if name not in of_set})
+    return result * _sigmoid("image_set", of_set) if of_set else result
+
+
+def _sigmoid(decision: str, features: Mapping[str, float]) -> float:
     weights = load_weights()[decision]
-    return weights.get("", 0.0) + sum(weights.get(name, 0.0) * value for name, value in features.items())
+    odds = weights.get("", 0.0) + sum(weights.get(name, 0.0) * value for name, value in features.items())
+    return 1 / (1 + math.exp(-max(-40.0, min(40.0, odds))))
 
 
-def probability(decision: str, features: Mapping[str, float]) -> float:
-    """Return the probability that a candidate of a decision is right."""
-    return 1 / (1 + math.exp(-max(-40.0, min(40.0, logit(decision, features)))))
+def logit(decision: str, features: Mapping[str, float]) -> float:
+    """Return the log odds of `probability`."""
+    result = min(probability(decision, features), 1 - 1e-12)
+    return math.log(result / (1 - result)) if result else -math.inf

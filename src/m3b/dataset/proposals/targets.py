@@ -12,10 +12,10 @@ import polars as pl
 
 from m3b.dataset.annotations.box_tables import BoxColumns, BoxReading
 from m3b.dataset.manifest.model import Boxes, Labels, Masks, Number, Report, Survival, ValueSource
-from m3b.dataset.proposals.context import entropy
+from m3b.dataset.proposals.context import entropy, restart_of_others
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, with_value
 from m3b.dataset.proposals.pairs import list_pairings
-from m3b.dataset.proposals.request import Request
+from m3b.dataset.proposals.request import ClassMatch, Request
 from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of
 from m3b.dataset.proposals.table_marks import find_boxes, find_runs
 from m3b.dataset.survey.facts import (
@@ -27,15 +27,22 @@ from m3b.dataset.survey.facts import (
     Pairing,
     Survey,
 )
-from m3b.dataset.tables import LIST_SEPARATOR
+from m3b.dataset.tables import EMPTY_LIST, LIST_SEPARATOR
+from m3b.dataset.words.matching import MATCH_SCORE
 
 MAX_CLASSES = 60
+MIN_LIST_SHARE = 0.03
+"""Share of the images that must have several labels, so that a column holds lists."""
 MIN_TEXT_CHARS = 20
 MAX_VERSIONS = 6
 """Values of a slot that tells apart several masks of one image."""
 MAX_LISTED_FILES = 6
 """Annotation files that a manifest names one by one."""
 BACKGROUND = "background"
+ACQUISITION_GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028)
+"""Groups of DICOM that tell how an image was made, sorted and stored (PS3.6)."""
+DESCRIBING_FIELDS = r"Comments|Description|Diagnos|Reason"
+"""Fields of these groups in which people write what is to be seen."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +123,29 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
         stats = column.stats
         if column.is_composite or (column.source == "member" and column.name.endswith("]")):
             continue
+        if _describes_acquisition(column, request):
+            continue
         if 2 <= stats.distinct <= MAX_CLASSES and stats.counts and stats.distinct < stats.filled:
             yield _label_column(image_set, survey, request, column)
-        if separator := _separator(image_set, column):
-            yield _label_lists(image_set, survey, request, column, separator)
+        series = image_set.texts(column.template)
+        has_several_rows = stats.conflicts > MIN_LIST_SHARE * stats.images
+        separator = _separator(column, series) or (LIST_SEPARATOR if has_several_rows else "")
+        if separator and series.n_unique() > 1:
+            yield _label_lists(image_set, survey, request, column, series, separator)
     yield from _one_hot(image_set, survey, request)
+
+
+def _describes_acquisition(column: Column, request: Request) -> bool:
+    """Whether a column holds unique identifiers, or a header field that tells how an image was made or stored and that the
+    request does not name."""
+    if column.stats.counts and all(re.fullmatch(r"\d+(?:\.\d+){5,}", text) for text in column.stats.counts):
+        return True
+    from pydicom.datadict import tag_for_keyword
+
+    if column.source != "tag" or request.match_phrase(column.name) >= MATCH_SCORE:
+        return False
+    tag = tag_for_keyword(column.name)
+    return tag is not None and tag >> 16 in ACQUISITION_GROUPS and not re.search(DESCRIBING_FIELDS, column.name)
 
 
 def _label_features(
@@ -132,7 +157,7 @@ def _label_features(
     match = request.match_classes(names)
     words = [roles_of(value) for value in values]
     return {
-        "coverage": stats.coverage,
+        "coverage": stats.coverage - 1,
         "partial": float(stats.coverage < 0.98),
         "log_classes": math.log(max(len(values), 1)),
         "classes_per_case": len(values) / total,
@@ -150,11 +175,11 @@ def _label_features(
             and not roles & {"label", "grade"}
         ),
         "named_request": request.match_phrase(column.name),
-        "values_request": match.requested_share,
-        "request_values": match.available_share,
+        "values_request": 2 * match.requested_share - 1,
+        "request_values": 2 * match.available_share - 1,
         "values_side": sum(n for value, n in counts.items() if side_of(value)) / total,
         "values_words": sum(not is_code(value) for value in names) / max(len(names), 1),
-        "values_codes": sum(is_code(value) for value in values) / max(len(values), 1),
+        "values_codes": sum(is_code(value) for value in names) / max(len(names), 1),
         "values_yes_no": float(len(values) == 2 and all("yes_no" in item for item in words)),
         "values_normal": float(any("none" in item for item in words)),
         "values_media": sum(bool(item & {"image", "mask", "preview"}) for item in words) / max(len(words), 1),
@@ -165,7 +190,6 @@ def _label_features(
         "crossing": column.crossing,
         "chance": column.chance,
         "conflicts": stats.conflicts / max(stats.images, 1),
-        "asks_grading": float(request.asks_for_grades),
     }
 
 
@@ -179,10 +203,20 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     binary = _binary_names(values, column.name, request) if coded and not names else {}
     if binary:
         classes = {binary[value]: (value,) for value in values}
+    if selected := request.select_classes(list(classes)):
+        classes = {name: tuple(classes[label][0] for label in group) for name, group in selected.items()}
     ordered = request.asks_for_grades
     match = request.match_classes(list(classes))
     used, unmatched = dict(match.pairs), match.unmatched
-    features = _label_features(image_set, request, column, list(classes), column.stats.counts)
+    counts = {value: column.stats.counts[value] for texts in classes.values() for value in texts}
+    features = _label_features(image_set, request, column, list(classes), counts)
+    assumed: tuple[str, ...] = ()
+    if match.merges:
+        assumed = tuple(
+            f"{', '.join(names)} count as {name}" for name, names in match.groups.items() if (name,) != names
+        )
+        used = {name: name for name in match.groups}
+        classes = {name: tuple(text for old in names for text in classes[old]) for name, names in match.groups.items()}
     features["legend"] = float(bool(legend))
     features["several_match"] = float(not request.has_several)
     labels = Labels(value=ValueSource(value=column.template), classes=classes, ordered=ordered)
@@ -198,6 +232,7 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         legend,
         used,
         unmatched,
+        assumed=assumed,
     )
 
 
@@ -228,17 +263,17 @@ def _natural(text: str) -> list[tuple[int, Any]]:
     return [(0, int(part)) if part.isdigit() else (1, part.casefold()) for part in re.findall(r"\d+|\D+", text)]
 
 
-def _separator(image_set: ImageSet, column: Column) -> str:
+def _separator(column: Column, texts: pl.Series) -> str:
     """The separator of lists of labels in the cells of a column; empty if it holds no lists."""
     stats = column.stats
     if stats.filled < 4 or stats.characters > 200:
         return ""
-    series = image_set.values(column.template).drop_nulls()
+    series = texts.drop_nulls()
     for separator in (LIST_SEPARATOR, "\n", "|", ";", ",", "+", "/"):
         if separator == "/" and column.source != "table":
             continue
         share = mean_of(series.str.contains(separator, literal=True))
-        if share < 0.03:
+        if share < MIN_LIST_SHARE:
             continue
         parts = series.str.split(separator).explode().str.strip_chars().drop_nulls()
         parts = parts.filter(parts != "")
@@ -254,27 +289,38 @@ def _separator(image_set: ImageSet, column: Column) -> str:
     return ""
 
 
-def _label_lists(image_set: ImageSet, survey: Survey, request: Request, column: Column, separator: str) -> Target:
-    series = image_set.values(column.template)
-    parts = series.drop_nulls().str.split(separator).explode().str.strip_chars()
+def _label_lists(
+    image_set: ImageSet, survey: Survey, request: Request, column: Column, series: pl.Series, separator: str
+) -> Target:
+    parts = series.drop_nulls().str.split(separator).list.eval(pl.element().str.strip_chars().unique()).explode()
     counts = dict(sorted(parts.filter(parts != "").value_counts().iter_rows(), key=lambda pair: _natural(pair[0])))
-    empty = {
+    none_values = {
         value
         for value in counts
-        if "none" in roles_of(value) or value.casefold() in ("no finding", "none", "normal", "no findings", "-")
+        if value == EMPTY_LIST
+        or "none" in roles_of(value)
+        or value.casefold() in ("no finding", "none", "normal", "no findings", "-")
     }
     coded = all(is_code(value) for value in counts)
     names, legend = find_legend(list(counts), survey.legends, column.name) if coded else ({}, "")
     classes: dict[str, tuple[str, ...]] = {
-        names.get(value, value): (value,) for value in map(str, counts) if value not in empty
+        names.get(value, value): (value,) for value in map(str, counts) if value not in none_values
     }
     match = request.match_classes(list(classes))
+    coverage = 1 - series.null_count() / max(len(series), 1)
     features = _label_features(image_set, request, column, list(classes), counts) | {
         "lists": 1.0,
+        "coverage": coverage - 1,
+        "partial": float(coverage < 0.98),
+        "conflicts": 0.0,
         "several_match": float(request.has_several),
         "legend": float(bool(legend)),
     }
-    labels = Labels(value=ValueSource(value=column.template), classes=classes, separator=separator, multi_label=True)
+    missing = None
+    if coverage < 1 and _has_file_each(image_set, column):  # an empty file beside an image says that it has none
+        missing, features["coverage"], features["partial"] = EMPTY_LIST, 0.0, 0.0
+    value = ValueSource(value=column.template, missing=missing)
+    labels = Labels(value=value, classes=classes, separator=separator, multi_label=True)
     return Target(
         {"labels": labels},
         "label",
@@ -288,6 +334,13 @@ def _label_lists(image_set: ImageSet, survey: Survey, request: Request, column: 
         match.pairs,
         match.unmatched,
     )
+
+
+def _has_file_each(image_set: ImageSet, column: Column) -> bool:
+    """Whether a column is the whole text of files of which each image has one."""
+    if not column.tables or image_set.tables[column.tables[0]].form != "text":
+        return False
+    return image_set.frame.tables[column.tables[0]].pairs["left"].n_unique() == image_set.count
 
 
 def _one_hot(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
@@ -352,7 +405,7 @@ def _one_hot_target(image_set: ImageSet, survey: Survey, request: Request, colum
         "values_words": sum(not is_code(name) for name in names) / len(names),
         "values_codes": 0.0,
         "values_yes_no": 0.0,
-        "coverage": min(column.stats.coverage for column in columns),
+        "coverage": min(column.stats.coverage for column in columns) - 1,
         "empty_class": float(min(counts.values()) == 0),
     }
     labels = Labels(
@@ -386,11 +439,17 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
         if (column.stats.numeric > 0.9 and column.stats.distinct > 3) or _has_unit(image_set, column)
     ]
     for column in numeric:
-        stats, roles = column.stats, roles_of(column.name)
+        if _describes_acquisition(column, request):
+            continue
+        stats, roles, texts = column.stats, roles_of(column.name), image_set.values(column.template).drop_nulls()
         features = {
             "named_request": request.match_phrase(column.name),
             "named_identifier": float(bool(roles & {"identifier", "patient", "split"})),
             "named_label": float(bool(roles & {"label", "grade"})),
+            "named_attribute": float("attribute" in roles),
+            "padded": mean_of(texts.str.contains(r"^0\d")),
+            "repeats": math.log(max(stats.filled / max(stats.distinct, 1), 1.0)),
+            "counts_within": restart_of_others(image_set, column),
             "unnamed": float(not column.name),
             "distinct_share": stats.distinct / max(stats.filled, 1),
             "coverage": stats.coverage,
@@ -400,7 +459,7 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             "is_member": float(column.source == "member"),
             "only_number": float(len(numeric) == 1),
             "sequential": float(_is_sequence(image_set.values(column.template))),
-            "fraction": float(bool(image_set.values(column.template).drop_nulls().str.contains(r"\d[.,]\d").any())),
+            "fraction": float(bool(texts.str.contains(r"\d[.,]\d").any())),
             "chance": column.chance,
             "conflicts": stats.conflicts / max(stats.images, 1),
         }
@@ -535,7 +594,7 @@ def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
         features = {
             "named_text": float("text" in roles),
             "named_other": float(bool(roles & {"identifier", "patient", "attribute", "split"}) and "text" not in roles),
-            "named_request": request.match_phrase(column.name),
+            "named_request": request.match_phrase(column.name.rpartition(".")[2]),
             "log_words": math.log(words),
             "coverage": column.stats.coverage,
             "distinct_share": column.stats.distinct / max(column.stats.filled, 1),
@@ -665,12 +724,15 @@ def _paired_masks(
     features = _mask_features(image_set, request, content) | {
         "image_share": pairing.images_matched / max(pairing.image_files, 1),
         "partner_share": pairing.partners_matched / max(pairing.partner_files, 1),
-        "set_share": pairing.images_matched / max(image_set.count, 1),
+        "set_share": pairing.images_matched
+        / max(pairing.image_files if image_set.images.several != "one" else image_set.count, 1),
         "several_each": float(pairing.per_image[1] > 1),
         "shared": float(pairing.images_per_partner > 1),
         "same_grid": pairing.same_grid / pairing.compared if pairing.compared else 0.5,
         "words_mask": float(any("mask" in roles_of(word) for word in pairing.partner_words)),
         "words_preview": float(any("preview" in roles_of(word) for word in pairing.partner_words)),
+        "words_automatic": float(any("automatic" in roles_of(word) for word in pairing.partner_words)),
+        "words_reference": float(any("reference" in roles_of(word) for word in pairing.partner_words)),
         "words_request": max((request.match_phrase(word) for word in pairing.partner_words), default=0.0),
         "strict": {"exact": 1.0, "path_tail": 0.9, "basename": 0.9, "stem": 0.8, "normalized": 0.5, "number": 0.2}[
             pairing.match
@@ -686,7 +748,12 @@ def _paired_masks(
     }
     sizes = pairing.sizes[0] if pairing.compared and pairing.same_grid < pairing.compared and pairing.sizes else ""
     title = f"masks {right.pattern}"
+    overlap = pairing.overlap or 0.0
     common: dict[str, Any] = {"sizes": sizes, "turned": pairing.turned_grid}
+    if _is_of_slices(image_set, pairing):
+        features |= {"several_each": 0.0, "slice_masks": 1.0}
+        yield from _valued_masks(survey, request, base, features, title, content, right, common)
+        return
     for files, value in _by_value(pairing, right):
         name = request.target or "object"
         masks = Masks.model_validate(
@@ -699,15 +766,19 @@ def _paired_masks(
         )
         own_columns = (
             features
-            | _class_features(request, [name])
+            | _class_features(request, [name], is_assumed=True)
             | {
                 "one_of_several": 1.0,
+                "one_of_versions": overlap,
                 "several_each": 0.0,
                 "words_request": max(features["words_request"], request.match_phrase(value)),
+                "words_automatic": max(features["words_automatic"], float("automatic" in roles_of(value))),
+                "words_reference": max(features["words_reference"], float("reference" in roles_of(value))),
             }
         )
         yield Target({"masks": masks}, "mask", own_columns, f"masks {files}", (), None, (name,), **common)
-    if pairing.per_image[1] > 1 or per_class:
+    are_objects = not per_class and _are_objects(pairing, right)
+    if pairing.per_image[1] > 1 or per_class or are_objects:
         if per_class:
             match = request.match_classes(list(per_class))
             masks = Masks.model_validate(
@@ -724,7 +795,11 @@ def _paired_masks(
                 "mask",
                 features
                 | _class_features(request, list(per_class))
-                | {"per_class": 1.0, "classes_match": match.requested_share * match.available_share},
+                | {
+                    "per_class": 1.0,
+                    "classes_match": match.requested_share * match.available_share,
+                    "classes_overlap": overlap,
+                },
                 title + ", one a class",
                 (),
                 None,
@@ -740,7 +815,13 @@ def _paired_masks(
         yield Target(
             {"masks": masks},
             "mask",
-            features | _class_features(request, [name]) | {"united": 1.0},
+            features
+            | _class_features(request, [name], is_assumed=True)
+            | {
+                "united": 1.0,
+                "united_overlap": overlap,
+                "united_objects": float(are_objects),
+            },
             title + ", united",
             (),
             None,
@@ -763,6 +844,19 @@ def _by_value(pairing: Pairing, right: FileGroup) -> Iterator[tuple[str, str]]:
         return
     for value in slot.values:
         yield with_value(right.pattern, slot, value.text), value.text
+
+
+def _is_of_slices(image_set: ImageSet, pairing: Pairing) -> bool:
+    """Whether each slice of a volume has a mask in a file of its own."""
+    slices = round(image_set.count / max(pairing.image_files, 1))
+    return image_set.images.several == "slices" and pairing.per_image[1] == slices > 1
+
+
+def _are_objects(pairing: Pairing, right: FileGroup) -> bool:
+    """Whether the files of one image are numbered, or have names of their own, and differ in number from image to image."""
+    slot = right.slot(pairing.extra_slot) if pairing.extra_slot else None
+    is_numbered = slot is None or slot.kind != "word"
+    return is_numbered and pairing.per_image[0] < pairing.per_image[2]
 
 
 def _classes_of_files(pairing: Pairing, right: FileGroup, legends: Sequence[Legend]) -> dict[str, tuple[str, ...]]:
@@ -793,11 +887,9 @@ def _valued_masks(
         or len(values) == 2
     ):
         name = request.target or (request.classes[0] if len(request.classes) == 1 else "") or "object"
-        legend_names, legend = (
-            find_legend([v for v in values if not _is_background(v, values)], survey.legends)
-            if values and content.values == "binary"
-            else ({}, "")
-        )
+        marked = [value for value in values if not _is_background(value, values)]
+        legends = [legend for legend in survey.legends if _is_of_two_values(legend)]
+        legend_names, legend = find_legend(marked, legends) if content.values == "binary" else ({}, "")
         if len(legend_names) == 1:
             name = next(iter(legend_names.values()))
         entries = [name]
@@ -808,7 +900,7 @@ def _valued_masks(
         yield Target(
             {"masks": masks},
             "mask",
-            features | _class_features(request, entries),
+            features | _class_features(request, entries, is_assumed=not legend),
             title,
             (),
             None,
@@ -873,7 +965,7 @@ def _valued_masks(
         yield Target(
             {"masks": masks},
             "mask",
-            features | _class_features(request, [name]) | {"united_values": 1.0},
+            features | _class_features(request, [name], is_assumed=True) | {"united_values": 1.0},
             title + ", all values united",
             (),
             None,
@@ -884,6 +976,12 @@ def _valued_masks(
             (),
             **common,
         )
+
+
+def _is_of_two_values(legend: Legend) -> bool:
+    """Whether a legend names one value, or one and the background."""
+    codes = {_fold_code(code) for code, _ in legend.names}
+    return len(codes) == 1 or (len(codes) == 2 and bool(codes & {"0", "#000000"}))
 
 
 def _code(value: str) -> int | str:
@@ -951,14 +1049,18 @@ def _mask_features(image_set: ImageSet, request: Request, content: Content) -> d
         "instances": float(content.values == "instance_ids"),
         "soft": float(content.values in ("float_probability", "grey")),
         "image_is_mask": float(image_set.content.is_mask),
-        "foreground": content.foreground[1] if content.foreground else 0.0,
         "all_empty": float(content.samples > 0 and content.empty == content.samples),
         "same_dims": float(content.dims == image_set.content.dims),
     }
 
 
-def _class_features(request: Request, names: Sequence[str]) -> dict[str, float]:
-    match = request.match_classes(names)
+def _class_features(request: Request, names: Sequence[str], *, is_assumed: bool = False) -> dict[str, float]:
+    """What the names of classes say.
+
+    Args:
+        is_assumed: whether the names are those of the request, which then says nothing for them.
+    """
+    match = ClassMatch() if is_assumed else request.match_classes(names)
     return {
         "log_classes": math.log(max(len(names), 1)),
         "values_request": match.requested_share,
@@ -969,30 +1071,37 @@ def _class_features(request: Request, names: Sequence[str]) -> dict[str, float]:
 
 
 def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
-    """Masks in the containers of the images, or in a container of their own beside."""
-    own_columns = image_set.images.member
-    if not own_columns:
+    """Masks in the containers of the images, or item by item in containers beside them."""
+    own_member = image_set.images.member
+    if not own_member:
         return
-    ids = set(image_set.groups)
+    stacked, key = own_member.endswith("[#]"), own_member.removesuffix("[#]")
+    image = next(
+        (
+            member
+            for container in survey.containers
+            if container.group in image_set.groups
+            for member in container.members
+            if member.key == key
+        ),
+        None,
+    )
     for container in survey.containers:
-        if container.group not in ids:
+        keys = _item_keys(image_set, survey, container.group, stacked)
+        if keys is None:
             continue
-        image = next((member for member in container.members if member.key == own_columns.removesuffix("[#]")), None)
+        is_inside = container.group in image_set.groups
         for member in container.members:
-            if (
-                member.key == own_columns.removesuffix("[#]")
-                or member.content is None
-                or member.kind not in ("masks", "images")
-            ):
+            if (is_inside and member.key == key) or member.content is None or member.kind not in ("masks", "images"):
                 continue
-            if image is not None and member.length != image.length and own_columns.endswith("[#]"):
+            if stacked and (image is None or member.length != image.length):
                 continue
-            stacked = own_columns.endswith("[#]")
+            group = survey.group(container.group)
             base = {
-                "files": image_set.images.files,
+                "files": image_set.images.files if is_inside else group.pattern,
                 "member": member.key + ("[#]" if stacked else ""),
-                "key": "{path}/{index}" if stacked else "{path}",
-                "image": "{path}/{index}" if stacked else "{path}",
+                "key": keys[0],
+                "image": keys[1],
             }
             features = _mask_features(image_set, request, member.content) | {
                 "image_share": 1.0,
@@ -1000,13 +1109,29 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
                 "set_share": 1.0,
                 "same_grid": 1.0,
                 "strict": 1.0,
-                "inside": 1.0,
-                "words_mask": float("mask" in roles_of(member.key)),
+                "inside": float(is_inside),
+                "words_mask": float("mask" in roles_of(f"{member.key} {group.pattern}")),
                 "words_request": request.match_phrase(member.key),
             }
-            yield from _valued_masks(
-                survey, request, base, features, f"masks {member.key} of the same files", member.content, None, {}
-            )
+            title = f"masks {member.key} of the same files" if is_inside else f"masks {group.pattern} {member.key}"
+            yield from _valued_masks(survey, request, base, features, title.strip(), member.content, None, {})
+
+
+def _item_keys(image_set: ImageSet, survey: Survey, group: str, stacked: bool) -> tuple[str, str] | None:
+    """The templates of masks and images that pair the items of a container with those of the images; None if nothing does."""
+    item = "/{index}" if stacked else ""
+    if group in image_set.groups:
+        return "{path}" + item, "{path}" + item
+    if not stacked:
+        return None
+    if survey.group(group).count == 1 == len(image_set.paths):
+        return "{index}", "{index}"
+    for pairing in survey.pairings:
+        if pairing.image_group in image_set.groups and pairing.partner_group == group:
+            return pairing.key + item, pairing.image + item
+        if pairing.partner_group in image_set.groups and pairing.image_group == group:
+            return pairing.image + item, pairing.key + item
+    return None
 
 
 def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: AnnotationFacts, part: str) -> Target:
@@ -1017,13 +1142,21 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         legend_names.get(name, name): (_code(name) if coded and re.fullmatch(r"\d+", name) else name,) for name in names
     } or {request.target or "object": ("*",)}
     match = request.match_classes(list(classes))
-    selected = classes
+    selected: dict[str, tuple[Any, ...]] = dict(classes)
     if match.pairs and not match.unmatched and request.classes and len(match.pairs) < len(classes):
         requested = set(match.pairs.values())
         selected = {name: codes for name, codes in classes.items() if name in requested}
+    elif len(request.claims.targets) == 1 and not request.classes and len(classes) > 1:
+        fitting = [name for name in classes if request.match_phrase(name) >= MATCH_SCORE]
+        if len(fitting) == 1:
+            selected = {name: classes[name] for name in fitting}
+        elif fitting:
+            selected = {request.target: tuple(code for name in fitting for code in classes[name])}
     features = {
         "images_found": facts.images_found / max(facts.images, 1),
-        "set_share": facts.images_found / max(image_set.count, 1) if facts.images_group in image_set.groups else 0.0,
+        "set_share": min(1.0, facts.images_found / max(image_set.count, 1))
+        if facts.images_group in image_set.groups
+        else 0.0,
         "named_set": float(facts.images_group in image_set.groups),
         "image_is_mask": float(image_set.content.is_mask),
         "annotation": 1.0,

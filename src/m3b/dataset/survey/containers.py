@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from m3b.data.opening import Unreadable, attempt
 from m3b.dataset.archives import local_file
-from m3b.dataset.reading import open_arrays
-from m3b.dataset.survey.contents import Sample, is_stack, sample_array, summarise
+from m3b.dataset.reading import open_arrays, read_values
+from m3b.dataset.survey.contents import Sample, holds_part, is_stack, sample_array, summarise
 from m3b.dataset.survey.facts import Container, Member, SurveyLimits, ValueCount
 from m3b.dataset.survey.groups import Group, spread
 from m3b.dataset.survey.walk import sort_naturally
@@ -74,7 +74,8 @@ def describe_container(group: Group, root: Path, limits: SurveyLimits) -> Contai
 
 
 def _read_file(path: Path, files: int, limits: SurveyLimits) -> dict[str, list[_Array]]:
-    return _read_arrays(open_arrays(path), files, limits, _vectors_beside(path))
+    contents = {**open_arrays(path), **read_values(path)}
+    return _read_arrays(contents, files, limits, _vectors_beside(path), holds_part(path.name, files))
 
 
 def _vectors_beside(path: Path) -> set[int]:
@@ -95,7 +96,7 @@ def _vectors_beside(path: Path) -> set[int]:
 
 
 def _read_arrays(
-    contents: Mapping[str, Any], files: int, limits: SurveyLimits, beside: set[int] | None = None
+    contents: Mapping[str, Any], files: int, limits: SurveyLimits, beside: set[int], is_part: bool
 ) -> dict[str, list[_Array]]:
     names = list(contents)
     forms: dict[str, list[str]] = defaultdict(list)
@@ -103,10 +104,10 @@ def _read_arrays(
         forms[re.sub(r"\d+", "{number}", name) if len(names) > _MAX_NAMED_KEYS else name].append(name)
     vectors = {
         shape[0] for name in names if len(shape := _shape_of(contents[name])) and _is_vector(shape) and shape[0] > 1
-    } | (beside or set())
+    } | beside
     result: dict[str, list[_Array]] = {}
     for form, members in forms.items():
-        first = _read_array(contents[members[0]], vectors, files, limits)
+        first = _read_array(contents[members[0]], vectors, files, limits, is_part)
         result[form] = [first] * len(members)
     return result
 
@@ -122,7 +123,7 @@ def _is_vector(shape: tuple[int, ...]) -> bool:
     return len(shape) == 1 or (len(shape) == 2 and shape[1] <= 32 and shape[0] > shape[1])
 
 
-def _read_array(array: Any, vectors: set[int], files: int, limits: SurveyLimits) -> _Array:
+def _read_array(array: Any, vectors: set[int], files: int, limits: SurveyLimits, is_part: bool) -> _Array:
     import numpy as np
 
     shape, dtype = _shape_of(array), str(getattr(array, "dtype", "object"))
@@ -140,7 +141,7 @@ def _read_array(array: Any, vectors: set[int], files: int, limits: SurveyLimits)
     if _is_vector(shape):
         values = tuple(_write(value) for value in np.asarray(array[...]).ravel()) if size <= 2**22 else ()
         return _Array(shape, dtype, "vector", shape[0], values=values)
-    stack = is_stack(shape, vectors, files)
+    stack = is_stack(shape, vectors, files, is_part=is_part)
     if size // (shape[0] if stack else 1) > limits.pixels:
         return _Array(shape, dtype, "unknown", shape[0] if stack else None)
     places = [int((at + 0.5) * shape[0] / limits.samples) for at in range(limits.samples)] if stack else []
@@ -162,9 +163,10 @@ def _describe_member(key: str, arrays: Sequence[_Array], keys: int) -> Member:
     samples = [sample for array in arrays for sample in array.samples]
     lengths = [array.length for array in arrays if array.length is not None]
     values = Counter(value for array in arrays for value in array.values)
-    frequent = sorted(values.items(), key=lambda item: (-item[1], item[0]))[
-        : _MAX_VOCABULARY if len(values) <= _MAX_VOCABULARY else 10
-    ]
+    frequent = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    if len(set(values.values())) == 1:
+        frequent = list(values.items())  # a list of names, in its order
+    frequent = frequent[: _MAX_VOCABULARY if len(values) <= _MAX_VOCABULARY else 10]
     return Member(
         key=key,
         files=len(arrays),

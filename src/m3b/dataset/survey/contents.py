@@ -6,7 +6,8 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from m3b.data.opening import Unreadable, attempt
 from m3b.dataset.archives import local_file
 from m3b.dataset.survey.facts import MASK_KINDS, Content, Level, Shape, SurveyLimits, ValueKind
 from m3b.dataset.survey.values import MAX_LEVELS, ValueStructure, analyse_values
+from m3b.dataset.survey.words import side_of
 
 _MIN_COUNTS, _MIN_LARGEST_COUNT = 3, 4
 """Different numbers of objects, and the most in one picture, from which on values number objects: three structures of which one
@@ -23,13 +25,16 @@ is rare have 1 to 2 and 1 to 3."""
 
 ARRAY_ERRORS = ("several_arrays", "stack", "vector")
 """Of files of arrays that are no single picture or volume; `m3b.dataset.survey.containers` says what they hold."""
+ARRAY_FORMATS = ("array", "hdf5", "mat")
 _MAX_CONTAINERS = 4
 """Files of a group up to which an array of four axes is taken for a stack of items."""
+_MAX_OVERLAP_IMAGES, _MAX_OVERLAP_MASKS = 4, 3
+"""Images, and masks of each, that are read to measure how far the masks of one image overlap."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one file showed; with `error` set, nothing else is.
+    """What one file showed; with `error` set, nothing else is, but of a stack what an item in its middle shows.
 
     Args:
         shape: rows, columns[, slices] upright, channels left out.
@@ -58,8 +63,12 @@ class Sample:
         return self.structure.kind in MASK_KINDS
 
 
-def read_sample(root: Path, path: str, file_format: str, limits: SurveyLimits) -> Sample:
-    """Open one image file within limits. Never raises for what a file holds."""
+def read_sample(root: Path, path: str, file_format: str, limits: SurveyLimits, files: int = 1) -> Sample:
+    """Open one image file within limits. Never raises for what a file holds.
+
+    Args:
+        files: of the group.
+    """
     full = local_file(root, path)
     try:
         status = os.lstat(full)
@@ -69,6 +78,8 @@ def read_sample(root: Path, path: str, file_format: str, limits: SurveyLimits) -
             return Sample("empty")
         if status.st_size > limits.file_bytes:
             return Sample("large")
+        if file_format in ARRAY_FORMATS:
+            return attempt(lambda: _read_only_array(full, limits, holds_part(path, files)), root, path)
         reader = _READERS.get(file_format)
         if reader is None:
             return Sample("unknown_format")
@@ -236,10 +247,21 @@ def _read_video(path: Path, limits: SurveyLimits) -> Sample:
         )
 
 
-def is_stack(shape: tuple[int, ...], vectors: set[int], files: int) -> bool:
-    """Return whether the first axis counts items: an array of that length lies beside it, or the shape leaves no other reading."""
+def holds_part(path: str, files: int) -> bool:
+    """Return whether a file is one of few that are called after the parts of a set: `train_images.npy` and `test_images.npy`."""
+    return files <= _MAX_CONTAINERS and bool(side_of(Path(path).stem))
+
+
+def is_stack(shape: tuple[int, ...], vectors: set[int], files: int, *, is_part: bool = False) -> bool:
+    """Return whether the first axis counts items: an array of that length lies beside it, or the shape leaves no other reading.
+
+    Args:
+        is_part: whether the file is called after a part of a set.
+    """
     if len(shape) < 3:
         return False
+    if is_part and shape[-1] not in (1, 3, 4):
+        return True
     if shape[0] in vectors and (len(shape) > 3 or shape[0] not in shape[1:]):
         return True
     if len(shape) == 4:
@@ -249,7 +271,7 @@ def is_stack(shape: tuple[int, ...], vectors: set[int], files: int) -> bool:
     )
 
 
-def _read_only_array(path: Path, limits: SurveyLimits) -> Sample:
+def _read_only_array(path: Path, limits: SurveyLimits, is_part: bool) -> Sample:
     """The one array of two axes or more that a file holds; files of several tell nothing as a whole."""
     import numpy as np
 
@@ -259,8 +281,8 @@ def _read_only_array(path: Path, limits: SurveyLimits) -> Sample:
     if len(arrays) != 1:
         return Sample("several_arrays" if arrays else "vector")
     array = next(iter(arrays.values()))
-    if is_stack(tuple(array.shape), set(), _MAX_CONTAINERS + 1):
-        return Sample("stack")
+    if is_stack(tuple(array.shape), set(), _MAX_CONTAINERS + 1, is_part=is_part):
+        return replace(sample_array(np.asarray(array[len(array) // 2])), error="stack")
     _check_pixels(int(np.prod(array.shape)), limits)
     return sample_array(np.asarray(array[...]))
 
@@ -302,44 +324,43 @@ _READERS: dict[str, Callable[[Path, SurveyLimits], Sample]] = {
     "dicom": _read_dicom,
     "itk": _read_itk,
     "video": _read_video,
-    "array": _read_only_array,
-    "hdf5": _read_only_array,
-    "mat": _read_only_array,
 }
 
 
-def read_grid(root: Path, path: str, file_format: str) -> tuple[int, ...]:
-    """Return rows and columns (upright) or the three sides of an image by its header; () if that is not quickly known."""
+def read_grid(root: Path, path: str) -> tuple[int, ...]:
+    """Return rows and columns (upright), and slices of a volume, by the header of an image; () if it does not open."""
+    from m3b.dataset.formats import DataError, probe_image
+
     try:
-        return attempt(lambda: _read_header_grid(local_file(root, path), file_format), root, path)
-    except Unreadable:
+        return tuple(probe_image(str(local_file(root, path))).shape)
+    except (DataError, OSError):
         return ()
 
 
-def _read_header_grid(path: Path, file_format: str) -> tuple[int, ...]:
-    if file_format == "picture":
-        from PIL import Image
+def measure_overlap(root: Path, masks: Iterable[Sequence[str]], cut: float | None = None) -> float | None:
+    """Return the median intersection over union of two masks of one image; None if no two open with the same shape.
 
-        with Image.open(path) as picture:
-            sides = (picture.height, picture.width)
-            return sides[::-1] if picture.getexif().get(0x0112, 1) in range(5, 9) else sides
-    if file_format == "nifti":
-        import nibabel
+    Args:
+        masks: paths of the masks of each image, of which the first few are read.
+        cut: value above which masks with the noise of compression are marked; others are where they are not 0.
+    """
+    import numpy as np
 
-        return tuple(int(side) for side in nibabel.load(path).shape[:3])
-    if file_format == "dicom":
-        import pydicom
+    from m3b.dataset.formats import DataError, read_image
 
-        header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
-        return int(header.Rows), int(header.Columns)
-    if file_format == "itk":
-        import SimpleITK
-
-        reader = SimpleITK.ImageFileReader()
-        reader.SetFileName(str(path))
-        reader.ReadImageInformation()
-        return tuple(int(side) for side in reader.GetSize())
-    return ()
+    overlaps = []
+    for paths in islice((paths for paths in masks if len(paths) > 1), _MAX_OVERLAP_IMAGES):
+        arrays = []
+        for path in paths[:_MAX_OVERLAP_MASKS]:
+            try:
+                array = read_image(str(local_file(root, path))).array
+            except (DataError, OSError):
+                continue
+            arrays.append((array > cut if cut is not None else array != 0).any(axis=0))
+        for first, second in combinations(arrays, 2):
+            if first.shape == second.shape and (union := np.count_nonzero(first | second)):
+                overlaps.append(np.count_nonzero(first & second) / union)
+    return round(float(median(overlaps)), 4) if overlaps else None
 
 
 def summarise(samples: Sequence[Sample]) -> Content:
@@ -359,7 +380,7 @@ def summarise(samples: Sequence[Sample]) -> Content:
         truncated=truncated,
         dims=dims.pop() if len(dims) == 1 else None,
         channels=tuple(sorted({sample.channels for sample in readable})),
-        colour=any(sample.structure.colour for sample in readable),
+        colour=2 * sum(sample.structure.colour for sample in readable) > len(readable),
         frames=(min(frames), max(frames)) if max(frames) > 1 else None,
         shapes=tuple(
             Shape(shape=shape, count=count)

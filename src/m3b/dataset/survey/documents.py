@@ -12,7 +12,7 @@ import polars as pl
 from m3b.data.phi import scrub
 from m3b.dataset.archives import local_file
 from m3b.dataset.inventory import Inventory
-from m3b.dataset.survey.facts import Document, Duplicates, Legend, SurveyLimits
+from m3b.dataset.survey.facts import Container, Document, Duplicates, Legend, SurveyLimits
 from m3b.dataset.survey.groups import Group
 from m3b.dataset.survey.tables import SurveyTable
 from m3b.dataset.tables import find_legend_in_frame, find_legends
@@ -82,8 +82,14 @@ def _read_text(root: Path, path: str) -> tuple[str | None, int]:
     return None, size
 
 
-def collect_legends(texts: Mapping[str, str], tables: Sequence[SurveyTable]) -> list[Legend]:
-    """Return what codes and short names mean, as documents and small tables say."""
+def collect_legends(
+    texts: Mapping[str, str], tables: Sequence[SurveyTable], containers: Mapping[str, Container]
+) -> list[Legend]:
+    """Return what codes and short names mean, as documents, small tables and lists of names in containers say.
+
+    Args:
+        containers: by the pattern of their files.
+    """
     documents = {
         path: text if path.lower().endswith((".json", ".yml", ".yaml")) else text[:_MAX_LEGEND_TEXT]
         for path, text in texts.items()
@@ -99,6 +105,12 @@ def collect_legends(texts: Mapping[str, str], tables: Sequence[SurveyTable]) -> 
         )
         for legend in table_legends[:_MAX_LEGENDS]
     ]
+    for pattern, container in containers.items():
+        for member in container.members:
+            names = [value.text for value in member.values]
+            if member.kind == "text" and 1 < member.distinct == member.length == len(names) <= _MAX_NAMES:
+                codes = tuple((str(place), name) for place, name in enumerate(names))
+                legends.append(Legend(source=f"{pattern}#{member.key}", names=codes, kind="list"))
     return list(dict.fromkeys(legends))
 
 

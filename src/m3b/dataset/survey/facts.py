@@ -156,7 +156,7 @@ class Content(Fact):
         samples: files that were looked at, of which `failed` do not open.
         dims: 2 or 3; None if samples differ.
         channels: numbers of channels that occur.
-        colour: whether colour channels differ; False for grey stored as colour.
+        colour: whether the channels of most samples differ; False for grey stored as colour.
         spacing: mm, median.
         bits: bits stored a value, as far as the files say it.
         levels: of mask-like content, at most 60.
@@ -210,7 +210,7 @@ class FileGroup(Fact):
             document, other.
         exact: whether `bytes` was measured on every file.
         content: of image files.
-        stray: documents and system files that no case could be made of.
+        stray: documents, system files, and voxels beside their headers (`.img` of `.hdr`): no case can be made of them.
     """
 
     id: str
@@ -414,6 +414,8 @@ class Pairing(Fact):
         compared, same_grid: pairs whose grids were compared, and those that have the same.
         turned_grid: pairs that have the same grid if rows and columns are exchanged.
         sizes: of a pair whose grids differ: "path 100x80, path 50x40".
+        overlap: median intersection over union of two partners of one image: near 1 of several drawings of the same, near 0
+            of objects and most classes; None if an image has one partner, or they do not open.
     """
 
     image_group: str
@@ -434,6 +436,7 @@ class Pairing(Fact):
     same_grid: int = 0
     turned_grid: int = 0
     sizes: tuple[str, ...] = ()
+    overlap: float | None = None
     unmatched_images: tuple[str, ...] = ()
     unmatched_partners: tuple[str, ...] = ()
 

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from m3b.data.phi import is_personal
-from m3b.dataset.archives import local_file
+from m3b.dataset.archives import ARCHIVE_REGEX, local_file
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.survey.contents import ARRAY_ERRORS, Sample, read_sample, summarise
 from m3b.dataset.survey.facts import Content, FileGroup, Slot, SlotKind, SurveyLimits, ValueCount
@@ -137,9 +137,10 @@ class GroupFinder:
             return []
         frame = split_names(files["path"]).with_columns(bytes=files["bytes"], order=pl.int_range(len(files)))
         frame = _choose_shapes(frame)
+        frame = frame.with_columns(archives=pl.col("path").str.count_matches(ARCHIVE_REGEX))
         groups: list[Group] = []
-        buckets = frame.partition_by(["depth", "suffix", "chosen"], as_dict=True, maintain_order=True)
-        for number, ((_, suffix, shape), part) in enumerate(buckets.items()):
+        buckets = frame.partition_by(["depth", "archives", "suffix", "chosen"], as_dict=True, maintain_order=True)
+        for number, ((_, _, suffix, shape), part) in enumerate(buckets.items()):
             group = make_group(part, str(shape), str(suffix))
             group.bucket = number
             group.format = self._format_of(group)
@@ -154,15 +155,24 @@ class GroupFinder:
         rank = {pattern: at for at, pattern in enumerate(order)}
         groups.sort(key=lambda group: (group.format not in IMAGE_FORMATS, rank[patterns[id(group)]], group.exclude))
         groups = groups[: self.limits.groups]
+        headers = pl.concat(
+            [group.frame.select("folder", "stem") for group in groups if group.suffix == ".hdr"]
+            or [pl.DataFrame(schema={"folder": pl.String, "stem": pl.String})]
+        )
         for number, group in enumerate(groups, 1):
-            self._state_facts(group, f"g{number}")
+            is_voxels = (
+                group.suffix == ".img" and group.frame.join(headers, on=["folder", "stem"], how="anti").is_empty()
+            )
+            self._state_facts(group, f"g{number}", is_voxels=is_voxels)
         return groups
 
     def probe(self, group: Group, paths: Sequence[str]) -> None:
         """Open files of a group that were not opened yet."""
         for path in paths:
             if path not in self._samples and not self.is_late():
-                self._samples[path] = read_sample(self.inventory.root, path, group.format, self.limits)
+                self._samples[path] = read_sample(
+                    self.inventory.root, path, group.format, self.limits, len(group.frame)
+                )
             if path in self._samples:
                 group.samples[path] = self._samples[path]
 
@@ -335,7 +345,7 @@ class GroupFinder:
                     for group in family:
                         group.family = f"f{number}"
 
-    def _state_facts(self, group: Group, id: str) -> None:
+    def _state_facts(self, group: Group, id: str, *, is_voxels: bool) -> None:
         content = self._content(group)
         sizes = group.frame["bytes"]
         known_sizes = sizes.drop_nulls()
@@ -357,7 +367,7 @@ class GroupFinder:
             slots=tuple(_slot_facts(group)),
             examples=tuple(spread(group.paths, 3)),
             content=content,
-            stray=group.format in ("document", "pickle") or (group.format == "other" and content is None),
+            stray=is_voxels or group.format in ("document", "pickle") or (group.format == "other" and content is None),
         )
 
     def _content(self, group: Group) -> Content | None:
@@ -560,7 +570,7 @@ def _restrict_levels(part: Group, undivided: Group) -> None:
 def _content_class(sample: Sample) -> str:
     """What divides groups; "" if the sample tells nothing."""
     if sample.error in ARRAY_ERRORS:
-        return sample.error
+        return f"{sample.error} of masks" if sample.is_mask else sample.error
     if sample.error:
         return f"no pixels {sample.modality}" if sample.error == "no_pixels" else ""
     if sample.structure.kind in ("constant", "unknown") and not sample.modality:

@@ -17,7 +17,7 @@ import polars as pl
 
 from m3b.dataset.manifest.model import Match
 from m3b.dataset.manifest.templates import normalize, parse_template
-from m3b.dataset.survey.contents import read_grid
+from m3b.dataset.survey.contents import measure_overlap, read_grid
 from m3b.dataset.survey.dicom import KEY_TAGS, Headers
 from m3b.dataset.survey.facts import Column, Join, Pairing, SurveyLimits
 from m3b.dataset.survey.groups import Group, spread
@@ -605,23 +605,31 @@ def _with_grids(pairing: Pairing, first: Group, second: Group, root: Path) -> Pa
     sizes: list[str] = []
     places = [int((at + 0.5) * len(pairs) / _MAX_COMPARED_GRIDS) for at in range(_MAX_COMPARED_GRIDS)] if pairs else []
     for image_path, partner_path in [pairs[place] for place in dict.fromkeys(places)]:
-        grids = [_grid(group, path, root) for group, path in ((first, image_path), (second, partner_path))]
-        if not all(grids):
+        grids = [read_grid(root, path) for path in (image_path, partner_path)]
+        if not all(grids) or len(grids[0]) != len(
+            grids[1]
+        ):  # a volume of files for each slice has no grid of its own here
             continue
         compared += 1
         if grids[0] == grids[1]:
             same_count += 1
-        elif len(grids[0]) == len(grids[1]) == 2 and grids[0] == grids[1][::-1]:
-            turned += 1
-        if grids[0] != grids[1]:
+        else:
+            turned += len(grids[0]) == 2 and grids[0] == grids[1][::-1]
             sizes.append(f"{image_path} {'x'.join(map(str, grids[0]))}, {partner_path} {'x'.join(map(str, grids[1]))}")
+    overlap = None
+    if pairing.per_image[2] > 1:
+        partners = pl.DataFrame({"key": keys[1], "right": second.frame["path"]}).filter(
+            pl.col("key").is_in(keys[0].implode())
+        )
+        by_image = partners.group_by("key", maintain_order=True).agg(pl.col("right").sort())
+        cut = second.facts.content.cut if second.facts.content is not None else None
+        overlap = measure_overlap(root, by_image["right"].to_list(), cut)
     return pairing.model_copy(
-        update={"compared": compared, "same_grid": same_count, "turned_grid": turned, "sizes": tuple(sizes)}
+        update={
+            "compared": compared,
+            "same_grid": same_count,
+            "turned_grid": turned,
+            "sizes": tuple(sizes),
+            "overlap": overlap,
+        }
     )
-
-
-def _grid(group: Group, path: str, root: Path) -> tuple[int, ...]:
-    sample = group.samples.get(path)
-    if sample is not None and sample.shape:
-        return sample.shape
-    return read_grid(root, path, group.format)

@@ -101,12 +101,13 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
     annotation_files = frozenset(path for source in sources for path in source.files)
     tables = load_tables(groups, root, limits, annotation_files, is_late)
     headers = read_all_headers(groups, root, limits, is_late)
-    containers = [
-        container
+    containers_of = {
+        group.pattern: container
         for group in groups
         if group.format in CONTAINER_FORMATS and not is_late()
         if (container := describe_container(group, root, limits)) is not None
-    ]
+    }
+    containers = list(containers_of.values())
     joins = find_joins(tables, groups, headers, limits, is_late)
     pairings = find_pairings(groups, root, limits, is_late)
     splits = find_splits(groups, tables, joins, containers)
@@ -132,7 +133,7 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
         splits=tuple(splits),
         name_groups=tuple(find_name_groups(groups, splits)),
         cross_tables=tuple(find_cross_tables(groups, tables, joins, headers)),
-        legends=tuple(collect_legends(texts, tables)),
+        legends=tuple(collect_legends(texts, tables, containers_of)),
         documents=tuple(documents),
         duplicates=duplicates,
         notes=_notes(inventory, groups, is_late(), limits),

@@ -24,11 +24,14 @@ from m3b.dataset.tables import (
     describe_columns,
     load_table,
 )
+from m3b.dataset.tables.loading import TableForm
 from m3b.isolation.untrusted import announce_opening
 
 _MAX_SEPARATE = 8
 """Files of one name template up to which each is loaded by itself, to see whether they have the same columns."""
 _MIN_COMMON_COLUMNS = 0.8
+_LINE_COLUMNS = frozenset({"0", "text", "line"})
+"""Columns of small text files that hold one text or a line each; each file is then one text."""
 _MAX_STACKED = 5_000
 _MAX_COLUMNS = 300
 _MAX_PLACES = 6
@@ -82,6 +85,7 @@ class _Loaded:
     records: str = ""
     files: int = 1
     exact: bool = True
+    form: TableForm = "auto"
 
 
 def _load_group(group: Group, paths: list[str], root: Path, limits: SurveyLimits) -> list[tuple[str, _Loaded]]:
@@ -171,6 +175,12 @@ def _load_stacked(group: Group, paths: list[str], root: Path, limits: SurveyLimi
     slots = group.frame.filter(pl.col("path").is_in(pl.Series(sampled_paths).implode())).select("path", *columns)
     files = {row[0]: dict(zip(columns, row[1:], strict=True)) for row in slots.iter_rows()}
     table = _load(root, files, limits)
+    form: TableForm = "auto"
+    if len(paths) > _MAX_SEPARATE and (
+        table is None or {*table.frame.columns} - {FILE_COLUMN, ROW_COLUMN, *columns} <= _LINE_COLUMNS
+    ):
+        texts = _load(root, files, limits, form="text") if group.format == "text" else None
+        table, form = (texts, "text") if texts is not None else (table, form)
     if table is None:
         return []
     if 2 < len(paths) <= _MAX_SEPARATE and len(columns) == 1 and (unions := _find_unions(table.frame)):
@@ -183,7 +193,9 @@ def _load_stacked(group: Group, paths: list[str], root: Path, limits: SurveyLimi
     return [
         (
             group.pattern,
-            _Loaded(table, files=len(paths), exact=len(sampled_paths) == len(paths) and not table.info.partial),
+            _Loaded(
+                table, files=len(paths), exact=len(sampled_paths) == len(paths) and not table.info.partial, form=form
+            ),
         )
     ]
 
@@ -218,7 +230,7 @@ def _describe(id: str, files: str, loaded: _Loaded, group: Group, count: int) ->
     facts = TableFacts(
         id=id,
         files=files,
-        form="auto",
+        form=loaded.form,
         sheet=loaded.sheet,
         records=loaded.records,
         group=group.id,

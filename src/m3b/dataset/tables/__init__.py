@@ -11,6 +11,7 @@ from m3b.dataset.tables.columns import (
 from m3b.dataset.tables.legends import Legend, find_legend_in_frame, find_legends
 from m3b.dataset.tables.loading import TABLE_SUFFIXES, load_table
 from m3b.dataset.tables.model import (
+    EMPTY_LIST,
     FILE_COLUMN,
     KEY_COLUMN,
     LIST_SEPARATOR,
@@ -24,6 +25,7 @@ from m3b.dataset.tables.model import (
 __all__ = [
     "FILE_COLUMN",
     "KEY_COLUMN",
+    "EMPTY_LIST",
     "LIST_SEPARATOR",
     "ColumnFact",
     "ColumnGroup",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from m3b.dataset.tables.model import LIST_SEPARATOR, TableError, TableInfo, TableLimits
+from m3b.dataset.tables.model import EMPTY_LIST, LIST_SEPARATOR, TableError, TableInfo, TableLimits
 
 _MAX_COLUMNS_OF_ARRAY = 64
 _MAX_MEMBER_BYTES = 512 << 20
@@ -105,7 +105,10 @@ def _flatten_frame(frame: pl.DataFrame) -> pl.DataFrame:
                     name, [json.dumps(value, default=str, ensure_ascii=False)[:4096] for value in column.to_list()]
                 )
             else:
-                column = column.cast(pl.List(pl.String)).list.join(LIST_SEPARATOR)
+                lists = column.cast(pl.List(pl.String))
+                column = pl.select(
+                    pl.when(lists.list.len() == 0).then(pl.lit(EMPTY_LIST)).otherwise(lists.list.join(LIST_SEPARATOR))
+                ).to_series()
         columns.append(column.cast(pl.String).alias(name))
     return pl.DataFrame(columns)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from m3b.dataset.tables.headers import is_number, is_path, make_unique
-from m3b.dataset.tables.model import KEY_COLUMN, LIST_SEPARATOR, TableError, TableInfo, TableLimits
+from m3b.dataset.tables.model import EMPTY_LIST, KEY_COLUMN, LIST_SEPARATOR, TableError, TableInfo, TableLimits
 
 Row = dict[str, str]
 _Layout = Literal["objects", "keyed objects", "named lists", "columns", "keyed values", "lists", "values"]
@@ -257,7 +257,7 @@ def _flatten(value: Any, prefix: str, row: Row, depth: int) -> None:
         for key, item in value.items():
             _flatten(item, f"{prefix}.{key}" if prefix else str(key), row, depth + 1)
     elif isinstance(value, list) and not any(isinstance(item, (Mapping, list)) for item in value):
-        row[prefix or "value"] = LIST_SEPARATOR.join(_as_text(item) for item in value)
+        row[prefix or "value"] = LIST_SEPARATOR.join(_as_text(item) for item in value) if value else EMPTY_LIST
     else:
         row[prefix or "value"] = _as_text(value)
 

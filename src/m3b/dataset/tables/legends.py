@@ -55,6 +55,9 @@ _PLACE_WORDS = re.compile(
     r"name|class|label|categor|legend|mapping|code|id2|2id|klasse|bedeutung|etiquet|étiquet|clase|标签|类别",
     re.IGNORECASE,
 )
+_TRIPLE = r"(?:rgb)?\s*[(\[]?\s*(\d{1,3})\s*[,; ]\s*(\d{1,3})\s*[,; ]\s*(\d{1,3})\s*[)\]]?"
+_COLOUR = re.compile(rf"(?<![\w.])(?:#([0-9a-f]{{6}})|{_TRIPLE})(?![\w.]\d|\w)", re.IGNORECASE)
+_CHANNELS = frozenset({"r", "g", "b", "red", "green", "blue"})
 _LIST_FILES = re.compile(
     r"(^|/)(class|classes|label|labels|names|categories|obj|klassen|clases|etiquetas)[\w.-]*\.(txt|names|lst|list)$",
     re.IGNORECASE,
@@ -99,11 +102,36 @@ def find_legends(texts: Mapping[str, str]) -> list[Legend]:
         if document is not None:
             legends += _find_in_document(document, path)
             continue
-        if _LIST_FILES.search(path) and (names := _read_list(text)):
+        if colours := _find_colours(text):
+            legends.append(Legend(colours, path))
+        elif _LIST_FILES.search(path) and (names := _read_list(text)):
             legends.append(Legend(names[0], path, "", names[1]))
             continue
         legends += _find_in_text(_MARKUP.sub(" ", text), path)
     return _drop_repeated(legends)
+
+
+def _colour_code(match: re.Match[str] | None) -> str:
+    """Return a colour as `#rrggbb`; empty if a text is none."""
+    if match is None:
+        return ""
+    if match[1]:
+        return f"#{match[1].lower()}"
+    levels = [int(level) for level in match.groups()[1:]]
+    return f"#{levels[0]:02x}{levels[1]:02x}{levels[2]:02x}" if max(levels) < 256 else ""
+
+
+def _find_colours(text: str) -> dict[str, str]:
+    """Return the colours that lines name, each with the rest of its line: `220,40,40 = lesion`, `lesion: #dc2828`."""
+    codes: dict[str, str] = {}
+    for line in text.split("\n"):
+        colours = list(_COLOUR.finditer(line))
+        if len(colours) != 1 or not (code := _colour_code(colours[0])):
+            continue
+        name = (line[: colours[0].start()] + " " + line[colours[0].end() :]).strip(" \t:=|,;*->→\"'`")
+        if re.fullmatch(_NAME, name):
+            codes.setdefault(code, name)
+    return codes if len(set(codes.values())) == len(codes) else {}
 
 
 def find_legend_in_frame(frame: pl.DataFrame, source: str) -> Legend | None:
@@ -111,12 +139,20 @@ def find_legend_in_frame(frame: pl.DataFrame, source: str) -> Legend | None:
     names = [name for name in frame.columns if name != ROW_COLUMN]
     if not 2 <= len(names) <= 4 or not 2 <= frame.height <= _MAX_CODES:
         return None
+    channels = {name.strip().casefold()[:1]: name for name in names if name.strip().casefold() in _CHANNELS}
+    if set(channels) == set("rgb"):
+        colour = pl.concat_str([pl.col(channels[letter]) for letter in "rgb"], separator=",").alias("colour")
+        frame = frame.select(colour, pl.exclude(*channels.values()))
+        names = [name for name in frame.columns if name != ROW_COLUMN]
     for code_name in names:
         codes = frame[code_name].to_list()
+        colours = [_colour_code(_COLOUR.fullmatch(code.strip())) if code else "" for code in codes]
+        if all(colours):
+            codes = colours
         if any(code is None or len(code) > 10 or " " in code.strip() for code in codes) or len(set(codes)) < len(codes):
             continue
         if not all(re.fullmatch(r"-?\d{1,3}(\.0)?", code) for code in codes) and not all(
-            re.fullmatch(_SHORT, code) for code in codes
+            re.fullmatch(_SHORT, code) or code in colours for code in codes
         ):
             continue
         for name in names:
@@ -127,7 +163,7 @@ def find_legend_in_frame(frame: pl.DataFrame, source: str) -> Legend | None:
             ):
                 continue
             if len(set(texts)) == len(texts):
-                is_numbered = codes[0].lstrip("-").replace(".", "").isdigit()
+                is_numbered = all(colours) or codes[0].lstrip("-").replace(".", "").isdigit()
                 cleaned = {code.removesuffix(".0"): text for code, text in zip(codes, texts, strict=True)}
                 longer = sum(len(text) for text in texts) > sum(len(code) for code in codes)
                 if is_numbered or longer:
@@ -179,6 +215,10 @@ def _find_in_document(document: Any, path: str) -> Iterator[Legend]:
 
 
 def _read_object(items: Mapping[str, Any], source: str, column: str) -> Iterator[Legend]:
+    colours = {_colour_code(_COLOUR.fullmatch(key)): item for key, item in items.items() if isinstance(item, str)}
+    if "" not in colours and len(colours) == len(items) == len(set(colours.values())):
+        yield Legend(colours, source, column)
+        return
     numbered = {
         key: item
         for key, item in items.items()

@@ -16,6 +16,8 @@ KEY_COLUMN = "(key)"
 """Key of a record in a JSON object of records."""
 LIST_SEPARATOR = "|"
 """What joins the items of a list in one cell of a JSON, XML, YAML or Parquet table."""
+EMPTY_LIST = "[]"
+"""Text of a list without items: unlike an empty cell it says that there is none."""
 
 
 class TableError(ValueError):

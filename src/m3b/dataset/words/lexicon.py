@@ -309,7 +309,9 @@ def stem(token: str, language: str) -> str:
     spelled = (
         re.sub(r"(?<![aeiou])[ao]e(?=[a-z]{2})", "e", spelled) if len(spelled) > 5 and language == "en" else spelled
     )
-    return str(_get_stemmer(language).stemWord(spelled))
+    stemmed = str(_get_stemmer(language).stemWord(spelled))
+    is_too_short = len(stemmed) < _MIN_STEMMED and spelled != f"{stemmed}s"  # `carie` is no `car`, `timo` no `time`
+    return spelled if is_too_short else stemmed
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -51,6 +52,8 @@ GENERIC_CONCEPTS = frozenset(
 _NORMAL = frozenset({"normal", "negative", "no", "uninfected", "cognitively normal"})
 _OTHER = frozenset({"other"})
 _MAX_SPELLINGS = 24
+_MAX_LETTERS = 3
+"""Letters of a short form that stands for a word by letters of it alone."""
 _MAX_NAME = 200
 """Characters of a name that are compared."""
 
@@ -148,6 +151,10 @@ def match_classes(
             ambiguous[requested_name] = tuple(rivals)
         pairs[requested_name], scores[requested_name] = (name,), score
         free.discard(name)
+    missing = [name for name in requested if name not in pairs and name != remainder]
+    for requested_name, name in _match_letters(lexicon, missing, [name for name in available if name in free]).items():
+        pairs[requested_name], scores[requested_name] = (name,), MATCH_SCORE
+        free.discard(name)
     for requested_name in requested:
         narrower = tuple(name for name in available if name in free and table[requested_name][name] >= _WIDER_SCORE)
         if requested_name not in pairs and requested_name != remainder and narrower:
@@ -157,6 +164,14 @@ def match_classes(
             )
             free -= set(narrower)
     if remainder:
+        for name in [name for name in available if name in free]:
+            scored = {
+                key: table[key][name] for key in requested if key != remainder and table[key][name] >= MATCH_SCORE
+            }
+            if scored:  # "COVID-19, ARDS" is COVID-19, and not one of all others
+                wanted = max(scored, key=lambda key: scored[key])
+                pairs[wanted] = (*pairs.get(wanted, ()), name)
+                free.discard(name)
         pairs[remainder], scores[remainder] = tuple(name for name in available if name in free), 1.0 if free else 0.0
         free.clear()
     unmatched = tuple(requested_name for requested_name in requested if not pairs.get(requested_name))
@@ -433,6 +448,60 @@ def _score_class(lexicon: Lexicon, requested_name: str, text: str, shared: froze
         if words and (words[0].startswith(fold_text(text)) or initials == fold_text(text)):
             return MATCH_SCORE
     return score
+
+
+def _match_letters(lexicon: Lexicon, requested: Sequence[str], available: Sequence[str]) -> dict[str, str]:
+    """Pair short names with what their letters can stand for in any language, if each has one such partner only."""
+    short = {name: fold_text(name) for name in available}
+    short = {
+        name: text
+        for name, text in short.items()
+        if 1 < len(text) <= _MAX_LETTERS and text.isalpha() and text.isascii()
+    }
+    if not short:
+        return {}
+    as_written = {name: _list_spellings(lexicon, name) for name in requested}
+    translated = {name: _list_spellings(lexicon, name, translated=True) for name in requested}
+    for fits, spellings in (
+        (_are_first_letters, as_written),
+        (_are_first_letters, translated),
+        (_are_letters_of, as_written),
+        (_are_letters_of, translated),
+    ):
+        partners = {
+            name: [code for code, text in short.items() if any(fits(text, words) for words in spellings[name])]
+            for name in requested
+        }
+        counts = Counter(code for codes in partners.values() for code in codes)
+        pairs = {name: codes[0] for name, codes in partners.items() if len(codes) == 1 and counts[codes[0]] == 1}
+        if len(pairs) == len(requested) and (len(pairs) > 1 or fits is _are_first_letters):
+            return pairs
+    return {}
+
+
+def _list_spellings(lexicon: Lexicon, name: str, *, translated: bool = False) -> list[tuple[str, ...]]:
+    """Return the words of a name, compounds as a whole and in parts, or those of its concept in each language."""
+    units = lexicon.find_units(name)
+    texts = [name]
+    if translated and len(units) == 1:
+        texts = [
+            term
+            for concept in units[0].concepts
+            for terms in lexicon.concepts[concept].terms.values()
+            for term in terms
+        ]
+    words = [tuple(token for token in split_tokens(text) if token not in STOP_WORDS) for text in texts]
+    return [*words, tuple(word for unit in units for word in unit.words)]
+
+
+def _are_first_letters(text: str, words: Sequence[str]) -> bool:
+    return bool(words) and (words[0].startswith(text) or "".join(word[0] for word in words) == text)
+
+
+def _are_letters_of(text: str, words: Sequence[str]) -> bool:
+    """Return whether a text has letters of words in their order, the first of all among them."""
+    letters = iter("".join(words))
+    return bool(words) and words[0][0] == text[0] and all(letter in letters for letter in text)
 
 
 def _is_other(lexicon: Lexicon, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -21,7 +22,8 @@ TaskHint = Literal["diagnosis", "segmentation", "detection", "report", "grading"
 AnswerForm = Literal["", "masks", "boxes", "points", "count"]
 Dimension = Literal["", "2d", "3d", "video"]
 ClaimKind = Literal["modality", "dimension", "colour", "anatomy", "target", "classes"]
-Verdict = Literal["supported", "contradicted", "silent"]
+Verdict = Literal["supported", "contradicted", "silent", "unknown"]
+"""`unknown`: nothing in the folder mentions what is asked for, and it is no clinical term."""
 
 _MAX_WORDS_OF_CLASS = 7
 _MAX_REQUEST = 2000
@@ -42,13 +44,13 @@ _VERBS: dict[str, str] = {
     "predict": (
         r"predict\w*|estimat\w*|measur\w*|regress\w*|quantif\w*|forecast\w*|how old|schätz\w*|sage\b|sagen\b"
         r"|vorhers\w*|bestimm\w*|miss\b|mess\w*|"
-        r"ermittl\w*|prédi\w*|estim\w*|mesur\w*|predec\w*|predic\w*|med(?:ir|id)\b|mide|calcul\w*|预测|估计|测量|估算"
+        r"ermittl\w*|d[ée]termin\w*|prédi\w*|estim\w*|mesur\w*|predec\w*|predic\w*|med(?:ir|id)\b|mide|calcul\w*|预测|估计|测量|估算"
     ),
     "classify": (
         r"classif(?!ic|ier)\w*|(?:know|check|see)\s+(?:whether|if)|prüf\w*|vérifi\w*|comprob\w*|distinguish\w*"
         r"|tell(?:s|ing)?\b|differentiat\w*|separat\w*|discriminat\w*|diagnos\w*|recogni[sz]\w*|sort(?:s|ing)?\b"
         r"|categori[sz]e\w*|"
-        r"decide\w*|say\b|screen\w*|klassifizier(?!ung)\w*|unterscheid\w*|ordne\w*|trenn\w*|diagnostizier\w*"
+        r"decid\w*|dire\b|say\b|screen\w*|klassifizier(?!ung)\w*|unterscheid\w*|ordne\w*|trenn\w*|diagnostizier\w*"
         r"|entscheide\w*|teile\b|class(?:e|er|ez)\b|"
         r"disting\w*|différenci\w*|diagnosti\w*|reconna\w*|clasific(?!ació|ador)\w*|distingu\w*|diferenci\w*"
         r"|diagnosti[cq]\w*|reconoc\w*|separ\w*|"
@@ -244,7 +246,11 @@ _UNIT = re.compile(
     r"percent|prozent|%|kg|hu|mmhg|degrees?|grad|degrés|grados)(?!\w)\)?",
     re.IGNORECASE,
 )
-_3D = re.compile(r"\b3[- ]?d\b|\bvolum\w*|three-dimensional|dreidimensional|tridimension\w*|三维|立体", re.IGNORECASE)
+_3D = re.compile(
+    r"\b3[- ]?d\b|\bvolum(?:es|ina|etri\w*)\b|\bvolúmenes\b|(?:CT|MRI?|MRT|IRM|TC|RM|image|scan)[- ]volum\w*"
+    r"|three-dimensional|dreidimensional|tridimension\w*|三维|立体",
+    re.IGNORECASE,
+)
 _2D = re.compile(
     r"\b2[- ]?d\b|\bslices?\b|\bschicht\w*|\bcoupes?\b|\bcortes?\b|\btiles?\b|\bpatches\b|二维|切片|层面", re.IGNORECASE
 )
@@ -269,7 +275,7 @@ _LEADING = re.compile(
 )
 _TRAILING = re.compile(
     r"\s*\b(?:apart|or not|or none|is present|are present|present|are|is|was|were|sind|son|sont|hay|was given"
-    r"|voneinander|voraus|vor|vorliegt|ist|ein|correctly|automatically|here|it)\s*$|[\s.:?!。？！]+$",
+    r"|voneinander|voraus|vorher|vor|vorliegt|stellt|ist|ein|correctly|automatically|here|it)\s*$|[\s.:?!。？！]+$",
     re.IGNORECASE,
 )
 _LIST_SEPARATORS = (
@@ -277,6 +283,7 @@ _LIST_SEPARATORS = (
 )
 _OPPOSITION = r"|\bvs\.?(?=\s)|\bversus\b|\bagainst\b|\bgegen\b|\bcontre\b|\bfrente a\b"
 _CONTRAST = r"|\bfrom\b|\bvon\b|\bde\b|\bdu\b|\bdes\b|\bd'|\bdel\b|/"
+_HAN_PARTICLES = re.compile("[已的有哪些个了在上中和与是否其]+")
 _ADJECTIVE_LIST = """
 left right red white upper lower anterior posterior inner outer small large linke rechte rote weiße gauche
 droit droite rouge blanc izquierdo derecho
@@ -315,8 +322,15 @@ _GREY_MODALITIES = frozenset(
         "mammography",
     }
 )
-_VOLUME_MODALITIES = frozenset({"computed tomography", "magnetic resonance imaging", "positron emission tomography"})
-_FLAT_MODALITIES = frozenset({"radiography", "photography", "microscopy", "mammography"})
+_FLAT_MODALITIES = frozenset({"radiography", "photography", "histology", "cytology", "smear"})
+_DEEP_MODALITIES = frozenset({"digital breast tomosynthesis", "fluoroscopy", "angiography"})
+"""Modalities below flat ones that give stacks or clips."""
+_CLINICAL_KINDS = frozenset({"anatomy", "findings", "cells_tissues", "devices", "measures"})
+_GENERIC_FINDINGS = frozenset({"disease", "finding", "abnormality", "lesion", "diagnosis"})
+_SUBJECT_WORDS = frozenset(
+    {"adversarial", "animal", "augmented", "date", "hospital", "preprocessed", "scanner", "sex", "synthetic"}
+)
+"""Words about data that are a target if a request names them."""
 
 
 @dataclass(frozen=True)
@@ -484,18 +498,20 @@ def contradictions(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon 
     """
     lexicon = lexicon or get_lexicon()
     verdicts: list[Claim] = []
-    if claims.modalities:
-        verdicts.append(_judge_modality(claims, folder, lexicon))
+    modality = _judge_modality(claims, folder, lexicon) if claims.modalities else None
+    if modality:
+        verdicts.append(modality)
     if claims.anatomies:
         verdicts.append(_judge_anatomy(claims, folder, lexicon))
     if folder.is_colour and any(_get_root(lexicon, name) in _GREY_MODALITIES for name in claims.modalities):
         verdicts.append(
             Claim("colour", ", ".join(claims.modalities), "pixels: the pictures have colours", "contradicted")
         )
-    if dimension := _judge_dimension(claims, folder, lexicon):
+    is_confirmed = bool(folder.header_modalities) and modality is not None and modality.verdict == "supported"
+    if dimension := _judge_dimension(claims, folder, lexicon, is_confirmed=is_confirmed):
         verdicts.append(dimension)
-    if claims.targets or claims.classes:
-        verdicts.append(_judge_targets(claims, folder, lexicon))
+    if target := _judge_targets(claims, folder, lexicon):
+        verdicts.append(target)
     return verdicts
 
 
@@ -814,6 +830,17 @@ def _judge_modality(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon
     return _judge_concepts("modality", requested, folder, lexicon, "modalities")
 
 
+def select_modalities(claims: RequestClaims, codes: Iterable[str]) -> tuple[str, ...]:
+    """Return the codes of DICOM headers that are of a modality of the request."""
+    lexicon = get_lexicon()
+    return tuple(
+        code
+        for code in codes
+        if (name := _DICOM_MODALITIES.get(code.casefold(), ""))
+        and any(_are_compatible(lexicon, name, claimed) for claimed in claims.modalities)
+    )
+
+
 def _judge_anatomy(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim:
     return _judge_concepts("anatomy", claims.anatomies, folder, lexicon, "anatomy")
 
@@ -889,92 +916,142 @@ def _get_root(lexicon: Lexicon, name: str) -> str:
     return name
 
 
-def _judge_dimension(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim | None:
-    """Compare the dimension: volumes may be stored as slices, but pictures of a flat modality are no volumes."""
+def _judge_dimension(
+    claims: RequestClaims, folder: FolderWords, lexicon: Lexicon, *, is_confirmed: bool
+) -> Claim | None:
+    """Compare the dimension: clips may be stored as pictures, but pictures of a flat modality are no volumes.
+
+    Args:
+        is_confirmed: whether headers confirm the modality; its images may have frames, then.
+    """
     if not folder.dimension:
         return None
-    roots = {_get_root(lexicon, name) for name in claims.modalities}
-    if claims.dimension:
+    if claims.dimension in ("2d", "3d"):
         verdict: Verdict = "supported" if claims.dimension == folder.dimension else "contradicted"
         return Claim("dimension", claims.dimension, f"pixels: {folder.dimension}", verdict)
-    if folder.dimension == "3d" and roots and roots <= _FLAT_MODALITIES:
+    if folder.dimension == "3d" and not is_confirmed and is_flat(claims.modalities, lexicon):
         return Claim("dimension", f"2d ({', '.join(claims.modalities)})", "pixels: 3d", "contradicted")
     return None
 
 
-def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim:
+def is_flat(modalities: Sequence[str], lexicon: Lexicon | None = None) -> bool:
+    """Return whether modalities give single pictures, and no volumes, stacks or clips."""
+    lexicon = lexicon or get_lexicon()
+    families = [{name, *lexicon.get_wider(name, 6)} for name in modalities]
+    return bool(families) and all(names & _FLAT_MODALITIES and not names & _DEEP_MODALITIES for names in families)
+
+
+def names_clinical(phrases: Iterable[str]) -> bool:
+    """Return whether phrases name a finding, organ, cell, device or measure."""
+    return bool(_find_clinical(get_lexicon(), phrases, generic=True))
+
+
+def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim | None:
     """Compare targets with the classes of the folder; without names of classes with its other names and notes."""
-    requested = list(claims.classes or claims.targets)
+    if claims.tasks[:1] == ("survival",):
+        return None
+    is_classified = claims.tasks[:1] in (("diagnosis",), ("grading",))
+    requested = [
+        phrase
+        for phrase in claims.classes or claims.targets
+        if any(_is_subject(lexicon, unit, is_classified=is_classified) for unit in lexicon.find_units(phrase))
+    ]
+    if not requested:
+        return None
     label = ", ".join(requested)
     kind: ClaimKind = "classes" if claims.classes else "target"
     names = [folder.legend.get(name, name) for name in folder.classes]
     telling = [name for name in names if _is_telling(lexicon, name)]
-    if telling:
-        assignment = match_classes(requested, telling, folder.legend, folder.notes, lexicon)
-        pairs = {
-            name: matches for name, matches in assignment.pairs.items() if matches and name != assignment.remainder
-        }
-        if pairs:
-            evidence = ", ".join(f"{name} = {'/'.join(matches)}" for name, matches in pairs.items())
-            return Claim(kind, label, f"classes: {evidence}", "supported")
-        positive = [name for name in telling if not is_negative(name, lexicon)]
-        if positive or len(telling) > 1:
-            for text in (*folder.folders, *folder.names, folder.notes):
-                if (
-                    any(_mentions(lexicon, text, phrase) for phrase in requested)
-                    and len(positive) < 2
-                    and positive
-                    and not _is_concrete(lexicon, positive[0])
-                ):
-                    return Claim(kind, label, f"names: {text[:80]}", "supported")
-            verdict = _compare_families(lexicon, requested, positive or telling)
-            return Claim(kind, label, f"classes: {', '.join(telling[:8])}", verdict)
-    for source, texts in (
-        ("folders", folder.folders),
-        ("names", folder.names),
-        ("notes", re.split(r"[.;\n。]", folder.notes)),
-    ):
+    assignment = match_classes(requested, telling, folder.legend, folder.notes, lexicon)
+    pairs = {name: matches for name, matches in assignment.pairs.items() if matches and name != assignment.remainder}
+    if pairs:
+        evidence = ", ".join(f"{name} = {'/'.join(matches)}" for name, matches in pairs.items())
+        return Claim(kind, label, f"classes: {evidence}", "supported")
+    positive = [name for name in telling if not is_negative(name, lexicon)] or telling
+    concrete = [name for name in positive if _find_clinical(lexicon, [name])]
+    if concrete and 2 * len(concrete) >= len(positive):
+        verdict = _compare_families(lexicon, requested, concrete)
+        if verdict != "silent":
+            return Claim(kind, label, f"classes: {', '.join(positive[:8])}", verdict)
+    sentences = [sentence for sentence in re.split(r"[.;\n。]", folder.notes) if sentence.strip()]
+    for source, texts in (("folders", folder.folders), ("names", folder.names), ("notes", sentences)):
         for text in texts:
             if any(_mentions(lexicon, text, phrase) for phrase in requested):
                 return Claim(kind, label, f"{source}: {text.strip()[:80]}", "supported")
-    for text in folder.folders:
-        if _is_about_something_else(lexicon, requested, text):
-            return Claim(kind, label, f"folders: {text}", "contradicted")
-    return Claim(kind, label, "", "silent")
+    for text in (*folder.folders, *folder.names):
+        if _is_about_something_else(lexicon, requested, [text]):
+            return Claim(kind, label, f"names: {text}", "contradicted")
+    if _is_about_something_else(lexicon, requested, sentences, min_mentions=2):
+        return Claim(kind, label, f"notes: {folder.notes.strip()[:80]}", "contradicted")
+    return Claim(kind, label, "", "silent" if _find_clinical(lexicon, requested, generic=True) else "unknown")
+
+
+def _is_subject(lexicon: Lexicon, unit: Unit, *, is_classified: bool) -> bool:
+    """Return whether a unit of a target can be found in a folder or not; what is classified is seldom the organ itself."""
+    if not unit.concepts:
+        word = unit.words[0]
+        is_particle = len(word) < 2 or _HAN_PARTICLES.fullmatch(word)
+        return not (is_particle or _is_filler(lexicon, unit) or _TASK_NOUNS.search(word))
+    kinds = {lexicon.concepts[name].kind for name in unit.concepts}
+    if "data_words" in kinds:
+        return bool(unit.concepts & _SUBJECT_WORDS)
+    return kinds != {"modalities"} and not (is_classified and kinds <= {"anatomy", "modalities"})
+
+
+def _find_clinical(lexicon: Lexicon, phrases: Iterable[str], *, generic: bool = False) -> set[str]:
+    """Return the findings, organs, cells, devices and measures that phrases name.
+
+    Args:
+        generic: whether words such as disease and lesion count, too.
+    """
+    concepts = {
+        name
+        for phrase in phrases
+        for unit in lexicon.find_units(phrase)
+        for name in unit.concepts
+        if len("".join(unit.words)) > 2 or not unit.words[0].isascii()
+    }
+    if generic and concepts & _GENERIC_FINDINGS:
+        return concepts
+    return {name for name in concepts - GENERIC_CONCEPTS if lexicon.concepts[name].kind in _CLINICAL_KINDS}
 
 
 def _compare_families(lexicon: Lexicon, requested: Sequence[str], names: Sequence[str]) -> Verdict:
     """Compare targets with classes that none of them matches: kinds or parts of a target support it; siblings say nothing."""
-    targets = {
-        name for phrase in requested for unit in lexicon.find_units(phrase) for name in unit.concepts
-    } - GENERIC_CONCEPTS
-    classes = {
-        name for phrase in names for unit in lexicon.find_units(phrase) for name in unit.concepts
-    } - GENERIC_CONCEPTS
+    targets, classes = _find_clinical(lexicon, requested), _find_clinical(lexicon, names)
     if any(lexicon.get_wider(name, 6) & targets for name in classes):
         return "supported"
-    asks_for_parts = not targets and any(unit.concepts for phrase in requested for unit in lexicon.find_units(phrase))
-    return "silent" if asks_for_parts or have_common_ancestor(lexicon, targets, classes) else "contradicted"
+    return "silent" if not targets or have_common_ancestor(lexicon, targets, classes) else "contradicted"
 
 
-def _is_about_something_else(lexicon: Lexicon, requested: Sequence[str], text: str) -> bool:
-    """Return whether a text names findings, cells or objects of another family than all that is requested.
+def _is_about_something_else(
+    lexicon: Lexicon, requested: Sequence[str], texts: Sequence[str], *, min_mentions: int = 1
+) -> bool:
+    """Return whether texts name findings, cells or objects of another family than all that is requested.
 
     Instruments are no findings. Of two findings both must be bound to a place or a wider kind: edema is found everywhere.
+
+    Args:
+        min_mentions: texts that must name a thing for it to count.
     """
     families = {"findings", "cells_tissues", "devices"}
 
-    def find_subjects(phrases: Sequence[str]) -> set[str]:
-        concepts = {
+    def find_subjects(phrases: Sequence[str], min_count: int = 1) -> set[str]:
+        counts = Counter(
             name
             for phrase in phrases
-            for unit in lexicon.find_units(phrase)
-            if len(unit.words[0]) > 3
-            for name in unit.concepts
-        }
-        return {name for name in concepts - GENERIC_CONCEPTS if lexicon.concepts[name].kind in families}
+            for name in {
+                name
+                for unit in lexicon.find_units(phrase)
+                if len(unit.words[0]) > 3 or not unit.words[0].isascii()
+                for concept in unit.concepts
+                for name in {concept, *lexicon.get_wider(concept)} - GENERIC_CONCEPTS
+            }
+            if lexicon.concepts[name].kind in families
+        )
+        return {name for name, count in counts.items() if count >= min_count}
 
-    targets, subjects = find_subjects(requested), find_subjects([text])
+    targets, subjects = find_subjects(requested), find_subjects(texts, min_mentions)
     if not targets or not subjects or have_common_ancestor(lexicon, targets, subjects):
         return False
     target_kinds, subject_kinds = ({lexicon.concepts[name].kind for name in names} for names in (targets, subjects))
@@ -1004,10 +1081,6 @@ def _is_telling(lexicon: Lexicon, name: str) -> bool:
         "image",
     }
     return any(not (unit.concepts & generic) for unit in words)
-
-
-def _is_concrete(lexicon: Lexicon, name: str) -> bool:
-    return any(unit.concepts for unit in lexicon.find_units(name))
 
 
 def _mentions(lexicon: Lexicon, text: str, phrase: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.data.reading import read_mask
+from m3b.dataset.reading import read_mask
 from m3b.models.dicom.sources import resample_to_planes
 from m3b.models.predictions import DetectedBox, Prediction
 

@@ -104,7 +104,7 @@ def _mask_difference(first: Any, second: Any, first_file: Path, second_file: Pat
         return max(pairs, default=0.0)
     if not isinstance(first, str) or not isinstance(second, str):
         raise ModelError(f"predictions differ at {location}: {first!r} and {second!r}")
-    from m3b.data.reading import read_image
+    from m3b.dataset.reading import read_image
 
     first_mask = read_image(first, str(first_file.parent)).array
     second_mask = read_image(second, str(second_file.parent)).array

@@ -284,7 +284,7 @@ def _to_absolute_boxes(boxes: Sequence[Box], record: Record, root: Path) -> list
 
 def _image_extent(record: Record, root: Path) -> tuple[float, ...]:
     """Return the extent of the image along the axes of its boxes."""
-    from m3b.data.reading import box_extent
+    from m3b.dataset.reading import box_extent
 
     return box_extent(image_of(record), str(root))
 

@@ -1,20 +1,155 @@
-"""Arrays with some items written in the format that they came in: everything else zero, and holes where files can have them."""
+"""Files of many images with those of some cases only: same keys, shapes and indices, everything else zero or left out.
+
+Arrays (NPY, NPZ, HDF5, MATLAB 7.3, pickles, PyTorch) have zeros elsewhere, and holes if files can have them; ZIP and TAR archives
+have the needed members; Parquet tables have the needed columns, with a black pixel in place of other images.
+"""
 
 from __future__ import annotations
 
+import base64
 import pickle
+import tarfile
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+from m3b.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from m3b.dataset.formats.archives import ArchiveFormat
+    from m3b.dataset.formats.arrays import ArrayFormat
+    from m3b.dataset.formats.parquet import Parquet
 
 Items = set[int] | None
 """Indices along the first axis; None for the whole array."""
 BLOCK = 64 << 20
 """Bytes of an HDF5 or NPY array that are copied at a time."""
+
+BLACK_PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+"""A PNG."""
+
+
+def write_subset(source: Path, target: Path, keys: Mapping[str, Items]) -> bool:
+    """Write the needed items of a file to `target`, in its format.
+
+    Args:
+        keys: arrays, members of an archive or columns of a table -> their items along the first axis.
+
+    Returns:
+        False, with nothing written, if the file holds nothing else, so that it can be taken as it is.
+
+    Raises:
+        DataError: it cannot be read, or has no such item.
+    """
+    from m3b.dataset.formats import get_format
+    from m3b.dataset.formats.archives import ArchiveFormat
+    from m3b.dataset.formats.arrays import ArrayFormat
+    from m3b.dataset.formats.parquet import Parquet
+
+    try:
+        file_format = get_format(source)
+        if isinstance(file_format, ArchiveFormat):
+            return _write_members(file_format, source, target, keys)
+        if isinstance(file_format, Parquet):
+            return _write_rows(file_format, source, target, keys)
+        if not isinstance(file_format, ArrayFormat) or source.suffix.lower() not in WRITERS:
+            raise DataError(f"a file of the format {file_format.name}; unpack it")
+        arrays = file_format.arrays(source)
+        chosen = {name: _normal(arrays[name], items) for name, items in _named(file_format, source, keys).items()}
+        if arrays.keys() == chosen.keys() and all(
+            items is None or len(items) == len(arrays[name]) for name, items in chosen.items()
+        ):
+            return False
+        WRITERS[source.suffix.lower()](source, target, arrays, chosen)
+    except (DataError, zipfile.BadZipFile, tarfile.TarError, IndexError) as error:
+        raise DataError(f"{source.name}: cannot be taken apart: {error}") from error
+    return True
+
+
+def _named(file_format: ArrayFormat, source: Path, keys: Mapping[str, Items]) -> dict[str, Items]:
+    """By the arrays' own names: a reference may leave out the name of the only one."""
+    named: dict[str, Items] = {}
+    for key, items in keys.items():
+        chosen, _ = file_format.pick(source, key)
+        name = next(name for name, array in file_format.arrays(source).items() if array is chosen)
+        before = named.get(name, set())
+        named[name] = None if items is None or before is None else before | items
+    return named
+
+
+def _normal(array: Any, items: Items) -> Items:
+    if items is None:
+        return None
+    length = len(array)
+    if bad := [item for item in items if not -length <= item < length]:
+        raise IndexError(f"item {bad[0]} of {length}")
+    return {item % length for item in items}
+
+
+def _write_members(file_format: ArchiveFormat, source: Path, target: Path, keys: Mapping[str, Items]) -> bool:
+    """Members that are named, those of named folders, and files of the same stem, which may hold the voxels of a header."""
+    names = [member.name for member in file_format.members(source)]
+    wanted = {key.partition("#")[0].rstrip("/") for key in keys}
+    stems = {str(PurePosixPath(name).with_suffix("")) for name in wanted}
+    chosen = [
+        name
+        for name in names
+        if name in wanted
+        or str(PurePosixPath(name).with_suffix("")) in stems
+        or any(str(folder) in wanted for folder in PurePosixPath(name).parents)
+    ]
+    if missing := [
+        name for name in wanted if name and name not in chosen and not any(n.startswith(f"{name}/") for n in chosen)
+    ]:
+        raise DataError(f"the archive has no {missing[0]}")
+    if "" in wanted or len(chosen) == len(names):
+        return False
+    with file_format.extracted(source, chosen) as folder:
+        if file_format.name == "zip":
+            with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name in chosen:
+                    archive.write(folder / name, name)
+            return True
+        with tarfile.open(target, "w") as shard:
+            for name in chosen:
+                shard.add(folder / name, name, recursive=False)
+    return True
+
+
+def _write_rows(file_format: Parquet, source: Path, target: Path, keys: Mapping[str, Items]) -> bool:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = file_format.image_columns(source)
+    wanted = {key or next(iter(columns)): items for key, items in keys.items()}
+    table = pyarrow.parquet.ParquetFile(source, memory_map=False)
+    if all(items is None or len(items) == columns[name] for name, items in wanted.items()) and set(wanted) == set(
+        table.schema_arrow.names
+    ):
+        return False
+    schema = pyarrow.schema([table.schema_arrow.field(name) for name in wanted])
+    first = 0
+    with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+        for batch in table.iter_batches(256, columns=list(wanted)):
+            arrays = []
+            for name, items in wanted.items():
+                cells = [
+                    cell if items is None or first + row in items else _black(cell)
+                    for row, cell in enumerate(batch.column(name).to_pylist())
+                ]
+                arrays.append(pyarrow.array(cells, schema.field(name).type))
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+            first += batch.num_rows
+    return True
+
+
+def _black(cell: Any) -> Any:
+    return {key: BLACK_PIXEL if key == "bytes" else None for key in cell} if isinstance(cell, dict) else BLACK_PIXEL
 
 
 def runs(items: set[int]) -> list[tuple[int, int]]:

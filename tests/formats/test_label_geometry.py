@@ -15,9 +15,21 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
-from template_kit import load
 
-images, masks, geometry = load("images"), load("masks"), load("geometry")
+from m3b.dataset.formats import (
+    DataError,
+    Mask,
+    align_labels,
+    box_to_array,
+    box_to_file,
+    geometry,
+    grid_of,
+    read_class_masks,
+    read_image,
+    read_numbered_labels,
+    write_labels,
+)
+
 ORIENTATIONS = [
     "".join(axes) for order in itertools.permutations(("RL", "AP", "SI")) for axes in itertools.product(*order)
 ]
@@ -45,17 +57,17 @@ def nifti(file: Path, array: np.ndarray, codes: str, zooms=(1.0, 2.0, 3.0), tilt
 def test_a_mask_written_like_a_nifti_lies_where_its_voxels_lie(tmp_path_factory, codes, shape, tilt) -> None:
     place = tmp_path_factory.mktemp("nifti")
     affine = nifti(place / "image.nii.gz", volume(shape), codes, tilt=tilt)
-    array = images.read_image(str(place / "image.nii.gz")).array[0]
+    array = read_image(str(place / "image.nii.gz")).array[0]
     marked = (array > 100).astype(np.uint8) * 7
-    written = masks.write_mask(marked, str(place / "image.nii.gz"), place / "out")
+    written = write_labels(marked, str(place / "image.nii.gz"), place / "out")
     stored = nib.load(written)
     assert np.allclose(stored.affine, affine, atol=1e-5)
     assert np.array_equal(np.asarray(stored.dataobj), (volume(shape) > 100) * 7)
-    again = masks.read_mask(str(written))
+    again = read_numbered_labels(str(written))
     assert np.array_equal(again.array, marked)
-    grid = masks.grid_of(str(place / "image.nii.gz"))
+    grid = grid_of(str(place / "image.nii.gz"))
     assert grid.shape == array.shape
-    assert np.allclose(grid.spacing, images.read_image(str(place / "image.nii.gz")).spacing)
+    assert np.allclose(grid.spacing, read_image(str(place / "image.nii.gz")).spacing)
 
 
 @settings(max_examples=30)
@@ -66,14 +78,14 @@ def test_a_mask_written_like_an_itk_image_lies_where_its_voxels_lie(tmp_path_fac
     image.SetSpacing((1.5, 0.5, 3.0))
     image.SetOrigin((4.0, -5.0, 6.0))
     sitk.WriteImage(image, str(place / f"image{ending}"))
-    array = images.read_image(str(place / f"image{ending}")).array[0]
-    written = masks.write_mask((array > 100).astype(np.uint8), str(place / f"image{ending}"), place / "out")
+    array = read_image(str(place / f"image{ending}")).array[0]
+    written = write_labels((array > 100).astype(np.uint8), str(place / f"image{ending}"), place / "out")
     stored = sitk.ReadImage(str(written))
     assert written.suffix == ending
     assert np.allclose(stored.GetDirection(), image.GetDirection())
     assert np.allclose(stored.GetOrigin(), image.GetOrigin())
     assert np.array_equal(sitk.GetArrayFromImage(stored), sitk.GetArrayFromImage(image) > 100)
-    assert np.array_equal(masks.read_mask(str(written)).array, array > 100)
+    assert np.array_equal(read_numbered_labels(str(written)).array, array > 100)
 
 
 @given(st.sampled_from(ORIENTATIONS), st.lists(st.integers(0, 5), min_size=3, max_size=3), st.integers(1, 3))
@@ -83,18 +95,18 @@ def test_a_box_over_voxels_marks_the_same_voxels_in_the_array(tmp_path_factory, 
     high = [start + side for start in low]
     stored[low[0] : high[0], low[1] : high[1], low[2] : high[2]] = 1
     nifti(place / "mask.nii.gz", stored, codes)
-    box = masks.boxes_to_array([*low, *high], str(place / "mask.nii.gz"))
-    inside = np.argwhere(masks.read_mask(str(place / "mask.nii.gz")).array)
+    box = box_to_array([*low, *high], str(place / "mask.nii.gz"))
+    inside = np.argwhere(read_numbered_labels(str(place / "mask.nii.gz")).array)
     assert np.allclose(box, [*inside.min(axis=0), *(inside.max(axis=0) + 1)])
-    assert np.allclose(masks.boxes_to_file(box, str(place / "mask.nii.gz")), [*low, *high])
+    assert np.allclose(box_to_file(box, str(place / "mask.nii.gz")), [*low, *high])
 
 
 def test_boxes_of_pictures_and_arrays_swap_rows_and_columns(tmp_path) -> None:
-    assert masks.boxes_to_array([1, 2, 5, 9], "a.png") == (2, 1, 9, 5)
+    assert box_to_array([1, 2, 5, 9], "a.png") == (2, 1, 9, 5)
     np.save(tmp_path / "v.npy", volume((6, 7, 5)))
-    box = masks.boxes_to_array([1, 2, 3, 4, 5, 6], str(tmp_path / "v.npy"))
+    box = box_to_array([1, 2, 3, 4, 5, 6], str(tmp_path / "v.npy"))
     assert box == (2, 1, 3, 5, 4, 6)
-    assert masks.boxes_to_file(box, str(tmp_path / "v.npy")) == (1, 2, 3, 4, 5, 6)
+    assert box_to_file(box, str(tmp_path / "v.npy")) == (1, 2, 3, 4, 5, 6)
 
 
 def series(folder: Path, array: np.ndarray, cosines: list[float], step: list[float]) -> None:
@@ -130,14 +142,14 @@ def test_a_dicom_series_agrees_with_itk_and_takes_a_mask(tmp_path, cosines, step
     reader = sitk.ImageSeriesReader()
     reader.SetFileNames(reader.GetGDCMSeriesFileNames(str(tmp_path / "series")))
     sitk.WriteImage(reader.Execute(), str(tmp_path / "itk.nrrd"))
-    ours, theirs = images.read_image(str(tmp_path / "series")), images.read_image(str(tmp_path / "itk.nrrd"))
+    ours, theirs = read_image(str(tmp_path / "series")), read_image(str(tmp_path / "itk.nrrd"))
     assert np.array_equal(ours.array, theirs.array)
     assert np.allclose(ours.spacing, theirs.spacing)
-    grid, other = masks.grid_of(str(tmp_path / "series")), masks.grid_of(str(tmp_path / "itk.nrrd"))
+    grid, other = grid_of(str(tmp_path / "series")), grid_of(str(tmp_path / "itk.nrrd"))
     assert np.allclose(grid.affine, other.affine, atol=1e-4)
     marked = (ours.array[0] > 90).astype(np.uint8)
-    written = masks.write_mask(marked, str(tmp_path / "series"), tmp_path / "out")
-    again = masks.read_mask(str(written))
+    written = write_labels(marked, str(tmp_path / "series"), tmp_path / "out")
+    again = read_numbered_labels(str(written))
     assert written.name == "out.nii.gz"
     assert np.array_equal(again.array, marked)
     assert np.allclose(again.affine, grid.affine, atol=1e-4)
@@ -148,41 +160,41 @@ def test_masks_of_pictures_keep_palette_numbers_and_many_labels(tmp_path) -> Non
     picture = Pillow.fromarray(np.array([[0, 3], [5, 3]], np.uint8), mode="P")
     picture.putpalette([value for colour in range(256) for value in (colour, 255 - colour, 7)])
     picture.save(tmp_path / "mask.png")
-    assert masks.read_mask(str(tmp_path / "mask.png")).array.tolist() == [[0, 3], [5, 3]]
+    assert read_numbered_labels(str(tmp_path / "mask.png")).array.tolist() == [[0, 3], [5, 3]]
     Pillow.fromarray(np.zeros((4, 5), np.uint8)).save(tmp_path / "image.png")
     marked = np.arange(20).reshape(4, 5) * 100
-    written = masks.write_mask(marked, str(tmp_path / "image.png"), tmp_path / "out")
+    written = write_labels(marked, str(tmp_path / "image.png"), tmp_path / "out")
     assert written.suffix == ".png"
-    assert np.array_equal(masks.read_mask(str(written)).array, marked)
+    assert np.array_equal(read_numbered_labels(str(written)).array, marked)
 
 
 def test_float_masks_of_whole_numbers_pass_and_others_are_named(tmp_path) -> None:
     nifti(tmp_path / "whole.nii.gz", np.full((3, 4, 5), 2.0, np.float32), "LPS")
-    assert masks.read_mask(str(tmp_path / "whole.nii.gz")).array.dtype == np.uint8
+    assert read_numbered_labels(str(tmp_path / "whole.nii.gz")).array.dtype == np.uint8
     nifti(tmp_path / "soft.nii.gz", np.full((3, 4, 5), 0.5, np.float32), "LPS")
-    with pytest.raises(images.ImageError, match=r"soft.nii.gz: holds fractions"):
-        masks.read_mask(str(tmp_path / "soft.nii.gz"))
+    with pytest.raises(DataError, match=r"soft.nii.gz: holds fractions"):
+        read_numbered_labels(str(tmp_path / "soft.nii.gz"))
     nifti(tmp_path / "minus.nii.gz", np.full((3, 4, 5), -1, np.int16), "LPS")
-    with pytest.raises(images.ImageError, match="negative"):
-        masks.read_mask(str(tmp_path / "minus.nii.gz"))
+    with pytest.raises(DataError, match="negative"):
+        read_numbered_labels(str(tmp_path / "minus.nii.gz"))
     Pillow.fromarray(np.random.default_rng(0).integers(0, 9, (4, 4, 3), np.uint8)).save(tmp_path / "rgb.png")
-    with pytest.raises(images.ImageError, match="one channel"):
-        masks.read_mask(str(tmp_path / "rgb.png"))
+    with pytest.raises(DataError, match="one channel"):
+        read_numbered_labels(str(tmp_path / "rgb.png"))
 
 
 def test_channels_from_one_file_several_files_or_none(tmp_path) -> None:
     stored = volume((4, 5, 6)) % 3
     nifti(tmp_path / "m.nii.gz", stored, "LPS")
-    channels = masks.read_masks(str(tmp_path / "m.nii.gz"), {"a": 1, "b": 2})
+    channels = read_class_masks(str(tmp_path / "m.nii.gz"), {"a": 1, "b": 2})
     assert channels.shape[0] == 2
     assert channels[1].sum() == (stored == 2).sum()
     nifti(tmp_path / "n.nii.gz", (stored > 0).astype(np.int16) * 255, "LPS")
-    both = masks.read_masks(
+    both = read_class_masks(
         {"a": str(tmp_path / "m.nii.gz"), "b": str(tmp_path / "n.nii.gz")}, {"a": 1, "b": 2, "c": 3}
     )
     assert both[0].sum() == both[1].sum() > 0
     assert not both[2].any()
-    assert masks.read_masks(None, {"a": 1}, shape=(3, 4)).shape == (1, 3, 4)
+    assert read_class_masks(None, {"a": 1}, shape=(3, 4)).shape == (1, 3, 4)
 
 
 def test_a_mask_on_another_grid_is_brought_onto_the_images(tmp_path) -> None:
@@ -194,30 +206,30 @@ def test_a_mask_on_another_grid_is_brought_onto_the_images(tmp_path) -> None:
     shifted[:3, :3] = np.diag([-2, -2, 2])
     shifted[:3, 3] = np.add([-20, 11, 5], [-0.5, -0.5, 0.5])
     nib.save(nib.Nifti1Image(volume((6, 6, 6)), shifted), tmp_path / "coarse.nii.gz")
-    mask, grid = masks.read_mask(str(tmp_path / "fine.nii.gz")), masks.grid_of(str(tmp_path / "coarse.nii.gz"))
-    moved = masks.align(mask, grid)
+    mask, grid = read_numbered_labels(str(tmp_path / "fine.nii.gz")), grid_of(str(tmp_path / "coarse.nii.gz"))
+    moved = align_labels(mask, grid)
     assert moved.shape == (6, 6, 6)
     assert moved.sum() * 8 == fine.sum()
     far = grid.affine.copy()
     far[:3, 3] += 500
-    with pytest.raises(images.ImageError, match="another case"):
-        masks.align(mask, geometry.Geometry((6, 6, 6), (2.0, 2.0, 2.0), far), "m.nii.gz")
-    with pytest.raises(images.ImageError, match="nothing says"):
-        masks.align(masks.Mask(fine, None, None), grid)
+    with pytest.raises(DataError, match="another case"):
+        align_labels(mask, geometry.Geometry((6, 6, 6), (2.0, 2.0, 2.0), far), "m.nii.gz")
+    with pytest.raises(DataError, match="nothing says"):
+        align_labels(Mask(fine, None, None), grid)
 
 
 @given(st.tuples(*[st.integers(1, 6)] * 3))
 def test_masks_of_arrays_and_stacks_read_back_whatever_their_shape(tmp_path_factory, shape) -> None:
     place = tmp_path_factory.mktemp("arrays")
     np.save(place / "v.npy", volume(shape))
-    array = images.read_image(str(place / "v.npy")).array
+    array = read_image(str(place / "v.npy")).array
     marked = (array[0] > 80).astype(np.uint8)
-    written = masks.write_mask(marked, str(place / "v.npy"), place / "out")
-    assert np.array_equal(masks.read_mask(str(written)).array, marked)
+    written = write_labels(marked, str(place / "v.npy"), place / "out")
+    assert np.array_equal(read_numbered_labels(str(written)).array, marked)
     slices = []
     for number in range(shape[2]):
         Pillow.fromarray(volume(shape)[:, :, number].astype(np.uint8)).save(place / f"{number}.png")
         slices.append(str(place / f"{number}.png"))
-    stack = images.read_image(slices).array[0]
-    written = masks.write_mask((stack > 80).astype(np.uint8), slices, place / "stack")
-    assert np.array_equal(masks.read_mask(str(written)).array, stack > 80)
+    stack = read_image(slices).array[0]
+    written = write_labels((stack > 80).astype(np.uint8), slices, place / "stack")
+    assert np.array_equal(read_numbered_labels(str(written)).array, stack > 80)

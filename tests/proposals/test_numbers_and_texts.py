@@ -1,0 +1,52 @@
+"""Numbers to estimate and reports to write: which columns come into question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proposals_kit import decide_folder, list_targets, write_picture, write_rows
+
+
+def test_a_number_that_differs_in_nearly_every_image(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "bone density (g/cm2)"]]
+    for number in range(120):
+        write_picture(tmp_path / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", f"{0.5 + number * 0.0071:.3f}"])
+    write_rows(tmp_path / "values.csv", rows)
+    titles = list_targets(tmp_path, "Predict the bone density from forearm X-rays", "regression")
+    assert "numbers by {values.bone density (g/cm2)}" in titles
+
+
+def test_a_number_in_names_that_the_request_calls_by_its_name(tmp_path: Path) -> None:
+    for number in range(60):
+        write_picture(tmp_path / f"P{number:03d}_im{number + 7}_score{number * 7 % 23}.png", number)
+    outcome = decide_folder(tmp_path, "Prédire : score (points), à partir des images de radiographie (dents)")
+    assert outcome.proposals[0].manifest.value is not None
+    assert outcome.proposals[0].manifest.value.value.value == "{number3}"
+    assert outcome.proposals[0].manifest.value.title == "score"
+
+
+def test_images_of_a_study_have_its_report(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["study", "history", "findings"]]
+    for study in range(24):
+        for view in range(3):
+            write_picture(tmp_path / "images" / f"S{study:03d}_v{study * 3 + view}.png", study * 3 + view)
+        history = f"cough and fever for {study} days now"
+        rows.append([f"S{study:03d}", history, f"The lungs show {study} small nodules on the left side."])
+    write_rows(tmp_path / "reports.csv", rows)
+    best = decide_folder(tmp_path, "Write the findings of chest X-ray images").proposals[0]
+    assert best.manifest.report is not None
+    assert best.manifest.report.findings is not None
+    assert best.manifest.report.findings.value == "{reports.findings}"
+    assert best.manifest.images.several == "views"
+    assert best.cases == 24
+
+
+def test_times_and_events_are_what_survival_asks_for(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "survival_months", "death"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", 3 + number * 7 % 50, number % 2])
+    write_rows(tmp_path / "follow_up.csv", rows)
+    outcome = decide_folder(tmp_path, "根据腹部CT扫描预测总生存期")
+    assert [doubt.code for doubt in outcome.proposals[0].doubts] == ["patients_unknown"]
