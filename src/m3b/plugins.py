@@ -9,9 +9,9 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
-ENTRY_POINT_GROUPS = {"m3b.tasks": "task family", "m3b.metrics": "metric"}
-"""Entry points of these groups name objects with a `register()` method, as each `m3b.TaskFamily` and `m3b.Metric`
-has."""
+ENTRY_POINT_GROUPS = {"m3b.tasks": "task family", "m3b.metrics": "metric", "m3b.audit_checks": "audit check"}
+"""Entry points of these groups name objects with a `register()` method, as each `m3b.TaskFamily`, `m3b.Metric` and
+`m3b.dataset.audit.AuditCheck` has."""
 
 BUILTIN_TASKS = ("diagnosis", "segmentation", "detection", "report", "grading", "regression", "survival")
 """m3b's own tasks in the order of lists; the family of each is `FAMILY` in the package `m3b.tasks.NAME`."""

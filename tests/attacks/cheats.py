@@ -65,8 +65,8 @@ CHEATS = (
     Cheat("near-copies on both sides of the split", PARTLY.replace("hidden in derived images", "the archive has them"),
           "the audit rejects derived ones; those of the archive are a warning in audit and model card",
           (f"{TEST_NODE_PREFIX}test_altered_copies_of_test_images_in_the_training_index[noise]",
-           "tests/data/test_audit.py::test_nearly_the_same_image_on_both_sides",
-           "tests/data/test_audit.py::test_an_altered_copy_that_a_script_made_goes_back")),
+           "tests/audit/test_audit_findings.py::test_nearly_the_same_image_on_both_sides",
+           "tests/audit/test_audit_findings.py::test_an_altered_copy_that_a_script_made_goes_back")),
     Cheat("answers in the weights", LABELLED, "altered copies of test images get other answers", (TABLES,)),
 )  # fmt: skip
 

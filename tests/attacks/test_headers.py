@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from m3b.data.audit_images import open_all
 from m3b.data.index import Index
-from m3b.data.mask_probe import stored_float
 from m3b.data.records import Record
+from m3b.dataset.audit.opening import open_images
+from m3b.dataset.audit.probes import is_stored_as_float
 from m3b.dataset.reading import geometry, read_image, read_mask
 from m3b.errors import DataError, ModelError
 from m3b.isolation.sandbox import choose_sandbox
@@ -93,7 +93,7 @@ class Place:
             with pytest.raises(DataError):
                 reader(path, str(self.work))
         record = Record(path, labels=("a",), patient="p")
-        looks = open_all(Index((record,), (), ("a",)), self.work, set(), float("inf"), None)
+        looks = open_images(Index((record,), (), ("a",)), self.work, set(), float("inf"))
         assert all(look.error for look in looks.values())
         with pytest.raises(ModelError):
             stage_cases([path], self.work.parent / "staged", True, base=self.work)
@@ -181,6 +181,6 @@ def test_honest_headers_still_open(place: Place, ending: str, packed: bool) -> N
     sitk.WriteImage(sitk.GetImageFromArray(array), str(place.images / name), packed)
     assert sorted(read_image(f"images/{name}", str(place.work)).array.ravel()) == list(range(16))
     assert "range 0 to 15" in place.preview(name) or "0 to 15" in place.preview(name)
-    assert not stored_float(f"images/{name}", str(place.work))
+    assert not is_stored_as_float(f"images/{name}", str(place.work))
     staged = stage_cases([f"images/{name}"], place.work.parent / "staged", True, base=place.work)
     assert sorted(read_image(str(staged.paths[0]), str(staged.folder)).array.ravel()) == list(range(16))

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from m3b.data.audit import audit_index
 from m3b.data.index import Index, read_records
 from m3b.data.records import Channels, Record, plain, relocated
+from m3b.dataset.audit import audit_index
 from m3b.dataset.formats import parse_cases, select_channels
 from m3b.dataset.reading import geometry, read_image, read_mask, write_mask
 from m3b.dataset.view import needed_files_of

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image, ImageOps
 
 from m3b.data.box_places import grid_for, upright
-from m3b.data.mask_probe import look_at_masks
 from m3b.data.records import Record
 from m3b.data.spec.outlines import coco, labelme
+from m3b.dataset.audit.probes import probe_mask
 from m3b.dataset.formats.base import turn_upright
 from m3b.dataset.reading import align_mask, geometry, probe_shape, read_image, read_mask, read_masks, stored_shape
 
@@ -70,12 +70,12 @@ def test_masks_follow_their_picture(tmp_path: Path, stored: np.ndarray, orientat
     expected = read_image("a.png", base).array[0] > 127
     assert np.array_equal(align_mask("m.png", "a.png", base) == 1, expected)
     assert np.array_equal(read_masks("m.png", {"bright": 1}, base, expected.shape, "a.png")[0], expected)
-    look = look_at_masks(
+    look = probe_mask(
         Record("a.png", mask="m.png", patient="p"), {"bright": 1}, tmp_path, read_image("a.png", base).array
     )
     assert look is not None
-    assert look.same_shape
-    assert look.found == {"bright": int(bright.sum())}
+    assert look.has_image_shape
+    assert look.class_voxels == {"bright": int(bright.sum())}
 
 
 def test_a_mask_with_the_same_exif_as_its_picture(tmp_path: Path, stored: np.ndarray) -> None:

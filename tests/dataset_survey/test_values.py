@@ -147,7 +147,7 @@ def test_exif_turns_shapes(tmp_path: Path, orientation: int) -> None:
     save_turned(tmp_path / "a.jpg", grey(0, (30, 50)), orientation)
     sample = read_sample(tmp_path, "a.jpg", "picture", SurveyLimits())
     expected = (50, 30) if orientation >= 5 else (30, 50)
-    assert sample.shape == read_grid(tmp_path, "a.jpg", "picture") == expected
+    assert sample.shape == read_grid(tmp_path, "a.jpg") == expected
     assert sample.turned == (orientation > 1)
 
 

@@ -17,7 +17,9 @@ WALKS = dict(SECTION.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-
 
 
 def test_there_is_a_walk_for_each_kind_of_thing() -> None:
-    assert set(WALKS) == {"file format", "annotation format", "metric", "tool", "provider", "task"}
+    assert set(WALKS) == {
+        "file format", "annotation format", "audit check", "metric", "tool", "provider", "task",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", sorted(WALKS))

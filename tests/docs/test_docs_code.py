@@ -8,12 +8,11 @@ import sys
 import pytest
 from docs_kit import ROOT
 
-import m3b.data.image_probe as looks
 from m3b.agents.roles import BUILTIN_ROLES
-from m3b.data.audit import audit_index
-from m3b.data.audit_classes import FEW_PATIENTS, MIN_PATIENTS
-from m3b.data.audit_labels import MIN_CASES
 from m3b.data.kinds import names
+from m3b.dataset.audit import audit_index
+from m3b.dataset.audit.patients import FEW_PATIENTS, MIN_CASES, MIN_PATIENTS
+from m3b.dataset.similarity import THUMBNAIL_SIDE, VOLUME_GRID
 from m3b.events import EVENT_KINDS, UNJOURNALED_KINDS, ArtifactChecked, ReplyReceived
 from m3b.run.options import Options
 from m3b.run.result import FINAL_STATUSES, STATUSES
@@ -76,9 +75,13 @@ def test_the_tools_are_those_of_the_code() -> None:
         ("docs/data.md", r"too few cases \(diagnosis and reports (\d+);", MIN_CASES),
         ("docs/data.md", r"masks and boxes (\d+) patients\)", MIN_PATIENTS),
         ("docs/data.md", r"fewer than (\d+) patients; values", FEW_PATIENTS),
-        ("docs/data.md", r"opens images for at most (\w+) minutes", (audit_index.__kwdefaults__ or {})["seconds"] / 60),
-        ("docs/data.md", r"small versions of them \((\d+) x \d+, of volumes", looks.SIDE),
-        ("docs/data.md", r"of volumes (\d+) x \d+ x \d+\) correlate", looks.WHOLE[0]),
+        (
+            "docs/data.md",
+            r"opens images for at most (\w+) minutes",
+            (audit_index.__kwdefaults__ or {})["max_seconds"] / 60,
+        ),
+        ("docs/data.md", r"small versions of the images \((\d+) x \d+ and", THUMBNAIL_SIDE),
+        ("docs/data.md", r"of volumes (\d+) x \d+ x \d+\) minus", VOLUME_GRID[0]),
     ],
 )
 def test_numbers_are_those_of_the_code(page_name: str, sentence: str, value: float) -> None:

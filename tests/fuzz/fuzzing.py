@@ -19,8 +19,8 @@ from typing import Any
 from fuzz.mutator import mutate
 from fuzz.valid_files import make_valid
 from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
-from m3b.data.audit import Audit
 from m3b.data.index import LABELS, TEST, TRAIN
+from m3b.dataset.audit import Audit
 from m3b.errors import DataError
 from m3b.isolation.reader import Reader
 from m3b.isolation.sandbox import Mounts, Sandbox

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import read_index
+from m3b.dataset.audit import AuditData, audit_index, get_checks, run_checks
 
 
 def mask(desk: Any, name: str) -> None:
@@ -50,7 +50,7 @@ def test_bmad_without_masks(desk: Any) -> None:
     assert all(record["abnormal"] == ("/Ungood/" in path) for path, record in built.by_image.items())
     index = read_index(desk.work, "detection")
     assert index.stated
-    assert not [one for one in audit_of("detection").before(index) if one.weight == "fix"]
+    assert not [one for one in run_checks(get_checks(), AuditData(index, desk.work)) if one.severity == "fix"]
 
 
 def test_mvtec_has_normal_images_alone_to_learn_from(desk: Any) -> None:
@@ -70,7 +70,7 @@ def test_mvtec_has_normal_images_alone_to_learn_from(desk: Any) -> None:
     assert marked["data/x/bottle/test/crack/002.png"] == {"anomaly": "data/x/bottle/ground_truth/crack/002_mask.png"}
     assert len(marked) == 8
     index = read_index(desk.work, "detection")
-    findings = audit_of("detection").after(index, {}, False)
+    findings = audit_index(index, desk.work).findings
     assert "normal_only" in {one.code for one in findings}
 
 

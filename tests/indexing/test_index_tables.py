@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from m3b.data.audit import audit_index
 from m3b.data.index import read_index
+from m3b.dataset.audit import audit_index
 
 TABLE = ("--table", "data/x/cases.csv", "--image", "image", "--label", "finding")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from m3b.dataset.manifest.execute import PROMPTED_LIST, Executed, NothingOpens, 
 from m3b.dataset.manifest.model import Manifest
 from m3b.dataset.manifest.pixels import thumbnail_of
 from m3b.dataset.reading import read_mask
+from m3b.dataset.survey.walk import walk
 from m3b.errors import DataError
 
 GRADED: dict[str, Any] = {
@@ -372,6 +374,41 @@ def test_outlines_and_boxes_of_an_annotation_format(tmp_path: Path) -> None:
             images={"files": "images/*.png"},
             boxes={**boxes, "classes": {"nucleus": []}},
         )
+
+
+def test_boxes_on_images_in_an_archive(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    root.mkdir()
+    rows = ["image,a,b,c,d", *(f"{at},1,2,5,6" for at in range(5))]
+    with zipfile.ZipFile(root / "set.zip", "w") as archive:
+        for at in range(5):
+            archive.write(draw_picture(tmp_path / f"{at}.png"), f"images/{at}.png")
+        archive.writestr("t.csv", "\n".join(rows))
+    executed = execute(
+        Manifest.model_validate({
+            "task": "detection", "images": {"files": "set.zip/images/*.png"},
+            "tables": {"t": {"files": "set.zip/t.csv", "key": "{image}", "image": "{stem}"}},
+            "boxes": {"format": "table", "table": "t", "classes": {"x": ["*"]},
+                      "columns": {"xmin": "a", "ymin": "b", "xmax": "c", "ymax": "d"}},
+        }),
+        walk(root), name="set", work=tmp_path,
+    )  # fmt: skip
+    assert [box.box for box in executed.train[0].boxes or ()] == [(1.0, 2.0, 5.0, 6.0)]
+
+
+def test_slices_of_a_mask_with_different_shapes_leave_the_case_out(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for case in range(5):
+        for at in range(3):
+            draw_picture(root / f"images/{case}/{at}.png")
+            size = (14, 10) if case == at == 1 else (12, 16)
+            draw_mask(root / f"masks/{case}/{at}.png", size=size)
+    executed = execute_folder(
+        root, tmp_path, task="segmentation",
+        images={"files": "images/{case}/{at}.png", "case": "{case}", "several": "slices"},
+        masks={"files": "masks/{case}/{at}.png", "key": "{case}", "image": "{case}", "classes": {"x": ["*"]}},
+    )  # fmt: skip
+    assert case_reasons(executed.resolved) == {"unusable_mask": 1}
 
 
 def test_boxes_beyond_the_image_twice_or_without_area(tmp_path: Path) -> None:

@@ -28,13 +28,15 @@ def write_picture(path: Path, seed: int, *, size: tuple[int, int] = (40, 48)) ->
     Image.fromarray(base.astype(np.uint8)).save(path)
 
 
-def write_mask(path: Path, seed: int, values: tuple[int, ...] = (255,), size: tuple[int, int] = (40, 48)) -> None:
-    """Write a mask with one square a value."""
+def write_mask(
+    path: Path, seed: int, values: tuple[int, ...] = (255,), size: tuple[int, int] = (40, 48), shift: int = 0
+) -> None:
+    """Write a mask with one square a value; `shift` moves them, as a second observer sees them elsewhere."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     mask = np.zeros(size, np.uint8)
     for place, value in enumerate(values):
-        top, left = int(rng.integers(2, 14)), 4 + 14 * place
+        top, left = int(rng.integers(2, 14)) + shift, 4 + 14 * place
         mask[top : top + 10, left : left + 10] = value
     Image.fromarray(mask).save(path)
 

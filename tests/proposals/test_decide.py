@@ -174,7 +174,7 @@ def test_two_masks_of_different_observers_are_rivals(tmp_path: Path) -> None:
     for number in range(30):
         write_picture(tmp_path / "images" / f"{number:02d}.png", number)
         write_mask(tmp_path / "reader_a" / f"{number:02d}.png", number)
-        write_mask(tmp_path / "reader_b" / f"{number:02d}.png", number + 500)
+        write_mask(tmp_path / "reader_b" / f"{number:02d}.png", number, shift=1)
     outcome = decide_folder(tmp_path, "Segment vessels on fundus photographs")
     assert outcome.kind == "ask"
     assert outcome.question is not None

@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -130,3 +131,23 @@ def test_all_other_findings_are_one_class(tmp_path: Path) -> None:
     outcome = decide_folder(tmp_path, "Tell COVID-19 from other findings on chest X-rays")
     assert outcome.proposals[0].classes == {"COVID-19": 15, "other findings": 45}
     assert any("tuberculosis" in item.claim for item in outcome.assumptions)
+
+
+def test_numbered_folders_are_grades(tmp_path: Path) -> None:
+    for number in range(60):
+        write_picture(tmp_path / str(number % 5) / f"{9000 + number}.png", number)
+    outcome = decide_folder(tmp_path, "Grade knee osteoarthritis (Kellgren-Lawrence 0 to 4) on knee X-rays")
+    assert outcome.kind == "proposed"
+    assert outcome.task == "grading"
+    assert list(outcome.proposals[0].classes) == ["0", "1", "2", "3", "4"]
+
+
+def test_images_of_other_parts_are_no_masks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", 60), ("val", 20), ("test", 20)):
+        arrays[f"{part}_images"] = rng.integers(0, 255, (count, 28, 28), np.uint8)
+        arrays[f"{part}_labels"] = rng.integers(0, 2, (count, 1), np.uint8)
+    np.savez(tmp_path / "set.npz", **arrays)
+    titles = list_targets(tmp_path, "Detect pneumonia on chest X-rays", "detection")
+    assert not any("_images" in title for title in titles)

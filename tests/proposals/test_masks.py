@@ -106,7 +106,7 @@ def test_masks_by_a_program_do_not_come_before_those_beside_them(tmp_path: Path)
     for number in range(30):
         write_picture(tmp_path / "images" / f"{number:02d}.png", number)
         write_mask(tmp_path / "masks" / f"{number:02d}.png", number)
-        write_mask(tmp_path / "masks_auto_uncorrected" / f"{number:02d}.png", number + 500)
+        write_mask(tmp_path / "masks_auto_uncorrected" / f"{number:02d}.png", number, shift=2)
     outcome = decide_folder(tmp_path, "Segment polyps on endoscopy images")
     assert outcome.kind == "proposed"
     masks = best_manifest(outcome).masks

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from m3b.agents.artifacts import parse_give_up
-from m3b.data.audit import audit_index
 from m3b.data.synthetic import make_chest, make_volumes
+from m3b.dataset.audit import audit_index
 from m3b.messages import ToolCall
 
 PNEUMONIA = "Build a model that detects pneumonia on chest X-rays"
@@ -21,7 +21,7 @@ def accepted(room: Any, request: str) -> Any:
     """The index the rules make, free of anything that the check would turn down."""
     index = room.index(request)
     audit = audit_index(index, room.run.work)
-    assert not [finding for finding in audit.findings if finding.weight != "warn"], audit.findings
+    assert not [finding for finding in audit.findings if finding.severity != "warn"], audit.findings
     return index
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from spec_kit import picture
 
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index, Record, read_records, write_records
 from m3b.data.spec.execute import execute
 from m3b.data.spec.proposals import Ask, Proposal, propose, sufficient
 from m3b.data.spec.proposals.survivals import sides_of
 from m3b.data.survey import survey
 from m3b.data.survey.table_facts import Column
+from m3b.dataset.audit import AuditData, get_checks, run_checks
 from m3b.errors import DataError
 
 HEAD = ["file", "patient_id", "age", "os_months", "os_status", "pfs_months", "pfs_event"]
@@ -111,7 +111,10 @@ def test_what_the_audit_says() -> None:
         )
         return {
             one.code
-            for one in audit_of("survival").before(Index(made[:60], made[60:], ("survival (months)",), "survival"))
+            for one in run_checks(
+                [check for check in get_checks() if check.targets == ("survival",)],
+                AuditData(Index(made[:60], made[60:], ("survival (months)",), "survival"), Path("/nowhere")),
+            )
         }
 
     assert codes(lambda at: at % 2, lambda at: at + 1) == set()

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec_kit import picture
 
-from m3b.data.audit import IndexRequest, audit_index
 from m3b.data.index import Index, read_index
 from m3b.data.kinds.regression import value_of
 from m3b.data.records import Record
@@ -21,6 +20,7 @@ from m3b.data.spec.proposals import Ask, propose, sufficient
 from m3b.data.spec.proposals.order import in_order
 from m3b.data.spec.proposals.values import unit_asked, unit_in
 from m3b.data.survey import survey
+from m3b.dataset.audit import IndexRequest, audit_index
 from m3b.tasks import find_requested_task
 
 
@@ -77,7 +77,7 @@ def test_the_audit_of_numbers(tmp_path: Path, cells: list[float], code: str) -> 
         picture(tmp_path / f"{at}.png", 50 + at)
         records.append(Record(f"{at}.png", (), f"p{at}", extra={"value": cell}))
     index = Index(tuple(records[::2]), tuple(records[1::2]), ("bone age (years)",), "regression")
-    audit = audit_index(index, tmp_path, asked=IndexRequest(REQUEST))
+    audit = audit_index(index, tmp_path, request=IndexRequest(REQUEST))
     assert code in {finding.code for finding in audit.findings}
     assert "unit_off_request" in {finding.code for finding in audit.findings}
     assert audit.counts["train"] == {"bone age (years)": len(records[::2])}

@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from m3b.data.audit_kinds import of as audit_of
+from audit_kit import find_metric_problem, find_without_images
 from m3b.data.index import LABELS, TEST, TRAIN, Index, guess_task, read_index, write_records
 from m3b.data.records import Record
+from m3b.dataset.audit import AuditData
 from m3b.errors import DataError, ModelError
 from m3b.metrics import judge
 from m3b.models import ModelInfo, Prediction, parse_predictions
@@ -70,18 +71,17 @@ def test_states_and_masks_do_not_go_together(tmp_path: Path) -> None:
 def test_the_audit_asks_for_both_states_where_they_are_measured(
     train: tuple[Record, ...], test: tuple[Record, ...], code: str, weight: str
 ) -> None:
-    findings = audit_of("detection").before(Index(train, test, ("anomaly",), "detection"))
-    assert (code, weight) in {(finding.code, finding.weight) for finding in findings}
+    findings = find_without_images(Index(train, test, ("anomaly",), "detection"))
+    assert (code, weight) in {(finding.code, finding.severity) for finding in findings}
 
 
 def test_an_index_of_states_bears_metrics_of_images_alone() -> None:
     index = Index(states(30, 5), states(20, 10, 30), ("anomaly",), "detection")
-    audit = audit_of("detection")
-    assert not [finding for finding in audit.before(index) if finding.weight != "warn"]
-    assert "image_auroc or image_ap" in audit.bears(index, "pixel_auroc")
-    assert "image_auroc or image_ap" in audit.bears(index, "map_50")
-    assert not audit.bears(index, "image_ap")
-    assert audit.counts(index, {}) == {"train": {"anomaly": 5}, "test": {"anomaly": 10}}
+    assert not [finding for finding in find_without_images(index) if finding.severity != "warn"]
+    assert "image_auroc or image_ap" in find_metric_problem(index, "pixel_auroc")
+    assert "image_auroc or image_ap" in find_metric_problem(index, "map_50")
+    assert not find_metric_problem(index, "image_ap")
+    assert AuditData(index, Path()).count_classes() == {"train": {"anomaly": 5}, "test": {"anomaly": 10}}
 
 
 def test_states_are_measured_by_the_anomaly_score(tmp_path: Path) -> None:

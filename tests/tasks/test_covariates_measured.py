@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from m3b.data.audit_kinds import of as audit_of
+from audit_kit import find_without_images
 from m3b.data.index import Index, Record
 from m3b.errors import ModelError
 from m3b.metrics import judge
@@ -139,9 +139,9 @@ def test_what_the_audit_says(change: Any, code: str) -> None:
     cases = [
         Record(f"data/x/{at}.png", (CLASSES[at % 2],), f"p{at}", covariates=change(at, at % 2)) for at in range(80)
     ]
-    findings = audit_of("diagnosis").before(Index(tuple(cases[:60]), tuple(cases[60:]), CLASSES))
+    findings = find_without_images(Index(tuple(cases[:60]), tuple(cases[60:]), CLASSES))
     assert [finding.code for finding in findings if finding.code.startswith("covariate")] == ([code] if code else [])
-    assert all(finding.weight == "warn" for finding in findings if finding.code.startswith("covariate"))
+    assert all(finding.severity == "warn" for finding in findings if finding.code.startswith("covariate"))
 
 
 def test_a_number_that_a_covariate_repeats_is_said() -> None:
@@ -155,7 +155,7 @@ def test_a_number_that_a_covariate_repeats_is_said() -> None:
         )
         for at in range(60)
     )
-    findings = audit_of("regression").before(Index(cases[:40], cases[40:], ("length (mm)",), "regression"))
+    findings = find_without_images(Index(cases[:40], cases[40:], ("length (mm)",), "regression"))
     assert [finding.message for finding in findings if finding.code == "covariate_tells"] == [
         finding.message for finding in findings if "'weeks' alone tells" in finding.message
     ]

@@ -186,7 +186,7 @@ def audit(
     else:
         echo(audit_report.summary())
         for finding in audit_report.findings:
-            echo(f"{finding.weight}: {finding.message}")
+            echo(f"{finding.severity}: {finding.agent_message}")
     raise typer.Exit(1 if audit_report.of("reject") or audit_report.of("fix") else 0)
 
 

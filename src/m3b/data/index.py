@@ -30,6 +30,7 @@ __all__ = [
     "example",
     "example_boxes",
     "example_labels",
+    "format_patient_count",
     "guess_task",
     "json_schema",
     "read_index",
@@ -226,6 +227,11 @@ def write_records(file: Path, records: Iterable[Record], task: str | None = None
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps([kinds.to_json(record, task) for record in listed], indent=1, ensure_ascii=False)
     file.write_text(text, encoding="utf-8")
+
+
+def format_patient_count(count: int, *, known: bool) -> str:
+    """`31 patients`; never a number of patients if nobody knows them."""
+    return f"{count} patients" if known else "patients unknown"
 
 
 def counts(records: Sequence[Record], classes: Sequence[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Opening images and masks for the older reading of folders (`m3b.data.spec`, `m3b.data.survey`, `m3b.data.audit`).
+"""Opening images and masks for the older reading of folders (`m3b.data.spec`, `m3b.data.survey`).
 
 These packages lie below `m3b.dataset`, which reads all formats, so it is looked up when it is needed. This module goes with them;
 other code uses `m3b.dataset.reading`.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection
-from m3b.data.audit_common import told_patients
+from m3b.data.index import format_patient_count
 from m3b.errors import TrainingDeclined, UsageError
 from m3b.events import NoteAdded
 from m3b.isolation import untrusted
@@ -107,8 +107,9 @@ def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
     """Return lines on task, classes, cases, patients, and which files were used."""
     counts = {name: sum(split.get(name, 0) for split in data.counts.values()) for name in data.classes}
     classes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    patients = {name: format_patient_count(n, known=data.patients_known) for name, n in data.patients.items()}
     split_lines = [
-        f"{data.cases.get(split, 0):,} cases for {word} ({told_patients(data.patients.get(split, 0), known=data.patients_known)})"
+        f"{data.cases.get(split, 0):,} cases for {word} ({patients.get(split, 'no patients')})"
         for split, word in (("train", "training"), ("test", "testing"))
     ]
     grouping_lines = [f"Kept together by {data.grouped_by}."] if data.grouped_by else []

@@ -17,10 +17,10 @@ from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.index_lock import freeze_index
 from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data import kinds
-from m3b.data.audit import Audit
 from m3b.data.cards import own_notes
 from m3b.data.index import Index, read_index, read_records, write_records
 from m3b.data.records import Record, relocated
+from m3b.dataset.audit import Audit
 from m3b.errors import DataError, M3bError
 from m3b.events import NoteAdded, StepStarted
 from m3b.isolation.untrusted import copy_file, remove_tree
@@ -336,10 +336,8 @@ def _check_audit(audit: Audit) -> tuple[str, ...]:
         finding for finding in (*audit.of("reject"), *audit.of("fix")) if finding.code not in SPLIT_ONLY_CODES
     ]
     if blocking_findings:
-        raise DataError(" ".join(finding.told or finding.message for finding in blocking_findings[:3]))
-    return tuple(
-        finding.told or finding.message for finding in audit.of("warn") if finding.code not in SPLIT_ONLY_CODES
-    )
+        raise DataError(" ".join(finding.message for finding in blocking_findings[:3]))
+    return tuple(finding.message for finding in audit.of("warn") if finding.code not in SPLIT_ONLY_CODES)
 
 
 CASES_FILE, PREDICTIONS_FILE = "cases.json", "predictions.json"

@@ -16,8 +16,7 @@ from m3b.agents.check_result import CheckResult, reject
 from m3b.agents.checks.index import AUDIT_FILE, check_index
 from m3b.agents.checks.index_lock import freeze_index, lock_index, save_hashes
 from m3b.data import kinds
-from m3b.data.audit_common import told_patients
-from m3b.data.index import Index, read_index
+from m3b.data.index import Index, format_patient_count, read_index
 from m3b.dataset.view import needed_files_of, shared_files
 from m3b.errors import DataError
 from m3b.events import IndexAudited, NoteAdded, ScriptOutput, StepStarted
@@ -183,7 +182,9 @@ def _format_audit(audit_values: Mapping[str, Any]) -> str:
     parts = []
     for split in ("train", "test"):
         class_counts = ", ".join(f"{name} {count}" for name, count in audit_values["counts"][split].items())
-        patients_text = told_patients(audit_values["patients"][split], known=audit_values.get("patients_known", True))
+        patients_text = format_patient_count(
+            audit_values["patients"][split], known=audit_values.get("patients_known", True)
+        )
         parts.append(f"{split}: {class_counts or str(audit_values['split'][split]) + ' cases'}; {patients_text}")
     shapes = ", ".join(
         f"{shape} ({count} image{'s' if count != 1 else ''})"

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.data import audit_kinds, kinds
-from m3b.data.audit_kinds import IndexAudit
+from m3b.data import kinds
 from m3b.data.index import Index
 from m3b.data.kinds import RecordKind
 from m3b.data.records import Record
+from m3b.dataset.audit.base import AuditCheck
 from m3b.metrics import MetricTable, Scores
 from m3b.metrics.metric_tables import add_table, check_directions
 from m3b.models import Prediction, answers
@@ -31,7 +31,7 @@ class TaskFamily(ABC):
     Attributes:
         name: the task, as written in data cards, plans and model configs.
         records: the format of its cases in index files.
-        audit: the checks of such an index before anything is trained.
+        audit_checks: further checks of such an index before anything is trained.
         answers: what predict.py may answer, and what a model card says about it.
         metrics: the metrics of its models.
         report_section: what the report page shows of its scores besides what it shows of all tasks.
@@ -52,7 +52,7 @@ class TaskFamily(ABC):
 
     name: str
     records: RecordKind
-    audit: IndexAudit = IndexAudit()
+    audit_checks: tuple[AuditCheck, ...] = ()
     answers: AnswerFormat
     metrics: MetricTable
     report_section: ReportSection = ReportSection()
@@ -188,7 +188,8 @@ class TaskFamily(ABC):
         kinds.add(self.records)  # first, since names of built-in tasks are taken here even before these are loaded
         FAMILIES.add(self.name, self)
         add_table(self.name, self.metrics)
-        audit_kinds.add(self.name, self.audit)
+        for check in self.audit_checks:
+            check.register()
         answers.register_answer_format(self.name, self.answers)
 
 

@@ -90,25 +90,21 @@ def renumber_masks(request: RenumberRequest) -> list[str]:
 
 def compare_images(request: CompareRequest) -> ImageOverlap:
     """Worker job: find the images of another set that are copies of training images."""
-    from m3b.data.altered import altered_pairs
-    from m3b.data.audit_images import Looks, open_all
-    from m3b.data.image_probe import near_pairs
+    from m3b.dataset.audit.opening import Probes, open_images
+    from m3b.dataset.similarity import find_near_copies
 
     training_index, external_index = _index_single_images(request.training), _index_single_images(request.records)
-    looks: Looks = {}
+    probes: Probes = {}
     for image_index in (training_index, external_index):
-        looks |= open_all(image_index, request.root, set(), time.monotonic() + request.max_seconds, None)
+        probes |= open_images(image_index, request.root, set(), time.monotonic() + request.max_seconds)
     training_keys, external_keys = (
-        [record.key for record in image_index.train if record.key in looks]
+        [record.key for record in image_index.train if record.key in probes]
         for image_index in (training_index, external_index)
     )
-    digests = {looks[key].digest for key in training_keys if not looks[key].error and not looks[key].flat}
-    same_keys = [key for key in external_keys if looks[key].digest in digests and not looks[key].error]
-    training_key_set = set(training_keys)
-    pairs = [pair for pair in near_pairs(looks) if (pair[0] in training_key_set) != (pair[1] in training_key_set)]
-    pairs += altered_pairs(looks, training_keys, external_keys)
-    near_keys = {key for pair in pairs for key in pair if key not in training_key_set} - set(same_keys)
-    return ImageOverlap(same_keys, len(near_keys), len(looks) == len(training_index.train) + len(external_index.train))
+    digests = {probes[key].digest for key in training_keys if not probes[key].error and not probes[key].flat}
+    same_keys = [key for key in external_keys if probes[key].digest in digests and not probes[key].error]
+    near_keys = {key for _, key in find_near_copies(probes, training_keys, external_keys)} - set(same_keys)
+    return ImageOverlap(same_keys, len(near_keys), len(probes) == len(training_index.train) + len(external_index.train))
 
 
 def _index_single_images(records: Sequence[Record]) -> Index:

@@ -13,9 +13,10 @@ from m3b.agents.check_result import CheckResult, Issue, accept, quote_agent, rej
 from m3b.agents.checks.index_lock import INDEX_FILES, RAW_FOLDER, sha256_or_missing
 from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data import kinds
-from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
+from m3b.dataset.audit import Audit, Finding, IndexRequest, audit_index
+from m3b.dataset.audit.registry import are_installed
 from m3b.errors import DataError, DataRejected
 from m3b.isolation.reader import Reader
 from m3b.plugins import is_installed
@@ -73,12 +74,12 @@ def check_index(
         user_message = f"The index that was written has other classes than those requested: {problem}"
         return reject(Issue(problem, user_message, "other_classes"))
     index_request = IndexRequest(request, selection.metric)
-    if reader is not None and is_installed(kinds.of(index.task)):
+    if reader is not None and is_installed(kinds.of(index.task)) and are_installed():
         audit = reader.run_job(
             AUDIT_JOB, AuditRequest(work, index.task, max_seconds, index_request), on_progress=on_progress
         )
     else:
-        audit = audit_index(index, work, asked=index_request, seconds=max_seconds, tick=on_progress)
+        audit = audit_index(index, work, request=index_request, max_seconds=max_seconds, on_progress=on_progress)
     write_atomic(work / AUDIT_FILE, json.dumps(audit.to_json(), indent=1).encode())
     findings = [*audit.of("reject"), *audit.of("fix")]
     if findings:
@@ -108,15 +109,14 @@ def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool
 
 
 def _issue_from_finding(finding: Finding) -> Issue:
-    user_message = finding.told or strip_agent_instructions(finding.message) or finding.message
     return Issue(
-        _format_finding(finding), f"The audit of the data objects: {user_message}", finding.code, finding.absent
+        _format_finding(finding), f"The audit of the data objects: {finding.message}", finding.code, finding.absent
     )
 
 
 def _format_finding(finding: Finding) -> str:
-    cases = f" Cases: {', '.join(finding.cases)}." if finding.cases and finding.weight == "fix" else ""
-    return f"{finding.message}{cases}"
+    cases = f" Cases: {', '.join(finding.cases)}." if finding.cases and finding.severity == "fix" else ""
+    return f"{finding.agent_message}{cases}"
 
 
 def _find_escaping_path(index: Index, work: Path) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m3b.data import kinds
-from m3b.data.audit import NOBODY, Audit, IndexRequest
 from m3b.data.links import roots_of
 from m3b.dataset.archive_subsets import Items
+from m3b.dataset.audit import NO_REQUEST, Audit, IndexRequest
+from m3b.dataset.audit.registry import are_installed
 from m3b.isolation.reader import WorkerJob
 from m3b.isolation.reader.inprocess import open_reader
 from m3b.plugins import is_installed
@@ -21,7 +22,7 @@ class AuditRequest:
     work: Path
     task: str
     max_seconds: float
-    index_request: IndexRequest = NOBODY
+    index_request: IndexRequest = NO_REQUEST
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,16 @@ SUBSET_JOB = WorkerJob("m3b.agents.checks.worker_jobs:write_requested_subset", S
 
 def run_audit(audit_request: AuditRequest) -> Audit:
     """Audit the index and open its images and masks; runs in the reader. Raises DataError."""
-    from m3b.data.audit import audit_index
     from m3b.data.index import read_index
+    from m3b.dataset.audit import audit_index
     from m3b.isolation.untrusted import report_progress
 
     return audit_index(
         read_index(audit_request.work, audit_request.task),
         audit_request.work,
-        asked=audit_request.index_request,
-        seconds=audit_request.max_seconds,
-        tick=report_progress,
+        request=audit_request.index_request,
+        max_seconds=audit_request.max_seconds,
+        on_progress=report_progress,
     )
 
 
@@ -68,7 +69,7 @@ def audit_in_reader(work: Path, task: str, max_seconds: float) -> Audit:
         DataError: there is no readable index.
     """
     audit_request = AuditRequest(work.resolve(), task, max_seconds)
-    if not is_installed(kinds.of(task)):
+    if not is_installed(kinds.of(task)) or not are_installed():
         return run_audit(audit_request)
     with open_reader(root for root in roots_of(work) if root.is_dir()) as reader:
         return reader.run_job(AUDIT_JOB, audit_request)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m3b.data import kinds
-from m3b.data.audit_common import told_patients
+from m3b.data.index import format_patient_count
 from m3b.data.kinds.survival import EVENT
 from m3b.data.spec.accounting import Accounting
 from m3b.data.spec.boxes import BoxSource
@@ -188,6 +188,6 @@ def _part(spec: IndexSpec, word: str, cases: Sequence[Expected]) -> str:
         [*spec.classes, MARKED, HEALTHY] if "labels" in kinds.of(spec.task).targets or spec.boxes else [MARKED, HEALTHY]
     )
     shown = [f"{name} {counts[name]:,}" for name in order if counts[name] or name in spec.classes][:MAX_CLASSES]
-    people = told_patients(len({one.patient for one in cases}), known=spec.patient is not None)
+    people = format_patient_count(len({one.patient for one in cases}), known=spec.patient is not None)
     classes = [] if set(counts) <= {MARKED} and spec.masks is not None else shown
     return f"{word} {len(cases):,} ({'; '.join([*([', '.join(classes)] if classes else []), people])})"

@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.data.image_probe import NEAR, area_means
 from m3b.data.run_lengths import RunRule, decoded, runs_of
 from m3b.dataset.archives import local_file, local_reference
 from m3b.dataset.manifest.annotated import ANY, ROW_FORMAT, ClassLookup, MarkRow
@@ -30,6 +29,7 @@ from m3b.dataset.reading import (
     stored_shape,
     write_mask,
 )
+from m3b.dataset.similarity import NEAR, area_means
 from m3b.errors import DataError
 from m3b.isolation.untrusted import should_open_one_by_one
 

@@ -114,6 +114,11 @@ def is_called_patient(column: Column) -> bool:
     return "patient" in roles_of(column.name) or column.name in ("PatientID", "PatientName") or column.is_composite
 
 
+def _is_called_person(column: Column) -> bool:
+    """Whether a column's name says that it tells persons, studies or samples apart."""
+    return is_called_patient(column) or "identifier" in roles_of(column.name)
+
+
 def _varies_within_cases(image_set: ImageSet, column: Column) -> bool:
     """Whether files of one case have different values, as slices have numbers."""
     images = image_set.images
@@ -134,6 +139,8 @@ def choose_patient(image_set: ImageSet, cases: int, exclude: Sequence[str] = ())
     for column in image_set.columns:
         if any(template in column.template for template in exclude) or column.stats.distinct < 2:
             continue
+        if column.source in ("table", "tag", "member") and not _is_called_person(column):
+            continue  # values that repeat are attributes as likely; paths have no names, and repeat for a reason
         if _varies_within_cases(image_set, column):
             continue
         if column.stats.distinct >= min(column.stats.filled, cases) and not is_called_patient(column):

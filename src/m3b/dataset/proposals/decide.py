@@ -57,7 +57,9 @@ MIN_MARGIN = 1.0
 MIN_GUESSED_VOLUMES = 10
 """Folders of pictures below which it is unlikely that each is a volume, and more likely that each is a class or a part."""
 MAX_UNEXPLAINED = 0.02
-"""Share of the images that may drop out without a stated reason."""
+"""Share of the images that may drop out without a stated reason; one always may."""
+MIN_CASES, MIN_MARKED_CASES = 10, 3
+"""Cases from which on they are a data set: a few volumes with masks are, a few labels are not."""
 MIN_UNMATCHED = 10
 """Rows or files without images from which on they are targets of other images, and no legend."""
 TOMOGRAPHY = frozenset({"computed tomography", "magnetic resonance imaging", "positron emission tomography"})
@@ -101,6 +103,16 @@ class MeasuredCandidate:
     def has_wrong_dimension(self) -> bool:
         """Whether it reads volumes where the request speaks of pictures, or the reverse."""
         return any(claim.kind == "dimension" and claim.verdict == "contradicted" for claim in self.claims)
+
+    @property
+    def guesses_few_volumes(self) -> bool:
+        """Whether it takes a few folders of pictures as volumes, which are more likely classes or parts."""
+        return bool(self.features.get("resolved:few_volumes"))
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the folder contradicts the request about its images or targets."""
+        return any(claim.verdict == "contradicted" for claim in self.claims)
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------------
@@ -340,10 +352,14 @@ def _resolved_features(candidate: Candidate, resolved: Resolved) -> dict[str, fl
     cases = len(resolved.frame)
     excluded = len(resolved.excluded.filter(~pl.col("code").is_in(list(EXPLAINED_CODES))))
     counts = class_counts(resolved)
+    is_marked = candidate.target.decision in (
+        "mask",
+        "boxes",
+    )  # a few volumes with masks are a set; a few labels are none
     return {
         "resolved:few_volumes": float(guesses_volumes(candidate.image_set) and cases < MIN_GUESSED_VOLUMES),
         "resolved:usable": cases / max(cases + excluded, 1),
-        "resolved:few_cases": float(cases < 10 and candidate.target.decision not in ("mask", "boxes")),
+        "resolved:few_cases": float(cases < (MIN_MARKED_CASES if is_marked else MIN_CASES)),
         "resolved:empty_classes": sum(1 for count in counts.values() if not count) / max(len(counts), 1),
         "resolved:problems": float(any(item.code not in EXPLAINED_CODES for item in resolved.problems)),
     }
@@ -419,7 +435,7 @@ def _doubts(
     if hidden:
         unexplained = unexplained.filter(~pl.col("paths").list.first().is_in(list(hidden)))
     total = len(resolved.frame) + len(resolved.excluded)
-    if total and len(unexplained) > MAX_UNEXPLAINED * total and not _find_part(candidate, unexplained):
+    if total and len(unexplained) > max(1, MAX_UNEXPLAINED * total) and not _find_part(candidate, unexplained):
         reasons = "; ".join(f"{item.count:,}: {item.reason}" for item in resolved.excluded_cases[:3])
         yield Doubt(
             code="unexplained_exclusions", message=f"{len(unexplained):,} of {total:,} cases cannot be used ({reasons})"
@@ -611,7 +627,8 @@ def measure_candidates(
         elif _rank(item, request) > _rank(measured_candidates[place], request):
             measured_candidates[place] = item
     return sorted(
-        measured_candidates, key=lambda item: (item.has_wrong_dimension or item.score < MIN_SCORE, -item.logit)
+        measured_candidates,
+        key=lambda item: (item.has_wrong_dimension or item.score < MIN_SCORE or item.guesses_few_volumes, -item.logit),
     )
 
 
@@ -637,6 +654,11 @@ def _says_same(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
 
 def _agree(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
     """Whether two readings say the same of the images that both have, and have most of the smaller one's."""
+    if {item.candidate.task, second.candidate.task} == LABEL_TASKS and (
+        item.candidate.target.templates,
+        item.candidate.image_set.images,
+    ) == (second.candidate.target.templates, second.candidate.image_set.images):
+        return True  # the same labels, as classes and as grades
     frames = [_describe_targets(measured_candidates) for measured_candidates in (item, second)]
     if item.candidate.task != second.candidate.task or frames[0] is None or frames[1] is None:
         return False
@@ -698,8 +720,9 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate]) -> Outcome | None:
         item
         for item in measured_candidates[1:]
         if item.logit > best.logit - MIN_MARGIN
-        and item.score >= MIN_SCORE / 2
-        and item.has_wrong_dimension == best.has_wrong_dimension
+        and item.score >= min(MIN_SCORE, best.score) / 2
+        and (best.is_contradicted or not item.is_contradicted)
+        and (best.guesses_few_volumes or not item.guesses_few_volumes)
         and not _agree(best, item)
     ]
     doubts = list(best.doubts)

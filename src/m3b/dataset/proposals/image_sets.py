@@ -444,6 +444,8 @@ def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, tu
         yield Images.model_validate({**files, "frames": 1})
         yield Images.model_validate({**files, "frames": 16})
         return
+    if any(group.content is not None and group.content.dims == 3 for group in groups):
+        return
     numbered = any(  # and the numbers start anew in each folder
         slot.level == -1
         and slot.kind == "number"

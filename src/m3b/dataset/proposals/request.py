@@ -27,7 +27,6 @@ class ClassMatch:
 
     Args:
         pairs: requested -> the best of the available names that it means.
-        groups: requested -> all of the available names that it means ("other findings": all that no other class means).
         unmatched: requested classes that nothing matches.
         requested_share: share of the requested classes that are matched; 0.5 if the request names none.
         available_share: share of the available classes that are matched; 0.5 if the request names none.
@@ -37,13 +36,6 @@ class ClassMatch:
     unmatched: tuple[str, ...] = ()
     requested_share: float = 0.5
     available_share: float = 0.5
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def merges(self) -> bool:
-        """Whether the requested classes divide all available names among them, and one has several."""
-        is_whole = not self.unmatched and len(self.groups) > 1 and self.available_share == 1.0
-        return is_whole and any(len(names) > 1 for names in self.groups.values())
 
 
 @dataclass(frozen=True)
@@ -122,8 +114,11 @@ class Request:
         )
 
     def match_classes(self, available: Sequence[str]) -> ClassMatch:
-        """Match the requested classes with those of a folder; a single target counts as one class."""
+        """Match the requested classes or grades with those of a folder; a single target counts as one class."""
         requested = self.classes or self.claims.targets
+        if not self.classes and self.claims.grade_range is not None and all(name.isdecimal() for name in available):
+            lowest, highest = self.claims.grade_range
+            requested = tuple(str(grade) for grade in range(lowest, highest + 1))
         if not requested or not available:
             return ClassMatch()
         return _match(tuple(requested), tuple(available), self.notes)
@@ -147,16 +142,13 @@ class Request:
 @lru_cache(maxsize=4096)
 def _match(requested: tuple[str, ...], available: tuple[str, ...], notes: str) -> ClassMatch:
     assignment = match_classes(requested, available, notes=notes)
-    groups = {
-        requested_name: tuple(names)
+    pairs = {
+        requested_name: names[0]
         for requested_name, names in assignment.pairs.items()
         if names and assignment.scores.get(requested_name, 0) >= MATCH_SCORE / 2
     }
-    pairs = {requested_name: names[0] for requested_name, names in groups.items()}
     met = {name for names in assignment.pairs.values() for name in names}
-    return ClassMatch(
-        pairs, tuple(assignment.unmatched), len(pairs) / len(requested), len(met) / len(available), groups
-    )
+    return ClassMatch(pairs, tuple(assignment.unmatched), len(pairs) / len(requested), len(met) / len(available))
 
 
 def parse(text: str, notes: str = "") -> Request:
@@ -248,10 +240,11 @@ _WHICH_FINDINGS = tuple(
             r"(?: (?:hay|existen|están? presentes?))?\b",
             "Clasificar",
         ),
+        (r"^训练一个(.*?)(?:诊断)?分类(?:模型|器|网络)", r"对\1进行分类"),
         (r"^(?:判断)?(.*?)上?有哪些(?:表现|异常|病变|征象|疾病)", r"对\1进行分类"),
     )
 )
-"""Questions which findings there are, and the verb that says the same without a name."""
+"""Questions which findings there are, wishes for a model, and the verb that says the same without a name."""
 _OWN_TEST = re.compile(
     r"\b(?:test|evaluat|report|validat)\w*\b[^.]{0,60}\b(?:on|with|using)\b[^.]{0,60}"
     r"\btest(?:ing)?[ -]?(?:part|set|split|data|images|cases)\b"

@@ -13,7 +13,7 @@ import polars as pl
 from m3b.dataset.annotations.box_tables import BoxColumns, BoxReading
 from m3b.dataset.manifest.model import Boxes, Labels, Masks, Number, Report, Survival, ValueSource
 from m3b.dataset.proposals.context import entropy, restart_of_others
-from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, with_value
+from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
 from m3b.dataset.proposals.pairs import list_pairings
 from m3b.dataset.proposals.request import ClassMatch, Request
 from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of
@@ -203,22 +203,20 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     binary = _binary_names(values, column.name, request) if coded and not names else {}
     if binary:
         classes = {binary[value]: (value,) for value in values}
+    assumed: tuple[str, ...] = ()
     if selected := request.select_classes(list(classes)):
         classes = {name: tuple(classes[label][0] for label in group) for name, group in selected.items()}
+        assumed = tuple(f"{', '.join(group)} count as {name}" for name, group in selected.items() if len(group) > 1)
     ordered = request.asks_for_grades
     match = request.match_classes(list(classes))
     used, unmatched = dict(match.pairs), match.unmatched
     counts = {value: column.stats.counts[value] for texts in classes.values() for value in texts}
     features = _label_features(image_set, request, column, list(classes), counts)
-    assumed: tuple[str, ...] = ()
-    if match.merges:
-        assumed = tuple(
-            f"{', '.join(names)} count as {name}" for name, names in match.groups.items() if (name,) != names
-        )
-        used = {name: name for name in match.groups}
-        classes = {name: tuple(text for old in names for text in classes[old]) for name, names in match.groups.items()}
     features["legend"] = float(bool(legend))
     features["several_match"] = float(not request.has_several)
+    numbers = sorted(int(value) for value in values if value.isdecimal())
+    is_scale = len(numbers) == len(values) > 2 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    features["grade_codes"] = float(request.asks_for_grades and is_scale)
     labels = Labels(value=ValueSource(value=column.template), classes=classes, ordered=ordered)
     return Target(
         {"labels": labels},
@@ -865,6 +863,8 @@ def _classes_of_files(pairing: Pairing, right: FileGroup, legends: Sequence[Lege
     if slot is None or not 2 <= slot.distinct <= MAX_CLASSES or len(slot.values) < slot.distinct:
         return {}
     texts = [value.text for value in slot.values]
+    if any(roles_of(text) & {"automatic", "reference"} for text in texts):
+        return {}
     if slot.kind != "number" and not all(is_code(text) for text in texts):
         return {text: (text,) for text in texts}
     names, _ = find_legend(texts, legends)
@@ -1092,7 +1092,9 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
             continue
         is_inside = container.group in image_set.groups
         for member in container.members:
-            if (is_inside and member.key == key) or member.content is None or member.kind not in ("masks", "images"):
+            form = part_form(member.key)
+            is_image = is_inside and (member.key == key or (form and form in (key, part_form(key))))
+            if is_image or member.content is None or member.kind not in ("masks", "images"):
                 continue
             if stacked and (image is None or member.length != image.length):
                 continue
@@ -1195,7 +1197,9 @@ def _annotation_files(survey: Survey, facts: AnnotationFacts) -> str | tuple[str
 
 
 def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
-    """Yield every annotation with boxes or outlines for the images."""
+    """Yield every annotation with boxes or outlines for the images; slices have boxes of their own."""
+    if image_set.images.several == "slices":
+        return
     for facts in survey.annotations:
         if {"box", "outline"} & set(facts.shapes):
             yield _annotated(image_set, survey, request, facts, "boxes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from m3b.errors import DataError
 
@@ -68,3 +68,12 @@ def watch_files(watch: FileWatch) -> Iterator[None]:
         yield
     finally:
         _active_watches.remove(watch)
+
+
+def mute_watches() -> None:
+    """Keep the watches of a forked process from reporting; files that crashed an earlier reader are still refused."""
+    _active_watches[:] = [replace(watch, on_open=_ignore, on_progress=_ignore) for watch in _active_watches]
+
+
+def _ignore(*_: object) -> None:
+    pass

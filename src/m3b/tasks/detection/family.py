@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.altering import NOISE
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
@@ -48,7 +47,6 @@ class Detection(TaskFamily):
 
     name = "detection"
     records = records_of("detection")
-    audit = audit_of("detection")
     answers = DetectionAnswers()
     metrics = DETECTION_METRICS
     report_section = DetectionReportSection()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
@@ -26,7 +25,6 @@ class Diagnosis(ClassificationFamily):
 
     name = "diagnosis"
     records = records_of("diagnosis")
-    audit = audit_of("diagnosis")
     answers = DiagnosisAnswers()
     metrics = DIAGNOSIS_METRICS
     index_guide = (

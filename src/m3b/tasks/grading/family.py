@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
@@ -32,7 +31,6 @@ class Grading(ClassificationFamily):
 
     name = "grading"
     records = records_of("grading")
-    audit = audit_of("grading")
     answers = GradingAnswers()
     metrics = GRADING_METRICS
     template = "diagnosis"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from m3b.data.altering import WAYS
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.kinds.regression import value_of
@@ -50,7 +49,6 @@ class Regression(TaskFamily):
 
     name = "regression"
     records = records_of("regression")
-    audit = audit_of("regression")
     answers = RegressionAnswers()
     metrics = REGRESSION_METRICS
     report_section = RegressionReportSection()

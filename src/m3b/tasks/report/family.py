@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.altering import WAYS
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
@@ -29,7 +28,6 @@ class ReportGeneration(TaskFamily):
 
     name = "report"
     records = records_of("report")
-    audit = audit_of("report")
     answers = ReportAnswers()
     metrics = REPORT_METRICS
     report_section = TextReportSection()

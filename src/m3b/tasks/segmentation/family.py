@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.altering import NOISE
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
@@ -43,7 +42,6 @@ class Segmentation(TaskFamily):
 
     name = "segmentation"
     records = records_of("segmentation")
-    audit = audit_of("segmentation")
     answers = SegmentationAnswers()
     metrics = SEGMENTATION_METRICS
     report_section = MaskReportSection()

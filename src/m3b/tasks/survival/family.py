@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m3b.data.altering import WAYS
-from m3b.data.audit_kinds import of as audit_of
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.kinds.survival import EVENT, TIME, had_event, time_of
@@ -39,7 +38,6 @@ class Survival(TaskFamily):
 
     name = "survival"
     records = records_of("survival")
-    audit = audit_of("survival")
     answers = SurvivalAnswers()
     metrics = SURVIVAL_METRICS
     template = "diagnosis"

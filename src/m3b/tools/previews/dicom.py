@@ -10,9 +10,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from m3b.data.image_headers import burnt_in
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.phi import Phi, mask, scrub
+from m3b.dataset.audit.probes import find_burnt_in_text
 from m3b.dataset.formats.description import describe_values
 from m3b.errors import ToolError
 from m3b.tools.paths import open_for_reading
@@ -197,8 +197,8 @@ def _unnamed(text: str, data: Any, phi: Phi) -> str:
 def _burnt_in(data: Any) -> list[str]:
     """A warning where identity may stand in the pixels, by the header or by the kind of image."""
     header = {name: str(data.get(name, "")) for name in ("BurnedInAnnotation", "Modality")}
-    found = burnt_in(header)
-    if found == "said":
+    found = find_burnt_in_text(header)
+    if found == "stated":
         return ["warning: the header says that text is burnt into the pixels; it may name the patient"]
     kind = getattr(data.get("SOPClassUID"), "name", "")
     scanned = "SECONDARY" in str(data.get("ImageType", "")).upper() and "Secondary Capture" in kind

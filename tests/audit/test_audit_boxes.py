@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.data.audit import Audit, audit_index
 from m3b.data.index import BoxLabel, Index, Record
+from m3b.dataset.audit import Audit, audit_index
 
 COUNT = 24
 SIZE = (40, 60)
@@ -42,7 +42,7 @@ def index(changed: Mapping[int, Record] | None = None, cases: int = COUNT) -> In
 
 
 def weights(audit: Audit) -> dict[str, str]:
-    return {finding.code: finding.weight for finding in audit.findings if finding.code != "small_test"}
+    return {finding.code: finding.severity for finding in audit.findings if finding.code != "small_test"}
 
 
 def test_clean_boxes_have_no_finding(work: Path) -> None:
@@ -73,7 +73,7 @@ def test_one_box_at_fault(work: Path, one: BoxLabel, code: str, weight: str) -> 
 
 def test_widths_in_place_of_corners_are_explained(work: Path) -> None:
     audit = audit_index(index({6: record(6, box(30, 20, 10, 5))}), work)
-    assert any("COCO" in finding.message for finding in audit.findings)
+    assert any("COCO" in finding.agent_message for finding in audit.findings)
 
 
 def test_the_same_box_twice(work: Path) -> None:
@@ -97,7 +97,7 @@ def test_classes_and_people(work: Path) -> None:
     two = replace(found, classes=("nodule", "mass"), values={"nodule": 0, "mass": 1})
     audit = audit_index(two, work)
     assert weights(audit) == {"class_nowhere": "fix"}
-    assert any("mass (1)" in finding.message for finding in audit.findings)
+    assert any("mass (1)" in finding.agent_message for finding in audit.findings)
     bare = {at: record(at) for at in range(4)}
     assert weights(audit_index(index(bare), work)) == {"class_absent_test": "fix"}
     assert weights(audit_index(index(cases=6), work)) == {"few_patients": "warn"}

@@ -214,7 +214,8 @@ def test_images_of_another_modality_are_left_out(tmp_path: Path) -> None:
 
 
 def test_only_the_requested_boxes_are_taken(tmp_path: Path) -> None:
-    images, annotations = [], []
+    images: list[dict[str, object]] = []
+    annotations: list[dict[str, object]] = []
     for number in range(40):
         write_picture(tmp_path / "images" / f"{number:03d}.png", number)
         images.append({"id": number, "file_name": f"{number:03d}.png", "width": 48, "height": 40})
@@ -239,3 +240,11 @@ def test_previews_in_place_of_missing_images(tmp_path: Path) -> None:
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
     assert outcome.kind != "proposed"
     assert "images_missing" in doubt_codes(outcome)
+
+
+def test_a_few_folders_of_pictures_are_no_volumes(tmp_path: Path) -> None:
+    for number in range(60):
+        write_picture(tmp_path / ("cyst", "nodule")[number // 30] / f"{number:03d}.png", number)
+    outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"cyst": 30, "nodule": 30}

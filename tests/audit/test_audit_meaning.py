@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 
-from m3b.data.audit import Audit, Finding, IndexRequest, audit_index
-from m3b.data.audit_kinds import of
+from audit_kit import find_metric_problem
 from m3b.data.index import BoxLabel, Index, Record
+from m3b.dataset.audit import Audit, Finding, IndexRequest, audit_index
 
 COUNT = 24
 
@@ -53,9 +53,9 @@ def labelled(
 def test_classes_that_are_names_of_patients(tmp_path: Path, name: str) -> None:
     labels = [name.format(at % 6) for at in range(COUNT)]
     finding = only(audit_index(labelled(tmp_path, labels), tmp_path), "classes_are_identifiers")
-    assert finding.weight == "fix"
-    assert name.format(0) in finding.told
-    assert "column" in finding.message
+    assert finding.severity == "fix"
+    assert name.format(0) in finding.message
+    assert "column" in finding.agent_message
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_classes_that_coincide_with_patients(tmp_path: Path) -> None:
     labels = [("alpha", "beta", "gamma")[at % 3] for at in range(COUNT)]
     index = labelled(tmp_path, labels, [f"who-{label}" for label in labels])
     finding = only(audit_index(index, tmp_path), "classes_are_patients")
-    assert (finding.weight, "cannot be told apart" in finding.told) == ("fix", True)
+    assert (finding.severity, "cannot be told apart" in finding.message) == ("fix", True)
     unknown = labelled(tmp_path, labels, [f"unknown-{at}" for at in range(COUNT)])
     assert "classes_are_patients" not in codes(audit_index(unknown, tmp_path))
 
@@ -82,7 +82,7 @@ def test_classes_that_coincide_with_patients(tmp_path: Path) -> None:
 def test_a_class_for_every_case(tmp_path: Path) -> None:
     labels = [f"a finding of {chr(97 + at)}" for at in range(COUNT - 4)] + ["other"] * 4
     finding = only(audit_index(labelled(tmp_path, labels), tmp_path), "one_case_a_class")
-    assert "20 of 21 classes have a single case" in finding.told
+    assert "20 of 21 classes have a single case" in finding.message
 
 
 # --- the request --------------------------------------------------------------------------------------------------
@@ -91,18 +91,18 @@ def test_a_class_for_every_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["Grade the knee (0 to 4)", "Kellgren-Lawrence 0-4 on X-rays", "Grad 0 bis 4"])
 def test_the_ends_of_a_range_are_no_classes(tmp_path: Path, words: str) -> None:
     index = labelled(tmp_path, ["04"[at % 2] for at in range(COUNT)])
-    assert only(audit_index(index, tmp_path, asked=IndexRequest(words)), "numbers_of_request").weight == "fix"
-    assert "numbers_of_request" not in codes(audit_index(index, tmp_path, asked=IndexRequest("Tell 0 from 4")))
+    assert only(audit_index(index, tmp_path, request=IndexRequest(words)), "numbers_of_request").severity == "fix"
+    assert "numbers_of_request" not in codes(audit_index(index, tmp_path, request=IndexRequest("Tell 0 from 4")))
     whole = labelled(tmp_path, ["01234"[at % 5] for at in range(COUNT)])
-    assert "numbers_of_request" not in codes(audit_index(whole, tmp_path, asked=IndexRequest(words)))
+    assert "numbers_of_request" not in codes(audit_index(whole, tmp_path, request=IndexRequest(words)))
 
 
 def test_classes_of_another_subject(tmp_path: Path) -> None:
     index = labelled(tmp_path, [("urinary system", "musculoskeletal")[at % 2] for at in range(COUNT)])
-    asked = IndexRequest("Tell pneumonia from tuberculosis on chest X-rays")
-    assert "pneumonia" in only(audit_index(index, tmp_path, asked=asked), "classes_off_request").message
+    request = IndexRequest("Tell pneumonia from tuberculosis on chest X-rays")
+    assert "pneumonia" in only(audit_index(index, tmp_path, request=request), "classes_off_request").agent_message
     for fitting in ("Tell urinary from musculoskeletal cases", "Classify these images", "Detect fractures"):
-        assert "classes_off_request" not in codes(audit_index(index, tmp_path, asked=IndexRequest(fitting)))
+        assert "classes_off_request" not in codes(audit_index(index, tmp_path, request=IndexRequest(fitting)))
 
 
 # --- what stands beside the pixels --------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_a_label_in_the_file_names(tmp_path: Path) -> None:
     labels = [("no", "yes")[at % 2] for at in range(COUNT)]
     names = [f"ID_{at:03}_CONTRAST_{at % 2}_CT.png" for at in range(COUNT)]
     finding = only(audit_index(labelled(tmp_path, labels, names=names), tmp_path), "label_in_name")
-    assert (finding.weight, "part 4" in finding.message) == ("warn", True)
+    assert (finding.severity, "part 4" in finding.agent_message) == ("warn", True)
     assert "label_in_name" not in codes(audit_index(labelled(tmp_path, labels), tmp_path))
 
 
@@ -143,7 +143,7 @@ def test_a_label_in_the_header(tmp_path: Path) -> None:
     finding = only(
         audit_index(index(lambda at: {"ContrastBolusAgent": "APPLIED"} if at % 2 else {}), tmp_path), "label_in_header"
     )
-    assert (finding.weight, "ContrastBolusAgent" in finding.message) == ("warn", True)
+    assert (finding.severity, "ContrastBolusAgent" in finding.agent_message) == ("warn", True)
     assert "label_in_header" not in codes(audit_index(index(lambda at: {"StationName": f"CT{at % 3}"}), tmp_path))
 
 
@@ -164,8 +164,8 @@ def test_text_in_the_pixels_is_warned_of(tmp_path: Path, fields: dict[str, str],
     audit = audit_index(Index(tuple(records[:18]), tuple(records[18:]), ("no", "yes")), tmp_path)
     if told:
         finding = only(audit, "text_in_pixels")
-        assert (finding.weight, told in finding.message) == ("warn", True)
-        assert f"Of {COUNT} images opened" in finding.message
+        assert (finding.severity, told in finding.agent_message) == ("warn", True)
+        assert f"Of {COUNT} images opened" in finding.agent_message
     else:
         assert "text_in_pixels" not in codes(audit)
 
@@ -233,16 +233,16 @@ def test_masks_that_are_masks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [1, 255])
 def test_compression_noise_is_no_structure(tmp_path: Path, value: int) -> None:
     finding = only(audit_index(masked(tmp_path, blob, "jpg", lesion=value), tmp_path), "mask_lossy")
-    assert finding.weight == "fix"
-    assert "masks.cut" in finding.message
-    assert "masks.cut" not in finding.told
+    assert finding.severity == "fix"
+    assert "`above`" in finding.remedy
+    assert "`above`" not in finding.message
 
 
 def test_scattered_points_are_noise(tmp_path: Path) -> None:
     def dither(at: int, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
         return 255 * (random.random(image.shape) < 0.08)
 
-    assert only(audit_index(masked(tmp_path, dither), tmp_path), "mask_noise").weight == "fix"
+    assert only(audit_index(masked(tmp_path, dither), tmp_path), "mask_noise").severity == "fix"
 
 
 def test_one_mask_for_all(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_one_mask_for_all(tmp_path: Path) -> None:
         return mask
 
     found = audit_index(masked(tmp_path, frame), tmp_path)
-    assert only(found, "mask_constant").weight == "fix"
+    assert only(found, "mask_constant").severity == "fix"
     assert "same_mask" not in codes(found)
 
 
@@ -263,7 +263,7 @@ def test_the_field_of_view(tmp_path: Path) -> None:
         return mask
 
     finding = only(audit_index(masked(tmp_path, view), tmp_path), "mask_field_of_view")
-    assert (finding.weight, "dark border" in finding.told) == ("fix", True)
+    assert (finding.severity, "dark border" in finding.message) == ("fix", True)
 
 
 def test_a_mean_shape_that_serves_for_all_is_said(tmp_path: Path) -> None:
@@ -273,8 +273,8 @@ def test_a_mean_shape_that_serves_for_all_is_said(tmp_path: Path) -> None:
         return mask
 
     finding = only(audit_index(masked(tmp_path, organ), tmp_path), "mean_shape")
-    assert finding.weight == "warn"
-    assert "Dice 0.9" in finding.message or "Dice 1.0" in finding.message
+    assert finding.severity == "warn"
+    assert "Dice 0.9" in finding.agent_message or "Dice 1.0" in finding.agent_message
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------
@@ -291,11 +291,8 @@ def test_a_metric_that_the_annotation_cannot_bear(tmp_path: Path) -> None:
         ("nodule",),
         "detection",
     )
-    bears = of("detection").bears
-    assert "compares boxes, and this index has masks" in bears(masks, "map_50")
-    assert "compares masks, and this index has boxes" in bears(boxes, "dice")
-    assert not bears(masks, "lesion_f1")
-    assert not bears(boxes, "map_50")
-    assert not bears(boxes, "image_auroc")
-    (fault,) = of("detection").asked(masks, IndexRequest(metric="map_50"))
-    assert (fault.code, fault.weight) == ("metric_not_borne", "fix")
+    assert "compares boxes, and this index has masks" in find_metric_problem(masks, "map_50")
+    assert "compares masks, and this index has boxes" in find_metric_problem(boxes, "dice")
+    assert not find_metric_problem(masks, "lesion_f1")
+    assert not find_metric_problem(boxes, "map_50")
+    assert not find_metric_problem(boxes, "image_auroc")

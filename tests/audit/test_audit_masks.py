@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.data.audit import Audit, audit_index
 from m3b.data.index import Index, Record
+from m3b.dataset.audit import Audit, audit_index
 
 SHAPE = (18, 16, 12)
 AFFINE = np.array([[-1.0, 0, 0, 90], [0, -1.0, 0, 80], [0, 0, 1.5, -40], [0, 0, 0, 1]])
@@ -74,7 +74,7 @@ def index(
 
 
 def weights(audit: Audit, *, but: tuple[str, ...] = ("small_test",)) -> dict[str, str]:
-    return {finding.code: finding.weight for finding in audit.findings if finding.code not in but}
+    return {finding.code: finding.severity for finding in audit.findings if finding.code not in but}
 
 
 def only(audit: Audit, code: str) -> Any:
@@ -98,10 +98,10 @@ def test_clean_masks_have_no_finding_and_are_counted(work: Path) -> None:
 def test_a_mask_of_another_shape(work: Path) -> None:
     volume(replaced(work, "m7.nii.gz"), drawn(7)[1][:-1])
     found = only(audit_index(index(), work), "mask_shape")
-    assert found.weight == "fix"
+    assert found.severity == "fix"
     assert found.cases == ("m7.nii.gz",)
     for words in ("m7.nii.gz is 16x17x12", "i7.nii.gz 16x18x12", "Resample", "Datapath/masks/"):
-        assert words in found.message
+        assert words in found.agent_message
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_mask_that_lies_elsewhere(work: Path, affine: np.ndarray, code: str, w
     audit = audit_index(index(), work)
     assert weights(audit, but=("small_test", "same_mask"))[code] == weight
     assert only(audit, code).cases == ("m9.nii.gz",)
-    assert "m9.nii.gz" in only(audit, code).message
+    assert "m9.nii.gz" in only(audit, code).agent_message
 
 
 def test_a_mask_in_another_orientation_that_lies_where_its_image_lies(work: Path) -> None:
@@ -143,27 +143,27 @@ def test_float_masks_of_whole_numbers_and_of_fractions(work: Path) -> None:
     volume(work / "m5.nii.gz", whole.astype(np.float32) * 0.37)
     audit = audit_index(index(), work)
     assert weights(audit) == {"mask_fractions": "fix"}
-    assert "m5.nii.gz" in only(audit, "mask_fractions").message
+    assert "m5.nii.gz" in only(audit, "mask_fractions").agent_message
 
 
 def test_values_that_the_dictionary_does_not_name(work: Path) -> None:
     audit = audit_index(index(values={"liver": 6}), work)
     assert weights(audit) == {"unnamed_values": "warn"}
-    assert "1 (24 masks" in only(audit, "unnamed_values").message
+    assert "1 (24 masks" in only(audit, "unnamed_values").agent_message
 
 
 def test_a_class_that_no_mask_holds(work: Path) -> None:
     audit = audit_index(index(values={"spleen": 1, "liver": 2}), work)
     assert weights(audit) == {"unnamed_values": "warn", "class_nowhere": "fix"}
-    assert "liver (2)" in only(audit, "class_nowhere").message
-    assert "also hold 6" in only(audit, "class_nowhere").message
+    assert "liver (2)" in only(audit, "class_nowhere").agent_message
+    assert "also hold 6" in only(audit, "class_nowhere").agent_message
     assert only(audit, "class_nowhere").absent == ()
 
 
 def test_numbers_that_fit_no_mask_are_the_dictionarys_fault(work: Path) -> None:
     audit = audit_index(index(values={"spleen": 2, "liver": 3}), work)
     assert weights(audit)["class_nowhere"] == "fix"
-    assert "1, 6" in only(audit, "class_nowhere").message
+    assert "1, 6" in only(audit, "class_nowhere").agent_message
 
 
 def empty(work: Path, cases: Any) -> None:
@@ -201,13 +201,13 @@ def test_a_class_that_the_training_split_lacks(work: Path) -> None:
     without_spleen(range(1, TEST_FROM))
     audit = audit_index(index(), work)
     assert weights(audit) == {"class_absent_train": "warn", "class_scarce_test": "warn"}
-    assert "Only one patient" in only(audit, "class_absent_train").message
+    assert "Only one patient" in only(audit, "class_absent_train").agent_message
 
 
 def test_three_patients_pass_with_a_word_and_two_do_not(work: Path) -> None:
     audit = audit_index(index(cases=3, test=1), work)
     assert weights(audit) == {"few_patients": "warn"}
-    assert "Only 3 patients, 1 of them to test on" in only(audit, "few_patients").message
+    assert "Only 3 patients, 1 of them to test on" in only(audit, "few_patients").agent_message
     assert weights(audit_index(index(cases=2, test=1), work)) == {"too_few_cases": "reject"}
 
 
@@ -237,14 +237,14 @@ def test_one_image_with_two_masks(work: Path) -> None:
     twice = index({8: record(9, mask="m8.nii.gz")})
     audit = audit_index(twice, work)
     assert weights(audit) == {"contradiction": "fix"}
-    assert "as an object" in only(audit, "contradiction").message
+    assert "as an object" in only(audit, "contradiction").agent_message
 
 
 def test_the_same_pixels_under_two_masks(work: Path) -> None:
     (work / "copy.nii.gz").write_bytes((work / "i9.nii.gz").read_bytes())
     audit = audit_index(index({8: record(8, image="copy.nii.gz")}), work)
     assert weights(audit) == {"same_image_two_classes": "fix"}
-    assert "different masks" in only(audit, "same_image_two_classes").message
+    assert "different masks" in only(audit, "same_image_two_classes").agent_message
 
 
 def test_masks_that_are_not_there_or_do_not_open(work: Path) -> None:
@@ -255,7 +255,7 @@ def test_masks_that_are_not_there_or_do_not_open(work: Path) -> None:
     assert weights(audit) == {"missing_mask": "fix", "mask_unreadable": "fix"}
     assert only(audit, "missing_mask").cases == ("m5.nii.gz",)
     assert only(audit, "mask_unreadable").cases == ("m6.nii.gz", "m7.png")
-    assert str(work) not in only(audit, "mask_unreadable").message
+    assert str(work) not in only(audit, "mask_unreadable").agent_message
 
 
 def test_a_single_slice_among_volumes(work: Path) -> None:
@@ -273,7 +273,7 @@ def test_thick_slices(work: Path) -> None:
     volume(replaced(work, "m5.nii.gz"), drawn(5)[1], affine)
     audit = audit_index(index(), work)
     assert weights(audit) == {"anisotropic": "warn"}
-    assert "1 x 1 x 6 mm" in only(audit, "anisotropic").message
+    assert "1 x 1 x 6 mm" in only(audit, "anisotropic").agent_message
 
 
 def test_files_of_four_axes(work: Path) -> None:
@@ -345,6 +345,6 @@ def test_healthy_images_of_a_detection_set(work: Path) -> None:
 
 
 def test_what_was_left_unopened_is_not_called_absent(work: Path) -> None:
-    audit = audit_index(index(), work, seconds=0)
+    audit = audit_index(index(), work, max_seconds=0)
     assert weights(audit) == {"not_opened": "warn"}
     assert audit.opened == 0

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from m3b.data.audit import Audit, audit_index
 from m3b.data.index import Index, Record, Report
+from m3b.dataset.audit import Audit, audit_index
 
 COUNT = 20
 
@@ -38,7 +38,7 @@ def index(changed: Mapping[int, Record] | None = None, *, classes: tuple[str, ..
 
 
 def weights(audit: Audit) -> dict[str, str]:
-    return {finding.code: finding.weight for finding in audit.findings if finding.code != "small_test"}
+    return {finding.code: finding.severity for finding in audit.findings if finding.code != "small_test"}
 
 
 def only(audit: Audit, code: str) -> Any:
@@ -67,8 +67,8 @@ def test_labels_may_be_left_out(work: Path) -> None:
 def test_empty_reports(work: Path) -> None:
     audit = audit_index(index({7: record(7, report=Report(" ", "\n"))}), work)
     assert weights(audit) == {"empty_report": "fix"}
-    assert only(audit, "empty_report").cases == ("front7.png|side7.png",)
-    assert "Leave them out" in only(audit, "empty_report").message
+    assert only(audit, "empty_report").cases == ("front7.png (+1)",)
+    assert "Leave them out" in only(audit, "empty_report").agent_message
 
 
 def test_the_same_text_for_most_and_for_all(work: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_same_text_for_most_and_for_all(work: Path) -> None:
     most = {at: record(at, report=normal) for at in range(6, 17)}
     audit = audit_index(index(most), work)
     assert weights(audit) == {"reports_alike": "warn"}
-    assert "11 of 20" in only(audit, "reports_alike").message
+    assert "11 of 20" in only(audit, "reports_alike").agent_message
     every = {
         at: record(at, report=Report("normal study.", "")) if at % 2 else record(at, report=normal)
         for at in range(COUNT)
@@ -87,7 +87,7 @@ def test_the_same_text_for_most_and_for_all(work: Path) -> None:
 def test_reports_that_are_known_from_training(work: Path) -> None:
     audit = audit_index(index({0: record(0, report=record(9).report)}), work)
     assert weights(audit) == {"report_across": "warn"}
-    assert "1 of 6" in only(audit, "report_across").message
+    assert "1 of 6" in only(audit, "report_across").agent_message
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,9 @@ def test_reports_that_are_known_from_training(work: Path) -> None:
 def test_headers_that_name_a_person(work: Path, text: str, found: bool) -> None:
     audit = audit_index(index({9: record(9, report=Report(text, ""))}), work)
     assert weights(audit) == ({"report_identity": "warn"} if found else {})
-    assert not any("Jane" in finding.message for finding in audit.findings), "the finding does not repeat the name"
+    assert not any("Jane" in finding.agent_message for finding in audit.findings), (
+        "the finding does not repeat the name"
+    )
 
 
 def test_too_few(work: Path) -> None:
