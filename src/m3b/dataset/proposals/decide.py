@@ -57,7 +57,7 @@ MIN_MARGIN = 1.0
 MIN_GUESSED_VOLUMES = 10
 """Folders of pictures below which it is unlikely that each is a volume, and more likely that each is a class or a part."""
 MAX_UNEXPLAINED = 0.02
-"""Share of the images that may drop out without a stated reason; one always may."""
+"""Share of the images that may drop out without a stated reason."""
 MIN_CASES, MIN_MARKED_CASES = 10, 3
 """Cases from which on they are a data set: a few volumes with masks are, a few labels are not."""
 MIN_UNMATCHED = 10
@@ -435,7 +435,7 @@ def _doubts(
     if hidden:
         unexplained = unexplained.filter(~pl.col("paths").list.first().is_in(list(hidden)))
     total = len(resolved.frame) + len(resolved.excluded)
-    if total and len(unexplained) > max(1, MAX_UNEXPLAINED * total) and not _find_part(candidate, unexplained):
+    if total and len(unexplained) > MAX_UNEXPLAINED * total and not _find_part(candidate, unexplained):
         reasons = "; ".join(f"{item.count:,}: {item.reason}" for item in resolved.excluded_cases[:3])
         yield Doubt(
             code="unexplained_exclusions", message=f"{len(unexplained):,} of {total:,} cases cannot be used ({reasons})"
