@@ -1,6 +1,7 @@
 """Scores of candidates: logistic functions of measured features, with weights learnt on generated layouts.
 
-`weights.json` is written by `benchmarks/fit_weights.py` (even seeds) and never edited by hand.
+The weights in `weights.json` are written by `benchmarks/fit_weights.py` (even seeds) and never edited by hand; the priors beside them,
+which they are pulled towards, are set by hand.
 """
 
 from __future__ import annotations
