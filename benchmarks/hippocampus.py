@@ -6,7 +6,7 @@ All three train for the same minutes on the same training part and are scored by
 
 DIR holds `images/*.nii.gz` and `labels/*.nii.gz` of the same names (Medical Segmentation Decathlon, task 4; labels 1 and
 2). Images without a label are left out. `--split RUN/work/Datapath` uses the split of an earlier run; otherwise `m3b` makes
-it, or the indexing template if m3b is not selected. nnU-Net trains on every training case (its fold "all"), with its
+it, or a manifest if m3b is not selected. nnU-Net trains on every training case (its fold "all"), with its
 default recipe; only the length is changed: epochs of 20 steps, and as many as its measured epoch time allows.
 """
 
@@ -27,6 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from m3b.dataset.manifest.execute import execute, write
+from m3b.dataset.manifest.model import Images, Manifest, Masks
+from m3b.dataset.survey.walk import walk
 from m3b.metrics.masks import measure_masks
 from m3b.resources import copy_template
 
@@ -110,14 +113,23 @@ def run_m3b(data: Path, minutes: float, out: Path) -> tuple[tuple[list[float], f
 
 
 def make_split(data: Path, out: Path) -> Path:
-    """Write train.json and test.json by the indexing template."""
+    """Write train.json and test.json by a manifest."""
     work = out / "index"
     (work / "data").mkdir(parents=True, exist_ok=True)
     if not (work / "data" / "hippocampus").exists():
         (work / "data" / "hippocampus").symlink_to(data)
-    folder, values = "data/hippocampus", ",".join(f"{value}={name}" for name, value in LABELS.items())
-    build = [sys.executable, str(TEMPLATES / "indexing" / "build_index.py"), "--values", values]
-    print(run_command([*build, "--images", f"{folder}/images", "--masks", f"{folder}/labels"], work)[-1500:])
+    (work / "Datapath").mkdir(exist_ok=True)
+    manifest = Manifest(
+        task="segmentation",
+        images=Images(files="images/{case}.nii.gz"),
+        masks=Masks(
+            files="labels/{case}.nii.gz",
+            key="{case}",
+            image="{case}",
+            classes={name: (value,) for name, value in LABELS.items()},
+        ),
+    )
+    write(execute(manifest, walk(data), name="hippocampus", work=work), work)
     return work / "Datapath"
 
 

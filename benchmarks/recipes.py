@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from m3b.data.spec.execute import execute, write
-from m3b.data.spec.model import IndexSpec
+from m3b.dataset.manifest.execute import execute, write
+from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.survey.walk import walk
 from m3b.metrics.masks import measure_mask
 from m3b.resources import copy_template
 from m3b.tasks import get_family
@@ -134,12 +135,12 @@ def prepare_project(folder: Path, request: str, work: Path) -> tuple[str, list[d
     run_python(
         "-m", "m3b", "look", str(folder), request, "-o", str(manifest_file), "--force", cwd=work.parent, check=False
     )
-    manifest = IndexSpec.model_validate_json(manifest_file.read_text())
+    manifest = Manifest.model_validate_json(manifest_file.read_text())
     copy_template(get_family(manifest.task).template or manifest.task, work)
     (work / "data").mkdir()
     (work / "data" / "set").symlink_to(folder)
     (work / "Datapath").mkdir(exist_ok=True)
-    write(execute(manifest, folder, name="set", work=work), work)
+    write(execute(manifest, walk(folder), name="set", work=work), work)
     test: list[dict[str, Any]] = json.loads((work / "Datapath" / "test.json").read_text())
     (work / "Datapath" / "test.json").unlink()
     write_test_cases(work, test)

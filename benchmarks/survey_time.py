@@ -3,9 +3,8 @@
     python benchmarks/survey_time.py [--files 200000] [--names 1000000] [--folder DIR]
 
 The script prints the median CPU seconds, for which other work on the machine does not count, taking turns in one process
-with warm caches: of a bare `os.scandir` that keeps the names, of the walk, of the survey of `m3b.dataset` and of that of
-`m3b.data`; the ratios to the bare scan; the memory that the new survey added; and the CPU seconds in which a million
-names are grouped.
+with warm caches: of a bare `os.scandir` that keeps the names, of the walk, and of the survey; the ratios to the bare
+scan; the memory that the survey added; and the CPU seconds in which a million names are grouped.
 """
 
 from __future__ import annotations
@@ -53,13 +52,6 @@ def survey_folder(path: Path) -> object:
     return survey(path)
 
 
-def survey_folder_before(path: Path) -> object:
-    """Survey a folder with `m3b.data.survey`."""
-    from m3b.data.survey import survey
-
-    return survey(path)
-
-
 def median_cpu_seconds(actions: Sequence[Callable[[Path], object]], path: Path, turns: int) -> list[float]:
     """Return the median CPU seconds of each action, taking turns."""
     seconds: list[list[float]] = [[] for _ in actions]
@@ -102,12 +94,11 @@ def main() -> None:
         memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         survey_folder(top)
         added = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before) / 1024
-        survey_folder_before(Path(__file__).parent)
-        actions = [scan_folder, walk_folder, survey_folder, survey_folder_before]
-        scan, walk, new, old = median_cpu_seconds(actions, top, options.turns)
+        actions = [scan_folder, walk_folder, survey_folder]
+        scan, walk, survey = median_cpu_seconds(actions, top, options.turns)
         print(
-            f"{options.files:,} files: bare scan {scan:.2f} s; walk {walk:.2f} s (x {walk / scan:.2f}); survey {new:.2f} s "
-            f"(x {new / scan:.2f}, +{added:.0f} MiB); survey of m3b.data {old:.2f} s (x {old / scan:.2f})"
+            f"{options.files:,} files: bare scan {scan:.2f} s; walk {walk:.2f} s (x {walk / scan:.2f}); survey {survey:.2f} s "
+            f"(x {survey / scan:.2f}, +{added:.0f} MiB)"
         )
     print(f"{options.names:,} names grouped in {group_names(options.names):.1f} CPU s")
 

@@ -41,7 +41,7 @@ from m3b.tools.toolbox import Toolbox
 REQUEST = "Build a model that detects lung opacities on chest X-rays"
 LOOK_CALLS = (
     ToolCall("", "list_files", {"path": "resources", "depth": 1}),
-    ToolCall("", "read_files", {"paths": ["resources/templates/indexing/README.md"], "limit": 5}),
+    ToolCall("", "read_files", {"paths": ["resources/indexes/README.md"], "limit": 5}),
     ToolCall("", "list_files", {"path": ".", "depth": 2}),
     ToolCall("", "read_files", {"paths": ["resources/templates/diagnosis/README.md"], "offset": 0, "limit": 3}),
 )

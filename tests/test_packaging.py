@@ -96,7 +96,7 @@ def test_the_wheel_holds_everything(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert {"m3b/py.typed", "m3b/llm/models.json", "m3b/report/style.css"} <= names
     assert f"m3b-{m3b.__version__}.dist-info/licenses/LICENSE" in names
-    for folder in (*FOLDERS, "templates/diagnosis", "templates/indexing", "templates/shared"):
+    for folder in (*FOLDERS, "templates/diagnosis", "templates/shared"):
         wheel_files = {name.removeprefix("m3b/") for name in names if name.startswith(f"m3b/resources/{folder}/")}
         source_files = {
             str(file.relative_to(ROOT))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-Status = Literal["completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled"]
+Status = Literal[
+    "completed", "below_range", "no_dataset", "rejected_data", "undecided", "out_of_budget", "failed", "cancelled"
+]
 """The possible ends of a run."""
 
 
@@ -164,6 +166,12 @@ class DataRejected(RunEnd):
     """The data audit found something that no model should be trained on."""
 
     status = "rejected_data"
+
+
+class DecisionNeeded(RunEnd):
+    """One question about the data is open, and nobody can be asked; the message has it with its candidates."""
+
+    status = "undecided"
 
 
 class RunCancelled(RunEnd):

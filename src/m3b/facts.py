@@ -230,15 +230,15 @@ class TaskProposal(Summary):
     """The best manifest proposal of a folder for one task.
 
     Args:
-        boxes: whether boxes were requested; None leaves that open.
         score: 0 to 1; `insufficient` says why it may not be taken without asking.
+        decision: `proposed`, `ask` (one question is open) or `refuse` (something is missing).
         target: what is learnt: `labels`, `masks`, `boxes`, `states`, `report`, `value` or `survival`.
     """
 
     task: str
-    boxes: bool | None = None
     title: str
     score: float
+    decision: str = "proposed"
     insufficient: str = ""
     target: str = ""
 
@@ -249,7 +249,7 @@ class SurveySummary(Summary):
     Args:
         lines: images and masks with their values, tables, annotations, split, patients, faults: at most ten.
         readings: the best proposal of each task that has any.
-        chosen: the one that `m3b look` shows for the request; its title is empty if there is no manifest for it.
+        chosen: the decision for the request, as `m3b look` shows it; its title is empty if there is no manifest for it.
     """
 
     lines: tuple[str, ...] = ()
@@ -299,23 +299,21 @@ class ManifestProposal(Summary):
 
     Args:
         file: path of its manifest, as agents spell it.
-        score: 0 to 1, how well measurements and request support it.
+        score: 0 to 1, how likely every part of it is right.
         sufficient: whether it may be taken without asking.
-        unclear: what a person should decide first.
         expected: cases, classes and patients of both splits, before any image is opened; empty if not counted.
-        spec: the manifest itself, as in the file (`m3b.data.spec.model`).
+        manifest: as in the file (`m3b.dataset.manifest.model`).
         given: whether the user gave it, so that it must be used.
     """
 
-    file: str
+    file: str = ""
     score: float = 0.0
     sufficient: bool = False
     title: str = ""
     evidence: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    unclear: str = ""
     expected: str = ""
-    spec: dict[str, Any] = Field(default_factory=dict)
+    manifest: dict[str, Any] = Field(default_factory=dict)
     given: bool = False
 
 
@@ -328,7 +326,8 @@ class IndexBrief(Summary):
         place: path to which a manifest must be written to hand it over.
         readings: manifest proposals, best first.
         insufficient: why the best may not be taken without asking, or why there is none; empty if it may.
-        unusable: what is wrong with the data itself, if that is certain.
+        unusable: what is missing in the data, if no manifest can serve the request.
+        can_ask: whether a person is asked before training about what is open.
     """
 
     kind: Literal["index"] = "index"
@@ -342,6 +341,7 @@ class IndexBrief(Summary):
     readings: tuple[ManifestProposal, ...] = ()
     insufficient: str = ""
     unusable: str = ""
+    can_ask: bool = False
 
 
 class ModuleBrief(Summary):

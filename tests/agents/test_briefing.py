@@ -64,7 +64,7 @@ def briefings(card: Card, look: PreviewTool) -> dict[str, str]:
     other_card = Card("KneeMRI", "Ligaments.", task="diagnosis", modality="MRI")
     return {
         "selection": build_selection_briefing(REQUEST, [card, other_card], look).text,
-        "index": build_index_briefing(REQUEST, CHOICE, card, look, resources).text,
+        "index": build_index_briefing(REQUEST, CHOICE, card, look).text,
         "module": build_module_briefing(CHOICE, DATA, "train: 321", 7.5, "2 CPU cores, no GPU", resources).text,
         "model": build_model_briefing(CHOICE, DATA, MODULE, 7.5).text,
     }
@@ -104,7 +104,7 @@ def test_a_card_of_the_users_own_is_named_though_its_data_is_not_here(card: Card
 
 def test_what_was_read_stands_before_the_folder_and_as_data(card: Card, look: PreviewTool) -> None:
     proposals = [TaskProposal(task="diagnosis", title="cases of cases.csv", score=0.7),
-             TaskProposal(task="diagnosis", boxes=True, title="worse", score=0.2),
+             TaskProposal(task="diagnosis", title="worse", score=0.2),
              TaskProposal(task="detection", title="boxes", score=0.3, insufficient="weakly borne out")]  # fmt: skip
     read = SurveySummary(lines=("g1 images x 30: 2D picture",), readings=tuple(proposals))
     briefing = build_selection_briefing(REQUEST, [card], look, lambda data_card: read)
@@ -146,7 +146,7 @@ def test_index(card: Card, look: PreviewTool) -> None:
     assert "case_{000..029}.png" in text
     assert "data/chest-x-ray/cases.csv" in text
     assert "30" in text.split("cases.csv", 1)[1], "the table was opened"
-    assert "build_index.py" in text
+    assert "## The form of a manifest" in text
     assert "data/chest-x-ray/.hidden.csv" not in text
     assert "data/chest-x-ray/many/" not in text, "nine archives are cases, not tables"
 
@@ -155,7 +155,7 @@ def test_index_of_a_folder_without_tables(tmp_path: Path, look: PreviewTool) -> 
     folder = tmp_path / "Plain Folder"
     (folder / "a").mkdir(parents=True)
     (folder / "a" / "1.png").write_bytes(b"x")
-    text = build_index_briefing(REQUEST, CHOICE, card_for_folder(folder), look, get_resources_folder()).text
+    text = build_index_briefing(REQUEST, CHOICE, card_for_folder(folder), look).text
     assert "## Preview of data/plain-folder" in text
 
 
@@ -195,7 +195,7 @@ def test_user_text_in_other_scripts_arrives_whole(card: Card, look: PreviewTool)
     request = "肺炎をX線で検出するモデル — für Kinder"
     assert request in build_selection_briefing(request, [card], look).text
     selection = Selection("x", "diagnosis", "auroc", "Plan: ä 肺", ("нет", "да"))
-    assert "肺" in build_index_briefing(request, selection, card, look, get_resources_folder()).text
+    assert "肺" in build_index_briefing(request, selection, card, look).text
 
 
 def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Card, look: PreviewTool) -> None:
@@ -205,7 +205,7 @@ def test_what_the_folder_says_of_itself_is_shown_beside_a_card_and_once(card: Ca
     for data_card in (card, folder_card):
         for text in (
             build_selection_briefing(REQUEST, [data_card], look).text,
-            build_index_briefing(REQUEST, CHOICE, data_card, look, get_resources_folder()).text,
+            build_index_briefing(REQUEST, CHOICE, data_card, look).text,
         ):
             assert text.count("Files named b_* were taken at night.") == 1
 
@@ -222,7 +222,7 @@ def test_addresses_in_the_notes_of_a_folder_are_masked(
     for data_card in (card, card_for_folder(card.path)):
         for text in (
             build_selection_briefing(REQUEST, [data_card, *other_cards], look).text,
-            build_index_briefing(REQUEST, CHOICE, data_card, look, get_resources_folder()).text,
+            build_index_briefing(REQUEST, CHOICE, data_card, look).text,
         ):
             assert "jane.doe" not in text
             assert "867-5309" not in text
@@ -242,10 +242,11 @@ def test_the_task_manager_sees_an_image_and_its_mask(tmp_path: Path) -> None:
     assert "width 9 x height 8 px, 8-bit grey" in text
 
 
-def test_readings_are_told_without_repeats() -> None:
-    spec = {"task": "diagnosis", "left_out": [{"pattern": "b/*", "reason": "no part of this reading: b"}]}
-    first = ManifestProposal(file="1", score=0.9, evidence=("e1", "shared", "e1"), doubts=("d",), spec=spec)
-    second = ManifestProposal(file="2", score=0.4, evidence=("shared", "e2"), doubts=("why", "d", "d2"), unclear="why")
-    (text,) = describe_proposals([first, second])
-    assert [text.count(f'"{word}"') for word in ("e1", "shared", "e2", "d", "d2", "why")] == [1] * 6
-    assert "no part of this reading" not in text, "what a reading leaves out is in its file"
+def test_proposals_are_described_without_repeats() -> None:
+    manifest = {"task": "diagnosis", "exclude": [{"files": "b/*", "reason": "no part of this manifest: b"}]}
+    first = ManifestProposal(file="1", score=0.9, evidence=("e1", "shared"), doubts=("d",), manifest=manifest)
+    second = ManifestProposal(file="2", score=0.4, evidence=("shared", "e2"), doubts=("d", "d2"))
+    text, question = describe_proposals([first, second], "Which one is meant?")
+    assert [text.count(f'"{word}"') for word in ("e1", "shared", "e2", "d", "d2")] == [1] * 5
+    assert "no part of this manifest" not in text, "what a manifest leaves out is in its file"
+    assert "Which one is meant?" in question

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from m3b.data.box_places import grid_for, upright
 from m3b.data.records import Record
-from m3b.data.spec.outlines import coco, labelme
 from m3b.dataset.audit.probes import probe_mask
 from m3b.dataset.formats.base import turn_upright
-from m3b.dataset.reading import align_mask, geometry, probe_shape, read_image, read_mask, read_masks, stored_shape
+from m3b.dataset.manifest.box_grids import grid_for, upright
+from m3b.dataset.reading import align_mask, geometry, probe_shape, read_image, read_mask, read_masks
 
 ORIENTATIONS = range(1, 9)
 WRITERS = ("png", "jpg", "webp", "tif")
@@ -101,29 +99,3 @@ def test_boxes_that_were_drawn_on_the_stored_picture(tmp_path: Path, orientation
     around = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     assert box == pytest.approx(around)
     assert upright([tuple(map(float, around))], grid) == [tuple(map(float, around))]
-
-
-def test_outlines_that_were_drawn_on_the_stored_picture(tmp_path: Path, stored: np.ndarray) -> None:
-    save(stored, tmp_path / "a.jpg", 6)
-    shape, before = probe_shape(str(tmp_path / "a.jpg")), stored_shape("a.jpg", str(tmp_path))
-    assert (shape, before) == ((14, 20), (20, 14))
-    points = [[2, 3], [9, 3], [9, 15], [2, 15]]
-    (tmp_path / "a.json").write_text(
-        json.dumps(
-            {"imageHeight": 20, "imageWidth": 14, "shapes": [{"label": "x", "points": points, "shape_type": "polygon"}]}
-        )
-    )
-    layers = labelme(tmp_path / "a.json", shape, {"x": 1}, {}, before)
-    assert layers["x"].shape == (20, 14)
-    (tmp_path / "coco.json").write_text(
-        json.dumps(
-            {
-                "images": [{"id": 1, "file_name": "a.jpg", "height": 20, "width": 14}],
-                "categories": [{"id": 1, "name": "x"}],
-                "annotations": [{"image_id": 1, "category_id": 1, "segmentation": [[2, 3, 9, 3, 9, 15, 2, 15]]}],
-            }
-        )
-    )
-    listed = coco(tmp_path / "coco.json", "a.jpg", shape, {"x": 1}, {}, before)
-    assert listed is not None
-    assert np.array_equal(listed["x"], layers["x"])

@@ -11,6 +11,7 @@ import pytest
 from m3b.dataset.manifest.model import Manifest
 from m3b.dataset.manifest.reference import EXAMPLES, describe_fields, full_page, json_schema, parts, short_page
 from m3b.dataset.manifest.resolve import TARGETS
+from m3b.resources import get_resources_folder
 
 
 @pytest.mark.parametrize("part", parts(), ids=lambda part: part.__name__)
@@ -51,3 +52,9 @@ def test_the_schema_has_the_descriptions() -> None:
         masks["properties"]["above"]["description"]
         == describe_fields(parts()[0].model_fields["masks"].annotation.__args__[0])["above"]
     )
+
+
+def test_the_page_that_agents_read_is_the_generated_one() -> None:
+    """`python -c "from m3b.dataset.manifest.reference import full_page; print(full_page(), end='')"` makes it."""
+    page = get_resources_folder() / "indexes" / "manifest.md"
+    assert page.read_text(encoding="utf-8") == full_page()

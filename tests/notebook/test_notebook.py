@@ -26,12 +26,14 @@ from m3b.display import (
     shorten,
 )
 from m3b.events import PromptSent, ReplyReceived, RoleStarted, RunEnded, ToolCalled
+from m3b.facts import ManifestProposal
 from m3b.measure import Measure
 from m3b.messages import Usage
 from m3b.models import DetectedBox, Model, Prediction
 from m3b.models.image_jobs import ExampleCase
 from m3b.progress import NotebookProgress, is_in_notebook, make_progress_watcher
 from m3b.run.dataset_preview import DatasetPreview
+from m3b.run.decision import Decision
 from m3b.run.result import Result
 
 FIGURE = Measure("auroc", 0.8667, 0.625, 1.0, 16, 0.5)
@@ -192,9 +194,10 @@ def test_a_pipeline_shows_model_data_and_what_was_set(tmp_path: Path) -> None:
 
 def test_a_preview_of_a_folder_shows_how_it_is_read(tmp_path: Path) -> None:
     proposals = tuple(
-        {"title": title, "score": 0.6, "evidence": ["99% have one"], "doubts": ["few <cases>"], "spec": {}}
+        ManifestProposal(title=title, score=0.6, evidence=("99% have one",), doubts=("few <cases>",))
         for title in ("labels from the column 'finding'", "labels from the names")
     )
+    decision = Decision("proposed", "diagnosis", proposals)
     counts = {
         "train": 244,
         "test": 62,
@@ -202,13 +205,13 @@ def test_a_preview_of_a_folder_shows_how_it_is_read(tmp_path: Path) -> None:
         "accounting": {"left_out": [{"files": 4, "reason": "no label"}]},
     }
     example = ExampleCase("one.png", "train", "clear", png=base64.b64encode(PNG).decode())
-    preview = DatasetPreview("diagnosis", proposals, "", counts, "Tell clear from opacity", (example,))
+    preview = DatasetPreview("diagnosis", decision, "", counts, "Tell clear from opacity", (example,))
     page = _Strict(preview._repr_html_())
     for words in ("column 'finding'", "244", "62", "no label", "few <cases>", "2. other way", PATIENT_NOTE):
         assert words in page.text
     assert page.images == 1
     assert "244 + 62 cases" in repr(preview)
-    assert strictly(DatasetPreview("diagnosis", (), "Nothing to read.")._repr_html_())
+    assert strictly(DatasetPreview("diagnosis", Decision("refuse", "diagnosis"), "Nothing to read.")._repr_html_())
 
 
 @given(st.binary(max_size=20), st.text())

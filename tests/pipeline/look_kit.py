@@ -64,10 +64,8 @@ class Compared:
             return f"the run ended before the index: {self.result.status}: {self.result.reason}"
         if self.brief["task"] != self.preview.task:
             return f"look reads for {self.preview.task}, the run for {self.brief['task']}"
-        shown_manifests, offered_manifests = (
-            [proposal["spec"] for proposal in proposals[:1]]
-            for proposals in (self.preview.proposals, self.brief["readings"])
-        )
+        shown_manifests = [proposal.manifest for proposal in self.preview.proposals[:1]]
+        offered_manifests = [proposal["manifest"] for proposal in self.brief["readings"][:1]]
         if shown_manifests != offered_manifests:
             return f"look shows {shown_manifests}, the run is offered {offered_manifests}"
         executed = "The best manifest cannot be executed" not in self.preview.insufficient

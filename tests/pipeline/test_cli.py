@@ -100,8 +100,6 @@ def test_version_and_help(m3b_: M3b) -> None:
         (["run", "x", "--train-minutes", "nan"], ["--train-minutes", "nan"]),
         (["run", "x", "--train-minutes", "100000"], ["--train-minutes", "at most 20,160"]),
         (["run", "x", "--train-minutes", "5", "--max-wall", "4"], ["--train-minutes", "--max-wall"]),
-        (["run", "What is the weather in Paris?", "--llm", "rules"], ["images"]),
-        (["run", "Segment the liver and write a report", "--llm", "rules"], ["one at a time"]),
         (["demo", "--train-minutes", "-1"], ["--train-minutes"]),
         (["data", "make", "chest", "here", "--seed", "-1"], ["--seed"]),
         (["data", "make", "chest", "here", "--cases", "-1"], ["--cases"]),

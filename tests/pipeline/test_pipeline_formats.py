@@ -11,16 +11,11 @@ import pytest
 from pipeline_kit import REQUEST, actor, check_end, journal, play, say
 
 from m3b import resume
-from m3b.agents.artifacts import DataIndex
 from m3b.agents.checks.index_lock import fingerprint_folder
-from m3b.data.spec.places import EARLIER_SPEC
-from m3b.isolation.untrusted import is_file
-from m3b.journal import read_journal
+from m3b.errors import UsageError
 from m3b.run.accepted_manifest import load_accepted_manifest
 from m3b.run.folder import RunFolder
 from m3b.run.index_validation import MANIFEST_FILE, PROPOSED_MANIFEST_FILE
-from m3b.run.manifests import ORIGIN_PROPOSED
-from m3b.run.state import RunState
 
 OLD = Path(__file__).parents[1] / "run" / "journals" / "format-1-stopped"
 
@@ -71,9 +66,9 @@ def earlier_run(tmp_path: Path) -> RunFolder:
     return RunFolder(run)
 
 
-def test_the_accepted_manifest_of_an_earlier_run_is_found(earlier_run: RunFolder) -> None:
-    manifest, root = load_accepted_manifest(earlier_run)
-    assert (manifest.task, root.name) == ("diagnosis", "spots")
+def test_a_manifest_in_the_form_of_earlier_versions_is_refused_with_what_to_do(earlier_run: RunFolder) -> None:
+    with pytest.raises(UsageError, match="m3b look"):
+        load_accepted_manifest(earlier_run)
 
 
 def test_newer_files_stand_before_earlier_ones(earlier_run: RunFolder) -> None:
@@ -93,17 +88,3 @@ def test_an_earlier_run_goes_on_to_its_model(earlier_run: RunFolder) -> None:
     result = resume(earlier_run.path, ask=agree)
     assert result.status == "below_range", result.reason  # its ten test images are too few
     assert str(earlier_run.path / "reading.json") in questions[0]
-
-
-def test_a_proposal_taken_in_an_earlier_run_is_not_an_edited_one(earlier_run: RunFolder) -> None:
-    """The run ended after its agent had copied the proposal, and before it was checked."""
-    lines = earlier_run.journal_file.read_text(encoding="utf-8").splitlines(keepends=True)
-    end = next(number for number, line in enumerate(lines) if '"call":"rules-0"' in line or "Copied 1 file" in line)
-    earlier_run.journal_file.write_text("".join(lines[: end + 1]), encoding="utf-8")
-    (earlier_run.path / "reading.json").unlink()
-    assert is_file(earlier_run.work, EARLIER_SPEC)
-    result = resume(earlier_run.path, ask=lambda question: "no")
-    assert result.status == "cancelled"
-    data = RunState.from_events(list(read_journal(earlier_run.journal_file))).get_artifact(DataIndex)
-    assert data.origin == ORIGIN_PROPOSED
-    assert (earlier_run.path / MANIFEST_FILE).is_file()

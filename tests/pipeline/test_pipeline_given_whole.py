@@ -57,10 +57,10 @@ def xrays(tmp_path: Path) -> Path:
 
 
 def spec(**fields: Any) -> dict[str, Any]:
-    table = {"file": "labels.csv", "row": "{file}", "image": "{name}"}
-    return {"task": "diagnosis", "images": {"files": {"pattern": "img/{stem_}.png"}},
-            "labels": {"sources": [{**table, "column": "second"}], "classes": {"normal": [], "pneumonia": []}},
-            "patient": {**table, "column": "who"}, "split": {"share": 0.4, "seed": 5}, **fields}  # fmt: skip
+    return {"task": "diagnosis", "images": {"files": "img/{case}.png"},
+            "tables": {"labels": {"files": "labels.csv", "key": "{file}", "image": "{name}"}},
+            "labels": {"value": "{labels.second}", "classes": {"normal": [], "pneumonia": []}},
+            "patient": "{labels.who}", "split": {"share": 0.4, "seed": 5}, **fields}  # fmt: skip
 
 
 def command(tmp_path: Path, data: Path, *options: object) -> list[str]:
@@ -115,7 +115,7 @@ def test_a_whole_reading_is_carried_out_to_a_delivered_model(tmp_path: Path, xra
     assert cases["s001.png"][0] == "pneumonia", "by the second reader"
     assert sum(part == "test" for _, _, part in cases.values()) in range(42, 54), "two fifths, by patients"
     manifest = json.loads((tmp_path / "run/manifest.json").read_text())
-    assert manifest["labels"]["sources"][0]["column"] == "second"
+    assert manifest["labels"]["value"]["value"] == "{labels.second}"
     assert manifest["split"] == {"share": 0.4, "seed": 5}
     card = (Path(result["model_dir"]) / "README.md").read_text()
     assert "manifest that the user gave" in card

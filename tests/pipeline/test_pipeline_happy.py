@@ -202,5 +202,5 @@ def test_models_by_role_and_a_plain_function(build) -> None:
 
 def test_statuses_are_the_documented_ones() -> None:
     assert STATUSES == (
-        "completed", "below_range", "no_dataset", "rejected_data", "out_of_budget", "failed", "cancelled",
+        "completed", "below_range", "no_dataset", "rejected_data", "undecided", "out_of_budget", "failed", "cancelled",
     )  # fmt: skip

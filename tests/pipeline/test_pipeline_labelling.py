@@ -21,8 +21,8 @@ from m3b.testing.scripted_model import llm_error
 
 SPEC = {
     "task": "segmentation",
-    "images": {"files": {"pattern": "{case}_scan.png"}},
-    "masks": {"files": {"pattern": "{case}_drawn.png"}, "case": "{case}", "classes": {"square": 200}},
+    "images": {"files": "{case}_scan.png"},
+    "masks": {"files": "{case}_drawn.png", "key": "{case}", "image": "{case}", "classes": {"square": 200}},
 }
 UNLABELLED = [f"data/squares/p{number:02d}_scan.png" for number in range(15, 24)]
 SEEING = ModelFacts(price_in=0.0, price_out=0.0, vision=True)

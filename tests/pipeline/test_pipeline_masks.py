@@ -161,8 +161,13 @@ def elsewhere(folder: Path) -> tuple[Path, dict[str, Any]]:
         Image.fromarray(mask).save(folder / f"q{number:02d}_seg.png")
     return folder, {
         "task": "segmentation",
-        "images": {"files": {"pattern": "q{id:number}_ct.png"}, "case": "{id}"},
-        "masks": {"files": {"pattern": "q{id:number}_seg.png"}, "case": "{id}", "classes": {"Square": 7, "ruler": 3}},
+        "images": {"files": "q{id:number}_ct.png", "case": "{id}"},
+        "masks": {
+            "files": "q{id:number}_seg.png",
+            "key": "{id}",
+            "image": "{id}",
+            "classes": {"Square": 7, "ruler": 3},
+        },
         "patient": {"kind": "path", "value": "{id}"},
     }
 

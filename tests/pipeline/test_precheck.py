@@ -18,8 +18,6 @@ from m3b.errors import DataError, M3bError, UsageError
 from m3b.messages import Message, Reply, ToolSpec
 from m3b.run.precheck import check_request, find_ordered_tasks
 
-NO_ONE: list[Any] = []
-
 
 class Deaf:
     """A language model that must not be asked."""
@@ -57,26 +55,28 @@ def test_a_setting_of_another_task_than_the_request_names(tmp_path: Path, spots:
 
 @pytest.mark.parametrize(
     "request_",
-    ["", " \n", "123 ?!", "What is the weather in Paris?", "Wie wird das Wetter morgen?", "Write a poem", "recipes"],
+    ["", " \n", "123 ?!"],
 )
-def test_a_request_that_asks_for_nothing_that_images_hold(request_: str, tmp_path: Path, spots: Path) -> None:
+def test_a_request_without_words(request_: str, tmp_path: Path, spots: Path) -> None:
     refused(tmp_path, request_, data=spots, match="what the model shall tell from which images")
 
 
 @pytest.mark.parametrize(
     ("request_", "tasks"),
     [
-        ("Segment the liver and write a report", "segmentation and report"),
-        ("Build a model that segments the liver and classifies tumours as benign or malignant", "segmentation"),
-        ("Tell pneumonia from normal on chest X-rays, and segment the lungs", "diagnosis and segmentation"),
-        ("Segmentiere die Leber und schreibe einen Bericht", "segmentation and report"),
-        ("Classify the images, then generate a radiology report for each", "diagnosis and report"),
-        ("Write a report for each chest X-ray and classify the findings", "report and diagnosis"),
-        ("Train a model to classify scans and to segment the lesions", "diagnosis and segmentation"),
+        ("Segment the liver and write a report", ["segmentation", "report"]),
+        ("Tell pneumonia from normal on chest X-rays, and segment the lungs", ["diagnosis", "segmentation"]),
+        ("Segmentiere die Leber und schreibe einen Bericht", ["segmentation", "report"]),
+        ("Classify the images, then generate a radiology report for each", ["diagnosis", "report"]),
+        ("Write a report for each chest X-ray and classify the findings", ["report", "diagnosis"]),
+        ("Train a model to classify scans and to segment the lesions", ["diagnosis", "segmentation"]),
+        ("Segment and classify nuclei", ["segmentation"]),
+        ("Classify; do not segment", ["diagnosis"]),
     ],
 )
-def test_two_tasks_in_one_request(request_: str, tasks: str, tmp_path: Path, spots: Path) -> None:
-    refused(tmp_path, request_, data=spots, match=f"two tasks, {tasks}.*one at a time")
+def test_the_tasks_of_one_request(request_: str, tasks: list[str]) -> None:
+    """The decision serves one of them, and what is not served stands with the assumptions."""
+    assert find_ordered_tasks(request_) == tasks
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_two_tasks_in_one_request(request_: str, tasks: str, tmp_path: Path, spo
     ],
 )
 def test_requests_that_are_let_through(request_: str) -> None:
-    check_request(request_, NO_ONE)
+    check_request(request_)
 
 
 @given(st.text())
 def test_any_text_is_let_through_or_refused_in_words(request_: str) -> None:
     assert len(find_ordered_tasks(request_)) <= 3
     with contextlib.suppress(UsageError):
-        check_request(request_, NO_ONE)
+        check_request(request_)
 
 
 # --- places ------------------------------------------------------------------------------------------------------

@@ -182,3 +182,32 @@ def test_two_masks_of_different_observers_are_rivals(tmp_path: Path) -> None:
     titles = [proposal.title for proposal in outcome.proposals]
     assert any("reader_a" in title for title in titles)
     assert any("reader_b" in title for title in titles)
+
+
+def test_detect_means_labels_if_the_folder_has_nothing_else(tmp_path: Path) -> None:
+    """A request for detection may be for places or for labels: tasks without any target in the folder do not count."""
+    rows = ["image,patient,finding"]
+    for at in range(40):
+        write_picture(tmp_path / f"images/c{at:03d}.png", at)
+        rows.append(f"c{at:03d}.png,P{at // 2},{('clear', 'opacity')[at % 3 == 0]}")
+    (tmp_path / "cases.csv").write_text("\n".join(rows))
+    outcome = decide_folder(tmp_path, "Build a model that detects lung opacities on chest X-rays")
+    assert (outcome.kind, outcome.task) == ("proposed", "diagnosis")
+
+
+def test_folders_are_no_volumes_if_each_class_had_one_case(tmp_path: Path) -> None:
+    for letter in "abcdefghijklmno":
+        for at in range(20):
+            write_picture(tmp_path / f"type_{letter}/p{at:04d}.png", at, size=(24, 24))
+    outcome = decide_folder(tmp_path, "Classify the tissue into its 15 types")
+    assert outcome.proposals[0].cases == 300
+
+
+def test_images_that_do_not_open_are_no_missing_images(tmp_path: Path) -> None:
+    for at in range(12):
+        (tmp_path / "scans").mkdir(exist_ok=True)
+        (tmp_path / f"scans/s{at:02d}.png").write_bytes(b"\x89PNG\r\n\x1a\nno picture")
+    refusal = decide_folder(tmp_path, "Tell ill from well on chest X-rays").refusal
+    assert refusal is not None
+    assert refusal.code == "no_image_opens"
+    assert "scans/s" in refusal.message

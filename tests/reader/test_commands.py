@@ -110,9 +110,9 @@ def test_writing_croissant_loads_no_parser(tmp_path: Path) -> None:
         Image.new("L", (8, 8), number).save(tmp_path / f"set/img/{number}.png")
         rows.append(f"{number}.png,{('normal', 'ill')[number % 2]}")
     (tmp_path / "set/labels.csv").write_text("\n".join(rows))
-    table = {"file": "labels.csv", "row": "{file}", "image": "{name}", "column": "dx"}
-    spec = {"task": "diagnosis", "images": {"files": {"pattern": "img/{case}.png"}},
-            "labels": {"sources": [table], "classes": {"normal": [], "ill": []}}}  # fmt: skip
+    tables = {"labels": {"files": "labels.csv", "key": "{file}", "image": "{name}"}}
+    spec = {"task": "diagnosis", "images": {"files": "img/{case}.png"}, "tables": tables,
+            "labels": {"value": "{labels.dx}", "classes": {"normal": [], "ill": []}}}  # fmt: skip
     (tmp_path / "manifest.json").write_text(json.dumps(spec))
     report = command(tmp_path, "data", "croissant", tmp_path / "manifest.json", "--data", "set", "-o", "croissant.json")
     assert (report["imported"], report["opened"]) == ({}, {})

@@ -133,8 +133,8 @@ def test_any_facts_lead_to_an_action_or_to_closing_words(kind: type[BaseModel], 
 def _check_closing(brief: Brief, text: str, *, worked: bool) -> None:
     """What stands at the end of a stage: the choice, why there is none, or that the work is done, where any was."""
     if not isinstance(brief, SelectionBrief):
-        unusable = find_json_object(text, "unusable")
-        assert parse_give_up(text) or (unusable and unusable["unusable"]) or (worked and not text.startswith("{"))
+        closing = find_json_object(text, "unusable") or find_json_object(text, "undecided") or {}
+        assert parse_give_up(text) or any(closing.values()) or (worked and not text.startswith("{"))
         return
     chosen = json.loads(text)
     if chosen["data_card"] is None:
@@ -156,11 +156,14 @@ CODES = st.sampled_from(
         ("other",),
     )
 )
-TAKEN = facts(ManifestProposal, sufficient=st.just(True), unclear=st.just(""))
+TAKEN = facts(ManifestProposal, sufficient=st.just(True))
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(facts(IndexBrief, readings=st.lists(TAKEN, min_size=1, max_size=2).map(tuple)), facts(Rejection, codes=CODES))
+@given(
+    facts(IndexBrief, readings=st.lists(TAKEN, min_size=1, max_size=2).map(tuple), unusable=st.just("")),
+    facts(Rejection, codes=CODES),
+)
 def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, said: Rejection) -> None:
     """Whatever stands in a reading that a later version, or a person, wrote."""
     copied = [("cp", False, None)]
@@ -174,16 +177,16 @@ def test_any_reading_that_is_sent_back_is_edited_or_given_up(brief: IndexBrief, 
     assert call.name == "write_files"
     (file,) = schema.coerce_arguments(TOOLS[call.name], call.arguments)["files"]
     assert file["path"] == brief.place
-    assert json.loads(file["content"]) != brief.readings[0].spec
+    assert json.loads(file["content"]) != brief.readings[0].manifest
 
 
 def test_classes_of_a_list_that_no_mask_holds_are_dropped() -> None:
     """Where masks hold values without a name besides, an absent class may be one of these: nothing is dropped."""
     spec = {
-        "masks": {"files": {"pattern": "m/{name}.png"}, "classes": {"T1": 1, "T2": 2, "T3": 3}},
+        "masks": {"files": "m/{case}.png", "classes": {"T1": 1, "T2": 2, "T3": 3}},
         "task": "segmentation",
     }
-    reading = ManifestProposal(file="1.json", sufficient=True, spec=spec)
+    reading = ManifestProposal(file="1.json", sufficient=True, manifest=spec)
     brief = IndexBrief(request="Segment", task="segmentation", data="data/x", place="x.json", readings=(reading,))
     said = Rejection(faults=("No mask holds: T3 (3).",), codes=("class_nowhere",), absent=("T3",))
     reply = RulesLLM().ask(LLMRequest(conversation(brief, [("cp", False, None)], said)))

@@ -140,7 +140,12 @@ def test_of_several_folders_without_words_the_only_readable_one_is_taken(
             named=True,
             read=SurveySummary(
                 chosen=TaskProposal(
-                    task="detection", title="p.png", score=0.8, target="boxes", insufficient="" if clear else "which"
+                    task="detection",
+                    title="p.png",
+                    score=0.8,
+                    target="boxes",
+                    decision="proposed" if clear else "refuse",
+                    insufficient="" if clear else "which",
                 )
             ),
         )

@@ -12,9 +12,8 @@ import pytest
 from pydicom.data import get_testdata_file
 from pydicom.datadict import DicomDictionary
 
-from m3b.data.survey import survey
-from m3b.data.survey.render import render
-from m3b.data.survey.ten_lines import ten_lines
+from m3b.dataset.survey.render import render, summarize
+from m3b.dataset.survey.survey import survey
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.tools import TOOLS, Roots, Toolbox
@@ -97,7 +96,7 @@ def dicom_previews(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[
         ):
             previews[way] = box.call(ToolCall("1", tool, arguments), tuple(TOOLS)).text
     read = survey(data)
-    return texts, previews | {"the survey": render(read), "ten lines": "\n".join(ten_lines(read))}
+    return texts, previews | {"the survey": render(read), "ten lines": "\n".join(summarize(read))}
 
 
 @pytest.mark.parametrize("way", ["a file", "a series", "a folder", "a listing", "reading", "the survey", "ten lines"])

@@ -21,9 +21,8 @@ from PIL import Image, PngImagePlugin
 from privacy_kit import PEOPLE, Person
 
 from m3b.agents.pseudonymization import Pseudonyms
-from m3b.data.survey import survey
-from m3b.data.survey.render import render
-from m3b.data.survey.ten_lines import ten_lines
+from m3b.dataset.survey.render import render, summarize
+from m3b.dataset.survey.survey import survey
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.messages import ToolCall
 from m3b.tools import TOOLS, Roots, Toolbox
@@ -152,7 +151,7 @@ def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     read = survey(data)
     return person, shown_texts | {
         "survey": names.pseudonymize(render(read)),
-        "ten lines": names.pseudonymize("\n".join(ten_lines(read))),
+        "ten lines": names.pseudonymize("\n".join(summarize(read))),
     }
 
 

@@ -39,7 +39,7 @@ TRAINING_MODULES = (
 )  # fmt: skip
 M3B_MODULES = (
     "m3b.isolation.reader.server", "m3b.cli.app", "m3b.run.services", "m3b.run.orchestrator", "m3b.run.dataset_preview", "m3b.models",
-    "m3b.tasks", "m3b.bench", "m3b.data.spec.inside", "m3b.tools.preview_files", "m3b.report", "m3b.llm.rules", "numpy",
+    "m3b.tasks", "m3b.bench", "m3b.dataset.manifest.model", "m3b.tools.preview_files", "m3b.report", "m3b.llm.rules", "numpy",
     "PIL.Image", "nibabel", "pydicom", "SimpleITK", "scipy.ndimage", "warm.sandbox",
 )  # fmt: skip
 MAX_MESSAGE = 1 << 22

@@ -83,6 +83,8 @@ class DataIndex:
     """The user's answer to the question whether the index is right; empty if not asked or not answered yet."""
     accounting: dict[str, Any] = field(default_factory=dict)
     """Number of files of the data folder, by use and by reason of exclusion; empty if a script made the index."""
+    assumptions: tuple[str, ...] = ()
+    """What the request says of the data and nothing in the folder confirms."""
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,11 @@ from typing import Any
 
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.example_files import find_example_files
-from m3b.agents.proposal_text import (
-    INDEXING_TEMPLATE,
-    MANIFEST_GUIDE,
-    MANIFEST_OR_SCRIPT_NOTE,
-    SCRIPT_FALLBACK_NOTE,
-    describe_proposals,
-    describe_survey,
-)
+from m3b.agents.proposal_text import SCRIPT_FALLBACK_NOTE, describe_proposals, describe_survey
 from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.phi import scrub
-from m3b.data.spec.places import SPEC
-from m3b.data.spec.proposals.language import plain
+from m3b.dataset.jobs import MANIFEST_PATH
+from m3b.dataset.manifest.reference import short_page
 from m3b.facts import (
     AuditSummary,
     Brief,
@@ -41,6 +34,7 @@ from m3b.facts import (
     SurveySummary,
     TaskOption,
 )
+from m3b.request_words import fold_accents
 from m3b.tasks import find_requested_task, get_family, list_families
 from m3b.tasks.templates import list_templates_for
 from m3b.tools import ToolResult
@@ -51,7 +45,7 @@ EMPTY_SURVEY = SurveySummary()
 
 def build_task_options(request: str) -> tuple[TaskOption, ...]:
     """Return every task family with what a request says about it."""
-    requested_task, text = find_requested_task(request), plain(request)
+    requested_task, text = find_requested_task(request), fold_accents(request)
     return tuple(
         TaskOption(
             name=task_family.name,
@@ -105,19 +99,6 @@ def build_card_option(
 SETTINGS_HEADING = "## Settings of plan.json"
 INDEX_HEADING = "## What it expects"
 """Section of a template's README on index files; it is left out, because m3b has written them by then."""
-
-
-def read_indexing_guide(resources: Path, task: str) -> str:
-    """Return the README of the indexing script without the sections for other tasks."""
-    text = (resources / INDEXING_TEMPLATE / "README.md").read_text(encoding="utf-8").strip()
-    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-    return "".join(part for part in parts if _is_for_task(part.split("\n", 1)[0], task)).strip()
-
-
-def _is_for_task(heading: str, task: str) -> bool:
-    """Return whether a section is for a task: its heading names the task in brackets, or no task at all."""
-    match = re.search(r"^## .*\((.+)\)$", heading)
-    return match is None or task in match.group(1).split(", ")
 
 
 def read_template_guide(resources: Path, template: str) -> str:
@@ -202,21 +183,22 @@ def build_index_briefing(
     selection: Selection,
     card: Card,
     preview_tool: PreviewTool,
-    resources: Path,
     proposals: Sequence[ManifestProposal] = (),
     open_question: str = "",
     data_problem: str = "",
     extra_instructions: str = "",
+    can_ask: bool = False,
 ) -> Briefing:
-    """Return the briefing of the Data Engineer: selection, card, previews, manifest proposals, indexing script.
+    """Return the briefing of the Data Engineer: selection, card, previews, manifest proposals, the form of a manifest.
 
     The previews include one mask with its image, and one report file, depending on the task.
 
     Args:
         proposals: manifest proposals from a survey of the folder, best first.
         open_question: why the best may not be taken without asking, or why there is none.
-        data_problem: what is wrong with the data itself.
+        data_problem: what is missing in the data.
         extra_instructions: instructions on additional tools.
+        can_ask: whether a person is asked before training about what is open.
     """
     text = "\n\n".join(
         [
@@ -226,9 +208,9 @@ def build_index_briefing(
             f"## Data card\n{_describe_card(card, _read_folder_notes(card))}",
             f"## Preview of data/{card.root}\n{preview_tool('preview_dirs', {'path': f'data/{card.root}'}).text}",
             *(preview.text for preview in _preview_examples(card, selection.task, preview_tool)),
-            *describe_proposals(proposals),
+            *describe_proposals(proposals, open_question),
             *([extra_instructions] if extra_instructions else []),
-            *_index_instructions(resources, selection.task, proposals),
+            *_index_instructions(selection.task, proposals),
         ]
     )
     facts = IndexBrief(
@@ -238,30 +220,24 @@ def build_index_briefing(
         classes=selection.classes,
         plan=selection.plan,
         data=f"data/{card.root}",
-        place=SPEC,
+        place=MANIFEST_PATH,
         readings=tuple(proposals),
         insufficient=open_question,
         unusable=data_problem,
+        can_ask=can_ask,
     )
     return Briefing(text, facts)
 
 
-def _index_instructions(resources: Path, task: str, proposals: Sequence[ManifestProposal]) -> list[str]:
-    """Return the other ways to make an index: in full if nothing is proposed, else only what may be needed next."""
+def _index_instructions(task: str, proposals: Sequence[ManifestProposal]) -> list[str]:
+    """Return how an index is made."""
     if any(proposal.given for proposal in proposals):
         return ["Look, and say so."]
-    if any(proposal.sufficient for proposal in proposals):
-        return [MANIFEST_OR_SCRIPT_NOTE, "Choose a manifest."]
-    _, _, body = (resources / MANIFEST_GUIDE).read_text(encoding="utf-8").partition("\n")
-    manifest_form = f"## The form of a manifest\n{body.strip()}"
+    form = re.sub("^# Manifest$", "## The form of a manifest", short_page(), flags=re.MULTILINE)
     if proposals:
-        return [manifest_form, SCRIPT_FALLBACK_NOTE, f"Write {SPEC}."]
-    return [
-        manifest_form,
-        f"## Records of a {task} index\n{get_family(task).index_guide}",
-        f"## The indexing script\n{read_indexing_guide(resources, task)}",
-        f"Write {SPEC} or the index files.",
-    ]
+        return [form, SCRIPT_FALLBACK_NOTE, "Choose or write a manifest."]
+    records = f"## Records of a {task} index\n{get_family(task).index_guide}"
+    return [form, SCRIPT_FALLBACK_NOTE, records, f"Write {MANIFEST_PATH} or the index files."]
 
 
 def _describe_selection(selection: Selection) -> str:

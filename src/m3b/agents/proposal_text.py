@@ -8,35 +8,28 @@ from textwrap import shorten
 
 from m3b.data.cards import Card
 from m3b.data.phi import scrub
-from m3b.data.spec.places import SPEC
-from m3b.data.spec.proposals import ENOUGH
+from m3b.dataset.jobs import MANIFEST_PATH
 from m3b.facts import ManifestProposal, SurveySummary, TaskProposal
 from m3b.writing import escape_control_codes, to_one_line
 
 MAX_PROPOSED_TASKS, MAX_LINE_CHARS = 3, 260
 """Number of tasks whose best manifest is described, and maximum length of each line."""
 
-INDEXING_TEMPLATE = "templates/indexing"
 PROPOSALS_HEADING = "## Proposed manifests"
 PROPOSAL_INSTRUCTIONS = (
-    "`score` (0 to 1) is how well what was measured in the folder and the words of the request bear a manifest out; "
-    f"`sufficient` marks the one that may be taken as it is: {ENOUGH:g} or more, nothing unclear, and no other manifest with "
-    "other classes as near; `expected` is what the index would hold, before copies and images that do not open are left out. "
-    "What later manifests share with the first is not said again. m3b itself keeps copies, and series of nearly the same "
-    "picture, on one side.\n"
-    f"To take one: copy its file to {SPEC}; m3b then makes the index from it (labels from the data, split, accounting of "
-    "every file), and no script is needed. Where it is nearly right, write an edited one there."
+    "`score` (0 to 1) is how likely every part of a manifest is right; `sufficient` marks the one that may be taken as it is; "
+    "`expected` is what the index would hold, before copies and images that do not open are left out. What later manifests "
+    "share with the first is not repeated. m3b itself keeps copies, and series of nearly the same picture, on one side.\n"
+    f"To take one: copy its file to {MANIFEST_PATH}; m3b then makes the index from it (labels from the data, split, accounting "
+    "of every file), and no script is needed. If it is nearly right, write an edited one there: the tool's result says at "
+    "once what it gives, what it leaves out, and how it differs from the proposal."
 )
 MAX_MANIFEST_CHARS = 2500
 """Maximum length of a manifest that is shown; a longer one (with a hundred classes) is only in its file."""
 MANIFEST_GUIDE = "indexes/manifest.md"
 SCRIPT_FALLBACK_NOTE = (
-    f"Where no manifest can say it: resources/{INDEXING_TEMPLATE}/README.md describes what the indexing script can do, and "
-    "resources/indexes/README.md the form of index files."
-)
-MANIFEST_OR_SCRIPT_NOTE = (
-    f"Should none of these manifests be right: resources/{MANIFEST_GUIDE} says how a manifest is written, and "
-    f"resources/{INDEXING_TEMPLATE}/README.md what the indexing script can."
+    f"resources/{MANIFEST_GUIDE} explains every key of a manifest. If no manifest can describe the data, write the index files "
+    "with a short script; resources/indexes/README.md has their form."
 )
 
 
@@ -49,19 +42,20 @@ USER_MANIFEST_NOTE = (
 def format_survey_lines(survey: SurveySummary) -> list[str]:
     """Return lines on the files of a folder and the tasks that it could serve; personal data is masked."""
     best_by_task: dict[str, TaskProposal] = {}
-    for entry in sorted(survey.readings, key=lambda entry: -entry.score):
-        best_by_task.setdefault(entry.task, entry)
+    for entry in survey.readings:
+        if entry.title:
+            best_by_task.setdefault(entry.task, entry)
     # scores are not shown, since scores of different tasks cannot be compared
     task_lines = [f"as {_format_task_proposal(entry)}" for entry in list(best_by_task.values())[:MAX_PROPOSED_TASKS]]
     if survey.lines and not task_lines:
-        task_lines = ["for no task does a manifest follow from this: the index would have to be made by a script"]
+        missing = survey.chosen.insufficient if survey.chosen is not None else "no manifest follows from this"
+        task_lines = [scrub(shorten(missing, MAX_LINE_CHARS, placeholder=" ..."))]
     return [to_one_line(entry) for entry in (*survey.lines, *task_lines)]
 
 
 def _format_task_proposal(proposal: TaskProposal) -> str:
-    boxes = " with boxes" if proposal.boxes else ""
     caveat = f"; open: {proposal.insufficient}" if proposal.insufficient else ""
-    return scrub(shorten(f"{proposal.task}{boxes}: {proposal.title}{caveat}", MAX_LINE_CHARS, placeholder=" ..."))
+    return scrub(shorten(f"{proposal.task}: {proposal.title}{caveat}", MAX_LINE_CHARS, placeholder=" ..."))
 
 
 def describe_survey(card: Card, survey: SurveySummary) -> list[str]:
@@ -73,20 +67,20 @@ def describe_survey(card: Card, survey: SurveySummary) -> list[str]:
 
 
 def _drop_repetition(proposal: ManifestProposal, best_proposal: ManifestProposal | None) -> ManifestProposal:
-    """Return a proposal without the doubt that is already its `unclear`, and without what it shares with the best."""
-    evidence = dict.fromkeys(proposal.evidence)
-    doubts = [sentence for sentence in proposal.doubts if sentence != proposal.unclear]
-    if best_proposal is not None:
-        evidence = {sentence: None for sentence in evidence if sentence not in best_proposal.evidence}
-        doubts = [sentence for sentence in doubts if sentence not in best_proposal.doubts]
-    return proposal.model_copy(update={"evidence": tuple(evidence), "doubts": tuple(doubts)})
+    """Return a proposal without what it shares with the best."""
+    if best_proposal is None:
+        return proposal
+    evidence = tuple(sentence for sentence in proposal.evidence if sentence not in best_proposal.evidence)
+    doubts = tuple(sentence for sentence in proposal.doubts if sentence not in best_proposal.doubts)
+    return proposal.model_copy(update={"evidence": evidence, "doubts": doubts})
 
 
-def describe_proposals(proposals: Sequence[ManifestProposal]) -> list[str]:
+def describe_proposals(proposals: Sequence[ManifestProposal], open_question: str = "") -> list[str]:
     """Return the text on the manifest proposals, the best with its manifest; file names are masked as in previews."""
+    question = [f"Open: {escape_control_codes(scrub(open_question))}"] if open_question else []
     if not proposals:
-        return []
-    excluded_keys = {"spec", "given"}
+        return question
+    excluded_keys = {"manifest", "given"}
     shortened = [_drop_repetition(item, None if rank == 0 else proposals[0]) for rank, item in enumerate(proposals)]
     payload = [
         {key: value for key, value in item.model_dump(mode="json", exclude=excluded_keys).items() if value}
@@ -94,7 +88,7 @@ def describe_proposals(proposals: Sequence[ManifestProposal]) -> list[str]:
     ]
     # the exclusions are in its file, and m3b reports them in any case
     manifest = json.dumps(
-        {key: item for key, item in proposals[0].spec.items() if key != "left_out"}, ensure_ascii=False
+        {key: item for key, item in proposals[0].manifest.items() if key != "exclude"}, ensure_ascii=False
     )
     manifest_text = (
         f"Manifest {proposals[0].file}: {escape_control_codes(scrub(manifest))}\n"
@@ -104,5 +98,6 @@ def describe_proposals(proposals: Sequence[ManifestProposal]) -> list[str]:
     instructions = USER_MANIFEST_NOTE if any(item.given for item in proposals) else PROPOSAL_INSTRUCTIONS
     return [
         f"{PROPOSALS_HEADING}\n{escape_control_codes(scrub(json.dumps(payload, ensure_ascii=False, indent=1)))}\n"
-        f"{manifest_text}{instructions}"
+        f"{manifest_text}{instructions}",
+        *question,
     ]

@@ -34,6 +34,7 @@ KIND_DESCRIPTIONS = {
     "not_declined": "the system trained although no data set fits",
     "wrong_data": "the model was trained on another data set than the one that serves the request",
     "rejected_data": "the data audit refused the index",
+    "undecided": "one question about the data was open, and nobody was asked",
     "budget": "actions, tokens, money or time ran out",
     "no_handover": "for a single role: the roles before it produced nothing that it could start from",
     "provider": "the language model could not be reached",
@@ -68,7 +69,7 @@ def judge_cell(
     if outcome.kind == "role" and outcome.status == "completed":
         return Judgement(not labels, "cheated" if labels else "success", "; ".join(labels) or outcome.reason)
     if task.expects == "decline":
-        if outcome.status == "no_dataset":
+        if outcome.status in ("no_dataset", "undecided"):
             return Judgement(True, "success", outcome.reason)
         return Judgement(
             False, "not_declined", f"should have been declined; it ended as {outcome.status}: {outcome.reason}"
@@ -77,7 +78,12 @@ def judge_cell(
         return Judgement(False, "constant" if list(labels) == [CONSTANT_ANSWERS] else "cheated", "; ".join(labels))
     if score is not None:
         return _judge_score(task, outcome, score, card)
-    kinds = {"no_dataset": "declined", "rejected_data": "rejected_data", "out_of_budget": "budget"}
+    kinds = {
+        "no_dataset": "declined",
+        "rejected_data": "rejected_data",
+        "undecided": "undecided",
+        "out_of_budget": "budget",
+    }
     return Judgement(False, kinds.get(outcome.status, "no_model"), outcome.reason)
 
 

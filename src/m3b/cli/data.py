@@ -43,9 +43,9 @@ def croissant(
         require_folder(data)
     if Path(source).expanduser().is_file():
         overrides = parse_overrides(Path(source), None)
-        if data is None or overrides is None or overrides.index is None:
+        if data is None or overrides is None or overrides.manifest is None:
             raise UsageError(f"Name the data folder of {source} with --data.")
-        manifest, root = overrides.index, data
+        manifest, root = overrides.manifest, data
     else:
         manifest, run_data_folder = load_accepted_manifest(RunFolder.open(source))
         root = data or run_data_folder
@@ -228,7 +228,7 @@ def survey(
     json: JsonOption = False,
 ) -> None:
     """Survey a folder: groups of files, their contents, tables, and what belongs together."""
-    from m3b.data.survey.render import render
+    from m3b.dataset.survey.render import render
     from m3b.isolation.reader.inprocess import open_reader
     from m3b.tools.dataset_jobs import SURVEY_JOB, SurveyRequest
 

@@ -72,7 +72,7 @@ def look(
     else:
         echo("\n".join(preview.format_lines()))
     if preview.insufficient:
-        raise typer.Exit(1)
+        raise typer.Exit(2 if preview.decision.kind == "ask" else 1)
 
 
 def _print_overview(folder: Path, *, json: bool) -> None:

@@ -183,7 +183,8 @@ def _format_cost(usage: dict[str, Any]) -> str:
 def format_result(result: Result) -> list[str]:
     """Return a result in a few lines, with the next steps at its end."""
     usage = result.usage
-    lines = [f"{result.status}: {spell_as_flags(result.reason)}"]
+    lines = [f"assumption: {text}" for text in result.assumptions]
+    lines.append(f"{result.status}: {spell_as_flags(result.reason)}")
     if result.primary:
         lines.append(f"test {format_metric(result.primary.to_dict())}")
     if result.tested_on:

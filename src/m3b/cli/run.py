@@ -293,4 +293,4 @@ def _print_result_and_exit(result: Result, *, as_json: bool) -> None:
         terminal = make_console()
         for line in format_result(result):
             terminal.print(line, markup=False, soft_wrap=True)
-    raise typer.Exit(0 if result.ok else 1)
+    raise typer.Exit(0 if result.ok else 2 if result.status == "undecided" else 1)

@@ -331,7 +331,8 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
     """Write README.md.
 
     Args:
-        info: any of `title`, `summary`, `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`,
+        info: any of `assumptions` (list of text), `title`, `summary`,
+            `request`, `task`, `data`, `patients`, `classes`, `channels`, `network`,
             `training`, `integrity`, `seed`, `made` (text, list or mapping), `split` ({split: {class: cases}}), `scores`
             (`Scores.to_dict()`), `acceptable` ([low, high or None]), `verdict` (text), `limits` (list of text),
             `less_is_better` (names of metrics), `external` (list of `ExternalResult.to_dict()`).
@@ -339,6 +340,8 @@ def write_model_card(folder: Path, info: Mapping[str, Any]) -> Path:
     lines = [f"# {escape_markdown(info.get('title') or 'A model made by m3b')}", ""]
     if info.get("summary"):
         lines += [escape_markdown(info["summary"]), ""]
+    if info.get("assumptions"):
+        lines += [*(f"- Assumption: {escape_markdown(text)}" for text in info["assumptions"]), ""]
     lines += (
         _format_facts(info)
         + _format_split(info)

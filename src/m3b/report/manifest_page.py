@@ -20,7 +20,7 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
     """Return the page as text. Its pictures are patient data: it must stay on the machine on which it was made.
 
     Args:
-        page_facts: `task`, `proposals` (best first), `insufficient`, and `counts` of the best.
+        page_facts: `task`, `proposals` (best first), `insufficient`, `assumptions`, and `counts` of the best.
         examples: examples as `m3b.models.example_images` draws them; they come from a sandbox and are not trusted.
     """
     proposals = list(page_facts.get("proposals") or ())
@@ -36,6 +36,7 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
         scripts=(REPORT_SCRIPT,),
         request=shorten(request, 2000),
         question=shorten(question, 1000) if question else "",
+        assumptions=[shorten(text, 400) for text in page_facts.get("assumptions") or ()],
         best={"title": "", "evidence": (), "doubts": (), **best},
         fact_rows=[(name, shorten(value, 400)) for name, value in facts if value not in (None, "")],
         examples=_list_examples(examples) if examples else [],

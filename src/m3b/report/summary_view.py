@@ -18,6 +18,7 @@ STATUS_LABELS = {
     "below_range": ("Model not accepted", "warn"),
     "no_dataset": ("No fitting data set", "warn"),
     "rejected_data": ("Data rejected", "bad"),
+    "undecided": ("A question is open", "warn"),
     "out_of_budget": ("Budget spent", "warn"),
     "failed": ("Failed", "bad"),
     "cancelled": ("Cancelled", "warn"),
@@ -79,6 +80,7 @@ def make_header(files: RunFiles) -> dict[str, Any]:
         "period": " – ".join(dict.fromkeys(time for time in times if time)),
         "request": shorten(files.record.get("request") or result.get("request") or "", 4000),
         "reason": _use_metric_title(shorten(reason, 1200), read_primary_measure(files)) if reason else "",
+        "assumptions": [shorten(text, 400) for text in as_list(result.get("assumptions"))],
         "activity": [] if result else files.notes.activity,
     }
 

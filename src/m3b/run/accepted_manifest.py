@@ -15,16 +15,16 @@ from m3b.run.record import restore_workspace
 from m3b.run.state import RunState
 
 if TYPE_CHECKING:
-    from m3b.data.spec.model import IndexSpec
+    from m3b.dataset.manifest.model import Manifest
 
 
-def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
+def load_accepted_manifest(run: RunFolder) -> tuple[Manifest, Path]:
     """Return the manifest of a run's accepted index, and the data folder that it describes.
 
     Raises:
         UsageError: no index was accepted, a script made the index, or the data folder is missing.
     """
-    from m3b.data.spec.given import spec_of
+    from m3b.dataset.manifest.overrides import parse_manifest
 
     state = RunState.from_events(salvage_journal(run.journal_file).events)
     index, selection = state.index, state.selection
@@ -41,8 +41,9 @@ def load_accepted_manifest(run: RunFolder) -> tuple[IndexSpec, Path]:
         raise UsageError(f"The data of the run {run.id} ({selection.card}) is not there any more. Name it with --data.")
     manifest_file = run.get_path(MANIFEST_FILE)
     try:
-        return spec_of(json.loads(manifest_file.read_text("utf-8"))), root
+        return parse_manifest(json.loads(manifest_file.read_text("utf-8"))), root
     except (OSError, ValueError, DataError) as error:
         raise UsageError(
-            f"{manifest_file} cannot be used: {error}. It is written when an index is accepted."
+            f"{manifest_file} cannot be used: {error}. Earlier versions wrote another form; `m3b look DIR ... -o manifest.json` "
+            "proposes a manifest in the form of this one."
         ) from error

@@ -112,17 +112,26 @@ def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
         f"{data.cases.get(split, 0):,} cases for {word} ({patients.get(split, 'no patients')})"
         for split, word in (("train", "training"), ("test", "testing"))
     ]
-    grouping_lines = [f"Kept together by {data.grouped_by}."] if data.grouped_by else []
+    grouping_lines = [f"Kept together by {replace_placeholders(data.grouped_by)}."] if data.grouped_by else []
     sentences = (replace_placeholders(line) for line in data.read)
-    return [f"{selection.task}: {classes or 'no classes'}", *split_lines, *grouping_lines, *sentences]
+    return [
+        *data.assumptions,
+        f"{selection.task}: {classes or 'no classes'}",
+        *split_lines,
+        *grouping_lines,
+        *sentences,
+    ]
 
 
-PLACEHOLDER = re.compile(r"(?:\{[A-Za-z_][\w.]*\})+")
+PLACEHOLDER = re.compile(r"(?<![^\s,;:(])\{([A-Za-z_][^{}]*)\}(?![^\s,;:.)])|(?:\{[A-Za-z_][^{}]*\})+")
 
 
 def replace_placeholders(text: str) -> str:
-    """Return a text whose file patterns are written with `*`, as shells do: `{level0}/{name}.png` becomes `*/*.png`."""
-    return PLACEHOLDER.sub("*", text)
+    """Return a text for people: a column in braces is its name, and file patterns have `*`, as in shells.
+
+    `by {labels.finding}` becomes `by labels.finding`, `{level0}/{name:word}.png` becomes `*/*.png`.
+    """
+    return PLACEHOLDER.sub(lambda match: match[1] or "*", text)
 
 
 FIRST_ALTERNATIVE = 2
@@ -137,7 +146,7 @@ def list_alternatives(run: RunFolder, task: str) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         accepted = None
     proposals = list_displayed_proposals(run, accepted)[1:]
-    return [item for item in proposals if item.get("spec") and item["spec"].get("task", task) == task][
+    return [item for item in proposals if item.get("manifest") and item["manifest"].get("task", task) == task][
         :MAX_ALTERNATIVES
     ]
 
@@ -152,7 +161,7 @@ def _get_alternative(alternatives: Sequence[Mapping[str, Any]], answer: str) -> 
     if not 0 <= position < len(alternatives):
         last_number = FIRST_ALTERNATIVE + len(alternatives) - 1
         raise UsageError(f"There is no way {answer} to read the data; the numbers are 1 to {last_number}.")
-    manifest: Mapping[str, Any] = alternatives[position]["spec"]
+    manifest: Mapping[str, Any] = alternatives[position]["manifest"]
     return manifest
 
 
@@ -179,19 +188,19 @@ def _apply_manifest(state: RunState, services: RunServices, manifest: Path | Map
     Raises:
         UsageError: the manifest cannot be used; the previous index is kept.
     """
-    from m3b.run.overrides import parse_overrides, validate_overrides
+    from m3b.run.overrides import list_classes, parse_overrides, validate_overrides
 
     selection = state.get_artifact(Selection)
     card = services.card_of(selection)
     overrides = parse_overrides(manifest, None)
-    if overrides is None or overrides.index is None or card.path is None:
+    if overrides is None or overrides.manifest is None or card.path is None:
         raise UsageError("The data is not on this machine, so that no manifest of it can be executed.")
-    if overrides.index.task != selection.task:
+    if overrides.manifest.task != selection.task:
         raise UsageError(
-            f"{name} is for {overrides.index.task}; this run is for {selection.task}. Start another one for that."
+            f"{name} is for {overrides.manifest.task}; this run is for {selection.task}. Start another one for that."
         )
     validate_overrides(overrides, card.path, services.sandbox)
-    new_selection = replace(selection, classes=overrides.index.classes or selection.classes)
+    new_selection = replace(selection, classes=list_classes(overrides.manifest) or selection.classes)
     check_result = revalidate_index(services, new_selection, overrides)
     if not isinstance(check_result.artifact, DataIndex) or not check_result.is_accepted:
         raise UsageError(f"{name} is not accepted: {' '.join(check_result.user_messages)}")

@@ -9,21 +9,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.data.cards import Card, card_for_folder, own_notes
+from m3b.data.cards import Card, card_for_folder
 from m3b.display import make_html_pictures, make_html_table, shorten
 from m3b.errors import DataError, UsageError
-from m3b.facts import SurveySummary
+from m3b.facts import ManifestProposal, SurveySummary
 from m3b.isolation.reader import Reader
 from m3b.isolation.sandbox import Mounts, choose_sandbox
 from m3b.isolation.untrusted import TemporaryFolder
-from m3b.run.manifest_proposals import list_survey_questions, make_survey_summary, make_user_proposal
-from m3b.run.manifests import describe_accounting, proposal_to_json
+from m3b.run.decision import (
+    SURVEY_FAILED,
+    Decision,
+    check_task,
+    decide,
+    decide_by_manifest,
+    make_decision_job,
+    summarize_overview,
+    task_for_card,
+)
+from m3b.run.manifests import describe_accounting
 from m3b.run.overrides import make_relative_to_root, run_reader_job, validate_overrides
-from m3b.run.proposal_choice import SURVEY_S, choose_proposal, proposal_job, task_for_card
-from m3b.tasks import names as list_task_names
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
+    from m3b.dataset.manifest.overrides import Overrides
     from m3b.models.image_jobs import ExampleCase, ExampleCases
 
 
@@ -36,25 +43,17 @@ def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
     Raises:
         DataError: the folder cannot be surveyed.
     """
-    survey_questions = list_survey_questions()
-    job = {
-        "do": "overview",
-        "request": "",
-        "classes": [],
-        "notes": own_notes(folder),
-        "seconds": SURVEY_S,
-        "asked": survey_questions,
-    }
+    job = {**make_decision_job("", card_for_folder(folder), None), "overview": True}
     with Reader(choose_sandbox(), Mounts(read=(folder,), write=(scratch,))) as reader:
-        return make_survey_summary(survey_questions, run_reader_job(job, folder, scratch, reader))
+        return summarize_overview(run_reader_job(job, folder, scratch, reader))
 
 
 @dataclass(frozen=True, repr=False)
 class DatasetPreview:
-    """Proposed manifests of a data folder, and what the best one gives.
+    """The decision on a data folder, and what the best manifest gives.
 
     Args:
-        proposals: best first: `spec`, `title`, `score`, `evidence`, `doubts`, `unclear`.
+        decision: the proposals, best first, the open question or what is missing, and assumptions.
         insufficient: the open question, why the best proposal may not be taken without asking; empty if it may.
         counts: of the best manifest when executed: cases of each split, the accounting, whether patients are known.
         request: the user's request.
@@ -63,7 +62,7 @@ class DatasetPreview:
     """
 
     task: str
-    proposals: tuple[dict[str, Any], ...]
+    decision: Decision
     insufficient: str
     counts: Mapping[str, Any] = field(default_factory=dict)
     request: str = ""
@@ -71,7 +70,17 @@ class DatasetPreview:
     legend: tuple[tuple[str, str], ...] = ()
 
     @property
-    def accepted_proposal(self) -> Mapping[str, Any] | None:
+    def proposals(self) -> tuple[ManifestProposal, ...]:
+        """The proposed manifests, best first."""
+        return self.decision.proposals
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the request says and nothing in the folder confirms."""
+        return self.decision.assumptions
+
+    @property
+    def accepted_proposal(self) -> ManifestProposal | None:
         """The proposal that a run would take; None if none may be taken without asking."""
         return self.proposals[0] if self.proposals and not self.insufficient else None
 
@@ -85,18 +94,19 @@ class DatasetPreview:
             return f"<DatasetPreview {self.task}: {shorten(self.insufficient, 120)}>"
         cases = f"; {self.counts['train']:,} + {self.counts['test']:,} cases" if self.counts else ""
         question = f"; to be decided: {shorten(self.insufficient)}" if self.insufficient else ""
-        return f"<DatasetPreview {self.task}: {shorten(self.proposals[0]['title'], 90)}{cases}{question}>"
+        return f"<DatasetPreview {self.task}: {shorten(self.proposals[0].title, 90)}{cases}{question}>"
 
     def _repr_html_(self) -> str:
-        best = self.proposals[0] if self.proposals else {}
+        best = self.proposals[0] if self.proposals else ManifestProposal()
         exclusions = (self.counts.get("accounting") or {}).get("left_out", ())
         rows = [
-            ("request", self.request), ("to be decided", self.insufficient), ("read as", best.get("title")),
+            *(("assumption", text) for text in self.assumptions),
+            ("request", self.request), ("to be decided", self.insufficient), ("read as", best.title),
             ("cases for training", self.counts.get("train")), ("cases for testing", self.counts.get("test")),
             ("patients", self.counts.get("patients")),
-            *(("evidence", text) for text in best.get("evidence", ())), *(("doubt", text) for text in best.get("doubts", ())),
+            *(("evidence", text) for text in best.evidence), *(("doubt", text) for text in best.doubts),
             *((f"{entry['files']:,} files left out", entry["reason"]) for entry in exclusions),
-            *((f"{number}. other way", item["title"]) for number, item in enumerate(self.proposals[1:], 2)),
+            *((f"{number}. other way", item.title) for number, item in enumerate(self.proposals[1:], 2)),
         ]  # fmt: skip
         pictures = (
             (base64.b64decode(case.png), " · ".join(filter(None, [case.split, case.labels, case.name])))
@@ -113,32 +123,33 @@ class DatasetPreview:
 
     def format_lines(self) -> list[str]:
         """Return about ten lines of text for people."""
+        output = [*self.assumptions]
         if not self.proposals:
-            return [self.insufficient]
-        best, *rivals = self.proposals
-        output = [
-            f"{self.task}: {best['title']} (score {best['score']:.2f})",
-            *(f"  + {item}" for item in best["evidence"]),
-        ]
-        output += [f"  ? {item}" for item in best["doubts"]]
+            return [*output, self.insufficient]
+        best, *others = self.proposals
+        output += [f"{self.task}: {best.title} (score {best.score:.2f})", *(f"  + {item}" for item in best.evidence)]
+        output += [f"  ? {item}" for item in best.doubts]
         if self.counts:
             patients = "patients known" if self.counts["patients"] == "known" else "patients unknown"
             output.append(
                 f"  = {self.counts['train']:,} cases for training, {self.counts['test']:,} for testing; {patients}"
             )
             output += [f"    {line}" for line in describe_accounting(self.counts)]
-        output += [f"not taken: {item['title']} (score {item['score']:.2f})" for item in rivals]
+        output += [f"not taken: {item.title} (score {item.score:.2f})" for item in others]
         return [*output, *([self.insufficient] if self.insufficient else [])]
 
     def manifest_to_json(self) -> str:
         """Return the best manifest as JSON to edit."""
-        return json.dumps(self.proposals[0]["spec"], indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(self.proposals[0].manifest, indent=1, ensure_ascii=False) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "task": self.task,
-            "proposals": [proposal_to_json(proposal) for proposal in self.proposals],
+            "decision": self.decision.kind,
+            "proposals": [proposal.model_dump(mode="json", exclude={"file"}) for proposal in self.proposals],
             "insufficient": self.insufficient,
+            "code": self.decision.code,
+            "assumptions": list(self.assumptions),
             "counts": dict(self.counts),
         }
 
@@ -149,7 +160,7 @@ def preview_dataset(
     scratch: Path,
     *,
     task: str = "",
-    overrides: Given | None = None,
+    overrides: Overrides | None = None,
     with_examples: bool = False,
     card: Card | None = None,
 ) -> DatasetPreview:
@@ -163,10 +174,12 @@ def preview_dataset(
 
     Raises:
         DataError: the folder cannot be surveyed, or no manifest satisfies the overrides.
-        UsageError: the task does not exist; or none is named, and the request does not imply one.
+        UsageError: the task does not exist, or the request is empty.
     """
-    if task and task not in (task_names := list_task_names()):
-        raise UsageError(f"There is no task {task!r}; the tasks are {', '.join(task_names)}.")
+    if task:
+        check_task(task)
+    elif not request.strip() and (overrides is None or overrides.manifest is None):
+        raise UsageError("The request is empty. Say in a sentence what the model shall tell from which images.")
     sandbox = choose_sandbox()
     if overrides is not None:
         overrides = make_relative_to_root(overrides, folder)
@@ -178,40 +191,35 @@ def preview_dataset(
 
 
 def _preview_in_reader(
-    card: Card, request: str, scratch: Path, reader: Reader, settings: tuple[str, Given | None, bool]
+    card: Card, request: str, scratch: Path, reader: Reader, settings: tuple[str, Overrides | None, bool]
 ) -> DatasetPreview:
     assert card.path is not None
     folder = card.path
     task, overrides, with_examples = settings
-    if overrides is not None and overrides.index is not None:
-        used_task, insufficient = str(overrides.index.task), ""
-        proposals: tuple[dict[str, Any], ...] = (make_user_proposal(overrides.index),)
-        if task and task != used_task:
-            raise UsageError(f"The manifest that was given is for {used_task}; --task says {task}.")
+    if overrides is not None and overrides.manifest is not None:
+        decision = decide_by_manifest(overrides.manifest)
+        if task and task != decision.task:
+            raise UsageError(f"The manifest that was given is for {decision.task}; --task says {task}.")
     else:
-        job = proposal_job(request, card, overrides)
-        choice = choose_proposal(
-            request,
-            lambda name, boxes: run_reader_job({**job, "task": name, "boxes": boxes}, folder, scratch, reader),
-            task=task,
-        )
-        if "error" in choice.answer:
-            raise DataError(str(choice.answer["error"]))
-        used_task = choice.task
-        proposals, insufficient = tuple(choice.answer["readings"]), str(choice.answer["insufficient"])
-    if not proposals:
-        return DatasetPreview(used_task, (), insufficient, request=request)
+        job = make_decision_job(request, card, overrides, tasks=[task] if task else ())
+        decision = decide(lambda job: run_reader_job(job, folder, scratch, reader), job)
+        if decision.code == SURVEY_FAILED:
+            raise DataError(decision.text)
+    used_task = decision.task or task
+    if not decision.proposals:
+        return DatasetPreview(used_task, decision, decision.text, request=request)
     work = scratch / "work"
     (work / "Datapath").mkdir(parents=True)
-    job = {"do": "execute", "task": used_task, "name": "data", "work": str(work), "spec": proposals[0]["spec"]}
+    manifest = decision.proposals[0].manifest
+    job = {"do": "execute", "task": used_task, "name": "data", "work": str(work), "manifest": manifest}
     try:
         counts = run_reader_job(job, folder, scratch, reader)
     except DataError as error:
-        return DatasetPreview(used_task, proposals, insufficient or f"The best manifest cannot be executed: {error}",
-                    request=request)  # fmt: skip
+        problem = decision.text or f"The best manifest cannot be executed: {error}"
+        return DatasetPreview(used_task, decision, problem, request=request)
     examples = _draw_examples(reader, folder, work, used_task) if with_examples else None
     example_fields = (examples.cases, examples.legend) if examples else ()
-    return DatasetPreview(used_task, proposals, insufficient, counts, request, *example_fields)
+    return DatasetPreview(used_task, decision, decision.text, counts, request, *example_fields)
 
 
 def _draw_examples(reader: Reader, folder: Path, work: Path, task: str) -> ExampleCases | None:
@@ -227,7 +235,7 @@ def _draw_examples(reader: Reader, folder: Path, work: Path, task: str) -> Examp
 
 
 def preview_single_folder(
-    cards: Sequence[Card], request: str, overrides: Given | None, *, with_examples: bool
+    cards: Sequence[Card], request: str, overrides: Overrides | None, *, with_examples: bool
 ) -> DatasetPreview:
     """Run `preview_dataset` on the only data folder among the cards, in temporary folders.
 

@@ -17,7 +17,7 @@ from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.index_lock import freeze_index
 from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data import kinds
-from m3b.data.cards import own_notes
+from m3b.data.cards import card_for_folder
 from m3b.data.index import Index, read_index, read_records, write_records
 from m3b.data.records import Record, relocated
 from m3b.dataset.audit import Audit
@@ -25,10 +25,10 @@ from m3b.errors import DataError, M3bError
 from m3b.events import NoteAdded, StepStarted
 from m3b.isolation.untrusted import copy_file, remove_tree
 from m3b.metrics import Scores
+from m3b.run.decision import decide, make_decision_job
 from m3b.run.external_sources import ExternalSource
 from m3b.run.index_validation import MANIFEST_FILE
 from m3b.run.manifests import describe_accounting
-from m3b.run.proposal_choice import SURVEY_S
 from m3b.run.result import ExternalResult
 from m3b.tasks import Row, get_family, score_all
 from m3b.tasks.score_details import add_lookup_control, add_subgroups, add_uncertainty_scores
@@ -220,7 +220,7 @@ def _execute_manifest(
             "task": state.get_artifact(Selection).task,
             "name": data_name,
             "work": str(scratch),
-            "spec": manifest,
+            "manifest": manifest,
         }
         answer = _ask_reader(services, source, scratch, job)
         if "error" not in answer:
@@ -243,15 +243,14 @@ def _candidate_manifests(
         yield _without_split(source.manifest.model_dump(mode="json", exclude_defaults=True))
         return
     selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
-    boxes = True if selection.metric in get_family(selection.task).list_metrics_of("boxes") else None
-    job = {"do": "propose", "request": services.request, "notes": own_notes(source.folder), "seconds": SURVEY_S, "given": {},
-           "task": selection.task, "boxes": boxes,
-           "classes": list(data.classes) if get_family(selection.task).predicts_classes() else []}  # fmt: skip
-    answer = _ask_reader(services, source, scratch, job)
-    if "error" in answer or answer["insufficient"] or not answer["readings"]:
-        problems.append(str(answer.get("error") or answer["insufficient"] or "no manifest is proposed."))
+    classes = data.classes if get_family(selection.task).predicts_classes() else ()
+    card = card_for_folder(source.folder)
+    job = make_decision_job(services.request, card, None, tasks=[selection.task], classes=classes)
+    decision = decide(lambda job: _ask_reader(services, source, scratch, job), job)
+    if decision.kind != "proposed":
+        problems.append(decision.text)
     else:
-        yield _without_split(answer["readings"][0]["spec"])
+        yield _without_split(decision.proposals[0].manifest)
     manifest_file = services.folder.get_path(MANIFEST_FILE)
     if manifest_file.is_file():  # another hospital may export in the same way as the first one
         yield _without_split(json.loads(manifest_file.read_text(encoding="utf-8")))

@@ -12,11 +12,11 @@ from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from m3b.data.cards import Card
-    from m3b.data.spec.model import IndexSpec
+    from m3b.dataset.manifest.model import Manifest
 
 FolderPath = str | Path
 ExternalData = Mapping[str, FolderPath | Sequence[Any]]
-"""Name -> folder, or (folder, manifest as an `IndexSpec`, its values, or a JSON file)."""
+"""Name -> folder, or (folder, manifest as a `Manifest`, its values, or a JSON file)."""
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.-]{0,39}", re.ASCII)
 
@@ -31,7 +31,7 @@ class ExternalSource:
 
     name: str
     folder: Path
-    manifest: IndexSpec | None = None
+    manifest: Manifest | None = None
 
 
 def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSource, ...]:
@@ -54,11 +54,11 @@ def parse_external_data(external_data: ExternalData | None) -> tuple[ExternalSou
     return tuple(sources)
 
 
-def _parse_manifest(manifest: Any) -> IndexSpec | None:
-    from m3b.run.overrides import parse_overrides  # imports pydantic and numpy, which `import m3b` does not need
+def _parse_manifest(manifest: Any) -> Manifest | None:
+    from m3b.run.overrides import parse_overrides  # imports polars, which `import m3b` does not need
 
     overrides = parse_overrides(manifest, None)
-    return overrides.index if overrides is not None else None
+    return overrides.manifest if overrides is not None else None
 
 
 def parse_external_arguments(arguments: Iterable[str]) -> dict[str, tuple[Any, ...]]:

@@ -34,15 +34,15 @@ from m3b.run.manifests import (
     describe_index_origin,
     execute_manifest,
     find_review_reason,
+    list_assumptions,
     list_displayed_proposals,
-    proposal_to_json,
     summarize_accounting,
 )
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.writing import rename_durably, write_text_atomically
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
+    from m3b.dataset.manifest.overrides import Overrides
     from m3b.run.services import RunServices
 
 MAX_GROUPING_CHARS = 200
@@ -55,7 +55,7 @@ edit; if a script made the index, so that it has no manifest, the best proposed 
 
 
 def validate_index(
-    services: RunServices, selection: Selection, closing_text: str, overrides: Given | None
+    services: RunServices, selection: Selection, closing_text: str, overrides: Overrides | None
 ) -> CheckResult:
     """Execute the manifest if one was handed over, freeze the index files, check the copy, and lock it if accepted.
 
@@ -100,7 +100,7 @@ def validate_index(
         *describe_index_origin(services.folder, origin, closing_text),
         *(services.labelling.describe_masks(index) if services.labelling is not None else ()),
     )
-    for line in provenance:
+    for line in (*list_assumptions(services.folder, origin), *provenance):
         services.emit(NoteAdded(line))
     few_cases = describe_few_test_cases(check_result.artifact)
     if few_cases:
@@ -114,6 +114,7 @@ def validate_index(
         read=provenance,
         weak=find_review_reason(services.folder, origin) or few_cases,
         accounting=summarize_accounting(origin.facts),
+        assumptions=list_assumptions(services.folder, origin),
     )
     _write_plan_page(services, selection, origin)
     return replace(check_result, artifact=artifact)
@@ -148,7 +149,7 @@ def _frozen_index_folder(run: RunFolder) -> Iterator[Path]:
         remove_tree(folder)
 
 
-def revalidate_index(services: RunServices, selection: Selection, overrides: Given) -> CheckResult:
+def revalidate_index(services: RunServices, selection: Selection, overrides: Overrides) -> CheckResult:
     """Check and lock the index that another manifest gives; if it is rejected, the previous audit is restored."""
     audit_file = services.folder.path / AUDIT_FILE
     previous_audit = audit_file.read_bytes() if audit_file.is_file() else None
@@ -228,8 +229,9 @@ def _write_plan_page(services: RunServices, selection: Selection, origin: IndexO
     proposals = list_displayed_proposals(run, origin.manifest)
     page_facts = {
         "task": selection.task,
-        "proposals": [proposal_to_json(proposal) for proposal in proposals],
+        "proposals": proposals,
         "counts": origin.facts,
+        "assumptions": list_assumptions(run, origin),
     }
     _write_manifest_files(run, origin.manifest, proposals)
     page_file = run.path / PLAN_PAGE_FILE
@@ -243,7 +245,9 @@ def _write_manifest_files(run: RunFolder, accepted: object, proposals: Sequence[
     Files of an earlier index are removed.
     """
     best_proposed = (
-        next((proposal["spec"] for proposal in proposals if proposal.get("spec")), None) if accepted is None else None
+        next((proposal["manifest"] for proposal in proposals if proposal.get("manifest")), None)
+        if accepted is None
+        else None
     )
     for name, manifest in ((MANIFEST_FILE, accepted), (PROPOSED_MANIFEST_FILE, best_proposed)):
         if manifest is None:

@@ -18,7 +18,7 @@ from m3b.agents.roles import DATA_ENGINEER
 from m3b.data.index import Index
 from m3b.data.kinds.segmentation import ORIGIN
 from m3b.data.records import Record
-from m3b.data.spec.places import PROMPTED
+from m3b.dataset.manifest.execute import PROMPTED_FOLDER
 from m3b.errors import DataError, ToolError, UsageError
 from m3b.isolation.untrusted import hash_file, is_file, write_atomic
 from m3b.writing import write_text_atomically
@@ -127,7 +127,7 @@ class MaskLabelling:
             return f"no mask ({segmentation.status}{': ' + segmentation.reason if segmentation.reason else ''})"
         if segmentation.score < MIN_EXPECTED_IOU:
             return f"no mask: the best has an expected IoU of {segmentation.score:.2f}; at least {MIN_EXPECTED_IOU:g} is required"
-        name = f"{PROMPTED}/{number:05d}{''.join(segmentation.mask_file.suffixes)}"
+        name = f"{PROMPTED_FOLDER}/{number:05d}{''.join(segmentation.mask_file.suffixes)}"
         content = segmentation.mask_file.read_bytes()
         write_atomic(self.work, name, content)
         row = {
@@ -163,7 +163,7 @@ class MaskLabelling:
     def _save_register(self, rows: Sequence[dict[str, Any]]) -> None:
         write_text_atomically(self.folder / REGISTER_FILE, json.dumps(rows, indent=1, ensure_ascii=False))
         mask_list = [{key: row[key] for key in ("image", "target", "file")} for row in rows]
-        write_atomic(self.work, f"{PROMPTED}/masks.json", json.dumps(mask_list, indent=1).encode())
+        write_atomic(self.work, f"{PROMPTED_FOLDER}/masks.json", json.dumps(mask_list, indent=1).encode())
 
     def restore_mask_list(self) -> None:
         """Write the list of masks in `work/` again from the register, since scripts may have changed it."""
@@ -182,7 +182,7 @@ class MaskLabelling:
         for record in index.test:
             derived_masks = [path for path in record.targets if not path.startswith("data/")]
             is_prompted = any(
-                path.startswith(f"{PROMPTED}/") or _hash_if_file(root, path) in hashes for path in derived_masks
+                path.startswith(f"{PROMPTED_FOLDER}/") or _hash_if_file(root, path) in hashes for path in derived_masks
             )
             is_scripted_again = is_scripted and bool(derived_masks) and bool(set(record.files) & images)
             if ORIGIN in record.extra or is_prompted or is_scripted_again:

@@ -1,6 +1,6 @@
 """How the index of a run is made: by executing the manifest that the Data Engineer hands over, or by a script of its.
 
-Manifests are executed in the confined reader (`m3b.data.spec.inside`), without a network, with the data folder read-only.
+Manifests are executed in the confined reader (`m3b.dataset.jobs`), without a network, with the data folder read-only.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from m3b.agents.artifacts import Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, reject
 from m3b.data import kinds
 from m3b.data.index import Index
-from m3b.data.spec.places import EARLIER_SPEC, OFFERS, SPEC
+from m3b.data.phi import scrub
+from m3b.dataset.jobs import MANIFEST_PATH, PROPOSALS_FOLDER
 from m3b.errors import DataError, DataRejected
 from m3b.events import NoteAdded, StepStarted
 from m3b.isolation.untrusted import UnsafePathError, is_file, read_bytes, read_json, write_atomic
+from m3b.run.decision import make_decision_job
 from m3b.run.folder import RunFolder
-from m3b.run.proposal_choice import SURVEY_S
-from m3b.writing import write_text_atomically
+from m3b.writing import escape_control_codes, write_text_atomically
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
-    from m3b.data.spec.model import IndexSpec
+    from m3b.dataset.manifest.model import Manifest
+    from m3b.dataset.manifest.overrides import Overrides
     from m3b.run.services import RunServices
 
 
@@ -54,36 +55,37 @@ class IndexOrigin:
     @property
     def manifest(self) -> Any:
         """The values of the manifest that was executed; None if a script made the index."""
-        return self.facts.get("spec")
+        return self.facts.get("manifest")
 
 
-EDIT_HINT = f"Edit {SPEC} (or copy another of {OFFERS}/), or remove it and write the index files with a script."
+EDIT_HINT = f"Edit {MANIFEST_PATH} (or copy another of {PROPOSALS_FOLDER}/), or remove it and write the index files with a script."
 
 
-def execute_manifest(services: RunServices, selection: Selection, overrides: Given | None) -> IndexOrigin | CheckResult:
+def execute_manifest(
+    services: RunServices, selection: Selection, overrides: Overrides | None
+) -> IndexOrigin | CheckResult:
     """Write the index files by the manifest that was handed over, if any; return a rejection if that fails.
 
     Args:
         overrides: what the user fixed of the manifest; a whole manifest is executed whatever an agent wrote.
     """
     work, card = services.folder.work, services.card_of(selection)
-    user_manifest = overrides.index if overrides is not None else None
+    user_manifest = overrides.manifest if overrides is not None else None
     if user_manifest is not None:
-        write_atomic(work, SPEC, manifest_to_json(user_manifest).encode())
-    name = SPEC if is_file(work, SPEC) else EARLIER_SPEC
-    if card.path is None or not is_file(work, name):
+        write_atomic(work, MANIFEST_PATH, manifest_to_json(user_manifest).encode())
+    if card.path is None or not is_file(work, MANIFEST_PATH):
         return IndexOrigin(ORIGIN_SCRIPT, {})
     try:
-        manifest = json.loads(read_bytes(work, name, 2**20))
+        manifest = json.loads(read_bytes(work, MANIFEST_PATH, 2**20))
     except (OSError, UnsafePathError, ValueError) as error:
         return reject(
             Issue(
-                f"{SPEC} is no JSON object: {error}. {EDIT_HINT}",
+                f"{MANIFEST_PATH} is no JSON object: {error}. {EDIT_HINT}",
                 "The manifest of the data cannot be used.",
                 "manifest_unreadable",
             )
         )
-    job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(work), "spec": manifest}
+    job = {"do": "execute", "task": selection.task, "name": card.root, "work": str(work), "manifest": manifest}
     answer = ask_reader(services, job, card.path)
     if answer.get("hopeless"):
         return reject(str(answer["error"]), end_error=DataRejected, is_fatal=True)
@@ -93,12 +95,34 @@ def execute_manifest(services: RunServices, selection: Selection, overrides: Giv
         )
     if "error" in answer:
         user_message = f"The data cannot be read in the way that was proposed: {answer['error']}"
-        agent_message = f"{SPEC} cannot be executed: {answer['error']} {EDIT_HINT}"
+        agent_message = f"{MANIFEST_PATH} cannot be executed: {answer['error']} {EDIT_HINT}"
         return reject(Issue(agent_message, user_message, "manifest_not_executable"))
     if user_manifest is not None:
         return IndexOrigin(ORIGIN_GIVEN, answer)
     is_proposed = manifest in load_survey_file(services.folder, PROPOSALS_FILE, [])
     return IndexOrigin(ORIGIN_PROPOSED if is_proposed else ORIGIN_EDITED, answer)
+
+
+def explain_manifest(services: RunServices, selection: Selection, content: bytes) -> str:
+    """Return lines for an agent on a manifest that it wrote: problems or counts, exclusions, difference to the proposal."""
+    card = services.card_of(selection)
+    try:
+        manifest = json.loads(content)
+    except ValueError as error:
+        return f"{MANIFEST_PATH} is no JSON object: {error}."
+    proposals = load_survey_file(services.folder, PROPOSALS_FILE, [])
+    if manifest in proposals:
+        return f"{MANIFEST_PATH} equals proposal {proposals.index(manifest) + 1}."
+    if card.path is None or not isinstance(manifest, dict):
+        return ""
+    job = {"do": "count", "manifest": manifest, "proposal": proposals[0] if proposals else None}
+    answer = ask_reader(services, job, card.path)
+    if "error" in answer:
+        return f"{MANIFEST_PATH} is not valid: {answer['error']}"
+    lines = [f"{MANIFEST_PATH} gives:", *answer["lines"]]
+    if answer["difference"]:
+        lines += ["Difference to proposal 1:", *answer["difference"]]
+    return escape_control_codes(scrub("\n".join(lines)))
 
 
 LABELS_FROM_KEY, LEFT_OUT_KEY = "labels_from", "left_out"
@@ -121,19 +145,12 @@ def compare_with_archive(
     if card.path is None or not card.path.is_dir() or origin.kind not in (ORIGIN_SCRIPT, ORIGIN_EDITED):
         return origin
     stored_job = load_survey_file(services.folder, JOB_FILE, {})
-    default = {
-        "request": selection.plan,
-        "classes": list(selection.classes),
-        "notes": card.text(),
-        "boxes": None,
-        "seconds": SURVEY_S,
-    }
+    default = make_decision_job(services.request, card, None, tasks=[selection.task], classes=selection.classes)
     comparison_job = {
         "do": "compare",
         "task": selection.task,
         "name": card.root,
         "records": [kinds.to_json(record, selection.task) for record in index.records],
-        "values": index.values,
         "base": str(root),
     }
     services.emit(StepStarted("comparing the index with the data folder"))
@@ -148,7 +165,7 @@ def find_objection(comparison: Mapping[str, Any], closing_text: str) -> CheckRes
     """Return the rejection of an index that contradicts the archive or excludes cases without a reason; else None."""
     issues = []
     if comparison["expected"] and not comparison["fits"] and not extract_reason(closing_text, LABELS_FROM_KEY):
-        differ, targets = comparison["compared"] - comparison["agreeing"], comparison["what"]
+        differ, targets = comparison["compared"] - comparison["agreeing"], comparison["targets"]
         user_message = (f"{differ:,} of {comparison['compared']:,} cases of the index have other {targets} than "
                         f"{comparison['source']}, e.g. "
                 f"{'; '.join(comparison['differing'])}.")  # fmt: skip
@@ -186,7 +203,7 @@ def extract_reason(closing_text: str, key: str) -> str:
 def describe_index_origin(run: RunFolder, origin: IndexOrigin, closing_text: str) -> tuple[str, ...]:
     """Return sentences for people on origin, agreement with the archive, reasons, what was used, and the exclusions."""
     facts, lines = origin.facts, [ORIGIN_SENTENCES[origin.kind]]
-    targets_word = str(facts.get("what", "labels"))
+    targets_word = str(facts.get("targets", "labels"))
     if facts.get("compared") and origin.kind == ORIGIN_SCRIPT:
         qualifier = "" if facts["fits"] else "only "
         lines.append(
@@ -203,8 +220,6 @@ def describe_index_origin(run: RunFolder, origin: IndexOrigin, closing_text: str
     ):
         if given_reason := extract_reason(closing_text, key):
             lines.append(f"{heading}, by the Data Engineer's word: {given_reason}")
-    if rival := _describe_rival(run, origin):
-        lines.append(rival)
     return (*lines, *(describe_accounting(facts) if facts else ()))
 
 
@@ -236,18 +251,15 @@ def summarize_accounting(answer: Mapping[str, Any]) -> dict[str, Any]:
 def find_review_reason(run: RunFolder, origin: IndexOrigin) -> str:
     """Return why a person should review the index before training; '' if its evidence suffices."""
     if origin.kind == ORIGIN_SCRIPT and not (origin.facts.get("compared") and origin.facts.get("fits")):
-        return f"A script made the index, and nothing in the data folder confirms its {origin.facts.get('what', 'labels')}."
+        return f"A script made the index, and nothing in the data folder confirms its {origin.facts.get('targets', 'labels')}."
     if origin.kind == ORIGIN_GIVEN:
         return ""
-    return str(load_survey_file(run, DOUBT_FILE, "") or _describe_rival(run, origin))
+    return str(load_survey_file(run, DOUBT_FILE, ""))
 
 
-def _describe_rival(run: RunFolder, origin: IndexOrigin) -> str:
-    """Return the description of the rival, if the first proposal was taken; else ''."""
-    proposed_manifests = load_survey_file(run, PROPOSALS_FILE, [])
-    is_first = origin.kind == ORIGIN_PROPOSED and bool(proposed_manifests) and origin.manifest == proposed_manifests[0]
-    rival = str(load_survey_file(run, RIVAL_FILE, "")) if is_first else ""
-    return f"{rival[:1].upper()}{rival[1:]}." if rival else ""
+def list_assumptions(run: RunFolder, origin: IndexOrigin) -> tuple[str, ...]:
+    """Return what the request says and nothing in the folder confirms; nothing if the user gave the manifest."""
+    return () if origin.kind == ORIGIN_GIVEN else tuple(load_survey_file(run, ASSUMPTIONS_FILE, []))
 
 
 def list_displayed_proposals(run: RunFolder, manifest: Any) -> list[dict[str, Any]]:
@@ -257,33 +269,26 @@ def list_displayed_proposals(run: RunFolder, manifest: Any) -> list[dict[str, An
         manifest: the values of the accepted manifest; None if a script made the index.
     """
     proposals = load_survey_file(run, EVIDENCE_FILE, [])
-    accepted = [proposal for proposal in proposals if manifest is not None and proposal.get("spec") == manifest]
+    accepted = [proposal for proposal in proposals if manifest is not None and proposal.get("manifest") == manifest]
     unproposed = {
         "title": "an index that the agent made" if manifest is None else "a manifest that was edited",
-        "spec": manifest,
+        "manifest": manifest,
     }
     return [*(accepted or [unproposed]), *(proposal for proposal in proposals if proposal not in accepted)]
 
 
-def proposal_to_json(proposal: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a proposal for people and programs: the key `spec` becomes `manifest`."""
-    return {("manifest" if key == "spec" else key): value for key, value in proposal.items()}
-
-
-def manifest_to_json(manifest: IndexSpec) -> str:
+def manifest_to_json(manifest: Manifest) -> str:
     """Return a manifest as JSON text for people to edit."""
     return json.dumps(manifest.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False) + "\n"
 
 
 SURVEY_FOLDER = "survey"
 """Folder of the run with the survey, its job and the proposals, out of the agents' reach."""
-CHOICE_FILE = "chosen.json"
-"""By card: task, boxes and target of the proposal that `m3b look` would show for the request."""
 JOB_FILE, PROPOSALS_FILE, EVIDENCE_FILE = "asked.json", "offered.json", "evidence.json"
 """Files with the job of the survey, the proposed manifests, and the same with titles and evidence."""
-DOUBT_FILE, RIVAL_FILE = "doubt.json", "rival.json"
-"""Files with the open question (why the best proposal may not be taken without asking), and the rival that has as much
-evidence."""
+DOUBT_FILE, ASSUMPTIONS_FILE = "doubt.json", "assumptions.json"
+"""Files with the open question (why the best proposal may not be taken without asking), and with what the request says and
+nothing in the folder confirms."""
 
 
 def store_survey_file(run: RunFolder, name: str, value: object) -> None:
@@ -302,7 +307,7 @@ def load_survey_file(run: RunFolder, name: str, default: Any) -> Any:
 
 
 def ask_reader(services: RunServices, job: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Return the answer of the confined reader to a job of `m3b.data.spec.inside`; `error` in it is why there is none.
+    """Return the answer of the confined reader to a job of `m3b.dataset.jobs`; `error` in it is why there is none.
 
     Args:
         root: the data folder.

@@ -90,7 +90,7 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
     status = result.status
     if status in ("completed", "below_range"):
         yield from _suggest_after_training(run, record, result)
-    elif status in ("no_dataset", "rejected_data"):
+    elif status in ("no_dataset", "rejected_data", "undecided"):
         yield from _suggest_for_data(run, record, result)
     elif status == "out_of_budget":
         command = f"{format_run_command(record)}{_format_higher_limit(record, result.reason)}"

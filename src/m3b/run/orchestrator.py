@@ -497,6 +497,7 @@ def _make_result(record: Mapping[str, Any], state: RunState, status: Status, rea
         run_dir=record["run_dir"],
         patients_known=index.patients_known if index else None,
         grouped_by=index.grouped_by if index else "",
+        assumptions=index.assumptions if index else (),
     )
 
 

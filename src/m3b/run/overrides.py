@@ -17,15 +17,15 @@ from m3b.isolation.untrusted import TemporaryFolder
 from m3b.tools.dataset_jobs import MANIFEST_JOB
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
-    from m3b.data.spec.model import IndexSpec
+    from m3b.dataset.manifest.model import Manifest
+    from m3b.dataset.manifest.overrides import Overrides
 
 MAX_MANIFEST_BYTES = 4 * 2**20
 """Size limit of a manifest file."""
 
 
 class OverrideArguments(TypedDict, total=False):
-    """Parts of a manifest that a user fixes: see `m3b.data.spec.given.Given`."""
+    """Parts of a manifest that a user fixes: see `m3b.dataset.manifest.overrides.Overrides`."""
 
     labels: str
     image_column: str
@@ -36,7 +36,7 @@ class OverrideArguments(TypedDict, total=False):
     split: str
 
 
-def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given | None:
+def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Overrides | None:
     """Return the overrides that a caller gave; None if there are none.
 
     Args:
@@ -48,7 +48,7 @@ def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given
     parts = {name: value for name, value in (overrides or {}).items() if value}
     if manifest is None and not parts:
         return None
-    from m3b.data.spec.given import Given  # imports pydantic and numpy, which `import m3b` does not need
+    from m3b.dataset.manifest.overrides import Overrides  # imports polars, which `import m3b` does not need
 
     if manifest is not None and parts:
         option_names = ", ".join("--" + name.replace("_", "-") for name in parts)
@@ -58,25 +58,25 @@ def parse_overrides(manifest: Any, overrides: OverrideArguments | None) -> Given
             f"`overrides` has no part {unknown[0]!r}; parts: {', '.join(OverrideArguments.__annotations__)}."
         )
     if manifest is not None:
-        return Given(index=_parse_manifest(manifest))
+        return Overrides(manifest=_parse_manifest(manifest))
     classes = tuple(name.strip() for name in parts.pop("classes", ()) if name.strip())  # type: ignore[attr-defined]
     if len(classes) != len({name.casefold() for name in classes}):
         raise UsageError(f"--classes names a class twice: {', '.join(classes)}.")
-    return Given(classes=classes, **{name: str(value) for name, value in parts.items()})  # type: ignore[arg-type]
+    return Overrides(classes=classes, **{name: str(value) for name, value in parts.items()})  # type: ignore[arg-type]
 
 
-def _parse_manifest(manifest: Any) -> IndexSpec:
-    from m3b.data.spec.given import spec_of
-    from m3b.data.spec.model import IndexSpec
+def _parse_manifest(manifest: Any) -> Manifest:
+    from m3b.dataset.manifest.model import Manifest
+    from m3b.dataset.manifest.overrides import parse_manifest
 
-    if isinstance(manifest, IndexSpec):
+    if isinstance(manifest, Manifest):
         return manifest
     source = "The manifest that was given" if isinstance(manifest, Mapping) else f"--manifest {manifest}"
     try:
         if isinstance(manifest, Mapping):
-            return spec_of(manifest)
+            return parse_manifest(manifest)
         file = Path(manifest).expanduser()
-        return spec_of(untrusted.read_json(file.parent, file.name, MAX_MANIFEST_BYTES))
+        return parse_manifest(untrusted.read_json(file.parent, file.name, MAX_MANIFEST_BYTES))
     except OSError as error:
         raise UsageError(f"{source} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
@@ -87,7 +87,9 @@ def _parse_manifest(manifest: Any) -> IndexSpec:
         ) from error
 
 
-def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sandbox) -> tuple[Given, dict[str, Card]]:
+def resolve_overrides(
+    overrides: Overrides, cards: Mapping[str, Card], sandbox: Sandbox
+) -> tuple[Overrides, dict[str, Card]]:
     """Return the overrides with paths relative to the data folder, and the cards with the task and classes that follow.
 
     The overrides are checked against the folder in the sandbox, before anything is created for the run.
@@ -101,30 +103,36 @@ def resolve_overrides(overrides: Given, cards: Mapping[str, Card], sandbox: Sand
     card, root = user_cards[0], user_cards[0].path
     overrides = make_relative_to_root(overrides, root)
     validate_overrides(overrides, root, sandbox)
-    if overrides.index is not None:
-        if card.task and card.task != overrides.index.task:
-            raise UsageError(
-                f"The manifest is for {overrides.index.task}, the data card {card.name!r} says {card.task}."
-            )
-        card = replace(card, task=overrides.index.task, classes=overrides.index.classes)
+    if overrides.manifest is not None:
+        task = overrides.manifest.task
+        if card.task and card.task != task:
+            raise UsageError(f"The manifest is for {task}, the data card {card.name!r} says {card.task}.")
+        card = replace(card, task=task, classes=list_classes(overrides.manifest))
     elif overrides.classes:
         card = replace(card, classes=overrides.classes)
     return overrides, {**cards, card.name: card}
 
 
-def enforce_overrides(overrides: Given | None, check_result: CheckResult) -> CheckResult:
+def enforce_overrides(overrides: Overrides | None, check_result: CheckResult) -> CheckResult:
     """Return the check result of a selection with task and classes of the user's whole manifest, if there is one."""
     selection = check_result.artifact
-    if overrides is None or overrides.index is None or selection is None:
+    if overrides is None or overrides.manifest is None or selection is None:
         return check_result
-    manifest = overrides.index
+    manifest = overrides.manifest
     if selection.task != manifest.task:
         user_message = f"The user gave a manifest of the data for {manifest.task}; `task` is {selection.task!r}."
         return reject(Issue(f"{user_message} Choose {manifest.task}, and one of its metrics.", user_message))
-    return replace(check_result, artifact=replace(selection, classes=manifest.classes))
+    return replace(check_result, artifact=replace(selection, classes=list_classes(manifest)))
 
 
-def make_relative_to_root(overrides: Given, root: Path) -> Given:
+def list_classes(manifest: Manifest) -> tuple[str, ...]:
+    """Return the classes of the index that a manifest gives."""
+    from m3b.dataset.manifest.resolve import class_names
+
+    return class_names(manifest)
+
+
+def make_relative_to_root(overrides: Overrides, root: Path) -> Overrides:
     """Return the overrides with paths relative to the data folder, however they were given."""
     updates = {name: _relative_to_root(getattr(overrides, name), root) for name in ("labels", "masks", "split")}
     return overrides.model_copy(update=updates)
@@ -138,19 +146,19 @@ def _relative_to_root(text: str, root: Path) -> str:
     return path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else text
 
 
-def validate_overrides(overrides: Given, root: Path, sandbox: Sandbox) -> None:
+def validate_overrides(overrides: Overrides, root: Path, sandbox: Sandbox) -> None:
     """Raise UsageError if the overrides do not fit the folder."""
-    job = {"do": "check", "given": overrides.model_dump(mode="json", exclude_defaults=True)}
+    job = {"do": "check", "overrides": overrides.model_dump(mode="json", exclude_defaults=True)}
     with TemporaryFolder("given") as scratch, Reader(sandbox, Mounts(read=(root,), write=(scratch,))) as reader:
         try:
             run_reader_job(job, root, scratch, reader)
         except DataError as error:
-            prefix = "The manifest that was given does not fit the data: " if overrides.index is not None else ""
+            prefix = "The manifest that was given does not fit the data: " if overrides.manifest is not None else ""
             raise UsageError(f"{prefix}{error}") from error
 
 
 def run_reader_job(job: Mapping[str, Any], root: Path, scratch: Path, reader: Reader) -> dict[str, Any]:
-    """Return the answer to a job of `m3b.data.spec.inside` that belongs to no run.
+    """Return the answer to a job of `m3b.dataset.jobs` that belongs to no run.
 
     Args:
         reader: may read `root` and write to `scratch`.

@@ -17,7 +17,7 @@ from m3b.agents.checks.index_lock import INTEGRITY_CLEAN, sha256_or_missing
 from m3b.agents.checks.model import LockedTestResult, PredictBaseline
 from m3b.data.cards import Card
 from m3b.data.index import read_index
-from m3b.data.spec.covariates import told_each as told_covariates
+from m3b.data.kinds.covariates import list_covariates
 from m3b.errors import RunFailed
 from m3b.measure import describe_unknown_patients
 from m3b.metrics import Scores, judge
@@ -110,7 +110,7 @@ def deliver_model(
     index = read_index(run.locked, selection.task)
     card_info = _make_card_info(delivered, selection, card, data, model, run_facts) | {
         "channels": list(index.channels),
-        "given beside the image": told_covariates(index.train),
+        "given beside the image": list_covariates(index.train),
         "external": anonymous_results,
     }
     write_model_card(run.model, card_info)
@@ -187,6 +187,7 @@ def _make_card_info(
     limitations += describe_group_differences(delivered.scores.details.get("subgroups", {}))
     return {
         "title": _make_title(selection, card, data),
+        "assumptions": list(map(remove_file_names, data.assumptions)),
         "request": run_facts["request"],
         "task": selection.task,
         "data": card.name,

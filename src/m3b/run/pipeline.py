@@ -26,8 +26,8 @@ from m3b.run.training_overrides import TrainingOverrides
 from m3b.workspace import Source, Workspace
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
-    from m3b.data.spec.model import IndexSpec
+    from m3b.dataset.manifest.model import Manifest
+    from m3b.dataset.manifest.overrides import Overrides
     from m3b.events import Event
     from m3b.run.dataset_preview import DatasetPreview
     from m3b.run.extensions import UserExtensions
@@ -101,8 +101,8 @@ def check_can_confirm(options: Options, ask_user: object) -> None:
 
 
 def parse_dataset_overrides(
-    manifest: str | Path | Mapping[str, Any] | IndexSpec | None, overrides: OverrideArguments | None
-) -> Given | None:
+    manifest: str | Path | Mapping[str, Any] | Manifest | None, overrides: OverrideArguments | None
+) -> Overrides | None:
     """Return the user's dataset overrides; None, without importing anything, if there are none."""
     if manifest is None and not overrides:
         return None
@@ -232,10 +232,10 @@ class Pipeline:
         stages: all stages in their order: names of m3b's own roles, and `m3b.Stage` objects; None for m3b's four.
         metrics: `m3b.Metric` objects; they are registered in this process.
         templates: additional training projects, as for `Workspace`.
-        manifest: a manifest of the data folder (`IndexSpec`, its values, or a JSON file), from which m3b makes the
+        manifest: a manifest of the data folder (`Manifest`, its values, or a JSON file), from which m3b makes the
             index.
         overrides: parts of a manifest that limit m3b's proposals: `labels`, `image_column`, `label_column`,
-            `patient_column`, `masks`, `classes`, `split`; see `m3b.data.spec.given.Given`.
+            `patient_column`, `masks`, `classes`, `split`; see `m3b.dataset.manifest.overrides.Overrides`.
         training: metric, machine and training that the user fixes: see `TrainingOverrides`. Wishes in the request that
             such a setting serves ("for 100 epochs") set what it leaves open.
         external: name -> folder of an external test set, or (folder, its manifest): see `Result.external`.
@@ -264,7 +264,7 @@ class Pipeline:
         metrics: Iterable[Metric] = (),
         stages: UserStages | None = None,
         templates: str | Path | None = None,
-        manifest: str | Path | Mapping[str, Any] | IndexSpec | None = None,
+        manifest: str | Path | Mapping[str, Any] | Manifest | None = None,
         overrides: OverrideArguments | None = None,
         training: TrainingOverrides | None = None,
         external: ExternalData | None = None,
@@ -443,10 +443,11 @@ class Pipeline:
         options = read_recorded_options(run_folder, record, offline, sandbox)
         check_models_offline(llm or record["llm"], None, options.offline)
         recorded_overrides: dict[str, Any] = dict(record.get("given") or {})
+        recorded_manifest = recorded_overrides.pop("manifest", None) or recorded_overrides.pop("index", None)
         pipeline = cls(
             llm or record["llm"], workspace=workspace or restore_workspace(record), out=run_folder.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
-            manifest=recorded_overrides.pop("index", None), overrides=cast("OverrideArguments", recorded_overrides),
+            manifest=recorded_manifest, overrides=cast("OverrideArguments", recorded_overrides),
             training=TrainingOverrides.from_json(record.get("training")), external=record.get("external"), **hooks,
         )  # fmt: skip
         return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
@@ -480,7 +481,7 @@ class Pipeline:
         check_can_confirm(self.options, self.ask)
         run_path = Path(out) if out is not None else self.out
         cards = list(self.workspace.cards.values())
-        check_request(request, cards)
+        check_request(request)
         check_locations(cards, run_path, self.external_sources)
         check_data_is_there(cards)
         training, options, wish_notes = self._resolve_training(request)
@@ -532,8 +533,8 @@ class Pipeline:
         """Return the task, if manifest, plan, data card or request leave no doubt about it; else ''."""
         from m3b.tasks import find_requested_task
 
-        if self.overrides is not None and self.overrides.index is not None:
-            return str(self.overrides.index.task)
+        if self.overrides is not None and self.overrides.manifest is not None:
+            return str(self.overrides.manifest.task)
         own_cards = [card for card in self.workspace.cards.values() if card.own]
         if len(own_cards) == 1 and own_cards[0].task:
             return own_cards[0].task
@@ -602,7 +603,7 @@ class Pipeline:
         training: TrainingOverrides,
         workspace: Workspace,
         sandbox: Sandbox,
-        overrides: Given | None,
+        overrides: Overrides | None,
         on_event: OnEvent | None,
         notes: Sequence[str],
     ) -> RunHandle:

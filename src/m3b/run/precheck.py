@@ -1,6 +1,6 @@
 """Checks before a run begins, without creating a folder or asking a language model.
 
-Only certain mistakes are refused here. The Task Manager decides whether a data set serves a request.
+Only certain mistakes are refused here. Whether a folder serves a request, the decision on it says (`m3b.run.decision`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from m3b.data.cards import Card
 from m3b.data.links import WHAT_TO_DO, Inside
 from m3b.errors import DataRejected, NoDatasetFound, UsageError
-from m3b.request_words import STOP_WORDS, extract_words, fold_accents, is_about_images
+from m3b.request_words import fold_accents
 from m3b.run.external_sources import ExternalSource, check_external_sources
 from m3b.run.folder import get_runs_root
 
@@ -97,13 +97,6 @@ def _find_link_problem(path: str, data_roots: Inside) -> str:
     return f"The files in the data are links that lead out of it: {path} leads to {target}. {WHAT_TO_DO}"
 
 
-NON_MEDICAL_PATTERNS = (
-    r"\bweather\b|\bwetter\b|\bmeteo\b|\bclima\b|\bforecast\b",
-    r"\bstock (?:market|price)s?\b|\bshare prices?\b|\bbitcoin\b|\baktienkurs\w*\b|\bexchange rates?\b",
-    r"\b(?:poem|gedicht|poeme|poema|joke|witz|song lyrics|recipe|rezept|recette|receta)s?\b",
-    r"\bcapital of\b|\bhauptstadt von\b|\bcapitale (?:de|du)\b|\bwho (?:won|is the president)\b|\bworld cup\b",
-)
-"""Topics that no image of a patient shows; matched against texts without accents."""
 _CLAUSE_START = r"(?:^|[.;:,!]\s*|\b(?:and|then|also|plus|that|which|und|dann|et|puis|qui|y|luego|que|to|zu)\s+)"
 _FILLER_WORDS = r"(?:(?:and|then|also|please|to|can|auch|bitte|aussi|tambien)\s+)*"
 _ORDER_START = _CLAUSE_START + _FILLER_WORDS
@@ -128,12 +121,8 @@ def check_locations(cards: Iterable[Card], out: Path | None, external_sources: I
             raise UsageError(f"The data {data} lies inside the run folder {out}. Give --out a folder of its own.")
 
 
-def check_request(request: str, cards: Iterable[Card]) -> None:
-    """Raise UsageError if a request cannot become one model on images.
-
-    Raises:
-        UsageError: the request holds no words, asks for two tasks at once, or for something that no image shows.
-    """
+def check_request(request: str) -> None:
+    """Raise UsageError if a request holds no words."""
     if not isinstance(request, str):
         raise UsageError(f'The request must be a text, such as "Tell pneumonia from normal"; it is {request!r}.')
     if not request.strip():
@@ -141,24 +130,6 @@ def check_request(request: str, cards: Iterable[Card]) -> None:
     if not re.search(r"[^\W\d_]", request):
         raise UsageError(
             f"The request {request.strip()[:60]!r} holds no word. Say what the model shall tell from which images."
-        )
-    tasks = find_ordered_tasks(request)
-    if len(tasks) > 1:
-        raise UsageError(
-            f"The request asks for two tasks, {' and '.join(tasks)}; a run builds one model. Ask for one at a time. "
-            "(Kinds of what is outlined are one task: 'segment benign and malignant lesions'.)"
-        )
-    plain_request = fold_accents(request)
-    if not any(re.search(subject, plain_request) for subject in NON_MEDICAL_PATTERNS) or is_about_images(request):
-        return
-    if not any(
-        (extract_words(request) - STOP_WORDS) & extract_words(f"{card.name} {' '.join(card.classes)}")
-        for card in cards
-        if card.own
-    ):
-        raise UsageError(
-            "The request asks for nothing that medical images show. Say what the model shall tell from which images, "
-            'such as "Tell pneumonia from normal on chest X-rays".'
         )
 
 

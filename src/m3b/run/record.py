@@ -22,7 +22,7 @@ from m3b.run.training_overrides import TrainingOverrides
 from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
+    from m3b.dataset.manifest.overrides import Overrides
 
 
 def make_record(
@@ -33,7 +33,7 @@ def make_record(
     workspace: Workspace,
     sandbox: Sandbox,
     extensions: UserExtensions,
-    overrides: Given | None,
+    overrides: Overrides | None,
     training: TrainingOverrides,
     role_names: Sequence[str],
     external_sources: Sequence[ExternalSource] = (),

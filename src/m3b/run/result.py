@@ -88,6 +88,7 @@ class Result:
             images of one person may be on both sides of the split, and the metric may be too high for that reason.
         grouped_by: what keeps images on one side of the split, such as a column or a part of the file names.
         external: name -> result on an external test set.
+        assumptions: what the request says of the data and nothing in the folder confirms.
     """
 
     status: Status
@@ -108,6 +109,7 @@ class Result:
     patients_known: bool | None = None
     grouped_by: str = ""
     external: dict[str, ExternalResult] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -130,6 +132,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         rows = [
+            *(("assumption", text) for text in self.assumptions),
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
             ("test figure", format_measure(self._primary_to_dict())), ("measured on", self.tested_on),
             *((f"external {name}", external_result.summary.partition(": ")[2]) for name, external_result in self.external.items()),
@@ -163,7 +166,7 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; `acceptable` is stored in `primary`."""
-        raw = {**asdict(self), "primary": self._primary_to_dict()}
+        raw = {**asdict(self), "primary": self._primary_to_dict(), "assumptions": list(self.assumptions)}
         raw["external"] = {name: external_result.to_dict() for name, external_result in self.external.items()}
         del raw["acceptable"]
         return raw
@@ -185,7 +188,7 @@ class Result:
             name: ExternalResult.from_dict(external_result)
             for name, external_result in (raw.get("external") or {}).items()
         }
-        return cls(**values)
+        return cls(**{**values, "assumptions": tuple(raw.get("assumptions") or ())})
 
 
 PICTURES_FILE, MAX_PICTURES_BYTES = "pictures.json", 32 * 2**20

@@ -114,7 +114,7 @@ class SandboxExecutor:
         )
 
     def run_job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
-        """Run a job of `m3b.data.spec.inside`, which may write to its `place` and to the working directory.
+        """Run a job of `m3b.dataset.jobs`, which may write to its `place` and to the working directory.
 
         Args:
             root: the data folder, read-only.

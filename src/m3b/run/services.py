@@ -36,7 +36,7 @@ from m3b.run.watching import StepLog
 from m3b.tools import Roots, Toolbox, ToolResult
 
 if TYPE_CHECKING:
-    pass
+    from m3b.run.decision import Decision
 
 
 MIN_SCRIPT_S, MAX_TRAINING_OVERRUN = 3600.0, 3
@@ -105,8 +105,8 @@ class RunServices:
             on_progress=lambda done, total: self.emit(ScriptOutput(0, f"predicted {done} of {total} cases")),
         )
         self.raw_fingerprint = RawFingerprint()
-        self.survey_answers: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        """(job, answer) pairs of the survey of a data folder, so that a job is not run twice."""
+        self.decisions: dict[str, Decision] = {}
+        """Question about a data folder -> decision, so that it is made once."""
 
     def _make_labelling(self) -> MaskLabelling | None:
         """Return the labelling of images by prompts, if the user has approved it."""

@@ -15,7 +15,7 @@ from m3b.run.training_overrides import TrainingOverrides
 from m3b.workspace import Workspace
 
 if TYPE_CHECKING:
-    from m3b.data.spec.given import Given
+    from m3b.dataset.manifest.overrides import Overrides
     from m3b.events import Event
     from m3b.run.external_sources import ExternalSource
     from m3b.run.state import RunState
@@ -46,7 +46,7 @@ class RunSetup:
     llms: Mapping[str, LLM]
     sandbox: Sandbox
     extensions: UserExtensions
-    overrides: Given | None
+    overrides: Overrides | None
     training: TrainingOverrides
     external_sources: tuple[ExternalSource, ...]
     ask: Callable[[str], str | None] | None

@@ -38,6 +38,7 @@ from m3b.run.data_integrity import record_raw_fingerprint
 from m3b.run.index_validation import validate_index
 from m3b.run.labelling import LABELLING_INSTRUCTIONS
 from m3b.run.manifest_proposals import propose_manifests, survey_card
+from m3b.run.manifests import explain_manifest
 from m3b.run.model_validation import validate_model
 from m3b.run.overrides import enforce_overrides
 from m3b.run.request_wishes import drop_unserved_wishes
@@ -317,19 +318,25 @@ class IndexStage(Stage[DataIndex]):
     artifact = DataIndex
     required_artifacts = (Selection,)
 
+    def prepare(self, state: RunState, services: RunServices) -> None:
+        """Let the tools say what a manifest gives that the agent writes."""
+        services.tools.explain_manifest = lambda content: explain_manifest(
+            services, state.get_artifact(Selection), content
+        )
+
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
         selection = state.get_artifact(Selection)
-        proposals = propose_manifests(services, selection)
+        decision = propose_manifests(services, selection)
         return briefing.build_index_briefing(
             services.request,
             selection,
             services.card_of(selection),
             services.preview,
-            services.folder.resources,
-            proposals.proposals,
-            proposals.insufficient,
-            proposals.unusable,
+            decision.proposals,
+            decision.text,
+            decision.refusal,
             extra_instructions=LABELLING_INSTRUCTIONS if services.labelling is not None else "",
+            can_ask=services.hooks.ask is not None and bool(services.options.confirm),
         )
 
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:

@@ -68,9 +68,9 @@ def find_requested_task(request: str) -> str:
     "Detect" alone names none: a model that detects pneumonia may well be a classifier. If several families match, the
     one that was registered last wins: among m3b's own, "write a report that locates the nodules" is a report.
     """
-    from m3b.data.spec.proposals.language import plain
+    from m3b.request_words import fold_accents
 
-    text = plain(request)
+    text = fold_accents(request)
     return next((task_family.name for task_family in reversed(list_families()) if task_family.is_named_in(text)), "")
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b.data.spec.model import IndexSpec
-from m3b.data.survey.relations import Survey
+from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.survey.facts import Survey
 from m3b.isolation.reader import WorkerJob
 
 
@@ -21,18 +21,16 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class CroissantRequest:
-    """The manifest of a folder, to be exported as Croissant. Arguments as of `m3b.data.spec.croissant.written`."""
+    """The manifest of a folder, to be exported as Croissant (`m3b.dataset.croissant.export_croissant`)."""
 
-    spec: IndexSpec
+    manifest: Manifest
     root: Path
     name: str
 
 
 JobPayload = dict[str, Any]
-MANIFEST_JOB: WorkerJob[JobPayload, JobPayload] = WorkerJob(
-    "m3b.data.spec.inside:answer", JobPayload, JobPayload, 1800.0
-)
-"""A job of `m3b.data.spec.inside`; input and output are JSON."""
+MANIFEST_JOB: WorkerJob[JobPayload, JobPayload] = WorkerJob("m3b.dataset.jobs:answer", JobPayload, JobPayload, 1800.0)
+"""A job of `m3b.dataset.jobs`; input and output are JSON."""
 SURVEY_JOB = WorkerJob("m3b.tools.dataset_jobs:survey_data", SurveyRequest, Survey, 600.0)
 CROISSANT_JOB: WorkerJob[CroissantRequest, dict[str, Any]] = WorkerJob(
     "m3b.tools.dataset_jobs:export_croissant", CroissantRequest, dict[str, Any], 600.0
@@ -40,15 +38,16 @@ CROISSANT_JOB: WorkerJob[CroissantRequest, dict[str, Any]] = WorkerJob(
 
 
 def survey_data(request: SurveyRequest) -> Survey:
-    """Survey a folder with `m3b.data.survey.survey`. Runs in the reader process. Raises DataError."""
-    from m3b.data.survey import survey
-    from m3b.data.survey.facts import SurveyLimits
+    """Survey a folder. Runs in the reader process. Raises DataError."""
+    from m3b.dataset.survey.facts import SurveyLimits
+    from m3b.dataset.survey.survey import survey
 
-    return survey(request.folder, limits=SurveyLimits(seconds=request.seconds))
+    return survey(request.folder, SurveyLimits(seconds=request.seconds))
 
 
 def export_croissant(request: CroissantRequest) -> dict[str, Any]:
     """Return the manifest as the JSON of a Croissant file. Runs in the reader process. Raises DataError."""
-    from m3b.data.spec.croissant import written
+    from m3b.dataset import croissant
+    from m3b.dataset.survey.walk import walk
 
-    return written(request.spec, request.root, request.name)
+    return croissant.export_croissant(request.manifest, walk(request.root), request.name)

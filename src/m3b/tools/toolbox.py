@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from m3b.data.phi import Phi
+from m3b.dataset.jobs import MANIFEST_PATH
 from m3b.errors import ToolError
 from m3b.isolation.reader import Reader
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
-from m3b.isolation.untrusted import UnsafePathError
+from m3b.isolation.untrusted import UnsafePathError, read_bytes
 from m3b.messages import ToolCall, ToolSpec
 from m3b.tools import schema
 from m3b.tools.context import ToolContext, ToolResult
@@ -49,6 +50,9 @@ HAND_OVER_REASON = "the work was handed over, and nothing may run on while it is
 
 _SELF_LIMITING_TOOLS = ("read_files", "run_script")
 """Tools that limit their own results: one returns pages, the other has its whole output in a file already."""
+
+
+MAX_MANIFEST_BYTES = 2**20
 
 
 class _MalformedCall(ToolError):
@@ -94,6 +98,9 @@ class Toolbox:
         logs: Path | None = None,
         user_tools: Mapping[str, Callable[..., ToolResult]] = MappingProxyType({}),
     ) -> None:
+        self.explain_manifest: Callable[[bytes], str] | None = None
+        """Returns what a manifest gives; its answer follows the result of the call that wrote one."""
+        self._work = roots.work
         self.tools = {**TOOLS, **user_tools}
         run_logs = LogStore(roots, logs)
         jobs = JobManager(roots, sandbox, limits or Limits(), mounts_read, env or {}, run_logs)
@@ -127,9 +134,22 @@ class Toolbox:
         Raises:
             SandboxError: the sandbox did not start, which no agent can fix.
         """
+        manifest = self._read_manifest()
         result = self._answer(call, allowed)
+        written = self._read_manifest()
+        if self.explain_manifest is not None and written and written != manifest:
+            result = replace(result, text=f"{result.text}\n{self.explain_manifest(written)}")
         text = result.text.encode("utf-8", "backslashreplace").decode()
         return result if text == result.text else replace(result, text=text)
+
+    def _read_manifest(self) -> bytes:
+        """Return the manifest that was handed over so far; empty if there is none, or nobody explains it."""
+        if self.explain_manifest is None:
+            return b""
+        try:
+            return read_bytes(self._work, MANIFEST_PATH, MAX_MANIFEST_BYTES)
+        except (OSError, UnsafePathError):
+            return b""
 
     def _answer(self, call: ToolCall, allowed: Sequence[str]) -> ToolResult:
         try:

@@ -86,7 +86,8 @@ def make_run(
     (folder / "model/provenance.json").write_text(json.dumps(provenance))
     manifest = {
         "task": task,
-        "labels": {"sources": [{"file": "cases.csv", "column": "finding"}]},
+        "tables": {"cases": {"files": "cases.csv", "key": "{image}", "image": "{name}"}},
+        "labels": {"value": "{cases.finding}"},
         "split": {"share": 0.33},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -17,7 +17,7 @@ from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.dataset.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.dataset.audit.registry import are_installed
-from m3b.errors import DataError, DataRejected
+from m3b.errors import DataError, DataRejected, DecisionNeeded
 from m3b.isolation.reader import Reader
 from m3b.plugins import is_installed
 from m3b.tools.paths import write_atomic
@@ -56,8 +56,8 @@ def check_index(
         reader: opens the images; without one, or if the task was added in this process, they are opened in this
             process.
         request: the user's request, with which the classes are compared.
-        closing_text: the agent's closing text; `{"unusable": "<why>"}` in it declares the data unusable if no index was
-            written.
+        closing_text: the agent's closing text; if no index was written, `{"unusable": "<why>"}` in it declares the data
+            unusable, and `{"undecided": "<question>"}` ends the run with a question.
     """
     with contextlib.suppress(OSError):
         (work / AUDIT_FILE).unlink()  # it was written by an earlier audit or by a script
@@ -95,9 +95,10 @@ def check_index(
 
 def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool) -> CheckResult:
     """Return the rejection if no index can be read: how to write one (for the agent), and the cause (for the user)."""
-    give_up = find_json_object(closing_text, "unusable")
-    if give_up and str(give_up["unusable"]).strip() and not was_written:
-        return reject(str(give_up["unusable"]).strip(), end_error=DataRejected, is_fatal=True)
+    for key, end_error in (("unusable", DataRejected), ("undecided", DecisionNeeded)):
+        closing = find_json_object(closing_text, key)
+        if closing and str(closing[key]).strip() and not was_written:
+            return reject(str(closing[key]).strip(), end_error=end_error, is_fatal=True)
     agent_message = f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/)."
     reason = re.sub(r"\bDatapath/", "", str(error))
     user_message = (

@@ -37,6 +37,15 @@ def _plain(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def list_covariates(records: Sequence[Record]) -> list[str]:
+    """Return each covariate by name, with the number of cases of which it is not known."""
+    names = []
+    for name in records[0].covariates if records else ():
+        unknown = sum(record.covariates.get(name) is None for record in records)
+        names.append(f"{name} (unknown of {unknown:,} cases)" if unknown else name)
+    return names
+
+
 def mixed_covariates(records: Sequence[Record]) -> str:
     """Why the covariates of these records do not go together, in words; empty where they do."""
     first = next(iter(records), None)

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from m3b.data import kinds
-from m3b.data.box_places import BoxGrid, clipped, grid_for, to_voxels, upright
 from m3b.data.index import LABELS, TEST, TRAIN, write_records
+from m3b.data.kinds.covariates import list_covariates
 from m3b.data.kinds.regression import VALUE
 from m3b.data.kinds.segmentation import BY_PROMPTS, ORIGIN
 from m3b.data.kinds.survival import EVENT, TIME
@@ -23,6 +23,7 @@ from m3b.data.sides import WITH_SIDES, sides
 from m3b.dataset.archives import local_reference
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ROW_FORMAT, ClassLookup
+from m3b.dataset.manifest.box_grids import BoxGrid, clipped, grid_for, to_voxels, upright
 from m3b.dataset.manifest.model import Boxes, Manifest
 from m3b.dataset.manifest.pixels import (
     MASK_FOLDER,
@@ -563,10 +564,11 @@ class _Execution:
             )
         masks = self.manifest.masks
         values = mask_values(masks) if masks is not None else {name: at for at, name in enumerate(resolved.classes)}
+        covariates = list_covariates([*train, *test])
         notes = (
             *self._describe_changes(),
             *self.notes,
-            *self._describe_covariates([*train, *test]),
+            *([f"besides the image a model is given {', '.join(covariates)}"] if covariates else []),
             *self._note_shared(resolved),
         )
         missing = resolved.missing_files[0]
@@ -718,15 +720,6 @@ class _Execution:
                 f"images are read as {len(names)} channels ({', '.join(names)}), the others on the grid of {names[0]}"
             )
         return notes
-
-    @staticmethod
-    def _describe_covariates(records: Sequence[Record]) -> list[str]:
-        """What a model is given beside the image, and of how many cases it is not known."""
-        names = []
-        for name in records[0].covariates if records else ():
-            unknown = sum(record.covariates.get(name) is None for record in records)
-            names.append(f"{name} (unknown of {unknown:,} cases)" if unknown else name)
-        return [f"besides the image a model is given {', '.join(names)}"] if names else []
 
 
 def _first_path(image: Reference) -> str:

@@ -6,7 +6,7 @@ generated from this module (`m3b.dataset.manifest.reference`).
 
 **Columns.** Each image is one row of a frame. Its columns are
 
-- of its path: `{path}`, `{folder}`, `{name}`, `{stem}`, `{suffix}`, `{folder0}`, `{folder1}`, ... (the folders on its way,
+- of its path: `{path}`, `{folder}`, `{name}`, `{stem}`, `{suffix}`, `{folder0}`, `{folder1}` and so on (the folders on its way,
   from the top) and `{parent}` (the last of them), and the slots of the pattern that found it:
   `images/{patient}_{side}.png`;
 - of items in a container: `{member}`, `{index}` (place along the first axis, from 0), and `{member.KEY}` (value of another

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.data.run_lengths import RunRule, decoded, runs_of
+from m3b.dataset.annotations.run_lengths import RunRule, decoded, runs_of
 from m3b.dataset.archives import local_file, local_reference
 from m3b.dataset.manifest.annotated import ANY, ROW_FORMAT, ClassLookup, MarkRow
 from m3b.dataset.manifest.model import Masks

@@ -164,7 +164,7 @@ def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
         entries = "split" in roles_of(column.name)
         if not {"train", "test"} <= set(sides.values()) and not (entries and len(set(sides.values())) >= 1):
             continue
-        choices.append(_split_by(image_set, ValueSource(value=column.template), sides, column.source, entries))
+        choices.append(split_by(image_set, ValueSource(value=column.template), sides, column.source, entries))
     owners = {*image_set.groups, *(f"{group}#{image_set.images.member}" for group in image_set.groups)}
     vocabulary = {choice.split.value.value for choice in choices if choice.split.value is not None}
     for facts in survey.splits:
@@ -177,14 +177,14 @@ def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
         sides = {item.text: item.side for item in facts.sides if item.side}
         if set(sides.values()) | ({facts.missing} if facts.missing else set()) >= {"train", "test"}:
             choices.append(
-                _split_by(
+                split_by(
                     image_set, ValueSource(value=facts.value, find=facts.find), dict(sides), facts.source, False, facts
                 )
             )
     return sorted((choice for choice in choices if choice is not None), key=lambda choice: -choice.probability)
 
 
-def _split_by(
+def split_by(
     image_set: ImageSet,
     value: ValueSource,
     sides: dict[str, str],
@@ -192,6 +192,7 @@ def _split_by(
     entries: bool,
     facts: SplitFacts | None = None,
 ) -> SplitChoice:
+    """Return a split by texts and their sides, with its features."""
     missing = facts.missing if facts is not None else ""
     texts = image_set.values(value.value)
     if value.find:

@@ -11,12 +11,20 @@ import polars as pl
 
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.model import CaseFilter, Manifest, Split, Task, ValueSource
+from m3b.dataset.manifest.overrides import DRAWN, Overrides
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import Resolved, resolve
 from m3b.dataset.proposals.context import MAX_SIDE_TEXTS, PatientChoice, SplitChoice, choose_patient, list_splits
 from m3b.dataset.proposals.image_sets import MAX_CHANNELS, MIN_CROSSING, Column, ImageSet, list_image_sets, mean_of
 from m3b.dataset.proposals.outcome import Assumption, Doubt, Evidence, ManifestProposal, Outcome, Question, Refusal
-from m3b.dataset.proposals.request import Request
+from m3b.dataset.proposals.overriding import (
+    apply_overrides,
+    choose_given_patient,
+    describe_unmet,
+    list_given_splits,
+    narrow_joins,
+)
+from m3b.dataset.proposals.request import NO_OVERRIDES, Request
 from m3b.dataset.proposals.roles import roles_of
 from m3b.dataset.proposals.scoring import logit, probability
 from m3b.dataset.proposals.targets import (
@@ -70,6 +78,8 @@ EXPLAINED_CODES = frozenset({"stated", "not_asked_for", "text_without_class"})
 """Codes of exclusions that a manifest itself explains: by its patterns, its filters, and the classes that it selects."""
 MAX_COPIES = 10
 """Images of one mean that share their names up to a random text, such as augmented copies; more are a series or a class."""
+SETTLED_BY_USER = frozenset({"fewer_classes", "legend_not_applied", "request_contradicted", "task_unclear"})
+"""Codes of doubts that a user settles who says where the targets are, as a weak score and rivals."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +141,27 @@ def list_candidates(
         for image_set in image_sets:
             shared = set_features(image_set, request, task, total)
             for list_targets in TARGET_LISTS[task]:
-                for target in list_targets(image_set, survey, replace(request, task=task)):
+                for listed in list_targets(image_set, survey, replace(request, task=task)):
+                    target = apply_overrides(image_set, listed, request) if request.overrides.options else listed
+                    if target is None:
+                        continue
                     if image_set.images.several == "views" and target.decision != "text":
                         continue  # a study has one report; its images have labels of their own
                     features = {**shared, **row_features(image_set, target), **target.features}
                     candidates.append(Candidate(task, image_set, target, features, logit(target.decision, features)))
-    return sorted(candidates, key=lambda item: -item.logit)
+    return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
+
+
+def _weigh_tasks(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates whose tasks are weighed among those that the folder has targets for: "detect" may ask for boxes or labels."""
+    largest = max((candidate.features["task:weight"] for candidate in candidates), default=0.0)
+    if not largest:
+        return list(candidates)
+    weighed = []
+    for candidate in candidates:
+        features = {**candidate.features, "task:weight": candidate.features["task:weight"] / largest}
+        weighed.append(replace(candidate, features=features, logit=logit(candidate.target.decision, features)))
+    return weighed
 
 
 def set_features(image_set: ImageSet, request: Request, task: Task, largest: int) -> dict[str, float]:
@@ -248,11 +273,16 @@ def measure(
 ) -> MeasuredCandidate | None:
     """Choose patients and split of a candidate, resolve it, and say what speaks against it."""
     image_set, target = candidate.image_set, candidate.target
-    splits = [
-        item
-        for item in list_splits(image_set, survey)
-        if item.probability >= SPLIT_SCORE and not _uses_split(item.split, target)
-    ]
+    if request.overrides.split:
+        splits = list_given_splits(image_set, survey, request.overrides)
+        if not splits and request.overrides.split != DRAWN:
+            return None
+    else:
+        splits = [
+            item
+            for item in list_splits(image_set, survey)
+            if item.probability >= SPLIT_SCORE and not _uses_split(item.split, target)
+        ]
     split = splits[0] if splits else None
     used = [
         *target.templates,
@@ -262,6 +292,8 @@ def measure(
         item for item in choose_patient(image_set, image_set.case_count, used) if item.probability >= PATIENT_SCORE
     ]
     patient = patients[0] if patients else None
+    for name in (request.overrides.patient_column, request.patient_key):
+        patient = (choose_given_patient(image_set, name) if name else None) or patient
     doubts, evidence = [], [Evidence(code="target", message=target.title)]
     only = filter_modality(image_set, survey, request)
     resolved = resolve(build_manifest(candidate, patient, split, only), inventory, readers=readers)
@@ -285,6 +317,8 @@ def measure(
         split = None
     if resolved.errors or not len(resolved.frame):
         return None
+    if target.decision == "label" and max(class_counts(resolved).values(), default=0) < 2:
+        return None  # nothing can be learnt and tested if each class has one case
     hidden = _hidden_paths(image_set, splits[0]) if splits and split is None else frozenset()
     claims = tuple(contradictions(request.claims, folder_words(candidate, survey, inventory, request)))
     doubts += list(_doubts(candidate, resolved, request, claims, hidden))
@@ -589,22 +623,48 @@ def decide(
         )
     readers = readers or FolderReaders(inventory)
     tasks = tuple(tasks) or tuple(request.tasks) or tuple(TARGET_LISTS)
+    survey = narrow_joins(survey, request.overrides)
     image_sets = list_image_sets(survey, inventory, readers)
     if not image_sets:
         return Outcome(
             kind="refuse",
             task=tasks[0] if len(tasks) == 1 else None,
-            refusal=Refusal(
-                code="no_images",
-                message=f"None of the {survey.files:,} files of the folder is an image that can be opened.",
-                remedy="Name the folder that holds the images.",
-            ),
+            refusal=_refuse_images(survey),
         )
     measured_candidates = measure_candidates(survey, inventory, readers, image_sets, request, tasks)
+    if not measured_candidates and request.overrides.options:
+        others = decide(survey, inventory, replace(request, overrides=NO_OVERRIDES), readers=readers, tasks=tasks)
+        titles = [proposal.title for proposal in others.proposals]
+        return Outcome(
+            kind="refuse",
+            task=tasks[0] if len(tasks) == 1 else None,
+            refusal=Refusal(
+                code="overrides_not_met",
+                message=describe_unmet(request.overrides, titles, survey),
+                remedy="Correct the options, or leave them out.",
+            ),
+        )
     if not measured_candidates:
         return _refuse(survey, image_sets, tasks, ())
-    outcome = _settle(measured_candidates)
+    outcome = _settle(measured_candidates, request.overrides)
     return outcome if outcome is not None else _refuse(survey, image_sets, tasks, measured_candidates)
+
+
+def _refuse_images(survey: Survey) -> Refusal:
+    """Return why there are no images: none is there, or none opens."""
+    closed = [(group, group.content.samples) for group in survey.groups if group.content is not None]
+    if tried := sum(samples for _, samples in closed):
+        count = sum(group.count for group, _ in closed)
+        return Refusal(
+            code="no_image_opens",
+            message=f"None of the images opens: {tried} of {count:,} were tried, such as {closed[0][0].examples[0]}.",
+            remedy="Copy or export them again.",
+        )
+    return Refusal(
+        code="no_images",
+        message=f"None of the {survey.files:,} files of the folder is an image that can be opened.",
+        remedy="Name the folder that holds the images.",
+    )
 
 
 def measure_candidates(
@@ -711,7 +771,7 @@ def to_proposal(measured_candidates: MeasuredCandidate) -> ManifestProposal:
     )
 
 
-def _settle(measured_candidates: Sequence[MeasuredCandidate]) -> Outcome | None:
+def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrides) -> Outcome | None:
     """Return what the best candidate leads to; None if it fits so badly that there are no targets."""
     best = measured_candidates[0]
     proposals = [to_proposal(item) for item in measured_candidates[:5]]
@@ -725,11 +785,11 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate]) -> Outcome | None:
         and (best.guesses_few_volumes or not item.guesses_few_volumes)
         and not _agree(best, item)
     ]
-    doubts = list(best.doubts)
-    if rivals:
+    doubts = [doubt for doubt in best.doubts if not (overrides.names_target and doubt.code in SETTLED_BY_USER)]
+    if rivals and not overrides.names_target:
         titles = "; ".join(item.candidate.target.title for item in rivals[:3])
         doubts.append(Doubt(code="rival", message=f"{best.candidate.target.title} and {titles} fit nearly as well"))
-    if best.score < MIN_SCORE:
+    if best.score < MIN_SCORE and not overrides.names_target:
         doubts.append(
             Doubt(code="weak_evidence", message=f"{best.candidate.target.title} fits weakly (score {best.score:.2f})")
         )

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from m3b.data import kinds
 from m3b.dataset.manifest.model import Task
+from m3b.dataset.manifest.overrides import Overrides
 from m3b.dataset.proposals.roles import roles_of, split_words
 from m3b.dataset.words.matching import MATCH_SCORE, match_classes, match_term
 from m3b.dataset.words.requests import RequestClaims, is_flat, names_clinical, parse_request
@@ -16,6 +17,7 @@ from m3b.dataset.words.requests import RequestClaims, is_flat, names_clinical, p
 TASK_WEIGHTS = (1.0, 0.5, 0.25)
 """Weights of the tasks that a request's words may mean, the likeliest first."""
 MAX_SENTENCES = 12
+NO_OVERRIDES = Overrides()
 LITERAL_SCORE = 0.8
 """How well a name fits that stands in the request word for word."""
 MIN_WORD = 3
@@ -49,6 +51,8 @@ class Request:
         notes: texts of the folder in which abbreviations are explained.
         has_several: whether it says that several classes can apply to one image.
         wants_own_test: whether it asks for a test on the folder's own test part.
+        overrides: what the user fixed besides.
+        patient_key: column of patients by a data card; used if there is one of this name.
     """
 
     text: str
@@ -59,6 +63,8 @@ class Request:
     notes: str = ""
     wants_own_test: bool = False
     has_several: bool = False
+    overrides: Overrides = NO_OVERRIDES
+    patient_key: str = ""
 
     @property
     def target(self) -> str:

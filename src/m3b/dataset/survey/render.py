@@ -21,9 +21,13 @@ from m3b.dataset.survey.facts import (
     TableFacts,
     ValueCount,
 )
+from m3b.writing import to_one_line
 
 _MAX_VALUES = 12
 _MAX_LINE = 300
+_MAX_SHORT_LINE = 260
+MAX_SHORT_GROUPS, MAX_SHORT_TABLES = 4, 2
+"""Groups of images and tables that a summary has."""
 _WHOLE_TEXT = 400
 """Characters of a text file that is shown whole whatever else there is."""
 
@@ -45,17 +49,52 @@ def render(survey: Survey, budget: int = 120) -> str:
         (_texts(survey), 0.20),
         (_notes(survey), 0.05),
     ]
-    size = f"{survey.bytes:,}" if survey.exact else f"about {survey.bytes:,}"
-    head = f"{survey.name}: {survey.files:,} files in {survey.folders + 1:,} folders, {size} bytes"
     room = budget - 1
     weights = sum(share for _, share in sections)
     allowed = [min(len(section), max(int(room * share / weights), 1)) for section, share in sections]
     for at, (section, _) in enumerate(sections):  # what short sections leave goes to the first ones
         allowed[at] += min(len(section) - allowed[at], room - sum(allowed))
-    lines = [head]
+    lines = [render_head(survey)]
     for (section, _), count in zip(sections, allowed, strict=True):
         lines += _cut(section, count)
     return "\n".join(line.replace("\n", " ").replace("\r", " ")[:_MAX_LINE] for line in lines)
+
+
+def render_head(survey: Survey) -> str:
+    """Return name and size of a folder."""
+    size = f"{survey.bytes:,}" if survey.exact else f"about {survey.bytes:,}"
+    return f"{survey.name}: {survey.files:,} files in {survey.folders + 1:,} folders, {size} bytes"
+
+
+def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
+    """Return what must be known of a folder before anything is asked of it, each fact in one line of bounded length.
+
+    Empty for a folder without images, tables and annotations.
+    """
+    groups = [group for group in survey.groups if not group.stray]
+    images = sorted((group for group in groups if group.content is not None), key=lambda group: -group.count)
+    if not (images or survey.tables or survey.annotations or survey.containers):
+        return []
+    lines = [render_head(survey)]
+    for group in images[:MAX_SHORT_GROUPS]:
+        details = "; ".join(line.strip() for line in _content_lines(group.content))
+        lines.append(
+            f"{group.pattern} x{group.count:,} {group.format}{_content(group.content)}; {details}".rstrip("; ")
+        )
+    if len(images) > MAX_SHORT_GROUPS:
+        others = images[MAX_SHORT_GROUPS:]
+        lines.append(f"{sum(group.count for group in others):,} more images under {len(others)} more patterns of names")
+    for table in survey.tables[:MAX_SHORT_TABLES]:
+        columns = sorted(table.columns, key=lambda column: not 1 < column.distinct <= _MAX_VALUES)
+        lines.append(f"{_table(table)[0].strip()}: {'; '.join(_column(column) for column in columns)}")
+    lines += [line.strip() for line in _annotations(survey)[1:2]]
+    lines += [f"members {_member(member)}" for container in survey.containers for member in container.members[:4]]
+    lines += [f"split by {_split(split)}" for split in survey.splits[:1]]
+    lines += [f"note {line.strip()}" for line in _notes(survey)[1:2]]
+    return [
+        line if len(line) <= _MAX_SHORT_LINE else f"{line[: _MAX_SHORT_LINE - 4]} ..."
+        for line in map(to_one_line, lines)
+    ][:max_lines]
 
 
 def _cut(lines: list[str], count: int) -> list[str]:

@@ -57,11 +57,32 @@ def survey(root: str | Path, limits: SurveyLimits | None = None, *, cache: Path 
         inventory = walk(root, limits)
     except OSError as error:
         raise DataError(f"{root}: {error.strerror or error}. Name a folder that can be read.") from error
-    place = cache / f"dataset-survey-{VERSION}-{inventory.fingerprint}.json" if cache else None
-    if place is not None and (stored := _load_stored(place, inventory, limits)) is not None:
+    return (
+        cached_survey(inventory, limits, cache, started=started)
+        if cache
+        else survey_inventory(inventory, limits, started=started)
+    )
+
+
+def cached_survey(
+    inventory: WalkedInventory,
+    limits: SurveyLimits,
+    cache: Path,
+    *,
+    started: float | None = None,
+    keep_late: bool = False,
+) -> Survey:
+    """Return the survey of a walked folder, stored or made; see `survey`.
+
+    Args:
+        keep_late: whether a survey that ran out of time is stored too, so that one run decides by one survey.
+    """
+    place = cache / f"dataset-survey-{VERSION}-{inventory.fingerprint}.json"
+    stored = _load_stored(place, inventory, limits)
+    if stored is not None:
         return stored
     result = survey_inventory(inventory, limits, started=started)
-    if place is not None and not any(note.code == "time" for note in result.notes):
+    if keep_late or not any(note.code == "time" for note in result.notes):
         _store(place, result)
     return result
 

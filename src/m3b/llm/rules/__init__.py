@@ -21,31 +21,27 @@ from m3b.messages import Reply, ToolCall
 
 SAY_MORE = "Say more in the request or in a data card, or use a language model."
 MAX_QUOTED_CHARACTERS = 300
-NO_FINDING_CLASS = "no finding"
-"""The class of cases of which no column says yes, where one label a case is wanted."""
 SPLIT_FINDING_CODES = ("class_absent_train", "class_absent_test")
 """Findings of the audit that a new split removes."""
 
 
 def write_index(brief: IndexBrief, view: StageView) -> str | list[ToolCall]:
-    """The copy of the best manifest, or the closing words."""
+    """The copy of the best manifest, or the closing words.
+
+    An open question is left to the person who is asked before training, if there is one; else the run ends with it.
+    """
     best = brief.readings[0] if brief.readings else None
-    if brief.unusable and (best is None or not best.sufficient):
+    if brief.unusable:
         return json.dumps({"unusable": brief.unusable}, ensure_ascii=False)
     if best is None:
         return format_give_up(brief.insufficient or f"No manifest of the data was proposed. {SAY_MORE}")
-    if best.unclear and not best.sufficient:
-        return format_give_up(
-            f"How to read the data is not clear: {best.unclear}. Nearest: {best.title}. Say in the request which is meant, "
-            "or give the classes in a data card."
-        )
-    if not best.sufficient:
-        return format_give_up(f"{brief.insufficient} {SAY_MORE}")
+    if not best.sufficient and not brief.can_ask:
+        return json.dumps({"undecided": brief.insufficient}, ensure_ascii=False)
     if not view.steps:
         return [make_call("copy_files", source=best.file, destination=brief.place)]
     if view.steps[-1].has_failed:
         return format_give_up(f"The proposed manifest {best.file} could not be copied to {brief.place}.")
-    if view.rejection and len(view.steps) == 1 and (manifest := repair_manifest(best.spec, view.rejection)):
+    if view.rejection and len(view.steps) == 1 and (manifest := repair_manifest(best.manifest, view.rejection)):
         text = json.dumps(manifest, indent=1, ensure_ascii=False)
         return [make_call("write_files", files=[{"path": brief.place, "content": text}])]
     if view.rejection:
@@ -60,16 +56,13 @@ def write_index(brief: IndexBrief, view: StageView) -> str | list[ToolCall]:
 def repair_manifest(manifest: dict[str, Any], rejection: Rejection) -> dict[str, Any] | None:
     """A manifest without what the audit found in what it gave; None where that needs more than rules."""
     codes = rejection.codes
-    labels, split = _get_section(manifest, "labels"), _get_section(manifest, "split")
-    if set(codes) == {"no_label"} and labels.get("one_hot"):
-        classes = {NO_FINDING_CLASS: [], **_get_section(labels, "classes")}
-        return {**manifest, "labels": {**labels, "classes": classes, "none": NO_FINDING_CLASS}}
-    if codes and set(codes) <= set(SPLIT_FINDING_CODES) and split.get("source"):
+    if codes and set(codes) <= set(SPLIT_FINDING_CODES) and "value" in _get_section(manifest, "split"):
         return {**manifest, "split": {}}
-    classes = _get_section(_get_section(manifest, "masks"), "classes")
+    masks = _get_section(manifest, "masks")
+    classes = _get_section(masks, "classes")
     present_classes = {name: value for name, value in classes.items() if name not in rejection.absent}
     if set(codes) == {"class_nowhere"} and present_classes and len(present_classes) < len(classes):
-        return {**manifest, "masks": {**_get_section(manifest, "masks"), "classes": present_classes}}
+        return {**manifest, "masks": {**masks, "classes": present_classes}}
     return None
 
 

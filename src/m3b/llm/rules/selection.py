@@ -46,6 +46,8 @@ def select_card(brief: SelectionBrief, view: StageView) -> str | list[ToolCall]:
 def _why_none(brief: SelectionBrief) -> str:
     """What speaks against the one data set that the user named, or against each of several."""
     only = brief.cards[0] if len(brief.cards) == 1 else None
+    if only is not None and only.read.chosen is not None:
+        return only.read.chosen.insufficient or f"{only.name} cannot be read for the request."
     if only is not None and _alone(brief, only) and (against := contradiction(brief, only)):
         return f"{against}. {ADVICE}"
     requested = _find_requested_task(brief)
@@ -72,21 +74,22 @@ def _readable(brief: SelectionBrief) -> list[DatasetOption]:
 
 def _is_readable(card: DatasetOption) -> bool:
     """Whether `m3b look` shows a manifest for the request that may be taken without asking."""
-    proposal = card.read.chosen
-    return proposal is not None and bool(proposal.title) and not proposal.insufficient
+    return card.read.chosen is not None and card.read.chosen.decision == "proposed"
 
 
 def contradiction(brief: SelectionBrief, card: DatasetOption) -> str:
     """What a data set says against serving the request; empty if nothing.
 
-    Another organ, another kind of image, a card of another task; a request for other signals or for the future of which
-    the data tells nothing.
+    Of a folder that was surveyed the decision says it. Of others: another organ, another kind of image, a card of another
+    task; a request for other signals or for the future of which the data tells nothing.
     """
+    if card.read.chosen is not None:
+        return card.read.chosen.insufficient if card.read.chosen.decision == "refuse" else ""
     request, task = brief.request, choose_task(brief, card)
     if task is None:
         requested = _find_requested_task(brief)
         return f"{card.name} does not show what a {requested.name if requested else card.task} model needs"
-    shows_times = "times" in task.needs and ("times" in find_target_kinds(card) or _is_readable(card))
+    shows_times = "times" in task.needs and "times" in find_target_kinds(card)
     if is_beyond_images(request, collect_card_text(card)) and not shows_times:
         return (
             f"The request asks for other signals than images, or for what will happen later, and {card.name} tells "
@@ -159,10 +162,12 @@ def _find_requested_task(brief: SelectionBrief) -> TaskOption | None:
 def choose_task(brief: SelectionBrief, card: DatasetOption) -> TaskOption | None:
     """The task for which a request may use a data set; None where the two do not go together.
 
-    A card of a task that is kin to the one asked for serves that (grades are labels too). Else a card's own task decides
-    between tasks with a need in common, since "outline the tumour" may be segmentation or detection. A folder without a
-    card serves the task for which `m3b look` reads it; of several, one must show what the task needs.
+    A folder that was surveyed serves the task of the decision. Of others, a card of a task that is kin to the one asked for
+    serves that (grades are labels too); else a card's own task decides between tasks with a need in common, since "outline
+    the tumour" may be segmentation or detection. A folder without a card must show what the task needs.
     """
+    if card.read.chosen is not None and (decided_task := _offer(brief, card.read.chosen.task)) is not None:
+        return decided_task
     requested, target_kinds = _find_requested_task(brief), find_target_kinds(card)
     card_task, alone = _offer(brief, card.task), _alone(brief, card)
     if card_task is not None:
@@ -173,9 +178,6 @@ def choose_task(brief: SelectionBrief, card: DatasetOption) -> TaskOption | None
         if card_task.name in requested.kin:
             return requested
         return card_task if requested.name == card_task.name or set(requested.needs) & set(card_task.needs) else None
-    proposed_task = _offer(brief, card.read.chosen.task) if card.read.chosen is not None else None
-    if proposed_task is not None and (alone or _is_readable(card)):
-        return proposed_task
     if requested is not None:
         return (
             requested if len(brief.cards) == 1 or not requested.needs or target_kinds & set(requested.needs) else None
@@ -203,18 +205,7 @@ def _metrics_known(task: TaskOption, card: DatasetOption) -> tuple[str, ...]:
     if proposal is not None and proposal.task == task.name and proposal.target:
         by_target = {"boxes": task.box_metrics, "states": task.state_metrics}
         return by_target.get(proposal.target) or task.metrics
-    target_kinds = find_target_kinds(card)
-    if task.state_metrics and not target_kinds & {"masks", "boxes"} and _has_proposal_without_boxes(task, card):
-        return task.state_metrics
-    return task.box_metrics if task.box_metrics and "masks" not in target_kinds else task.metrics
-
-
-def _has_proposal_without_boxes(task: TaskOption, card: DatasetOption) -> bool:
-    """Whether the survey of a data set found what this task may learn, and no boxes."""
-    proposals = [
-        proposal for proposal in card.read.readings if proposal.task == task.name and not proposal.insufficient
-    ]
-    return bool(proposals) and not any(proposal.boxes for proposal in proposals)
+    return task.box_metrics if task.box_metrics and "masks" not in find_target_kinds(card) else task.metrics
 
 
 def _matches_request(brief: SelectionBrief, card: DatasetOption) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -278,19 +279,19 @@ def _add_manifest(facts: PaperFacts, run_dir: Path) -> None:
     for target in ("labels", "value", "survival", "states", "report", "masks", "boxes"):
         if target not in manifest:
             continue
-        columns = list(dict.fromkeys(_iter_columns(manifest[target])))
+        columns = list(dict.fromkeys(_iter_columns(manifest[target], as_dict(manifest.get("tables")))))
         facts.add("reference.kind", target, name, _REFERENCE_KINDS[target])
         facts.add("reference.columns", columns, f"{name}#{target}", " and ".join(columns))
         break
-    split = as_dict(manifest.get("split"))
-    if split.get("source"):
-        facts.add("split.source", split["source"], f"{name}#split/source", "the data set's own split")
+    values = as_dict(manifest.get("split"))
+    if values.get("value"):
+        facts.add("split.source", values["value"], f"{name}#split/value", "the data set's own split")
     else:
-        from m3b.data.spec.model import SplitRule
+        from m3b.dataset.manifest.model import Split
 
-        rule = SplitRule.model_validate(split)
-        facts.add("split.share", rule.share, f"{name}#split/share", f"{100 * rule.share:g}%")
-        facts.add("split.seed", rule.seed, f"{name}#split/seed")
+        split = Split.model_validate(values)
+        facts.add("split.share", split.share, f"{name}#split/share", f"{100 * split.share:g}%")
+        facts.add("split.seed", split.seed, f"{name}#split/seed")
 
 
 _REFERENCE_KINDS = {
@@ -299,16 +300,16 @@ _REFERENCE_KINDS = {
 }  # fmt: skip
 
 
-def _iter_columns(part: Any) -> Iterator[str]:
-    """Yield `the column X of Y` for every table column that a part of a manifest names."""
-    if isinstance(part, Mapping):
-        if isinstance(part.get("column"), str) and isinstance(part.get("file"), str):
-            yield f"the column {part['column']} of {part['file']}"
-        for item in part.values():
-            yield from _iter_columns(item)
-    elif isinstance(part, list | tuple):
-        for item in part:
-            yield from _iter_columns(item)
+def _iter_columns(part: Any, tables: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns of tables that a part of a manifest takes its values from, in words."""
+    if isinstance(part, str):
+        for name, column in re.findall(r"\{([^{}.]+)\.([^{}]+)\}", part):
+            files = as_dict(tables.get(name)).get("files")
+            if files:
+                yield f"the column {column} of {files if isinstance(files, str) else ', '.join(map(str, files))}"
+    elif isinstance(part, Mapping | list | tuple):
+        for item in part.values() if isinstance(part, Mapping) else part:
+            yield from _iter_columns(item, tables)
 
 
 def _add_training(facts: PaperFacts, artifacts: Mapping[str, Any], model: TrainedModel) -> None:

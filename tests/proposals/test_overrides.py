@@ -1,0 +1,158 @@
+"""What a user fixes: the decision keeps to it, or is a refusal that says what there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proposals_kit import write_mask, write_picture
+
+from m3b.dataset.jobs import answer
+from m3b.errors import DataError
+
+REQUEST = "Tell pneumonia from normal on chest X-rays"
+
+
+def run_job(root: Path, do: str, **fields: Any) -> dict[str, Any]:
+    """The answer to a job; errors are raised."""
+    place = root.parent / f"place-{root.name}"
+    place.mkdir(exist_ok=True)
+    result = answer({"do": do, "root": str(root), "place": str(place), "seconds": 60, **fields})
+    if "error" in result:
+        raise DataError(result["error"])
+    return result
+
+
+def propose(root: Path, request: str = REQUEST, **overrides: Any) -> dict[str, Any]:
+    outcome: dict[str, Any] = run_job(root, "decide", request=request, overrides=overrides)["outcome"]
+    return outcome
+
+
+def execute(root: Path, manifest: dict[str, Any], work: Path) -> dict[str, Any]:
+    (work / "Datapath").mkdir(parents=True)
+    job = {"manifest": manifest, "task": manifest["task"], "name": "set", "work": str(work)}
+    return run_job(root, "execute", **job)
+
+
+@pytest.fixture
+def xrays(tmp_path: Path) -> Path:
+    """Sixty pictures of twenty people; two columns of labels, persons under an odd name, a split, and lists."""
+    root = tmp_path / "xrays"
+    rows = ["file,dx,second,who,part"]
+    for number in range(60):
+        write_picture(root / f"img/s{number * 37:04d}.png", number)
+        labels = f"{['pneumonia', 'normal'][number % 2]},{['normal', 'pneumonia'][number // 3 % 2]}"
+        part = "test" if number // 3 % 5 == 0 else "train"
+        rows.append(f"s{number * 37:04d}.png,{labels},Q{number // 3:03d}x,{part}")
+    (root / "labels.csv").write_text("\n".join(rows))
+    (root / "second_visit.txt").write_text("\n".join(f"s{n * 37:04d}.png" for n in range(12)))
+    (root / "training_cases.txt").write_text("\n".join(f"s{n * 37:04d}" for n in range(12, 60)))
+    (root / "strangers.txt").write_text("\n".join(f"other{n}" for n in range(12)))
+    return root
+
+
+@pytest.mark.parametrize("column", ["dx", "second"])
+def test_a_named_column_settles_it(xrays: Path, column: str) -> None:
+    outcome = propose(xrays, label_column=column)
+    assert outcome["kind"] == "proposed"
+    assert outcome["proposals"][0]["manifest"]["labels"]["value"]["value"] == f"{{labels.{column}}}"
+
+
+def test_patients_split_and_classes_are_those_that_were_named(xrays: Path) -> None:
+    outcome = propose(xrays, label_column="dx", patient_column="who", split="part", classes=["pneumonia", "normal"])
+    manifest = outcome["proposals"][0]["manifest"]
+    assert manifest["patient"]["value"] == "{labels.who}"
+    assert manifest["split"]["value"]["value"] == "{labels.part}"
+    assert list(manifest["labels"]["classes"]) == ["pneumonia", "normal"]
+
+
+def test_a_drawn_split_is_drawn(xrays: Path) -> None:
+    assert "split" not in propose(xrays, label_column="dx", split="drawn")["proposals"][0]["manifest"]
+
+
+@pytest.mark.parametrize("file", ["second_visit.txt", "training_cases.txt"])
+def test_a_file_lists_one_part(xrays: Path, tmp_path: Path, file: str) -> None:
+    outcome = propose(xrays, label_column="dx", split=file)
+    facts = execute(xrays, outcome["proposals"][0]["manifest"], tmp_path / "work")
+    assert (facts["train"], facts["test"]) == (48, 12)
+
+
+@pytest.mark.parametrize("overrides", [{"split": "strangers.txt"}, {"classes": ["normal", "covid"]}])
+def test_what_nothing_keeps_to_is_refused(xrays: Path, overrides: dict[str, Any]) -> None:
+    outcome = propose(xrays, label_column="dx", **overrides)
+    assert outcome["kind"] == "refuse"
+    assert outcome["refusal"]["code"] == "overrides_not_met"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"labels": "other.csv"}, {"label_column": "grade"}, {"masks": "masks"}, {"split": "folders"}, {"split": "fold"}],
+)
+def test_names_that_are_not_there_are_refused(xrays: Path, overrides: dict[str, Any]) -> None:
+    option = f"--{next(iter(overrides)).replace('_', '-')}"
+    with pytest.raises(DataError, match=option):
+        run_job(xrays, "check", overrides=overrides)
+
+
+def test_names_that_are_there_are_accepted(xrays: Path) -> None:
+    given = {"labels": "labels.csv", "label_column": "dx", "patient_column": "who", "split": "part"}
+    assert run_job(xrays, "check", overrides=given) == {}
+
+
+def test_masks_are_those_of_the_named_folder(tmp_path: Path) -> None:
+    root = tmp_path / "scans"
+    for number in range(30):
+        write_picture(root / f"images/c{number:02d}.png", number)
+        for place, reader in enumerate(("first", "second")):
+            write_mask(root / f"{reader}/c{number:02d}.png", number + 100 * place)
+    for reader in ("first", "second"):
+        outcome = propose(root, "Segment the lesion", masks=reader)
+        assert outcome["kind"] == "proposed"
+        masks = outcome["proposals"][0]["manifest"]["masks"]
+        other = {"first": "second", "second": "first"}[reader]
+        assert masks["files"].startswith(f"{reader}/") or masks["exclude"] == [f"{other}/*"]
+    assert propose(root, "Segment the lesion")["kind"] == "ask"
+
+
+def test_a_manifest_is_counted_and_compared_with_its_proposal(xrays: Path) -> None:
+    proposed = propose(xrays, label_column="dx")["proposals"][0]["manifest"]
+    edited = {**proposed, "labels": {**proposed["labels"], "classes": {"normal": ["normal"]}}}
+    facts = run_job(xrays, "count", manifest=edited, proposal=proposed)
+    assert facts["excluded_cases"][0]["count"] == 30
+    assert facts["training"]["cases"] + facts["testing"]["cases"] == 30
+    assert facts["difference"]
+    assert not run_job(xrays, "count", manifest=proposed, proposal=proposed)["difference"]
+
+
+def test_an_invalid_manifest_names_the_part(xrays: Path) -> None:
+    with pytest.raises(DataError, match="labels"):
+        run_job(
+            xrays, "count", manifest={"task": "diagnosis", "images": {"files": "img/*.png"}, "labels": {"colums": {}}}
+        )
+
+
+def test_a_script_that_made_other_labels_is_found(xrays: Path, tmp_path: Path) -> None:
+    manifest = propose(xrays, label_column="dx")["proposals"][0]["manifest"]
+    work = tmp_path / "work"
+    execute(xrays, manifest, work)
+    records = [
+        record for part in ("train", "test") for record in json.loads((work / f"Datapath/{part}.json").read_text())
+    ]
+    job = {
+        "request": REQUEST,
+        "overrides": {"label_column": "dx"},
+        "task": "diagnosis",
+        "name": "set",
+        "base": str(work),
+    }
+    equal = run_job(xrays, "compare", records=records, **job)
+    assert equal["fits"]
+    assert (equal["compared"], equal["agreeing"], equal["missing"], equal["expected"]) == (60, 60, 0, True)
+    for record in records[:20]:
+        record["labels"] = ["normal" if record["labels"] == ["pneumonia"] else "pneumonia"]
+    other = run_job(xrays, "compare", records=records[:45], **job)
+    assert not other["fits"]
+    assert other["leaves_out"]
+    assert (other["compared"], other["agreeing"], other["missing"]) == (45, 25, 15)
