@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from m3b.metrics import MetricTable
     from m3b.models import Prediction, load_model
     from m3b.models.export import export_model
+    from m3b.run.extending import ExtendedData, extend_data
     from m3b.run.handle import RunHandle
     from m3b.run.options import Options
     from m3b.run.paper_kit import write_paper_kit
@@ -34,6 +35,7 @@ __all__ = [
     "Card",
     "DataError",
     "Event",
+    "ExtendedData",
     "IntegrityError",
     "LLM",
     "LLMError",
@@ -56,6 +58,7 @@ __all__ = [
     "UsageError",
     "connect",
     "export_model",
+    "extend_data",
     "load_model",
     "register_task",
     "resume",
@@ -67,6 +70,7 @@ _MODULE_BY_NAME = {
     "Card": "m3b.data.cards",
     "DataError": "m3b.errors",
     "Event": "m3b.events",
+    "ExtendedData": "m3b.run.extending",
     "IntegrityError": "m3b.errors",
     "LLM": "m3b.llm",
     "LLMError": "m3b.errors",
@@ -88,6 +92,7 @@ _MODULE_BY_NAME = {
     "Workspace": "m3b.workspace",
     "UsageError": "m3b.errors",
     "connect": "m3b.llm",
+    "extend_data": "m3b.run.extending",
     "export_model": "m3b.models.export",
     "load_model": "m3b.models",
     "register_task": "m3b.tasks",

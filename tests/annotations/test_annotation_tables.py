@@ -17,6 +17,7 @@ from m3b.dataset.annotations.box_tables import (
     BoxColumns,
     BoxReading,
     check_box_columns,
+    find_paired_column,
     get_form,
     make_box_set,
     measure_boxes,
@@ -447,3 +448,52 @@ def test_kinds_of_tables(row: dict[str, Any], kind: str | None, columns: set[str
     proposed = propose_annotation_columns(frame([row] * 4), "f")
     assert (proposed.kind if proposed else None) == kind
     assert set(proposed.columns if proposed else ()) == columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "class_column"),
+    [
+        ({"(file)": ["a.csv", "b.csv"] * 4}, ""),
+        ({"diameters_of_lesion": ["5.1, 4.2"] * 8}, ""),
+        ({"source": ["site 1"] * 8}, ""),
+        ({"source": ["site 1", "site 2"] * 4}, "source"),
+        ({"label": ["nodule"] * 8}, "label"),
+    ],
+)
+def test_files_numbers_and_what_is_always_the_same_are_no_classes(
+    columns: dict[str, list[str]], class_column: str
+) -> None:
+    assert propose_class_column(pl.DataFrame(columns), []) == class_column
+
+
+@pytest.mark.parametrize(
+    ("cells", "name", "is_run"),
+    [
+        (["8, 7, 17, 14"] * 4, "Bounding_boxes", False),
+        (["1 2 3 4 5 6"] * 4, "box", False),
+        (["8 7 17 14"] * 4, "EncodedPixels", True),
+        (["8 7 17 14", "8 7 17 14 30 2", "5 2"], "x", True),
+    ],
+)
+def test_boxes_are_no_runs(cells: list[str], name: str, *, is_run: bool) -> None:
+    assert find_run_column(pl.DataFrame({name: cells})) == (name if is_run else "")
+
+
+def test_of_several_columns_of_numbers_the_one_called_after_boxes_is_read() -> None:
+    box_columns = propose_box_columns(pl.DataFrame({"measures": ["1,2,3,4"] * 4, "boxes": ["5,6,9,9"] * 4}))
+    assert box_columns is not None
+    assert box_columns.list_column == "boxes"
+
+
+def test_as_many_texts_as_boxes_a_row_are_their_classes() -> None:
+    rows = pl.DataFrame(
+        {
+            "names": ["cyst", "cyst|stone", "[]"],
+            "part": ["a", "a", "b"],
+            "boxes": ["1,2,8,9", "[1,2,8,9],[3,4,7,9]", "[]"],
+        }
+    )
+    box_columns = propose_box_columns(rows)
+    assert box_columns is not None
+    assert find_paired_column(rows, box_columns) == "names"
+    assert read_box_rows(rows, box_columns, ["p", "q", "r"], "names").labels == ["cyst", "cyst", "stone"]

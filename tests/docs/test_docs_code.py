@@ -46,7 +46,7 @@ def test_what_the_architecture_page_names_is_there() -> None:
     table = text[text.index("## Where to add what") : text.index("## What the figures")]
     for place in re.findall(r"`(m3b/[\w/.]+|resources/[\w/.]+)`", text):
         assert (ROOT / ("src" if place.startswith("m3b") else "") / place).exists(), place
-    for thing in ("task family", "metric", "provider", "tool", "check", "stage", "manifest"):
+    for thing in ("task family", "metric", "provider", "tool", "check", "stage", "way to find targets"):
         assert re.search(rf"^\| an? {thing}\b", table, re.MULTILINE), thing
 
 

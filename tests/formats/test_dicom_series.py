@@ -15,6 +15,7 @@ from pydicom.uid import generate_uid
 
 from formats.store_kit import dicom_file, film, in_lps, volume, write_series
 from m3b.dataset.formats import DataError, Image, probe_image, read_image
+from m3b.dataset.formats.labels import align_labels, grid_of, read_numbered_labels, write_labels
 
 AFFINE = np.diag([-1.0, -1.0, 2.0, 1.0])
 
@@ -199,6 +200,14 @@ def test_enhanced_multi_frame(tmp_path: Path) -> None:
     assert np.allclose(image.array[0], expected)
     assert image.affine == pytest.approx(lps, abs=1e-3)
     assert image.modality == "ct"
+
+
+def test_a_mask_of_enhanced_frames_lies_on_them(tmp_path: Path) -> None:
+    enhanced(9).save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    image = str(tmp_path / "a.dcm")
+    marked = (read_image(image).array[0] > 0).astype(np.uint8)
+    written = write_labels(marked, image, tmp_path / "mask")
+    assert np.array_equal(align_labels(read_numbered_labels(str(written)), grid_of(image), "mask"), marked)
 
 
 def test_enhanced_frame_by_frame(tmp_path: Path) -> None:

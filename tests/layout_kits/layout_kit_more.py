@@ -56,7 +56,7 @@ def many_columns(root: Path, names: Names, rng: random.Random) -> Want:
                      ("PA", "AP")[at % 3 == 0], ("north", "south")[at % 5 == 0], 40 + at % 30))  # fmt: skip
     header = (names.image_column, "finding", names.patient_column, "sex", "view", "site", "age")
     table(root / names.top / "t.csv", names, header, rows)
-    return Want("Tell COVID-19 from all other findings on chest X-rays", "diagnosis", 40, frozenset({"covid-19", "other"}),
+    return Want("Tell COVID-19 from all other findings on chest X-rays", "diagnosis", 40, frozenset({"covid-19", "other findings"}),
                 patients=20)  # fmt: skip
 
 

@@ -92,9 +92,11 @@ def two_phases(root: Path, names: Names, rng: random.Random) -> Want:
 
 def two_formats(root: Path, names: Names, rng: random.Random) -> Want:
     for at in range(1, 21):
-        for form in ("PNG", "TIF"):
-            picture(root / form / "Original" / f"{at}.{form.lower()}", 90, SIZE)
-            _mask(root / form / "Ground Truth" / f"{at}.{form.lower()}")
+        picture(root / "PNG" / "Original" / f"{at}.png", 90, SIZE)
+        _mask(root / "PNG" / "Ground Truth" / f"{at}.png")
+        for folder in ("Original", "Ground Truth"):
+            (root / "TIF" / folder).mkdir(parents=True, exist_ok=True)
+            Image.open(root / "PNG" / folder / f"{at}.png").save(root / "TIF" / folder / f"{at}.tif")
     return Want("Segment polyps on colonoscopy images", "segmentation", 20)
 
 
@@ -136,7 +138,7 @@ def several_labels(root: Path, names: Names, rng: random.Random) -> Want:
     (root / "train_val_list.txt").write_text("\n".join(row[0] for row in rows[:20]))
     (root / "test_list.txt").write_text("\n".join(row[0] for row in rows[20:]))
     return Want("Detect effusion, infiltration and cardiomegaly on chest X-rays", "diagnosis", 30,
-                frozenset(("no finding", "effusion", "infiltration", "cardiomegaly")), patients=15,
+                frozenset(("effusion", "infiltration", "cardiomegaly")), patients=15,
                 tested=tuple(row[0] for row in rows[20:]))  # fmt: skip
 
 

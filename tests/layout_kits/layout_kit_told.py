@@ -59,7 +59,7 @@ def listed_labels(root: Path, names: Names, rng: random.Random) -> Want:
                 f"{part[0]}p{at // 2} {name} {('positive', 'negative')[at // 2 % 2]} {('rsna', 'sirm')[at % 3 == 0]}"
             )
         (root / names.top / f"{part}.txt").write_text("\n".join(lines) + "\n")
-    return Want("Tell COVID-19 positive from negative chest X-rays", "diagnosis", 28, frozenset({"positive", "negative"}),
+    return Want("Tell COVID-19 positive from negative chest X-rays", "diagnosis", 28, frozenset({"covid-19 positive", "negative"}),
                 tested="test/")  # fmt: skip
 
 

@@ -17,10 +17,10 @@ from PIL import Image
 
 from m3b.data.index import read_index
 from m3b.data.records import Record
-from m3b.dataset.manifest.execute import PROMPTED_LIST, Executed, NothingOpens, TooFewCases, execute, write
+from m3b.dataset.manifest.execute import PROMPTED_LIST, Executed, NothingOpens, TooFewCases, execute, grouped_by, write
 from m3b.dataset.manifest.model import Manifest
 from m3b.dataset.manifest.pixels import thumbnail_of
-from m3b.dataset.reading import read_mask
+from m3b.dataset.reading import read_image, read_mask
 from m3b.dataset.survey.walk import walk
 from m3b.errors import DataError
 
@@ -568,3 +568,59 @@ def test_slices_of_a_series_lie_by_their_positions(tmp_path: Path) -> None:
     volume = next(record for record in (*executed.train, *executed.test) if record.patient == "P1")
     assert volume.image == ("data/set/f12.dcm", "data/set/f11.dcm", "data/set/f10.dcm")
     assert volume.extra == {"value": 1.0}
+
+
+@pytest.mark.parametrize("images", [
+    {"files": "{case}/dicom/*.dcm", "case": "{folder}", "several": "slices", "unit": "folder"},
+    {"files": "{case}/dicom/*.dcm", "case": "{case}", "several": "slices"},
+])  # fmt: skip
+@pytest.mark.parametrize("names", [("i0", "i1", "i2", "i3"), ("90", "7", "45", "12")], ids=["counted", "without order"])
+def test_masks_of_slices_follow_them_in_the_order_of_their_positions(
+    tmp_path: Path, images: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    """The slices of a series are numbered from the head down, and lie from the feet up."""
+    import pydicom
+    from pydicom.data import get_testdata_file
+
+    root = tmp_path / "raw"
+    for case in range(6):
+        for at in range(4):
+            header = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
+            header.SeriesInstanceUID, header.SOPInstanceUID = f"1.2.{case}", f"1.2.{case}.{at}"
+            header.PatientID, header.ImagePositionPatient = f"P{case}", [0, 0, -5.0 * at]
+            header.InstanceNumber = at + 1
+            pixels = np.random.default_rng(4 * case + at).integers(0, 99, (128, 128)).astype(np.int16)
+            pixels[10 * at : 10 * at + 9, :20] = 2000
+            header.PixelData = pixels.tobytes()
+            for folder in ("dicom", "truth"):
+                (root / f"c{case}" / folder).mkdir(parents=True, exist_ok=True)
+            header.save_as(root / f"c{case}/dicom/{names[at]}.dcm")
+            Image.fromarray(((pixels == 2000) * 255).astype(np.uint8)).save(root / f"c{case}/truth/m{at:02d}.png")
+    executed = execute_folder(
+        root, tmp_path, task="segmentation", images=images,
+        masks={"files": "{case}/truth/*.png", "key": "{case}", "image": "{folder0}" if "unit" in images else "{case}",
+               "classes": {"liver": ["*"]}},
+    )  # fmt: skip
+    records = [*executed.train, *executed.test]
+    assert len(records) == 6
+    for record in records:
+        image = read_image([str(root / path.removeprefix("data/set/")) for path in record.images]).array[0]
+        mask = read_mask(str(tmp_path / str(record.mask))).array
+        assert (image[mask > 0] > 900).all()
+        assert (image[mask == 0] < 900).all()
+
+
+@pytest.mark.parametrize(
+    ("patient", "words"),
+    [
+        ("{cases.who}", "the column who of cases.csv"),
+        ("{id}", "the part {id} of img/{id}_{n}.png"),
+        ("{folder0}", "the folder"),
+        ({"value": "{tag.PatientID}", "find": "P[0-9]+"}, "what P[0-9]+ finds in the header field PatientID"),
+    ],
+)
+def test_what_keeps_cases_together_is_said_in_words(patient: Any, words: str) -> None:
+    tables = {"cases": {"files": "cases.csv", "key": "{file}", "image": "{name}"}}
+    labels = {"value": "{cases.dx}", "classes": {"a": [], "b": []}}
+    values = {"task": "diagnosis", "images": {"files": "img/{id}_{n}.png"}, "tables": tables, "labels": labels}
+    assert grouped_by(Manifest.model_validate({**values, "patient": patient})) == words

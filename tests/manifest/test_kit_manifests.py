@@ -69,7 +69,8 @@ MANIFESTS: dict[str, dict[str, Any]] = {
     },
     "multi_label": {
         "task": "diagnosis", "images": {"files": "images/*.png"}, "tables": {"t": table("t.csv", "{image}")},
-        "labels": {"value": "{t.label}", "separator": "|", "classes": each_its_own("Edema", "Mass", "No Finding")},
+        "labels": {"value": "{t.label}", "separator": "|", "classes": each_its_own("Edema", "Mass"),
+                   "multi_label": True},
         "patient": "{t.patient}",
     },
     "slices": {
@@ -147,7 +148,7 @@ MANIFESTS: dict[str, dict[str, Any]] = {
     "lists_of_classes": {
         "task": "diagnosis", "images": {"files": "Images-processed/{finding}/*.png"},
         "tables": {"lists": table("Data-split/*/{part}CT_{kind}.txt", "CT_{kind}/{line}", "{finding}/{name}", "exact", form="lines")},
-        "labels": {"value": "{finding}", "classes": each_its_own("CT_NonCOVID", "CT_COVID")},
+        "labels": {"value": "{finding}", "classes": {"NonCOVID": ["CT_NonCOVID"], "COVID": ["CT_COVID"]}},
         "split": {**PARTS, "value": "{lists.part}"},
     },
     "thumbnails": {

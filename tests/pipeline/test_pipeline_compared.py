@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from m3b import Pipeline
 from m3b.errors import LLMError, UsageError
 from m3b.run.accepted_manifest import load_accepted_manifest
 from m3b.run.folder import RunFolder
+from m3b.run.manifests import extract_reason, keep_reasons
 from m3b.testing import llm_error
 
 STOP = "Far enough for this test."
@@ -85,14 +88,14 @@ def test_an_honest_index_is_accepted_and_its_origin_said(tmp_path: Path, xrays: 
     checks, notes = hand_over(tmp_path, xrays, HONEST)
     assert checks[0]["accepted"], checks
     assert "The index was made by a script of the Data Engineer's." in notes
-    assert any(note.endswith("in 120 of 120 cases.") and "'dx' of labels.csv" in note for note in notes)
-    assert "121 of 122 files of the data folder are used." in notes
+    assert any(note.endswith("in 120 of 120 cases.") and "{labels.dx}" in note for note in notes)
+    assert "120 of 122 files of the data folder are used." in notes
     (index,) = [event["value"] for event in of_kind(tmp_path / "run", "artifact") if event["artifact"] == "index"]
     assert index["origin"] == "script"
-    assert "121 of 122 files of the data folder are used." in index["notes"], "which the model card holds"
+    assert "120 of 122 files of the data folder are used." in index["notes"], "which the model card holds"
     report = (tmp_path / "run" / "report.html").read_text()
     assert "made by a script of the Data Engineer" in report
-    assert "1 file is left out: a document." in report
+    assert "2 files are left out: not in the index that a script made." in report
     with pytest.raises(UsageError):
         load_accepted_manifest(RunFolder.open(tmp_path / "run"))
 
@@ -106,7 +109,7 @@ def test_labels_that_are_not_the_archives_are_rejected(tmp_path: Path, xrays: Pa
     checks, _ = hand_over(tmp_path, xrays, body)
     assert not checks[0]["accepted"]
     assert rejection_codes(tmp_path / "run") == ["other_targets"]
-    assert "'dx' of labels.csv" in checks[0]["faults"][0], "where the labels are"
+    assert "{labels.dx}" in checks[0]["faults"][0], "where the labels are"
     assert '"labels_from"' in checks[0]["faults"][0]
 
 
@@ -180,9 +183,40 @@ def test_masks_that_a_script_wrote_are_held_against_the_archives(tmp_path: Path,
     notes = [event["text"] for event in of_kind(tmp_path / "run", "note")]
     if accepted:
         assert any(
-            note.startswith("Its masks agree with masks/") and note.endswith("in 15 of 15 cases.") for note in notes
+            note.startswith("Its masks agree with masks masks/") and note.endswith("in 15 of 15 cases.")
+            for note in notes
         ), notes
     else:
         assert rejection_codes(tmp_path / "run") == ["other_targets"]
         assert "15 of 15 cases" in check["faults"][0]
         assert '"labels_from"' in check["faults"][0]
+
+
+def test_cases_that_a_manifest_excludes_with_a_reason_are_not_asked_about(tmp_path: Path, xrays: Path) -> None:
+    manifest = {
+        "task": "diagnosis", "images": {"files": "img/{case}.png"},
+        "tables": {"labels": {"files": "labels.csv", "key": "{file}", "image": "{name}"}},
+        "labels": {"value": "{labels.dx}", "classes": {"normal": ["N"], "pneumonia": ["P"]}},
+        "patient": "{labels.who}", "together": "{labels.who}",
+        "exclude": [{"files": "img/s00*.png", "reason": "phantoms"}, {"files": "img/s01*.png", "reason": "phantoms"}],
+    }  # fmt: skip
+    acts = play("xrays", index=[write({"Datapath/manifest.json": json.dumps(manifest)}), say("Indexed.")],
+                module=[llm_error(LLMError, STOP)])  # fmt: skip
+    Pipeline(actor(acts), data=[xrays], out=tmp_path / "run", reflect=False).run(REQUEST)
+    checks = [
+        event["accepted"]
+        for event in of_kind(tmp_path / "run", "check")
+        if event.get("role", "data_engineer") == "data_engineer"
+    ]
+    assert checks[-1:] == [True]
+    assert not any(event["reason"] == "rejected" for event in of_kind(tmp_path / "run", "message"))
+
+
+def test_a_reason_that_was_given_once_is_kept() -> None:
+    services: Any = SimpleNamespace(index_reasons={})
+    keep_reasons(services, '{"left_out": "they are phantoms"}')
+    later = keep_reasons(services, "96 cases are indexed; df has one image.")
+    assert extract_reason(later, "left_out") == "they are phantoms"
+    assert extract_reason(later, "labels_from") == ""
+    newer = keep_reasons(services, '{"left_out": "two phantoms"}')
+    assert extract_reason(newer, "left_out") == "two phantoms"

@@ -197,13 +197,13 @@ def test_a_request_in_another_language(tmp_path: Path, by_rules, request_text: s
 def test_one_class_only(tmp_path: Path, by_rules) -> None:
     folder = make_table(tmp_path / "one", [[f"c{n:03d}.png", f"P{n:03d}", "plain"] for n in range(30)])
     result = by_rules(folder)
-    check_end(result, "rejected_data", "one class", "finding", "cases.csv", "another class")
+    check_end(result, "no_dataset", "one class", "plain by {cases.finding}", "another class")
 
 
 def test_one_class_folder_only(tmp_path: Path, by_rules) -> None:
     folder = make_spots(tmp_path / "spots", patients=30)
     shutil.rmtree(folder / "spot")
-    check_end(by_rules(folder, max_iterations=1), "rejected_data", "class")
+    check_end(by_rules(folder, max_iterations=1), "no_dataset", "one class", "plain")
 
 
 def test_a_model_that_gives_the_data_up(build) -> None:
@@ -255,7 +255,7 @@ def test_no_image_opens_by_rules(tmp_path: Path, by_rules) -> None:
     folder = make_spots(tmp_path / "spots", patients=24)
     for file in folder.glob("*/*.png"):
         file.write_bytes(b"gone bad " + file.name.encode())
-    check_end(by_rules(folder), "rejected_data", "No image of this data set opens", "24")
+    check_end(by_rules(folder), "no_dataset", "None of the images opens", "24")
 
 
 def test_a_table_that_names_absent_images(tmp_path: Path, by_rules) -> None:

@@ -168,7 +168,7 @@ def elsewhere(folder: Path) -> tuple[Path, dict[str, Any]]:
             "image": "{id}",
             "classes": {"Square": 7, "ruler": 3},
         },
-        "patient": {"kind": "path", "value": "{id}"},
+        "patient": {"value": "{id}"},
     }
 
 

@@ -169,3 +169,69 @@ def test_a_manifest_that_an_agent_writes_is_answered_at_once(tmp_path: Path) -> 
     assert f"{SPEC} gives:" in texts[2]
     assert "training: " in texts[2]
     assert f"{SPEC} equals proposal 1" in texts[3]
+
+
+def two_readers(folder: Path) -> Path:
+    """Two columns with the same classes, of which the request means neither more than the other."""
+    rng = np.random.default_rng(5)
+    rows = ["image,patient,reader_a,reader_b"]
+    for number in range(60):
+        picture = rng.integers(0, 255, (24, 24), dtype=np.uint8)
+        Image.fromarray(picture).save(_create_folder(folder / "images") / f"c{number:02d}.png")
+        first, second = (("benign", "malignant")[at % 2] for at in (number // 2, number // 3))
+        rows.append(f"c{number:02d}.png,P{number // 2},{first},{second}")
+    (folder / "reads.csv").write_text("\n".join(rows))
+    return folder
+
+
+TWO_READERS_REQUEST = "Tell benign from malignant lesions on mammograms"
+
+
+def test_an_open_question_is_decided_by_the_manifest_of_an_agent(tmp_path: Path) -> None:
+    data = two_readers(tmp_path / "reads")
+    manifest = {
+        "task": "diagnosis",
+        "images": {"files": "images/{case}.png"},
+        "tables": {"reads": {"files": "reads.csv", "key": "{image}", "image": "{name}"}},
+        "labels": {"value": "{reads.reader_b}", "classes": {"benign": [], "malignant": []}},
+        "patient": "{reads.patient}",
+    }
+    acts = play(
+        "reads",
+        index=[write({SPEC: json.dumps(manifest)}), say("Reader B is the reference of the study.")],
+        module=[llm_error(LLMError, STOP)],
+    )
+    result = Pipeline(actor(acts), data=[data], out=tmp_path / "run", reflect=False).run(TWO_READERS_REQUEST)
+    assert result.reason == STOP, "the run goes on behind the index"
+    briefing = next(
+        event["text"] for event in of_kind(tmp_path / "run", "prompt") if event["text"].startswith("Stage: index")
+    )
+    assert "Open: Several readings fit the request" in briefing
+    assert "## The form of a manifest" in briefing
+    (index,) = [event["value"] for event in of_kind(tmp_path / "run", "artifact") if event["artifact"] == "index"]
+    assert index["origin"] == "edited"
+    labels = {
+        Path(case["image_path"]).name: case["labels"][0]
+        for part in ("train", "test")
+        for case in json.loads((tmp_path / "run/locked/Datapath" / f"{part}.json").read_text())
+    }
+    assert labels == {f"c{number:02d}.png": ("benign", "malignant")[number // 3 % 2] for number in range(60)}
+
+
+def test_an_open_question_ends_a_run_without_a_person(tmp_path: Path) -> None:
+    data = two_readers(tmp_path / "reads")
+    run = run_m3b("run", TWO_READERS_REQUEST, "--data", data, "--llm", "rules", "--out", tmp_path / "run", "--json")
+    assert run.returncode == 2
+    result = json.loads(run.stdout)
+    assert result["status"] == "undecided"
+    assert "{reads.reader_a}" in result["reason"]
+    assert "{reads.reader_b}" in result["reason"]
+
+
+def test_an_agent_may_leave_an_open_question_to_the_user(tmp_path: Path) -> None:
+    question = "Which reader is the reference: reader_a or reader_b?"
+    acts = play("reads", index=[say(json.dumps({"undecided": question}))])
+    data = two_readers(tmp_path / "reads")
+    result = Pipeline(actor(acts), data=[data], out=tmp_path / "run").run(TWO_READERS_REQUEST)
+    assert (result.status, result.usage["iterations"]) == ("undecided", 0)
+    assert question in result.reason

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+from PIL import Image
 from proposals_kit import decide_folder, write_mask, write_picture, write_rows
+
+from m3b.dataset.proposals.request import parse
 
 
 def test_class_folders_are_proposed(tmp_path: Path) -> None:
@@ -211,3 +215,73 @@ def test_images_that_do_not_open_are_no_missing_images(tmp_path: Path) -> None:
     assert refusal is not None
     assert refusal.code == "no_image_opens"
     assert "scans/s" in refusal.message
+
+
+def test_copies_in_two_formats_are_one_reading(tmp_path: Path) -> None:
+    for at in range(20):
+        write_picture(tmp_path / f"PNG/Original/{at}.png", at)
+        write_mask(tmp_path / f"PNG/Ground Truth/{at}.png", at)
+        for folder in ("Original", "Ground Truth"):
+            (tmp_path / "TIF" / folder).mkdir(parents=True, exist_ok=True)
+            with Image.open(tmp_path / f"PNG/{folder}/{at}.png") as picture:
+                picture.save(tmp_path / f"TIF/{folder}/{at}.tif")
+    outcome = decide_folder(tmp_path, "Segment polyps in colonoscopy images")
+    assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 20)
+
+
+def test_pictures_of_equal_names_that_differ_are_rivals_and_say_how(tmp_path: Path) -> None:
+    for at in range(20):
+        write_picture(tmp_path / f"scanner_a/{at}.png", at)
+        write_picture(tmp_path / f"scanner_b/{at}.tif", at + 100)
+        write_mask(tmp_path / f"masks/{at}.png", at)
+    outcome = decide_folder(tmp_path, "Segment polyps in colonoscopy images")
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert len(set(outcome.question.options)) == len(outcome.question.options) >= 2
+    assert {name for name in ("scanner_a", "scanner_b") if name in outcome.question.options[0]}
+
+
+def test_the_part_for_validation_is_the_test_if_there_is_no_other(tmp_path: Path) -> None:
+    for part, count in (("train", 24), ("valid", 12)):
+        for at in range(count):
+            side = ("negative", "positive")[at % 2]
+            write_picture(tmp_path / f"{part}/p{part[0]}{at:03d}/study1_{side}/image1.png", at)
+    outcome = decide_folder(tmp_path, "Detect abnormal wrists: tell positive from negative studies on X-rays")
+    assert outcome.kind == "proposed"
+    manifest = outcome.proposals[0].manifest
+    assert (manifest.split.train, manifest.split.test) == (("train",), ("valid",))
+    assert outcome.proposals[0].classes == {"negative": 18, "positive": 18}
+
+
+def test_lists_of_a_split_beside_a_document(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["Image Index", "Finding"]]
+    names = [f"{number // 2:08d}_{number % 2:03d}.png" for number in range(40)]
+    for number, name in enumerate(names):
+        write_picture(tmp_path / f"images/{name}", number)
+        rows.append([name, ("Effusion", "Nodule")[number // 2 % 2]])
+    write_rows(tmp_path / "Data_Entry.csv", rows)
+    (tmp_path / "README_SET.txt").write_text("A set of chest films.\n\nThe labels were read by two persons.\n")
+    (tmp_path / "train_val_list.txt").write_text("\n".join(names[:30]))
+    (tmp_path / "test_list.txt").write_text("\n".join(names[30:]))
+    best = decide_folder(tmp_path, "Tell effusion from nodule on chest X-rays").proposals[0]
+    assert best.manifest.split.value is not None
+    assert best.manifest.split.test == ("test_list.txt",)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "task"),
+    [
+        ("Bestimme den Schweregrad auf CT-Aufnahmen (Abdomen)", "grading"),
+        ("Determinar la gravedad en imágenes de TC", "grading"),
+        ("Bestimme das Volumen auf CT-Aufnahmen (Abdomen)", "regression"),
+        ("Predict the survival of high-grade gliomas", "survival"),
+    ],
+)
+def test_the_task_that_words_of_grades_and_numbers_mean(request_text: str, task: str) -> None:
+    assert next(iter(parse(request_text).tasks)) == task
+
+
+def test_a_stone_is_no_order_to_calculate() -> None:
+    request = parse("Détecter kyste et calcul avec des boîtes englobantes sur les images de scanner CT (abdomen)")
+    assert request.claims.targets == ("kyste", "calcul")
+    assert not request.claims.second_half

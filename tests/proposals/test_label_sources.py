@@ -12,7 +12,9 @@ import h5py
 import numpy as np
 import pytest
 import scipy.io
-from proposals_kit import decide_folder, list_targets, write_dicom, write_picture, write_rows
+from proposals_kit import decide_folder, list_targets, write_dicom, write_mask, write_picture, write_rows
+
+from m3b.dataset.proposals.request import parse
 
 SEVERAL = "Find out which findings are present on chest X-ray images; several can apply"
 
@@ -133,6 +135,85 @@ def test_all_other_findings_are_one_class(tmp_path: Path) -> None:
     assert any("tuberculosis" in item.claim for item in outcome.assumptions)
 
 
+@pytest.mark.parametrize(
+    ("request_text", "classes"),
+    [
+        ("Find what is wrong on chest X-rays", ["edema", "mass"]),
+        ("Detect edema and mass on chest X-rays", ["edema", "mass"]),
+        ("Tell edema from all other findings on chest X-rays", ["edema", "other findings"]),
+    ],
+)
+def test_classes_that_are_joined_in_cells(tmp_path: Path, request_text: str, classes: list[str]) -> None:
+    rows: list[list[object]] = [["image", "label"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", "edema|mass" if number == 17 else ("edema", "mass", "none")[number % 3]])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, request_text)
+    labels = outcome.proposals[0].manifest.labels
+    assert labels is not None
+    assert list(labels.classes) == classes
+    assert labels.multi_label == ("mass" in classes)
+
+
+def test_a_name_with_a_comma_is_one_class(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "label"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", ("carcinoma", "carcinoma, in situ")[number % 2]])
+    write_rows(tmp_path / "labels.csv", rows)
+    best = decide_folder(tmp_path, "Classify histology images").proposals[0]
+    assert best.classes == {"carcinoma": 30, "carcinoma, in situ": 30}
+
+
+@pytest.mark.parametrize(
+    ("request_text", "classes"),
+    [
+        ("Classify chest X-rays by all findings", ["edema", "mass", "effusion"]),
+        ("Detect edema and effusion on chest X-rays", ["edema", "effusion"]),
+        ("Detect effusion on chest X-rays", ["no effusion", "effusion"]),
+    ],
+)
+def test_the_yes_no_columns_that_a_request_means(tmp_path: Path, request_text: str, classes: list[str]) -> None:
+    rows: list[list[object]] = [["image", "edema", "mass", "effusion"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", number % 2, int(number % 3 == 0), int(number % 5 < 2)])
+    write_rows(tmp_path / "labels.csv", rows)
+    labels = decide_folder(tmp_path, request_text).proposals[0].manifest.labels
+    assert labels is not None
+    assert list(labels.columns or labels.classes) == classes
+
+
+@pytest.mark.parametrize(
+    ("request_text", "classes"),
+    [
+        (
+            "Dire pour chaque anomalie (carie et fracture) si elle est présente sur les radiographies",
+            ("carie", "fracture"),
+        ),
+        ("Decidir para cada hallazgo (caries y fractura) si está presente en radiografías", ("caries", "fractura")),
+        ("Entscheide für jeden Befund (Karies und Bruch), ob er auf Röntgenbildern vorliegt", ("Karies", "Bruch")),
+    ],
+)
+def test_classes_in_parentheses_are_asked_for(request_text: str, classes: tuple[str, ...]) -> None:
+    assert parse(request_text).classes == classes
+
+
+def test_empty_cells_beside_findings_mean_no_and_uncertain_ones_leave_out(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "edema", "mass", "device"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:02d}.png", number)
+        edema = -1 if number == 30 else ("1", "", "0")[number % 3]
+        rows.append([f"{number:02d}.png", edema, ("", "1")[number % 2], "0"])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Detect edema and mass on chest X-rays")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == 59
+    assert outcome.proposals[0].classes == {"edema": 19, "mass": 30}
+    assert any("empty" in item.claim for item in outcome.assumptions)
+
+
 def test_numbered_folders_are_grades(tmp_path: Path) -> None:
     for number in range(60):
         write_picture(tmp_path / str(number % 5) / f"{9000 + number}.png", number)
@@ -151,3 +232,123 @@ def test_images_of_other_parts_are_no_masks(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", **arrays)
     titles = list_targets(tmp_path, "Detect pneumonia on chest X-rays", "detection")
     assert not any("_images" in title for title in titles)
+
+
+def test_numbers_of_classes_that_the_request_gives(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "group"]]
+    for number in range(30):
+        site = ("Bonn", "Ulm", "Kiel")[number % 3]
+        write_picture(tmp_path / f"images/{site}_{number:04d}.png", number)
+        rows.append([f"{site}_{number:04d}", 1 + number // 3 % 2])
+    write_rows(tmp_path / "participants.csv", rows)
+    outcome = decide_folder(tmp_path, "Tell autism (1) from control (2) on brain MRI")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"autism": 15, "control": 15}
+
+
+def test_one_finding_of_a_list_is_there_or_not(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "findings"]]
+    texts = ("Effusion", "Nodule|Effusion", "Nodule", "No Finding")
+    for number in range(40):
+        write_picture(tmp_path / f"images/{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", texts[number % 4]])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Detect pleural effusion on chest X-rays")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"no Effusion": 20, "Effusion": 20}
+    labels = outcome.proposals[0].manifest.labels
+    assert labels is not None
+    assert not labels.multi_label
+
+
+def test_abnormal_and_normal_are_no_unknown_words(tmp_path: Path) -> None:
+    for number in range(40):
+        state = ("negative", "positive")[number % 2]
+        write_picture(tmp_path / f"XR_WRIST/patient{number:05d}/study1_{state}/image1.png", number)
+    outcome = decide_folder(tmp_path, "Tell abnormal from normal musculoskeletal radiographs")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"normal": 20, "abnormal": 20}
+
+
+@pytest.mark.parametrize(
+    ("target_codes", "names", "request_text", "classes"),
+    [
+        ((0, 1), "names:\n  0: negative\n  1: positive\n", "Detect tumours (positive and negative regions) with boxes",
+         ["negative", "positive"]),
+        ((0, 1), "names:\n  0: small polyp\n  1: large polyp\n", "Detect polyps with boxes", ["polyps"]),
+    ],
+)  # fmt: skip
+def test_classes_of_boxes_that_the_request_names_stay_apart(
+    tmp_path: Path, target_codes: tuple[int, ...], names: str, request_text: str, classes: list[str]
+) -> None:
+    (tmp_path / "data.yaml").write_text(names)
+    for number in range(24):
+        write_picture(tmp_path / f"images/{number:02d}.png", number)
+        (tmp_path / "labels").mkdir(exist_ok=True)
+        code = target_codes[number % len(target_codes)]
+        (tmp_path / f"labels/{number:02d}.txt").write_text(f"{code} 0.5 0.5 0.2 0.{2 + number % 3}\n")
+    outcome = decide_folder(tmp_path, request_text)
+    assert outcome.kind == "proposed"
+    boxes = outcome.proposals[0].manifest.boxes
+    assert boxes is not None
+    assert list(boxes.classes) == classes
+
+
+def test_the_only_code_of_boxes_is_what_is_asked_for(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["patientId", "x", "y", "width", "height", "Target"]]
+    for number in range(24):
+        write_picture(tmp_path / f"images/{number:02d}.png", number, size=(64, 64))
+        rows.append([f"{number:02d}", *([10, 8, 20 + number % 5, 15, 1] if number % 2 else ["", "", "", "", 0])])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Find lung opacities on chest radiographs, with bounding boxes")
+    assert outcome.kind == "proposed"
+    boxes = outcome.proposals[0].manifest.boxes
+    assert boxes is not None
+    assert boxes.classes == {"lung opacities": ("1",)}
+
+
+def test_numbers_beside_names_are_no_classes_that_are_left_out(tmp_path: Path) -> None:
+    for part, labels in (("Training", ("benign", "malignant")), ("Test", ("0.0", "1.0"))):
+        rows: list[list[object]] = []
+        for number in range(24):
+            name = f"S_{number + (100 if part == 'Test' else 0):04d}"
+            write_picture(tmp_path / f"{part}_Data/{name}.png", number + len(part) * 50)
+            rows.append([name, labels[number % 2]])
+        write_rows(tmp_path / f"{part}_GroundTruth.csv", rows)
+    outcome = decide_folder(tmp_path, "Tell malignant from benign skin lesions on dermoscopy images")
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert outcome.question.code == "legend_not_applied"
+
+
+def test_numbers_that_start_anew_in_the_test_part_are_told_apart_by_the_folder(tmp_path: Path) -> None:
+    for number in range(20):
+        write_picture(tmp_path / f"training_data/Case{number:02d}.png", number)
+        write_mask(tmp_path / f"training_data/Case{number:02d}_segmentation.png", number)
+        if number < 8:
+            write_picture(tmp_path / f"test_data/Case{number:02d}.png", number + 100)
+    outcome = decide_folder(tmp_path, "Segment the prostate on MRI slices")
+    assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 20)
+
+
+def test_yes_no_columns_with_codes_as_headings_take_the_names_of_a_legend(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "0", "1"]]
+    for number in range(40):
+        write_picture(tmp_path / f"images/{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", number % 2, number // 2 % 2])
+    write_rows(tmp_path / "cases.csv", rows)
+    (tmp_path / "README.txt").write_text("Findings:\n0: polyp\n1: ulcer\n")
+    outcome = decide_folder(tmp_path, "Find out which findings are present on endoscopy images; several can apply")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"polyp": 20, "ulcer": 20}
+
+
+def test_cases_of_which_nobody_knows_the_class_are_left_out(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "finding"]]
+    for number in range(48):
+        write_picture(tmp_path / f"images/{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", ("COVID-19", "pneumonia", "todo", "normal")[number % 4]])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Tell COVID-19 from other findings on chest X-rays")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"COVID-19": 12, "other findings": 24}

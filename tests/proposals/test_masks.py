@@ -10,7 +10,13 @@ import pytest
 from proposals_kit import decide_folder, write_mask, write_picture
 
 from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.proposals.decide import list_candidates
+from m3b.dataset.proposals.image_sets import list_image_sets
 from m3b.dataset.proposals.outcome import Outcome
+from m3b.dataset.proposals.request import parse
+from m3b.dataset.survey.facts import AnnotationFacts, SurveyLimits
+from m3b.dataset.survey.survey import survey_inventory
+from m3b.dataset.survey.walk import walk
 
 
 def best_manifest(outcome: Outcome) -> Manifest:
@@ -44,20 +50,95 @@ def test_masks_of_objects_are_united(tmp_path: Path, name: str) -> None:
     assert (masks.class_key, masks.per_file) == ("", {})
 
 
-def test_masks_of_two_observers_are_asked_about(tmp_path: Path) -> None:
+def first_pattern(outcome: Outcome) -> str:
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    return masks.files if isinstance(masks.files, str) else masks.files[0]
+
+
+@pytest.mark.parametrize("second", [24, 12])
+def test_of_numbered_observers_the_first_is_the_reference(tmp_path: Path, second: int) -> None:
     for number in range(24):
         write_picture(tmp_path / f"image_{number:02d}.jpg", number)
         write_square(tmp_path / f"image_{number:02d}_1stHO.png", (10, 10), 12)
-        write_square(tmp_path / f"image_{number:02d}_2ndHO.png", (11, 11), 12)
+        if number < second:
+            write_square(tmp_path / f"image_{number:02d}_2ndHO.png", (11, 11), 12)
+    outcome = decide_folder(tmp_path, "Segment retinal vessels on fundus photographs")
+    assert outcome.kind == "proposed"
+    assert first_pattern(outcome) == "image_{number1:number}_{number2:number}stHO.png"
+    assert outcome.proposals[0].cases == 24
+    assert "classes" in {assumption.kind for assumption in outcome.assumptions}
+
+
+def test_masks_of_two_named_observers_are_asked_about(tmp_path: Path) -> None:
+    for number in range(24):
+        write_picture(tmp_path / f"image_{number:02d}.jpg", number)
+        write_square(tmp_path / f"image_{number:02d}_anna_manual.png", (10, 10), 12)
+        write_square(tmp_path / f"image_{number:02d}_bert_manual.png", (11, 11), 12)
     outcome = decide_folder(tmp_path, "Segment retinal vessels on fundus photographs")
     assert outcome.kind == "ask"
     assert outcome.question is not None
     assert outcome.question.code == "rival"
-    best = [proposal.manifest.masks for proposal in outcome.proposals[:2]]
-    assert {masks.files[0] if isinstance(masks.files, tuple) else masks.files for masks in best if masks} == {
-        "image_{number1:number}_{number2:number}stHO.png",
-        "image_{number1:number}_{number2:number}ndHO.png",
-    }
+
+
+def test_numbered_masks_of_an_image_are_one_class(tmp_path: Path) -> None:
+    for number in range(24):
+        write_picture(tmp_path / f"scan ({number}).png", number)
+        write_square(tmp_path / f"scan ({number})_mask.png", (4, 4))
+        if number % 5 == 0:
+            write_square(tmp_path / f"scan ({number})_mask_1.png", (20, 20))
+    outcome = decide_folder(tmp_path, "Segment lesions on breast ultrasound images")
+    assert outcome.kind == "proposed"
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    assert (list(masks.classes), masks.per_file) == (["lesions"], {})
+
+
+@pytest.mark.parametrize(
+    ("folders", "wanted", "classes"),
+    [
+        (("aorta", "liver", "spleen"), "liver and spleen", {"liver": ("liver",), "spleen": ("spleen",)}),
+        (("aorta", "liver", "spleen"), "the liver", {"liver": ("liver",)}),
+        (("leftMask", "rightMask"), "left and right lung", {"left": ("leftMask",), "right": ("rightMask",)}),
+    ],
+)
+def test_of_masks_in_folders_of_classes_those_that_are_asked_for_are_taken(
+    tmp_path: Path, folders: tuple[str, ...], wanted: str, classes: dict[str, tuple[str, ...]]
+) -> None:
+    for number in range(16):
+        write_picture(tmp_path / f"images/p_{number:02d}.png", number)
+        for place, folder in enumerate(folders):
+            write_square(tmp_path / f"masks/{folder}/p_{number:02d}.png", (4 + 12 * place, 4))
+    outcome = decide_folder(tmp_path, f"Segment {wanted} on X-rays")
+    assert outcome.kind == "proposed"
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    assert masks.per_file == classes or first_pattern(outcome) == "masks/liver/p_{number1:number}.png"
+    assert list(masks.classes) == list(classes)
+
+
+def test_masks_are_called_by_the_part_of_their_path_that_says_most(tmp_path: Path) -> None:
+    for number in range(16):
+        write_picture(tmp_path / f"images/p_{number:02d}.png", number)
+        for place, (folder, code) in enumerate((("1. Oedema", "OE"), ("2. Necrosis", "NE"), ("3. Cysts", "CY"))):
+            write_square(tmp_path / f"masks/{folder}/p_{number:02d}_{code}.png", (4 + 12 * place, 4))
+    outcome = decide_folder(tmp_path, "Segment cysts and necrosis on ultrasound images")
+    assert outcome.kind == "proposed"
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    assert masks.per_file == {"cysts": ("3. Cysts",), "necrosis": ("2. Necrosis",)}
+
+
+def test_a_folder_of_the_target_alone_comes_before_one_of_more(tmp_path: Path) -> None:
+    for number in range(16):
+        write_picture(tmp_path / f"images/p_{number:02d}.png", number)
+        for place, folder in enumerate(("Kidney_Mask", "Kidney_and_Cyst_Mask", "Cyst_Mask")):
+            write_square(tmp_path / f"{folder}/p_{number:02d}.png", (4 + 6 * place, 4))
+    outcome = decide_folder(tmp_path, "Segment cysts on ultrasound images")
+    assert outcome.kind == "proposed"
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    assert list(masks.per_file.values()) == [("Cyst_Mask",)]
 
 
 def test_sequences_in_the_folder_of_a_case_are_its_channels(tmp_path: Path) -> None:
@@ -112,3 +193,39 @@ def test_masks_by_a_program_do_not_come_before_those_beside_them(tmp_path: Path)
     masks = best_manifest(outcome).masks
     assert masks is not None
     assert masks.files in ("masks/{number1:number}.png", ("masks/{number1:number}.png",))
+
+
+@pytest.mark.parametrize(("smaller", "kind"), [(2, "proposed"), (20, "ask")])
+def test_a_few_masks_of_another_size_are_left_out(tmp_path: Path, smaller: int, kind: str) -> None:
+    for number in range(40):
+        write_picture(tmp_path / f"images/p_{number:02d}.png", number)
+        is_smaller = number % (40 // smaller) == 5 % (40 // smaller)
+        write_mask(tmp_path / f"masks/p_{number:02d}.png", number, size=(20, 24) if is_smaller else (40, 48))
+    outcome = decide_folder(tmp_path, "Segment polyps in colonoscopy images")
+    assert outcome.kind == kind
+    proposal = outcome.proposals[0]
+    codes = {item.code for item in (proposal.evidence if kind == "proposed" else proposal.doubts)}
+    assert "mask_size_differs" in codes
+
+
+def test_files_of_annotations_that_open_as_images_have_no_targets(tmp_path: Path) -> None:
+    for number in range(14):
+        write_picture(tmp_path / f"images/p_{number:02d}.png", number)
+        write_mask(tmp_path / f"masks/seg_{number:02d}.png", number)
+    inventory = walk(tmp_path)
+    survey = survey_inventory(inventory, SurveyLimits())
+    masks = next(group for group in survey.groups if group.pattern.startswith("masks"))
+    facts = AnnotationFacts(
+        format="seg_nrrd",
+        files=tuple(masks.examples[:3]),
+        file_count=14,
+        group=masks.id,
+        shapes=("mask",),
+        classes=(),
+        images=14,
+    )
+    survey = survey.model_copy(update={"annotations": (facts,)})
+    candidates = list_candidates(survey, list_image_sets(survey, inventory), parse("Segment cysts"), ("segmentation",))
+    annotated = [item for item in candidates if item.target.title.startswith("masks of")]
+    assert annotated
+    assert not [item for item in annotated if masks.id in item.image_set.groups]

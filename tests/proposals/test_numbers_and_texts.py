@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from proposals_kit import decide_folder, list_targets, write_picture, write_rows
 
 
@@ -50,3 +51,59 @@ def test_times_and_events_are_what_survival_asks_for(tmp_path: Path) -> None:
     write_rows(tmp_path / "follow_up.csv", rows)
     outcome = decide_folder(tmp_path, "根据腹部CT扫描预测总生存期")
     assert [doubt.code for doubt in outcome.proposals[0].doubts] == ["patients_unknown"]
+
+
+@pytest.mark.parametrize(
+    ("request_text", "sections"),
+    [
+        ("Write reports for chest X-rays", ("findings", "impression")),
+        ("Write the findings and impression of chest X-rays", ("findings", "impression")),
+        ("Write the impression of chest X-rays", ("impression",)),
+    ],
+)
+def test_the_sections_of_a_report_that_are_asked_for(
+    tmp_path: Path, request_text: str, sections: tuple[str, ...]
+) -> None:
+    rows: list[list[object]] = [["image", "findings", "impression"]]
+    for number in range(14):
+        write_picture(tmp_path / f"film_{number:02d}.png", number)
+        text = f"The heart is of size {number} and the lungs are clear on both sides, without any effusion at all."
+        rows.append([f"film_{number:02d}.png", text, f"Nothing acute in study number {number}, follow up if needed."])
+    write_rows(tmp_path / "reports.csv", rows)
+    outcome = decide_folder(tmp_path, request_text)
+    assert outcome.kind == "proposed"
+    report = outcome.proposals[0].manifest.report
+    assert report is not None
+    sources = {source.value for source in (report.findings, report.impression) if source is not None}
+    assert sources == {f"{{reports.{section}}}" for section in sections}
+
+
+def test_numbers_that_count_the_images_of_each_part_are_no_patients(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "age"]]
+    for part, count in (("train", 18), ("test", 8)):
+        for number in range(count):
+            write_picture(tmp_path / f"{part}_{number:02d}.png", number)
+            rows.append([f"{part}_{number:02d}.png", 40 + number * 7 % 31])
+    write_rows(tmp_path / "ages.csv", rows)
+    outcome = decide_folder(tmp_path, "Estimate the age from chest X-rays")
+    assert outcome.proposals[0].manifest.patient is None
+    assert outcome.proposals[0].cases == 26
+
+
+def test_of_two_columns_of_one_name_the_one_for_all_images_is_taken(tmp_path: Path) -> None:
+    rows: dict[str, list[list[object]]] = {
+        "first": [["Bild-Nr.", "Dichte", "Alter"]],
+        "second": [["Bild-Nr.", "Dichte", "Hersteller"]],
+    }
+    for number in range(1, 41):
+        write_picture(tmp_path / f"images/{number:03d}.png", number)
+        rows["first"].append([number, f"{0.4 + number * 0.013 % 0.9:.3f}", 40 + number % 17])
+        if number % 2:
+            rows["second"].append([number, f"{0.8 + number * 0.021 % 0.5:.3f}", "Osteo"])
+    for name, lines in rows.items():
+        write_rows(tmp_path / f"{name}.csv", lines)
+    outcome = decide_folder(tmp_path, "Predict the density (Dichte) from forearm X-rays")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == 40
+    assert outcome.proposals[0].manifest.value is not None
+    assert outcome.proposals[0].manifest.value.value.value == "{first.Dichte}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from proposals_kit import decide_folder, write_mask, write_picture
+from proposals_kit import decide_folder, write_mask, write_picture, write_rows
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
@@ -130,6 +130,19 @@ def test_copies_of_an_image_stay_together(tmp_path: Path) -> None:
     assert manifest.patient is not None or manifest.together
 
 
+def test_stains_of_a_field_stay_together_where_some_are_missing(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "count"]]
+    for number in range(60):
+        field, stain = (number, 1) if number < 40 else (number - 40, 2)
+        name = f"s{field:02d}_w{stain}.png"
+        write_picture(tmp_path / name, number)
+        rows.append([name, 3 + field * 7 % 29])
+    write_rows(tmp_path / "counts.csv", rows)
+    outcome = decide_folder(tmp_path, "Count the cells in fluorescence microscopy images")
+    assert outcome.kind == "proposed"
+    assert [source.value for source in outcome.proposals[0].manifest.together] == ["{number1}"]
+
+
 def test_the_second_half_of_a_request_is_named(tmp_path: Path) -> None:
     for number in range(30):
         write_picture(tmp_path / "images" / f"case{number:02d}.png", number)
@@ -228,6 +241,21 @@ def test_only_the_requested_boxes_are_taken(tmp_path: Path) -> None:
     boxes = decide_folder(tmp_path, "Detect polyps with boxes").proposals[0].manifest.boxes
     assert boxes is not None
     assert list(boxes.classes) == ["polyp"]
+
+
+def test_boxes_that_were_drawn_on_images_of_another_size(tmp_path: Path) -> None:
+    images: list[dict[str, object]] = []
+    annotations: list[dict[str, object]] = []
+    for number in range(20):
+        write_picture(tmp_path / "views" / f"{number:03d}.png", number)
+        images.append({"id": number, "file_name": f"{number:03d}.jpg", "width": 96, "height": 80})
+        annotations.append({"id": number, "image_id": number, "category_id": 1, "bbox": [4, 5, 9, 8]})
+    content = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "polyp"}]}
+    (tmp_path / "instances.json").write_text(json.dumps(content))
+    outcome = decide_folder(tmp_path, "Detect polyps with boxes")
+    assert outcome.kind == "ask"
+    assert outcome.question is not None
+    assert outcome.question.code == "mask_size_differs"
 
 
 def test_previews_in_place_of_missing_images(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from m3b.dataset.tables import find_legend_in_frame, find_legends
         ("normal: 0, pneumonia: 1", {"0": "normal", "1": "pneumonia"}),
         ("Masks hold edema (2) and enhancing tumor (4).", {"2": "edema", "4": "enhancing tumor"}),
         ("Befund: 0 = unauffällig, 1 = auffällig", {"0": "unauffällig", "1": "auffällig"}),
+        ("Retina images. Labels: 0 none, 1 mild, 2 severe.", {"0": "none", "1": "mild", "2": "severe"}),
         ("0：正常，1：肺炎", {"0": "正常", "1": "肺炎"}),
         ("1-3 are C1-C3, 4-5 T1-T2, and 6 is L1", {"1": "C1", "2": "C2", "3": "C3", "4": "T1", "5": "T2", "6": "L1"}),
     ],
@@ -40,6 +41,7 @@ def test_codes_in_prose(text, codes):
             "CP (common pneumonia) and NCP (novel coronavirus pneumonia)",
             {"CP": "common pneumonia", "NCP": "novel coronavirus pneumonia"},
         ),
+        ("The column dx is P for pneumonia and N for normal.", {"P": "pneumonia", "N": "normal"}),
     ],
 )
 def test_abbreviations(text, codes):

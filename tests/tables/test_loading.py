@@ -284,6 +284,37 @@ def test_forms_of_json_records(tmp_path, document):
     assert table.frame.select("image", "label").rows() == [("a.png", "0"), ("b.png", "1")]
 
 
+def test_objects_in_a_list_are_columns_of_their_keys(tmp_path):
+    records = [
+        {"image": "a.png", "marks": [{"label": "cyst", "reader": {"id": 1}}, {"label": "stone", "reader": {"id": 2}}]},
+        {"image": "b.png", "marks": [{"label": "cyst", "reader": {"id": 1}, "box": [3, 4]}]},
+    ]
+    table = load_table(tmp_path, [write(tmp_path, "t.json", json.dumps(records))])
+    assert table.frame.select("image", "marks.label", "marks.reader.id").rows() == [
+        ("a.png", "cyst|stone", "1|2"),
+        ("b.png", "cyst", "1"),
+    ]
+    assert table.frame["marks.box"].to_list() == [None, '["3", "4"]']
+
+
+@pytest.mark.parametrize(
+    ("cells", "texts"),
+    [
+        (["['cyst', 'stone']", '["cyst"]', "[]"], ["cyst|stone", "cyst", "[]"]),
+        (["['it\\'s']", "['b']"], ["it's", "b"]),
+        (["['1', '2']", "['cyst']"], ["['1', '2']", "['cyst']"]),
+        (["['cyst' 'stone']", "['cyst']"], ["['cyst' 'stone']", "['cyst']"]),
+        (["['cyst']", "stone"], ["['cyst']", "stone"]),
+        (["[1, 2]", "[3]"], ["[1, 2]", "[3]"]),
+    ],
+)
+def test_written_lists_of_texts_are_read(tmp_path, cells, texts):
+    table = load_table(
+        tmp_path, [write(tmp_path, "t.jsonl", "\n".join(json.dumps({"image": "a", "labels": cell}) for cell in cells))]
+    )
+    assert table.frame["labels"].to_list() == texts
+
+
 @pytest.mark.parametrize("document", [{"a.png": 0, "b.png": 1}, {"a.png": {"label": 0}, "b.png": {"label": 1}}])
 def test_json_objects_keyed_by_image(tmp_path, document):
     table = load_table(tmp_path, [write(tmp_path, "t.json", json.dumps(document))])
@@ -449,3 +480,13 @@ def test_what_is_no_table_is_said(tmp_path, content):
     name = write(tmp_path, "t.json" if content.startswith(b"{") else "t.csv", content)
     with pytest.raises(TableError, match=r"^t\."):
         load_table(tmp_path, [name])
+
+
+def test_a_title_with_a_separator_in_it_is_no_header(tmp_path):
+    rows = "\n".join(f"im_{number:03d}.png,p{number // 2}" for number in range(12))
+    (tmp_path / "t.csv").write_text(
+        f"CT, abdomen: images of two hospitals\n\nExport 2021-03-04\nfilename,patient_id\n{rows}\n"
+    )
+    table = load_table(tmp_path, ["t.csv"])
+    assert {"filename", "patient_id"} <= set(table.frame.columns)
+    assert len(table.frame) == 12

@@ -181,6 +181,12 @@ def test_classes_by_abbreviation_and_shared_words():
     assert assignment.is_complete
 
 
+def test_numbers_of_a_list_are_no_part_of_the_names():
+    listed = ["1. Microaneurysms", "2. Haemorrhages", "3. Hard Exudates"]
+    pairs = match_classes(["haemorrhages", "hard exudates"], listed).pairs
+    assert pairs == {"haemorrhages": (listed[1],), "hard exudates": (listed[2],)}
+
+
 def test_the_folders_legend_comes_first():
     assignment = match_classes(["pneumonia", "healthy"], ["1", "0"], {"0": "normal", "1": "pneumonia"})
     assert assignment.pairs == {"pneumonia": ("1",), "healthy": ("0",)}

@@ -31,3 +31,17 @@ def test_there_are_at_least_sixty_phrasings():
 )
 def test_any_text_is_parsed(text):
     assert parse_request(text).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open"),
+    [
+        ("Find what is wrong on chest X-rays", True),
+        ("Classify chest X-rays by all findings", True),
+        ("Detect abnormalities on chest X-rays", True),
+        ("Detect pneumonia on chest X-rays", False),
+        ("Segment lesions on CT", False),
+    ],
+)
+def test_open_requests_want_all_findings(text: str, *, is_open: bool) -> None:
+    assert parse_request(text).wants_all == is_open

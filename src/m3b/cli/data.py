@@ -241,4 +241,36 @@ def survey(
     echo(folder_survey.model_dump_json(indent=2) if json else render(folder_survey))
 
 
+@app.command()
+def extend(
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A finished run: its id or folder, or `last`.", autocompletion=shell_completion.complete_runs
+        ),
+    ],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="The run's data folder with the cases that came later, the old ones at the same paths."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to write the manifest of the larger data set.")],
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Read a folder that has grown for a new run that trains on what came later and keeps the run's test cases."""
+    from m3b.run.extending import extend_data
+    from m3b.writing import write_text_atomically
+
+    refuse_overwriting([out], force=force)
+    extended = extend_data(run, folder)
+    text = extended.manifest.model_dump_json(indent=1, exclude_defaults=True)
+    write_text_atomically(out, text + "\n")
+    if json:
+        print_json({"manifest": str(out), **extended.to_json()})
+        return
+    for line in extended.describe():
+        echo(line, err=True)
+    echo(str(out))
+
+
 app.command()(croissant)

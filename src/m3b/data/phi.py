@@ -183,6 +183,8 @@ def is_personal(header: str, values: Sequence[object] = (), siblings: Siblings |
     words = normal(header)
     if words and (_HEADER.fullmatch(words) or words in _listed()):
         return True
+    if words.removesuffix(" value") in IDENTIFIERS and words.endswith(" value"):  # FHIR, with its keys as a path
+        return True
     if words in IDENTIFIERS and any(map(_has_record_number, values[:SEEN])):
         return True
     shown = list(islice((text.strip() for text in values if isinstance(text, str) and text.strip()), SEEN))

@@ -88,9 +88,14 @@ def local_place(root: Path, path: str) -> tuple[Path, str]:
 
 def local_reference(root: Path, reference: str) -> str:
     """Return what an index names below a folder as a full path, with members of archives extracted."""
+    from m3b.dataset.formats import find_format
+
     archive, mark, member = reference.partition("#")
     if mark and is_archive(archive):
-        return str(local_file(root, f"{archive}/{member}"))
+        name, mark, item = member.partition("#")
+        if not mark or find_format(b"", name) is None:  # the mark is a part of the name
+            return str(local_file(root, f"{archive}/{member}"))
+        return f"{local_file(root, f'{archive}/{name}')}#{item}"
     return str(root / reference)
 
 

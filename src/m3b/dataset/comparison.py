@@ -9,13 +9,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from m3b.data.kinds.regression import VALUE
 from m3b.data.kinds.survival import EVENT, TIME
 from m3b.data.records import Channels, Record
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.execute import Executed, execute
 from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.manifest.patterns import match_any, parse_pattern
 from m3b.dataset.manifest.readers import FolderReaders
+from m3b.dataset.manifest.resolve import resolve
+from m3b.dataset.proposals.decide import EXPLAINED_CODES
 from m3b.dataset.proposals.outcome import Outcome
 from m3b.dataset.reading import read_mask
 from m3b.errors import DataError
@@ -88,6 +93,7 @@ def compare_index(
     name: str,
     base: Path,
     scratch: Path,
+    manifest: Manifest | None = None,
 ) -> Comparison:
     """Compare an index with the proposals that have its cases: with the first that agrees, else with the best.
 
@@ -95,7 +101,9 @@ def compare_index(
         name: of the data set in the index's paths (`data/<name>/...`).
         base: folder that the index's paths are relative to.
         scratch: folder for derived masks; removed in the end.
+        manifest: that the index was made from, if any; cases that it leaves out with a reason are not missing.
     """
+    explained = _list_explained(manifest, inventory, readers) if manifest is not None else frozenset()
     index = {_image_key(record, name): record for record in records}
     best = Comparison(TARGET_WORDS.get(str(outcome.task), "values"), accounting=_account(records, inventory, name))
     best = replace(best, expected=outcome.kind == "proposed")
@@ -114,7 +122,7 @@ def compare_index(
         agrees = bool(compared) and sum(not text for text in compared.values()) >= MIN_AGREEMENT * len(compared)
         if best.source and not agrees:
             continue
-        best = _describe(best, proposal.title, compared, executed, index, cases)
+        best = _describe(best, proposal.title, compared, executed, index, cases, explained)
         if agrees:
             break
     return best
@@ -127,9 +135,10 @@ def _describe(
     executed: Executed,
     index: Mapping[ImageKey, Record],
     cases: Mapping[ImageKey, Record],
+    explained: frozenset[str],
 ) -> Comparison:
     differing = [f"{key[0]}: {text}" for key, text in compared.items() if text]
-    absent = [key[0] for key in cases if key not in index]
+    absent = [key[0] for key in cases if key not in index and not explained.issuperset(key)]
     return replace(
         best,
         source=title,
@@ -141,6 +150,17 @@ def _describe(
         absent=tuple(absent[:MAX_EXAMPLES]),
         notes=executed.notes if not compared else (),
     )
+
+
+def _list_explained(manifest: Manifest, inventory: Inventory, readers: FolderReaders) -> frozenset[str]:
+    """Files of cases that a manifest leaves out with a reason: by patterns, filters, its classes, and texts that mean nobody knows."""
+    patterns = [parse_pattern(exclusion.files) for exclusion in manifest.exclude]
+    paths = match_any(inventory.files, patterns)["path"].to_list() if patterns else []
+    codes = set(EXPLAINED_CODES)
+    if manifest.labels is not None and manifest.labels.value is not None and manifest.labels.value.unknown:
+        codes.add("no_label")
+    excluded = resolve(manifest, inventory, readers=readers).excluded
+    return frozenset((*paths, *excluded.filter(pl.col("code").is_in(codes))["paths"].explode().drop_nulls().to_list()))
 
 
 def _image_key(record: Record, name: str) -> ImageKey:

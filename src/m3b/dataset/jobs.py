@@ -177,10 +177,11 @@ def _compare(job: dict[str, Any]) -> dict[str, Any]:
     """Compare the index of a script with what the proposals would give.
 
     Args:
-        job: as of `decide`, with `task`, `name` and `records` of the index.
+        job: as of `decide`, with `task`, `name` and `records` of the index, and its `manifest` if it was made from one.
     """
     from m3b.data import kinds
     from m3b.dataset.comparison import compare_index
+    from m3b.dataset.manifest.overrides import parse_manifest
 
     inventory, readers = _open(job)
     outcome = _outcome({**job, "tasks": [job["task"]]}, _survey(job, inventory), inventory, readers)
@@ -193,6 +194,7 @@ def _compare(job: dict[str, Any]) -> dict[str, Any]:
         name=job["name"],
         base=Path(job["base"]),
         scratch=Path(job["place"]) / "compared",
+        manifest=parse_manifest(job["manifest"]) if job.get("manifest") else None,
     )
     return comparison.to_json()
 

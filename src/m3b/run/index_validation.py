@@ -34,6 +34,7 @@ from m3b.run.manifests import (
     describe_index_origin,
     execute_manifest,
     find_review_reason,
+    keep_reasons,
     list_assumptions,
     list_displayed_proposals,
     summarize_accounting,
@@ -66,6 +67,7 @@ def validate_index(
     """
     if services.labelling is not None:
         services.labelling.restore_mask_list()
+    closing_text = keep_reasons(services, closing_text)
     origin = execute_manifest(services, selection, overrides)
     if isinstance(origin, CheckResult):
         return origin

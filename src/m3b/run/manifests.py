@@ -152,6 +152,7 @@ def compare_with_archive(
         "name": card.root,
         "records": [kinds.to_json(record, selection.task) for record in index.records],
         "base": str(root),
+        "manifest": origin.facts.get("manifest"),
     }
     services.emit(StepStarted("comparing the index with the data folder"))
     answer = ask_reader(services, {**default, **stored_job, **comparison_job}, card.path)
@@ -198,6 +199,17 @@ def extract_reason(closing_text: str, key: str) -> str:
     """Return the reason that the Data Engineer gives in the closing text under a key; '' if there is none."""
     reply_object = find_json_object(closing_text, key)
     return " ".join(str(reply_object[key] or "").split())[:MAX_REASON_CHARS] if reply_object else ""
+
+
+def keep_reasons(services: RunServices, closing_text: str) -> str:
+    """Return a closing text with the reasons that earlier ones of this process gave and it does not repeat."""
+    missing = []
+    for key in (LABELS_FROM_KEY, LEFT_OUT_KEY):
+        if reason := extract_reason(closing_text, key):
+            services.index_reasons[key] = reason
+        elif key in services.index_reasons:
+            missing.append(json.dumps({key: services.index_reasons[key]}))
+    return "\n".join([closing_text, *missing])
 
 
 def describe_index_origin(run: RunFolder, origin: IndexOrigin, closing_text: str) -> tuple[str, ...]:

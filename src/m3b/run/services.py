@@ -88,6 +88,8 @@ class RunServices:
         self.role = ""
         self.journal, self.step_log = Journal(self.folder.journal_file), StepLog(self.folder)
         self.pseudonyms: Pseudonyms | None = None
+        self.index_reasons: dict[str, str] = {}
+        """Reasons that the Data Engineer gave for the index, which count for its further checks, too."""
         self.ledger = Ledger(self.folder.path / ledger.LEDGER_FILE)
         self.budget = _make_budget(self.options, state)
         cards = [card for card in self.workspace.cards.values() if card.path]

@@ -17,6 +17,7 @@ from m3b.dataset.annotations.base import AnnotatedImage, AnnotationSet
 from m3b.dataset.annotations.builder import SetBuilder
 from m3b.dataset.annotations.geometry import Box, ImageSize, VolumeGrid, ellipse
 from m3b.dataset.annotations.names import clean_name
+from m3b.dataset.tables.model import FILE_COLUMN, ROW_COLUMN
 from m3b.errors import DataError
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ _CLASS_WORDS = (
     re.compile(r"name", re.I),
 )
 """Words of columns of classes, the clearest first."""
+_BOX_WORDS = re.compile(r"box|rect|roi", re.I)
+"""Words of columns of boxes."""
 MAX_CLASSES = 200
 
 
@@ -139,21 +142,30 @@ def propose_box_columns(frame: pl.DataFrame) -> BoxColumns | None:
         if size and names[:2] == [place.format("x"), place.format("y")]:
             columns = {**{role: roles[role] for role in names}, size: roles[size]}
             return _describe(BoxColumns(columns, "centres", is_ball=True))
-    for column in frame.columns:
-        cells = [text for text in frame[column].drop_nulls().to_list() if text.casefold() not in MISSING]
-        lists = [parse_box_lists(text) for text in cells]
-        if cells and all(boxes is not None for boxes in lists):
-            if len({len(box) for boxes in lists for box in boxes or ()}) != 1:
-                continue
-            words = re.sub(r"[^a-z]", "", column.casefold())
-            declared = [name for word, name in _FORM_WORDS.items() if word in words][-1:]
-            return _describe(BoxColumns({(declared or ["sides"])[0]: column}, declared[0] if declared else ""))
-    return None
+    list_columns = [column for column in frame.columns if _holds_box_lists(frame[column])]
+    if not list_columns:
+        return None
+    column = next((column for column in list_columns if _BOX_WORDS.search(column)), list_columns[0])
+    words = re.sub(r"[^a-z]", "", column.casefold())
+    declared = [name for word, name in _FORM_WORDS.items() if word in words][-1:]
+    return _describe(BoxColumns({(declared or ["sides"])[0]: column}, declared[0] if declared else ""))
+
+
+def _holds_box_lists(series: pl.Series) -> bool:
+    """Whether each filled cell is a list of boxes, all with four numbers or all with six."""
+    cells = [text for text in series.drop_nulls().to_list() if text.casefold() not in MISSING]
+    lists = [parse_box_lists(text) for text in cells]
+    return all(boxes is not None for boxes in lists) and len({len(box) for boxes in lists for box in boxes or ()}) == 1
 
 
 def propose_class_column(frame: pl.DataFrame, box_columns: Iterable[str]) -> str:
-    """Return the column of classes: texts of few values whose name says so, else the only such column; empty if there is none."""
-    columns_left = [column for column in frame.columns if column not in {*box_columns, "(row)"}]
+    """Return the column of classes: texts of few values whose name says so, else the only such column that has several; empty
+    if there is none."""
+    columns_left = [
+        column
+        for column in frame.columns
+        if column not in {*box_columns, ROW_COLUMN, FILE_COLUMN} and not _holds_numbers(frame[column])
+    ]
     candidates_of_few = [
         column
         for column in columns_left
@@ -165,7 +177,26 @@ def propose_class_column(frame: pl.DataFrame, box_columns: Iterable[str]) -> str
             by_word = [column for column in candidates if words.search(column)]
             if by_word:
                 return min(by_word, key=lambda column: frame[column].n_unique())
-    return texts[0] if len(texts) == 1 else ""
+    varied_texts = [column for column in texts if frame[column].drop_nulls().n_unique() > 1]
+    return varied_texts[0] if len(varied_texts) == 1 else ""
+
+
+def find_paired_column(frame: pl.DataFrame, columns: BoxColumns) -> str:
+    """Return the column whose cells list as many texts as their row has boxes, in rows of several boxes; empty if there is none."""
+    counts = [len(boxes or ()) for boxes in _parse_rows(frame, columns)]
+    for name in frame.columns:
+        if name in {*columns.columns.values(), ROW_COLUMN, FILE_COLUMN} or _holds_numbers(frame[name]):
+            continue
+        rows = [(cell, count) for cell, count in zip(frame[name].to_list(), counts, strict=True) if cell and count > 1]
+        if rows and all(len(_cut_labels(cell)) == count for cell, count in rows):
+            return name
+    return ""
+
+
+def _holds_numbers(series: pl.Series) -> bool:
+    """Whether each filled cell is a list of numbers."""
+    cells = series.drop_nulls().unique().to_list()
+    return all(_LIST.fullmatch(cell) and len(_NUMBER.findall(cell)) > 1 for cell in cells)
 
 
 def find_roles(frame: pl.DataFrame) -> dict[str, str]:
@@ -327,13 +358,12 @@ def read_box_rows(
 def _split_labels(text: str | None, count: int) -> list[str]:
     """Return the labels of the boxes of one row: a list of as many texts, else one for all."""
     cleaned = (text or "").strip()
-    if (
-        count > 1
-        and (pieces := [piece for piece in re.split(r"[\[\],;|\"']+", cleaned) if piece.strip()])
-        and len(pieces) == count
-    ):
-        return [piece.strip() for piece in pieces]
-    return [cleaned] * count
+    pieces = _cut_labels(cleaned)
+    return pieces if len(pieces) == count > 1 else [cleaned] * count
+
+
+def _cut_labels(text: str) -> list[str]:
+    return [piece.strip() for piece in re.split(r"[\[\],;|\"']+", text) if piece.strip()]
 
 
 def _parse_rows(frame: pl.DataFrame, columns: BoxColumns) -> Iterable[list[tuple[float, ...]] | None]:

@@ -6,6 +6,7 @@ before, no file says; it is measured on the sizes and pixels of images.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ Order = Literal["columns", "rows"]
 ORDERS: tuple[Order, ...] = ("columns", "rows")
 EMPTY = ("", "-1", "nan", "none", "null", "[]", "-1 -1", "1 0", "0 0")
 """Texts of cells where nothing is marked."""
+RUN_WORDS = re.compile(r"rle|runs?(?![a-z])|encod|pixel|segment|mask", re.I)
+"""Words of columns of run lengths."""
 MAX_CELL = 2**26
 MIN_RUN_CELLS = 3
 MIN_RUN_SHARE = 0.95
@@ -66,7 +69,8 @@ def parse_runs(cell: str | None) -> list[int] | None:
 def find_run_column(frame: pl.DataFrame) -> str:
     """Return the column of run lengths of a table of texts; empty if there is none.
 
-    Nearly all cells are pairs of numbers, and some are several pairs.
+    Nearly all cells are pairs of numbers, and some are several pairs. If all have four or six numbers, as boxes have, the name of the
+    column says that they are runs.
     """
     for column in frame.columns:
         cells = frame[column].to_list()
@@ -77,6 +81,7 @@ def find_run_column(frame: pl.DataFrame) -> str:
             len(marked) >= MIN_RUN_CELLS
             and readable >= MIN_RUN_SHARE * len(parsed)
             and any(len(runs) >= 4 for runs in marked)
+            and ({len(runs) for runs in marked} not in ({4}, {6}) or RUN_WORDS.search(column))
         ):
             return column
     return ""

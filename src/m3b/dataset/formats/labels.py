@@ -13,7 +13,7 @@ from .channels import first_channel, is_same_grid
 from .errors import DataError
 from .folders import slices_grid
 from .geometry import Geometry, reorient_grid
-from .nifti import write_volume_labels
+from .nifti import save_volume_labels, write_volume_labels
 from .registry import ImagePath, probe_image, read_labels, split_item
 
 MaskPath = str | Sequence[str] | Mapping[str, str] | None
@@ -134,10 +134,10 @@ def write_labels(array: np.ndarray, reference: ImagePath, stem: str | Path, base
         target = Path(f"{stem}.png")
         Pillow.fromarray(array).save(target)
         return target
-    grid = file_grid(reference, base)
-    if grid is None:  # in the order of `read_image`
-        grid = (np.eye(4)[[1, 0, 2, 3]], (*array.shape, 1)[:3])
-    return write_volume_labels(array, Path(stem), grid)
+    if grid := file_grid(reference, base):
+        return write_volume_labels(array, Path(stem), grid)
+    placed = grid_of(reference, base).affine  # of the axes of `read_image`; frames of one file have no others
+    return save_volume_labels(array, Path(stem), np.eye(4)[[1, 0, 2, 3]] if placed is None else placed)
 
 
 def file_grid(path: ImagePath, base: str | Path = ".") -> tuple[np.ndarray, tuple[int, ...]] | None:

@@ -373,14 +373,18 @@ class Mgh(NibabelFormat):
 
 def write_volume_labels(array: np.ndarray, stem: Path, grid: tuple[np.ndarray, tuple[int, ...]]) -> Path:
     """Write a mask in the axes of `read_image` as NIfTI, for an image whose own axes lie as `grid` says."""
+    affine, shape = reorient_grid(*grid)
+    if (*array.shape, 1)[:3] != shape:
+        raise DataError(f"{stem}: the image is {shape}, the mask to write {array.shape}")
+    return save_volume_labels(array, stem, affine)
+
+
+def save_volume_labels(array: np.ndarray, stem: Path, affine: np.ndarray) -> Path:
+    """Write a mask as NIfTI; `affine` leads from the axes of the array to LPS."""
     import nibabel
 
-    affine, shape = reorient_grid(*grid)
-    array = array[..., None] if array.ndim == 2 else array
-    if array.shape != shape:
-        raise DataError(f"{stem}: the image is {shape}, the mask to write {array.shape}")
     file = Path(f"{stem}.nii.gz")
-    nibabel.save(nibabel.Nifti1Image(array, RAS_TO_LPS @ affine), file)
+    nibabel.save(nibabel.Nifti1Image(array[..., None] if array.ndim == 2 else array, RAS_TO_LPS @ affine), file)
     return file
 
 

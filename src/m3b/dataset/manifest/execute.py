@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from m3b.data.kinds.covariates import list_covariates
 from m3b.data.kinds.regression import VALUE
 from m3b.data.kinds.segmentation import BY_PROMPTS, ORIGIN
 from m3b.data.kinds.survival import EVENT, TIME
+from m3b.data.natural import natural
 from m3b.data.records import UNKNOWN_PATIENT, BoxLabel, Channels, Image, Record, Report
 from m3b.data.sides import WITH_SIDES, sides
 from m3b.dataset.archives import local_reference
@@ -79,6 +81,7 @@ class Executed:
         crossing: patients or copies on both sides of the folder's own split.
         missing: keys of tables that no file has.
         notes: what was made of the data, and what a reader of the figures must know.
+        undecodable: files whose names are not UTF-8, as Python's `surrogateescape` writes them.
     """
 
     manifest: Manifest
@@ -89,6 +92,7 @@ class Executed:
     crossing: int = 0
     missing: int = 0
     notes: tuple[str, ...] = ()
+    undecodable: tuple[str, ...] = ()
 
     @property
     def patients_known(self) -> bool:
@@ -98,7 +102,13 @@ class Executed:
     @property
     def exclusions(self) -> tuple[ExcludedFiles, ...]:
         """Files that are left out, by reason."""
-        return self.resolved.exclusions
+        if not self.undecodable:
+            return self.resolved.exclusions
+        names = tuple(
+            name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in self.undecodable[:3]
+        )
+        reason = "the name is not UTF-8; rename it"
+        return (*self.resolved.exclusions, ExcludedFiles("undecodable", reason, len(self.undecodable), names))
 
     def to_json(self) -> dict[str, Any]:
         """For the run's record: the manifest, the accounting, and what is known of patients."""
@@ -115,7 +125,7 @@ class Executed:
         ]
         return {
             "manifest": self.manifest.model_dump(mode="json", exclude_defaults=True),
-            "accounting": {"files": len(uses), "used": dict(used), "left_out": excluded},
+            "accounting": {"files": len(uses) + len(self.undecodable), "used": dict(used), "left_out": excluded},
             "patients": "known" if self.patients_known else "unknown",
             "grouped_by": grouped_by(self.manifest),
             "crossing": self.crossing,
@@ -125,11 +135,36 @@ class Executed:
 
 
 def grouped_by(manifest: Manifest) -> str:
-    """What a manifest keeps together on one side of the split, as its templates."""
+    """What a manifest keeps together on one side of the split, in words."""
     values = [*([manifest.patient] if manifest.patient is not None else []), *manifest.together]
     return ", and ".join(
-        f"{value.value} (what {value.find} finds in it)" if value.find else value.value for value in values
+        f"what {value.find} finds in {describe_template(manifest, value.value)}"
+        if value.find
+        else describe_template(manifest, value.value)
+        for value in values
     )
+
+
+def describe_template(manifest: Manifest, template: str) -> str:
+    """Return in words where a template takes its text from: columns of tables, header fields, folders, or parts of names."""
+    places = []
+    for slot in re.findall(r"\{([^{}]+)\}", template):
+        owner, _, name = slot.partition(".")
+        if name and owner in manifest.tables:
+            places.append(f"the column {name} of {_first_of(manifest.tables[owner].files)}")
+        elif name and owner == "tag":
+            places.append(f"the header field {name}")
+        elif name and owner == "member":
+            places.append(f"the member {name} of the files")
+        elif slot.startswith("folder"):
+            places.append("the folder")
+        else:
+            places.append(f"the part {{{slot}}} of {_first_of(manifest.images.files)}")
+    return " with ".join(places) or template
+
+
+def _first_of(files: tuple[str, ...] | str) -> str:
+    return files if isinstance(files, str) else files[0]
 
 
 def execute(
@@ -154,6 +189,10 @@ def write(executed: Executed, work: Path) -> None:
     write_records(work / TEST, executed.test, task)
     (work / LABELS).write_text(json.dumps(executed.values, ensure_ascii=False), encoding="utf-8")
     (work / ACCOUNTING).write_text(json.dumps(executed.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+NUMBER_TAG = "tag.InstanceNumber"
+"""Number of a slice in its series."""
 
 
 @dataclass
@@ -213,12 +252,33 @@ class _Execution:
         if images.channels:
             names = [images.name or "image", *(channel.name for channel in images.channels)]
             return dict(zip(names, row["channels"], strict=True))
-        if images.unit == "folder":
-            return str(row["case"])
         refs = list(row["refs"])
+        if images.unit == "folder" and not self._has_mask_per_slice(row):
+            return str(row["case"])
         if images.several == "one":
             return str(refs[0])
         return self._order_slices(refs) if images.several == "slices" else refs
+
+    def _has_mask_per_slice(self, row: Mapping[str, Any]) -> bool:
+        """Whether each slice of a volume has a mask file of its own."""
+        masks = self.manifest.masks
+        return (
+            masks is not None
+            and masks.format == "image"
+            and not masks.per_file
+            and self.manifest.images.several == "slices"
+            and len(row.get("mask_refs") or ()) == len(row["refs"]) > 1
+        )
+
+    def _number_slices(self, refs: Sequence[str], masks_by_name: Sequence[str]) -> list[str]:
+        """Slices in the order of their masks' names: by names that count alike, else by their numbers in the series."""
+        by_name = sorted(refs, key=natural)
+        if _steps_of(by_name) == _steps_of(masks_by_name):
+            return by_name
+        frame = self.readers.with_tags(pl.DataFrame({"path": list(refs)}), [NUMBER_TAG])
+        numbers = {ref: _floats(text)[:1] for ref, text in frame.select("path", NUMBER_TAG).iter_rows()}
+        known = {number for values in numbers.values() for number in values}
+        return sorted(refs, key=lambda ref: numbers[ref]) if len(known) == len(refs) else by_name
 
     def _order_slices(self, refs: list[str]) -> list[str]:
         """Slices of a DICOM series along their common normal, whatever their files are called."""
@@ -226,7 +286,7 @@ class _Execution:
         names = [ref.rpartition("/")[2].lower() for ref in refs]
         if len(refs) < 2 or not all(name.endswith(suffixes) or "." not in name or name[-1].isdigit() for name in names):
             return refs
-        tags = ["tag.ImagePositionPatient", "tag.ImageOrientationPatient", "tag.InstanceNumber"]
+        tags = ["tag.ImagePositionPatient", "tag.ImageOrientationPatient", NUMBER_TAG]
         frame = self.readers.with_tags(pl.DataFrame({"path": refs}), tags)
         positions, numbers = [], []
         for row in frame.iter_rows(named=True):
@@ -284,8 +344,12 @@ class _Execution:
             return None
         if masks.format == "image":
             refs, texts = tuple(row["mask_refs"]), tuple(row["mask_texts"])
-            stacked = isinstance(case.image, list) and len(refs) == len(case.image) > 1 and not masks.per_file
-            return MaskSource(refs, texts, stacked=stacked)
+            if not self._has_mask_per_slice(row):
+                return MaskSource(refs, texts)
+            masks_by_name = sorted(refs, key=natural)
+            slices = self._number_slices(row["refs"], masks_by_name)
+            mask_of_slice = dict(zip(slices, masks_by_name, strict=True))
+            return MaskSource(tuple(mask_of_slice[ref] for ref in case.image), texts, stacked=True)
         annotated = self.resolved.annotated["masks"]
         if masks.format == ROW_FORMAT:
             return MaskSource(rows=tuple(mark for path in row["paths"] for mark in annotated.rows.get(path, ())))
@@ -450,7 +514,7 @@ class _Execution:
 
     def _group(self, cases: Sequence[_Case], series: Sequence[str]) -> list[str]:
         """Of each case, with which it stays on one side: patient, copies, neighbours of a series, `together`."""
-        own_split = self.manifest.split.value is not None
+        own_split = self.manifest.split.is_given
         if not own_split and (n_neighbours := sum(map(bool, series))):
             self.notes.append(
                 f"{n_neighbours:,} images are neighbours in series of nearly the same picture, and stay together"
@@ -475,7 +539,7 @@ class _Execution:
             for place in usable
         }
         parts = [""] * len(cases)
-        if self.manifest.split.value is not None:
+        if self.manifest.split.is_given:
             for place in usable:
                 if own_parts[place] == "test" and cases[place].is_prompted:
                     cases[place].code = "prompted_test_case"
@@ -557,7 +621,7 @@ class _Execution:
                 (train if part == "train" else test).append(self._record(case, patient))
         resolved = self._account(cases)
         if not train or not test:
-            has_few_files = len(self.inventory.files) < FEW_FILES and self.manifest.split.value is None
+            has_few_files = len(self.inventory.files) < FEW_FILES and not self.manifest.split.is_given
             raise (TooFewCases if has_few_files else DataError)(
                 f"The split leaves {len(train)} cases for training and {len(test)} for testing. Add cases, several of each class and "
                 "of several patients, or give a split that leaves some on both sides."
@@ -572,7 +636,10 @@ class _Execution:
             *self._note_shared(resolved),
         )
         missing = resolved.missing_files[0]
-        return Executed(self.manifest, resolved, tuple(train), tuple(test), values, crossing, missing, notes)
+        undecodable = self.inventory.undecodable
+        return Executed(
+            self.manifest, resolved, tuple(train), tuple(test), values, crossing, missing, notes, undecodable
+        )
 
     def _record(self, case: _Case, patient: str) -> Record:
         manifest, row = self.manifest, case.row
@@ -725,6 +792,14 @@ class _Execution:
 def _first_path(image: Reference) -> str:
     first = image if isinstance(image, str) else next(iter(image.values())) if isinstance(image, dict) else image[0]
     return first.partition("#frames=")[0]
+
+
+def _steps_of(refs: Sequence[str]) -> list[int]:
+    """How far the last number of each name is from that of the first; empty if a name has none."""
+    numbers = [re.findall(r"\d+", ref.rpartition("/")[2].partition(".")[0]) for ref in refs]
+    if not all(numbers):
+        return []
+    return [int(found[-1]) - int(numbers[0][-1]) for found in numbers]
 
 
 def _floats(text: str | None) -> list[float]:

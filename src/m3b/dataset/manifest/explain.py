@@ -155,7 +155,7 @@ def explain(manifest: Manifest, resolved: Resolved) -> Explanation:
     number = None
     if numbers is not None and len(numbers):
         number = NumberFact(low=_float(numbers.min()), median=_float(numbers.median()), high=_float(numbers.max()))
-    has_own_split = manifest.split.value is not None and not any(
+    has_own_split = manifest.split.is_given and not any(
         problem.code.endswith("_part_without_targets") for problem in resolved.problems
     )
     references = frame["refs"].list.join("|").to_list() if len(frame) else []

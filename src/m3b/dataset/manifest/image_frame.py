@@ -184,6 +184,11 @@ class ImageFrame:
         except PatternError as error:
             self.problems.append(error.problem)
             return empty
+        if rows[FILE_COLUMN].n_unique() > 1:
+            with_path = with_path_columns(rows.with_columns(pl.col(FILE_COLUMN).alias("path")), template.columns)
+            rows = rows.hstack(
+                [with_path[name] for name in template.columns if name not in rows.columns and name in with_path.columns]
+            )
         if missing := [name for name in template.columns if name not in rows.columns]:
             columns = [name for name in rows.columns if name != FILE_COLUMN]
             self.problems += [unknown_column(part, name, columns) for name in missing]

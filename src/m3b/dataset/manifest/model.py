@@ -88,6 +88,11 @@ class ValueSource(ManifestPart):
 Value = Annotated[ValueSource, BeforeValidator(_parse_value)]
 
 
+def _parse_values(value: object) -> object:
+    """One value stands for a list of it."""
+    return (value,) if isinstance(value, str | dict) else value
+
+
 class Files(ManifestPart):
     """Files of the folder, or arrays and members in them.
 
@@ -161,7 +166,8 @@ class Table(ManifestPart):
         sheet: of a workbook. Default: the one with most rows.
         records: where the rows lie in a JSON or XML document or container (`images`, `annotations`, `/train/labels`).
         header: number of the header row, from 0; -1 for none (columns are then `0`, `1`, ...). Default: found.
-        key: template of the row's columns; `{(row)}` is its place in its file, from 0, and `{(file)}` the path of that.
+        key: template of the row's columns; `{(row)}` is its place in its file, from 0, and `{(file)}` the path of that. Of
+            several files `{folder}`, `{stem}` and so on are columns too.
             Several: each of them names an image (left and right).
         image: template of the image's columns, which may include those of tables named before.
         match: how both are compared.
@@ -195,7 +201,8 @@ class Labels(ManifestPart):
         columns: instead: class -> template of a yes/no text (one-hot and multi-label columns). Cases with an uncertain (-1)
             or empty cell are left out, unless `missing` of the value says what it means.
         classes: class -> texts of the value that mean it, in the order of the model's outputs. Texts of no class leave the
-            case out, with that reason; with `multi_label` they are ignored. A class without texts is its own text.
+            case out, with that reason; with `multi_label` they are ignored. A class without texts is its own text; one with
+            the text `"*"` has the cases with labels of no other class.
         separator: between labels in one text.
         multi_label: whether several classes, or none, can apply to one case. Cases without any need no class name.
         ordered: whether the classes are grades from low to high.
@@ -376,6 +383,8 @@ class Split(ManifestPart):
         train, val, test: texts that mean each side; cases of `val` train with m3b, which holds out its own. Cases with
             another text are left out.
         missing: side of cases without a text.
+        test_images: images (paths in the folder) of the cases that are for testing, whatever `value` says; every other case
+            trains, except those that `value` gives to testing, which are left out. Written by `m3b data extend`.
         share, seed: of a drawn split.
     """
 
@@ -384,8 +393,14 @@ class Split(ManifestPart):
     val: Texts = ()
     test: Texts = ()
     missing: Literal["", "train", "val", "test"] = ""
+    test_images: Texts = ()
     share: float = Field(default=0.2, gt=0, lt=1)
     seed: int = Field(default=0, ge=0)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether names, tables or a list say which cases are for testing, so that none is drawn."""
+        return self.value is not None or bool(self.test_images)
 
 
 class Exclusion(ManifestPart):
@@ -444,7 +459,7 @@ class Manifest(ManifestPart):
     survival: Survival | None = None
     patient: Value | None = None
     only: tuple[CaseFilter, ...] = ()
-    together: tuple[Value, ...] = ()
+    together: Annotated[tuple[Value, ...], BeforeValidator(_parse_values)] = ()
     attributes: dict[str, Value] = Field(default={})
     covariates: dict[str, Covariate] = Field(default={})
     keep_copies: bool = False

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.dataset.annotations.run_lengths import RunRule, decoded, runs_of
-from m3b.dataset.archives import local_file, local_reference
+from m3b.dataset.archives import local_reference
 from m3b.dataset.manifest.annotated import ANY, ROW_FORMAT, ClassLookup, MarkRow
 from m3b.dataset.manifest.model import Masks
 from m3b.dataset.reading import (
@@ -26,6 +26,7 @@ from m3b.dataset.reading import (
     read_array,
     read_image,
     read_mask,
+    split_reference,
     stored_shape,
     write_mask,
 )
@@ -390,8 +391,8 @@ class PixelReader:
 
     def _split_layers(self, ref: str) -> dict[str, np.ndarray]:
         assert self.masks is not None
-        file, _, item = ref.partition("#")
-        array = read_array(local_file(self.root, file), item)
+        file, item = split_reference(self._full(ref), ".")
+        array = read_array(Path(file), item)
         last_layer = max((place for places in self.masks.layers.values() for place in places), default=0)
         if array.ndim != 3 or array.shape[-1] <= last_layer:
             shape = "x".join(map(str, array.shape))

@@ -125,7 +125,8 @@ class FolderReaders:
         slots = members.select("place", *pattern.slots, "member", "length")
         files = frame.drop([name for name in pattern.slots if name in frame.columns])
         items = slots.join(files.with_row_index("place"), on="place", how="left", maintain_order="left").drop("place")
-        reference = pl.concat_str(pl.col("path"), pl.lit("#"), pl.col("member"))
+        items = items.with_columns(self._references(items["path"]).alias("ref"))
+        reference = pl.concat_str(pl.col("ref"), pl.lit("#"), pl.col("member"))
         if not has_items:
             return items.with_columns(reference.alias("ref")).drop("length")
         items = items.with_columns(pl.int_ranges(0, pl.col("length")).alias("index")).filter(pl.col("length") > 0)

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import polars as pl
 
 from m3b.dataset.inventory import Inventory
-from m3b.dataset.manifest.annotated import AnnotatedImages, find_annotated
+from m3b.dataset.manifest.annotated import ANY, AnnotatedImages, find_annotated
 from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
 from m3b.dataset.manifest.model import Boxes, Files, Manifest, Masks, Number, Split, ValueSource
 from m3b.dataset.manifest.numbers import parse_numbers
@@ -472,6 +472,8 @@ class _Resolver:
             label = _folded(text).replace_strict(
                 list(class_of_text), list(class_of_text.values()), default=None, return_dtype=pl.String
             )
+            if (rest := _find_rest(labels.classes)) is not None:
+                label = pl.when(text.is_not_null()).then(label.fill_null(pl.lit(rest)))
             self.cases = self.cases.with_columns(label.alias("(label)"))
             self._exclude(text.is_null(), "no_label", "no label")
             self._exclude(
@@ -523,6 +525,10 @@ class _Resolver:
             pl.col("text").filter(pl.col("label").is_null()).first().alias("(strange)"),
         )
         grouped = grouped.with_columns(pl.col("case").cast(pl.UInt32).alias("(case_no)")).drop("case")
+        if (rest := _find_rest(labels.classes)) is not None:
+            is_rest = pl.col("labels").list.len() == 0
+            labels_or_rest = pl.when(is_rest).then(pl.lit([rest], dtype=pl.List(pl.String))).otherwise(pl.col("labels"))
+            grouped = grouped.with_columns(labels_or_rest.alias("labels"))
         self.cases = self.cases.join(grouped, on="(case_no)", how="left", maintain_order="left")
         self._exclude(pl.col("labels").is_null(), "no_label", "no label")
         if not labels.multi_label:
@@ -791,15 +797,46 @@ class _Resolver:
         if manifest.together:
             columns = [self._text(f"together.{at}") for at in range(len(manifest.together))]
             self.cases = self.cases.with_columns(pl.concat_list(columns).alias("together"))
-        if split.value is None:
-            return
-        part = self._find_parts(split)
-        self.cases = self.cases.with_columns(part.alias("split"))
-        conflict = self._conflict("split.value")
-        if conflict is not None:
-            both = pl.col("(parts)").list.len() > 1
-            self._exclude(both, "conflicting_parts", "it is in different parts of the folder's own split")
-        self._exclude(pl.col("split").is_null(), "in_no_part", "in no part of the folder's own split")
+        if split.value is not None:
+            part = self._find_parts(split)
+            self.cases = self.cases.with_columns(part.alias("split"))
+            if self._conflict("split.value") is not None and not split.test_images:
+                both = pl.col("(parts)").list.len() > 1
+                self._exclude(both, "conflicting_parts", "it is in different parts of the folder's own split")
+        if split.test_images:
+            self._keep_test_images(split)
+        if split.is_given:
+            self._exclude(pl.col("split").is_null(), "in_no_part", "in no part of the folder's own split")
+
+    def _keep_test_images(self, split: Split) -> None:
+        """Give exactly the listed cases to testing."""
+        listed = pl.Series(split.test_images, dtype=pl.String).implode()
+        is_listed = pl.col("refs").list.set_intersection(listed).list.len() > 0
+        if self.manifest.images.unit == "folder":
+            is_listed |= pl.col("case").is_in(listed)
+        found = self.cases.filter(is_listed)
+        own_side = pl.lit("train") if split.value is None else pl.col("split")
+        side = (
+            pl.when(is_listed).then(pl.lit("test")).when(own_side == "test").then(pl.lit("later")).otherwise(own_side)
+        )
+        self.cases = self.cases.with_columns(side.alias("split"))
+        self._exclude(
+            pl.col("split") == "later",
+            "later_test_case",
+            "it came later to the folder's own test part, which stays as it was",
+        )
+        absent = sorted(set(split.test_images) - set(found["refs"].explode()) - set(found["case"]))
+        if absent:
+            self.problems.append(
+                Problem(
+                    code="test_images_missing",
+                    part="split.test_images",
+                    finding=f"{len(absent):,} of {len(split.test_images):,} images for testing are no cases of this folder: "
+                    f"{list_names(absent)}.",
+                    remedy="Name the folder that holds them; paths are those below it.",
+                    values={"images": absent[:20], "count": len(absent)},
+                )
+            )
 
     def _find_parts(self, split: Split) -> pl.Expr:
         """The part of each case. Texts of no part do not count beside others: a list `trainval` beside `train` and `val`."""
@@ -927,7 +964,7 @@ class _Resolver:
             return
         if "labels" in frame.columns and self.manifest.report is None:
             self._check_classes(frame, excluded)
-        if self.manifest.split.value is not None:
+        if self.manifest.split.is_given:
             self._check_parts(frame, excluded)
 
     def _check_classes(self, frame: pl.DataFrame, excluded: pl.DataFrame) -> None:
@@ -1015,8 +1052,14 @@ def _class_of_text(classes: dict[str, tuple[str, ...]]) -> dict[str, str]:
     class_of_text: dict[str, str] = {}
     for name, texts in classes.items():
         for text in texts or (name,):
-            class_of_text.setdefault(fold(text), name)
+            if text != ANY:
+                class_of_text.setdefault(fold(text), name)
     return class_of_text
+
+
+def _find_rest(classes: Mapping[str, Sequence[str]]) -> str | None:
+    """The class of all texts that no other class has."""
+    return next((name for name, texts in classes.items() if ANY in texts), None)
 
 
 def _natural_order(names: Sequence[str]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import polars as pl
 
@@ -13,9 +14,17 @@ from m3b.dataset.proposals.image_sets import Column, ImageSet
 from m3b.dataset.proposals.roles import roles_of, side_of
 from m3b.dataset.proposals.scoring import probability
 from m3b.dataset.survey.facts import SplitFacts, Survey
+from m3b.dataset.words.lexicon import get_lexicon
 
 MAX_SIDE_TEXTS = 8
 """Distinct texts of a column that divides into parts."""
+MAX_PART_COLUMNS = 3
+MIN_NESTED = 0.9
+"""Share of the values of smaller parts that the others have too, from which on they are numbers that start anew."""
+MIN_HOLDER = 0.5
+MIN_HOLDERS, MAX_HELD = 10, 5
+"""Distinct values, and studies of each on average, of a column that may be the persons of studies."""
+CLASS_KINDS = ("findings", "anatomy", "cells_tissues")
 
 
 @dataclass(frozen=True)
@@ -59,11 +68,12 @@ def entropy(counts: Mapping[str, int]) -> float:
 # --- patients ---------------------------------------------------------------------------------------------------------------
 
 
-def patient_features(image_set: ImageSet, column: Column, cases: int) -> dict[str, float]:
+def patient_features(image_set: ImageSet, column: Column, cases: int, parts: Sequence[Column] = ()) -> dict[str, float]:
     """Return what speaks for and against a column that says whose an image is.
 
     Args:
         cases: distinct cases of the set.
+        parts: columns with the part of a split or the class of an image.
     """
     stats, roles = column.stats, roles_of(column.name)
     per_value = stats.filled / stats.distinct if stats.distinct else 0.0
@@ -94,6 +104,7 @@ def patient_features(image_set: ImageSet, column: Column, cases: int) -> dict[st
             default=0.0,
         ),
         "counts_within": restart_of_others(image_set, column),
+        "restarts_in_parts": float(restarts_in_parts(image_set, column, parts)),
         "numeric": stats.numeric,
         "long": float(stats.characters > 24),
         "chance": column.chance,
@@ -107,6 +118,44 @@ def restart_of_others(image_set: ImageSet, column: Column) -> float:
         return 0.0
     rest = image_set.values("/".join(others)).drop_nulls()
     return 1 - rest.n_unique() / max(len(rest), 1)
+
+
+def restarts_in_parts(image_set: ImageSet, column: Column, parts: Sequence[Column]) -> bool:
+    """Whether each value occurs once in a class or part of a split, and nearly all again in the larger ones: a running number."""
+    columns = [part for part in parts if part.template != column.template][:MAX_PART_COLUMNS]
+    for size in range(1, len(columns) + 1):
+        for part_columns in combinations(columns, size):
+            part = image_set.values("/".join(item.template for item in part_columns))
+            pairs = pl.DataFrame({"part": part, "value": image_set.values(column.template)}).drop_nulls()
+            if not pairs.is_unique().all():
+                continue
+            largest = max(pairs["part"].value_counts()["count"].to_list(), default=0)
+            repeated = len(pairs) - pairs["value"].n_unique()
+            if repeated and repeated >= MIN_NESTED * (len(pairs) - largest):
+                return True
+    return False
+
+
+def list_parts(image_set: ImageSet, used: Sequence[str]) -> list[Column]:
+    """Return the columns that divide images into classes or parts: those with such a role, and names of findings or organs.
+
+    Args:
+        used: templates of target and split.
+    """
+    lexicon = get_lexicon()
+    return [
+        column
+        for column in image_set.columns
+        if 2 <= column.stats.distinct <= MAX_SIDE_TEXTS
+        and (
+            (column.template in used and column.source in ("folder", "slot"))
+            or all(side_of(text) for text in column.stats.counts)
+            or (
+                column.source in ("folder", "slot")
+                and all(lexicon.find_concepts(text, CLASS_KINDS) for text in column.stats.counts)
+            )
+        )
+    ]
 
 
 def is_called_patient(column: Column) -> bool:
@@ -129,13 +178,24 @@ def _varies_within_cases(image_set: ImageSet, column: Column) -> bool:
     return len(values) > 0 and bool((values.group_by("case").agg(pl.col("value").n_unique())["value"] > 1).any())
 
 
-def choose_patient(image_set: ImageSet, cases: int, exclude: Sequence[str] = ()) -> list[PatientChoice]:
+def _divides_alike(image_set: ImageSet, column: Column, template: str) -> bool:
+    """Whether a column tells exactly the same images apart as a template does."""
+    pairs = pl.DataFrame({"value": image_set.values(column.template), "other": image_set.values(template)}).drop_nulls()
+    values = pairs["value"].n_unique()
+    return values > 0 and values == pairs["other"].n_unique() == pairs.n_unique()
+
+
+def choose_patient(
+    image_set: ImageSet, cases: int, exclude: Sequence[str] = (), classes: Sequence[str] = ()
+) -> list[PatientChoice]:
     """Return the columns that could say whose an image is, best first.
 
     Args:
         exclude: templates with another role already.
+        classes: templates of the classes; a column that divides the images as they do tells no persons.
     """
     choices = []
+    parts = list_parts(image_set, exclude)
     for column in image_set.columns:
         if any(template in column.template for template in exclude) or column.stats.distinct < 2:
             continue
@@ -143,11 +203,30 @@ def choose_patient(image_set: ImageSet, cases: int, exclude: Sequence[str] = ())
             continue  # values that repeat are attributes as likely; paths have no names, and repeat for a reason
         if _varies_within_cases(image_set, column):
             continue
+        if any(_divides_alike(image_set, column, template) for template in classes):
+            continue
         if column.stats.distinct >= min(column.stats.filled, cases) and not is_called_patient(column):
             continue
-        features = patient_features(image_set, column, cases)
+        features = patient_features(image_set, column, cases, parts)
         choices.append(PatientChoice(column, features, probability("patient", features)))
-    return sorted(choices, key=lambda choice: (-choice.probability, choice.column.template))
+    choices.sort(key=lambda choice: (-choice.probability, choice.column.template))
+    return sorted(choices, key=lambda choice: -_holds_best(image_set, choice, choices[0]))
+
+
+def _holds_best(image_set: ImageSet, choice: PatientChoice, best: PatientChoice) -> bool:
+    """Whether each value of the best choice lies within one of another choice, as the studies of a person do.
+
+    Persons whose studies were told apart could lie on both sides of a split.
+    """
+    if is_called_patient(best.column) or choice.probability < MIN_HOLDER or _is_called_person(choice.column):
+        return choice is best
+    distinct, inner = choice.column.stats.distinct, best.column.stats.distinct
+    if not MIN_HOLDERS <= distinct < inner <= MAX_HELD * distinct:
+        return False
+    pairs = pl.DataFrame(
+        {"inner": image_set.values(best.column.template), "outer": image_set.values(choice.column.template)}
+    ).unique()
+    return len(pairs) == pairs["inner"].n_unique()
 
 
 # --- split ------------------------------------------------------------------------------------------------------------------
@@ -160,7 +239,7 @@ def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
         counts = column.stats.counts
         if len(counts) > MAX_SIDE_TEXTS or column.is_composite:
             continue
-        sides = {text: side for text in counts if (side := side_of(text))}
+        sides = _test_on_validation({text: side for text in counts if (side := side_of(text))})
         entries = "split" in roles_of(column.name)
         if not {"train", "test"} <= set(sides.values()) and not (entries and len(set(sides.values())) >= 1):
             continue
@@ -175,6 +254,8 @@ def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
         ):
             continue
         sides = {item.text: item.side for item in facts.sides if item.side}
+        if facts.missing != "test":
+            sides = _test_on_validation(sides)
         if set(sides.values()) | ({facts.missing} if facts.missing else set()) >= {"train", "test"}:
             choices.append(
                 split_by(
@@ -182,6 +263,13 @@ def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
                 )
             )
     return sorted((choice for choice in choices if choice is not None), key=lambda choice: -choice.probability)
+
+
+def _test_on_validation(sides: dict[str, str]) -> dict[str, str]:
+    """Parts of a folder: of two parts, the one for validation is that of the test."""
+    if "test" in sides.values():
+        return sides
+    return {text: "test" if side == "val" else side for text, side in sides.items()}
 
 
 def split_by(

@@ -5,17 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
 
+from m3b.dataset.annotations.geometry import ImageSize
+from m3b.dataset.archives import local_reference
+from m3b.dataset.formats import DataError, probe_image, read_image
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.model import CaseFilter, Manifest, Split, Task, ValueSource
 from m3b.dataset.manifest.overrides import DRAWN, Overrides
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import Resolved, resolve
 from m3b.dataset.proposals.context import MAX_SIDE_TEXTS, PatientChoice, SplitChoice, choose_patient, list_splits
-from m3b.dataset.proposals.image_sets import MAX_CHANNELS, MIN_CROSSING, Column, ImageSet, list_image_sets, mean_of
+from m3b.dataset.proposals.image_sets import (
+    MAX_CHANNELS,
+    Column,
+    ImageSet,
+    guesses_volumes,
+    list_image_sets,
+    mean_of,
+)
 from m3b.dataset.proposals.outcome import Assumption, Doubt, Evidence, ManifestProposal, Outcome, Question, Refusal
 from m3b.dataset.proposals.overriding import (
     apply_overrides,
@@ -25,11 +36,12 @@ from m3b.dataset.proposals.overriding import (
     narrow_joins,
 )
 from m3b.dataset.proposals.request import NO_OVERRIDES, Request
-from m3b.dataset.proposals.roles import roles_of
-from m3b.dataset.proposals.scoring import logit, probability
+from m3b.dataset.proposals.roles import roles_of, split_words
+from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
 from m3b.dataset.proposals.targets import (
     Target,
     is_code,
+    is_sequence,
     list_boxes,
     list_labels,
     list_masks,
@@ -37,9 +49,12 @@ from m3b.dataset.proposals.targets import (
     list_survivals,
     list_texts,
 )
-from m3b.dataset.survey.facts import Survey
+from m3b.dataset.survey.contents import read_grid
+from m3b.dataset.survey.facts import Legend, Survey
+from m3b.dataset.tables import find_legends
 from m3b.dataset.words.lexicon import get_lexicon
-from m3b.dataset.words.requests import Claim, FolderWords, contradictions, select_modalities
+from m3b.dataset.words.matching import find_shared_words
+from m3b.dataset.words.requests import CONCRETE_KINDS, Claim, FolderWords, contradictions, select_modalities
 
 TARGET_LISTS: dict[Task, tuple[Callable[[ImageSet, Survey, Request], Iterator[Target]], ...]] = {
     "diagnosis": (list_labels,),
@@ -54,8 +69,14 @@ TARGET_LISTS: dict[Task, tuple[Callable[[ImageSet, Survey, Request], Iterator[Ta
 
 LABEL_TASKS = frozenset({"diagnosis", "grading"})
 """Tasks that learn the same labels; which it is, the request says."""
+REQUEST_SOURCE = "the request"
+"""Source of a legend that the request itself gives."""
+MAX_PROPOSALS, MAX_OPTIONS = 5, 4
+"""Readings of an outcome, and those that a question offers."""
 MAX_RESOLVED = 12
 """Candidates that are resolved, the best by names and tables."""
+MAX_WIDER = 3
+"""Readings of more images than the best one has that are looked at."""
 MIN_SCORE = 0.5
 """Probability from which on a manifest is proposed."""
 MIN_EQUAL = 0.98
@@ -68,14 +89,22 @@ MAX_UNEXPLAINED = 0.02
 """Share of the images that may drop out without a stated reason."""
 MIN_CASES, MIN_MARKED_CASES = 10, 3
 """Cases from which on they are a data set: a few volumes with masks are, a few labels are not."""
+MAX_SIZED = 6
+"""Images whose sizes are compared with those that annotations name."""
 MIN_UNMATCHED = 10
 """Rows or files without images from which on they are targets of other images, and no legend."""
 TOMOGRAPHY = frozenset({"computed tomography", "magnetic resonance imaging", "positron emission tomography"})
-CONCRETE_KINDS = ("anatomy", "findings", "cells_tissues", "devices")
 PATIENT_SCORE = 0.5
 SPLIT_SCORE = 0.5
-EXPLAINED_CODES = frozenset({"stated", "not_asked_for", "text_without_class"})
-"""Codes of exclusions that a manifest itself explains: by its patterns, its filters, and the classes that it selects."""
+EXPLAINED_CODES = frozenset({"stated", "not_asked_for", "text_without_class", "mask_of_no_class", "uncertain_label"})
+"""Codes of exclusions that a manifest or the folder itself explains: by patterns, filters, the classes that it selects, and cells
+that say that nobody knows."""
+MIN_SHARED = 0.25
+"""Share of the names without a slot that occur with several of its values, from which on such images are kept on one side."""
+MAX_GRIDS, MAX_OTHER_SIZES = 200, 0.1
+"""Pairs whose sizes are compared, and the share of masks of another size up to which these are damaged files that are left out."""
+MAX_COMPARED, MAX_DIFFERENCE = 3, 0.02
+"""Pairs of files that are compared, and the mean difference of copies in another format, as a share of their mean above black."""
 MAX_COPIES = 10
 """Images of one mean that share their names up to a random text, such as augmented copies; more are a series or a class."""
 SETTLED_BY_USER = frozenset({"fewer_classes", "legend_not_applied", "request_contradicted", "task_unclear"})
@@ -120,6 +149,11 @@ class MeasuredCandidate:
         return bool(self.features.get("resolved:few_volumes"))
 
     @property
+    def leaves_out_cases(self) -> bool:
+        """Whether many images lack what it takes, such as masks of a second observer or a sheet of fewer rows."""
+        return any(doubt.code == "unexplained_exclusions" for doubt in self.doubts)
+
+    @property
     def is_contradicted(self) -> bool:
         """Whether the folder contradicts the request about its images or targets."""
         return any(claim.verdict == "contradicted" for claim in self.claims)
@@ -136,10 +170,14 @@ def list_candidates(
     total = max(
         (image_set.count for image_set in image_sets if not image_set.content.is_mask), default=max(masks, default=1)
     )
+    image_sets = select_requested(survey, image_sets, request)
+    volume_files = {image_set.images.files for image_set in image_sets if is_volume(image_set)}
+    studies = {image_set.images.files for image_set in image_sets if image_set.images.several == "views"}
     candidates = []
     for task in tasks:
         for image_set in image_sets:
-            shared = set_features(image_set, request, task, total)
+            is_divided = image_set.images.files in volume_files and not is_volume(image_set)
+            shared = set_features(image_set, request, task, total, is_divided=is_divided)
             for list_targets in TARGET_LISTS[task]:
                 for listed in list_targets(image_set, survey, replace(request, task=task)):
                     target = apply_overrides(image_set, listed, request) if request.overrides.options else listed
@@ -147,7 +185,10 @@ def list_candidates(
                         continue
                     if image_set.images.several == "views" and target.decision != "text":
                         continue  # a study has one report; its images have labels of their own
-                    features = {**shared, **row_features(image_set, target), **target.features}
+                    rows = row_features(image_set, target, is_divided=is_divided or target.decision == "text")
+                    if target.decision == "text" and rows.get("row:shared") and image_set.images.files in studies:
+                        continue
+                    features = {**shared, **rows, **target.features}
                     candidates.append(Candidate(task, image_set, target, features, logit(target.decision, features)))
     return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
 
@@ -164,10 +205,46 @@ def _weigh_tasks(candidates: Sequence[Candidate]) -> list[Candidate]:
     return weighed
 
 
-def set_features(image_set: ImageSet, request: Request, task: Task, largest: int) -> dict[str, float]:
-    """Return what speaks for and against an image set, whatever the target."""
+def select_requested(survey: Survey, image_sets: Sequence[ImageSet], request: Request) -> list[ImageSet]:
+    """Return the image sets without those of other planes, phases or sequences than the one that the request names."""
+    targets = {word for phrase in (*request.claims.targets, *request.claims.classes) for word in split_words(phrase)}
+    request_words = set(split_words(request.text)) - targets
+    chosen_words = [_chosen_words(survey, image_set) for image_set in image_sets]
+    requested_words = {word for words in chosen_words for word in words & request_words if not word.isdecimal()}
+    groups = {
+        image_set.groups for image_set, words in zip(image_sets, chosen_words, strict=True) if words & requested_words
+    }
+    if len(requested_words) != 1:
+        return list(image_sets)
+    return [
+        image_set
+        for image_set, words in zip(image_sets, chosen_words, strict=True)
+        if image_set.groups not in groups or (words & requested_words and not image_set.images.channels)
+    ]
+
+
+def _chosen_words(survey: Survey, image_set: ImageSet) -> set[str]:
+    """Words of the pattern of an image set that are values of a slot of its group."""
+    files = image_set.images.files if isinstance(image_set.images.files, str) else " ".join(image_set.images.files)
+    patterns = " ".join(survey.group(id).pattern for id in image_set.groups)
+    return set(split_words(files)) - set(split_words(patterns))
+
+
+def is_volume(image_set: ImageSet) -> bool:
+    """Return whether the files of a case are joined to a volume."""
+    return image_set.images.several == "slices" or image_set.images.unit == "folder"
+
+
+def set_features(
+    image_set: ImageSet, request: Request, task: Task, largest: int, *, is_divided: bool = False
+) -> dict[str, float]:
+    """Return what speaks for and against an image set, whatever the target.
+
+    Args:
+        is_divided: whether another image set joins its files to volumes.
+    """
     content = image_set.content
-    is_joined = image_set.images.several == "slices" or image_set.images.unit == "folder"
+    is_joined = is_volume(image_set)
     volumes = image_set.images.several == "slices" or content.dims == 3
     return {
         "set:share": min(1.0, image_set.count * (1 + len(image_set.images.channels)) / largest),
@@ -175,35 +252,35 @@ def set_features(image_set: ImageSet, request: Request, task: Task, largest: int
         "set:volumes": float(volumes),
         "set:wrong_dims": float(request.dims is not None and (request.dims == 3) != volumes),
         "set:slices": float(image_set.images.several == "slices"),
-        "set:tomography": float(guesses_volumes(image_set) and bool(TOMOGRAPHY & set(request.claims.modalities))),
+        "set:tomography": float(
+            guesses_volumes(image_set.images) and bool(TOMOGRAPHY & set(request.claims.modalities))
+        ),
         "set:frames": float(image_set.images.frames > 0),
-        "set:parts_as_cases": float(image_set.has_numbered_parts and not is_joined),
+        "set:parts_as_cases": float(image_set.has_numbered_parts and is_divided),
         "set:parts_joined": float(image_set.has_numbered_parts and is_joined),
         "set:previews": image_set.preview_share,
-        "set:groups": float(len(image_set.groups) > 1 and not image_set.images.channels),
+        "set:groups": float(image_set.kinds > 1 and not image_set.images.channels),
         "set:channels": float(bool(image_set.images.channels)),
         "set:failed": content.failed / max(content.samples, 1),
         "task:weight": request.tasks.get(task, 0.0),
     }
 
 
-def row_features(image_set: ImageSet, target: Target) -> dict[str, float]:
-    """Return how many rows of the target's table go with a case: slices of one case share a row, cases have their own."""
+def row_features(image_set: ImageSet, target: Target, *, is_divided: bool = True) -> dict[str, float]:
+    """Return how many rows of the target's table go with a case: slices of one case share a row, cases have their own.
+
+    Args:
+        is_divided: whether another image set could join the images that share a row.
+    """
     rows = image_set.rows_of(target.templates)
     if not rows:
         return {}
     cases = image_set.case_count
     return {
         "row:own": float(rows == cases),
-        "row:shared": max(0.0, 1 - rows / cases),
+        "row:shared": max(0.0, 1 - rows / cases) if is_divided else 0.0,
         "row:several": max(0.0, 1 - cases / rows),
     }
-
-
-def guesses_volumes(image_set: ImageSet) -> bool:
-    """Return whether folders of pictures are taken as volumes, which no header says."""
-    images = image_set.images
-    return images.several == "slices" and images.unit == "file" and images.case == "{folder}"
 
 
 def build_manifest(
@@ -219,7 +296,7 @@ def build_manifest(
     if split is not None and split.split.value is not None:
         templates.append(split.split.value.value)
         parts["split"] = split.split
-    if together := shared_key(image_set):
+    if together := shared_key(image_set, target, split):
         parts["together"] = (ValueSource(value=together),)
     return Manifest(
         task=candidate.task, images=image_set.images, tables=image_set.tables_of(templates), only=only, **parts
@@ -242,8 +319,11 @@ def filter_modality(image_set: ImageSet, survey: Survey, request: Request) -> tu
     return (CaseFilter(value=ValueSource(value="{tag.Modality}"), texts=wanted, reason=reason),)
 
 
-def shared_key(image_set: ImageSet) -> str:
-    """Return the template of what images share that a slot alone tells apart (views, stains, sequences); empty if there are none."""
+def shared_key(image_set: ImageSet, target: Target, split: SplitChoice | None) -> str:
+    """Return the template of what images share that a slot alone tells apart (views, stains, sequences), which is no class.
+
+    Empty if there is none, or if the folder's own split divides what would be shared.
+    """
     slots = [
         column
         for column in image_set.columns
@@ -252,12 +332,23 @@ def shared_key(image_set: ImageSet) -> str:
     telling_columns = [
         column
         for column in slots
-        if (column.crossing >= MIN_CROSSING and column.stats.distinct <= MAX_CHANNELS)
+        if (
+            column.crossing >= MIN_SHARED
+            and column.stats.distinct <= MAX_CHANNELS
+            and column.template not in target.templates
+        )
         or _tells_copies_apart(image_set, column, slots)
     ]
     if not telling_columns or len(telling_columns) == len(slots):
         return ""
-    return "/".join(column.template for column in slots if column not in telling_columns)
+    key = "/".join(column.template for column in slots if column not in telling_columns)
+    return "" if split is not None and _crosses(image_set.values(key), split.sides) else key
+
+
+def _crosses(keys: pl.Series, sides: pl.Series) -> bool:
+    """Whether images with the same key are for testing and for training."""
+    table = pl.DataFrame({"key": keys, "is_test": sides == "test"}).drop_nulls()
+    return bool((table.group_by("key").agg(pl.col("is_test").n_unique())["is_test"] > 1).any())
 
 
 def _tells_copies_apart(image_set: ImageSet, column: Column, slots: Sequence[Column]) -> bool:
@@ -288,8 +379,11 @@ def measure(
         *target.templates,
         *([split.split.value.value] if split is not None and split.split.value is not None else []),
     ]
+    classes = target.templates if target.decision == "label" else ()
     patients = [
-        item for item in choose_patient(image_set, image_set.case_count, used) if item.probability >= PATIENT_SCORE
+        item
+        for item in choose_patient(image_set, image_set.case_count, used, classes)
+        if item.probability >= PATIENT_SCORE and not (split and _counts_each_part(image_set, item.column, split))
     ]
     patient = patients[0] if patients else None
     for name in (request.overrides.patient_column, request.patient_key):
@@ -321,8 +415,13 @@ def measure(
         return None  # nothing can be learnt and tested if each class has one case
     hidden = _hidden_paths(image_set, splits[0]) if splits and split is None else frozenset()
     claims = tuple(contradictions(request.claims, folder_words(candidate, survey, inventory, request)))
+    if target.sizes and (share := _share_of_other_sizes(resolved, inventory.root)) <= MAX_OTHER_SIZES:
+        message = f"{share:.0%} of the masks have another size than their image, and are left out: {target.sizes}"
+        evidence.append(Evidence(code="mask_size_differs", message=message))
+        candidate = replace(candidate, target=replace(target, sizes=""))
     doubts += list(_doubts(candidate, resolved, request, claims, hidden))
     doubts += list(_find_missing_images(image_set, survey))
+    doubts += list(_find_other_sizes(resolved, readers))
     left_out = resolved.excluded.filter(pl.col("code") == "text_without_class")
     if len(left_out):
         evidence.append(
@@ -346,6 +445,25 @@ def measure(
         tuple(evidence),
         claims,
     )
+
+
+def _counts_each_part(image_set: ImageSet, column: Column, split: SplitChoice) -> bool:
+    """Whether names with numbers count the images of each part of a split anew, and so tell no persons apart."""
+    values = pl.DataFrame({"value": image_set.values(column.template), "side": split.sides}).drop_nulls()
+    parts = values.partition_by("side")
+    crosses = values["value"].n_unique() < sum(part["value"].n_unique() for part in parts)
+    return crosses and all(is_sequence(part["value"].str.extract(r"(\d+)\D*$")) for part in parts)
+
+
+def _share_of_other_sizes(resolved: Resolved, root: Path) -> float:
+    """The share of the cases whose mask has another size than their image, by the headers of at most `MAX_GRIDS` pairs."""
+    if "mask_refs" not in resolved.frame.columns:
+        return 1.0
+    pairs = resolved.frame.select(pl.col("refs").list.first(), pl.col("mask_refs").list.first()).drop_nulls()
+    pairs = pairs.gather_every(max(1, len(pairs) // MAX_GRIDS))[:MAX_GRIDS]
+    grids = [(read_grid(root, image), read_grid(root, mask)) for image, mask in pairs.iter_rows()]
+    opened = [image != mask for image, mask in grids if image and mask]
+    return sum(opened) / len(opened) if opened else 1.0
 
 
 def _without_test(manifest: Manifest, split: SplitChoice) -> Manifest:
@@ -391,7 +509,7 @@ def _resolved_features(candidate: Candidate, resolved: Resolved) -> dict[str, fl
         "boxes",
     )  # a few volumes with masks are a set; a few labels are none
     return {
-        "resolved:few_volumes": float(guesses_volumes(candidate.image_set) and cases < MIN_GUESSED_VOLUMES),
+        "resolved:few_volumes": float(guesses_volumes(candidate.image_set.images) and cases < MIN_GUESSED_VOLUMES),
         "resolved:usable": cases / max(cases + excluded, 1),
         "resolved:few_cases": float(cases < (MIN_MARKED_CASES if is_marked else MIN_CASES)),
         "resolved:empty_classes": sum(1 for count in counts.values() if not count) / max(len(counts), 1),
@@ -411,6 +529,14 @@ def class_counts(resolved: Resolved) -> dict[str, int]:
         )
         return {name: int(numbered_columns.get(name, 0)) for name in names}
     return {}
+
+
+def count_several(resolved: Resolved) -> int:
+    """Return how many cases have more than one class."""
+    frame = resolved.frame
+    if "labels" not in frame.columns or frame["labels"].dtype != pl.List:
+        return 0
+    return int((frame["labels"].list.len() > 1).sum())
 
 
 # --- doubts -----------------------------------------------------------------------------------------------------------------
@@ -461,10 +587,7 @@ def _doubts(
         yield Doubt(code="turned_pixels", message=f"rows and columns of {target.turned} masks are exchanged")
     if target.sizes:
         yield Doubt(code="mask_size_differs", message=f"a mask has another size than its image: {target.sizes}")
-    counts = class_counts(resolved)
-    empty = [name for name, count in counts.items() if not count]
-    if empty:
-        yield Doubt(code="fewer_classes", message=f"no case has the class {', '.join(empty[:6])}")
+    yield from _class_doubts(target, resolved, request)
     unexplained = resolved.excluded.filter(~pl.col("code").is_in(list(EXPLAINED_CODES)))
     if hidden:
         unexplained = unexplained.filter(~pl.col("paths").list.first().is_in(list(hidden)))
@@ -480,21 +603,61 @@ def _doubts(
         yield Doubt(code="patients_unknown", message="nothing in names, tables or headers says whose an image is")
 
 
+def _class_doubts(target: Target, resolved: Resolved, request: Request) -> Iterator[Doubt]:
+    """Yield what speaks against the number of classes, and those of each case."""
+    if target.decision == "label" and request.class_count is not None and len(target.classes) < request.class_count:
+        yield Doubt(
+            code="fewer_classes",
+            message=f"the request asks for {request.class_count} classes; {target.title} has {len(target.classes)}: "
+            f"{', '.join(target.classes[:8])}",
+        )
+    counts = class_counts(resolved)
+    empty = [name for name, count in counts.items() if not count]
+    if empty:
+        yield Doubt(code="fewer_classes", message=f"no case has the class {', '.join(empty[:6])}")
+    several = count_several(resolved)
+    if request.claims.is_distinction and not request.has_several and several > MAX_UNEXPLAINED * len(resolved.frame):
+        yield Doubt(
+            code="classes_overlap",
+            message=f"{several:,} of {len(resolved.frame):,} cases have several classes ({target.title}), and the request tells "
+            "one from another",
+        )
+
+
 def _find_missing_images(image_set: ImageSet, survey: Survey) -> Iterator[Doubt]:
-    """Yield a doubt if targets name many more images than there are, and these are previews by the name of their folder."""
+    """Yield a doubt if targets name many more images than there are, and these are previews by their folder or another format."""
     folders = {group.pattern.rpartition("/")[0] for group in map(survey.group, image_set.groups)}
-    if not all("preview" in roles_of(folder) for folder in folders):
-        return
-    annotated = [
-        (item.images, item.images_found) for item in survey.annotations if item.images_group in image_set.groups
-    ]
-    joined = [(item.rows, item.rows_matched) for item in survey.joins if item.group in image_set.groups]
-    named, present = max([*annotated, *joined], default=(0, 0))
-    if present < named / 2:
+    annotated = [item for item in survey.annotations if item.images_group in image_set.groups]
+    targets = [(item.images, item.images_found) for item in annotated if item.images_renamed > 0.5 * item.images_found]
+    if all("preview" in roles_of(folder) for folder in folders):
+        targets = [(item.images, item.images_found) for item in annotated]
+        targets += [(item.rows, item.rows_matched) for item in survey.joins if item.group in image_set.groups]
+    n_named, n_present = max(targets, default=(0, 0))
+    if n_present < n_named / 2:
         message = (
-            f"the targets name {named:,} images; {present:,} are there, in a folder of previews ({', '.join(folders)})"
+            f"the targets name {n_named:,} images; {n_present:,} are there, under other names ({', '.join(folders)})"
         )
         yield Doubt(code="images_missing", message=message)
+
+
+def _find_other_sizes(resolved: Resolved, readers: FolderReaders) -> Iterator[Doubt]:
+    """Yield a doubt if annotations were drawn on images of another size than those that are there, by a sample of them."""
+    for annotated in resolved.annotated.values():
+        if annotated.source is None:
+            continue
+        for path, image in list(annotated.images.items())[:MAX_SIZED]:
+            try:
+                info = probe_image(local_reference(readers.root, path))
+            except (DataError, OSError):
+                continue
+            if len(info.shape) != 2:
+                continue
+            try:
+                annotated.source.boxes(image, ImageSize(info.shape[1], info.shape[0], info.orientation))
+            except DataError as error:
+                if error.code == "size_differs":
+                    yield Doubt(code="mask_size_differs", message=str(error))
+                    return
 
 
 def _is_concrete(request: Request) -> bool:
@@ -526,7 +689,9 @@ def folder_words(candidate: Candidate, survey: Survey, inventory: Inventory, req
         header_modalities=header_modalities(image_set, survey),
         dimension="3d" if volumes else "2d",
         is_colour=content.colour if content.channels and max(content.channels) > 1 else None,
-        legend={code: name for legend in survey.legends for code, name in legend.names},
+        legend={
+            code: name for legend in survey.legends if legend.source != REQUEST_SOURCE for code, name in legend.names
+        },
     )
 
 
@@ -534,22 +699,23 @@ def _folder_classes(target: Target, columns: Sequence[str], request: Request) ->
     """Return the names of classes that the folder gives itself, and not those that values took from the request."""
     requested = {request.target, *request.classes}
     labels, masks = target.parts.get("labels"), target.parts.get("masks")
-    if target.decision == "number":
-        return tuple(columns)
     if target.codes or target.decision not in ("label", "mask", "boxes"):
         return ()
-    if labels is not None and not target.legend and set(labels.classes) <= requested:
+    has_legend = target.legend not in ("", REQUEST_SOURCE)
+    if labels is not None and not has_legend and set(labels.classes) <= requested:
         texts = [text for texts in labels.classes.values() for text in texts]
         return tuple(columns) if all(is_code(text) or "yes_no" in roles_of(text) for text in texts) else target.classes
-    if masks is not None and masks.format == "image" and not target.legend:
+    if masks is not None and masks.per_file:
+        return tuple(text for texts in masks.per_file.values() for text in texts)
+    if masks is not None and masks.format == "image" and not has_legend:
         return tuple(name for name in target.classes if name not in requested)
     return target.classes
 
 
 def _codes_suffice(manifest: Manifest, target: Target, request: Request) -> bool:
-    """Whether codes need no names: grades, and numbers that the request itself uses."""
-    return (manifest.labels is not None and manifest.labels.ordered) or bool(
-        request.classes and not target.unmatched_request
+    """Whether codes need no names: grades, and codes that the request itself uses."""
+    return (manifest.labels is not None and manifest.labels.ordered) or set(target.codes) <= set(
+        re.findall(r"\w+", request.text)
     )
 
 
@@ -623,7 +789,7 @@ def decide(
         )
     readers = readers or FolderReaders(inventory)
     tasks = tuple(tasks) or tuple(request.tasks) or tuple(TARGET_LISTS)
-    survey = narrow_joins(survey, request.overrides)
+    survey = narrow_joins(_with_stated_legends(survey, request), request.overrides)
     image_sets = list_image_sets(survey, inventory, readers)
     if not image_sets:
         return Outcome(
@@ -645,14 +811,36 @@ def decide(
             ),
         )
     if not measured_candidates:
-        return _refuse(survey, image_sets, tasks, ())
+        return _refuse(survey, image_sets, tasks, request, ())
     outcome = _settle(measured_candidates, request.overrides)
-    return outcome if outcome is not None else _refuse(survey, image_sets, tasks, measured_candidates)
+    return outcome if outcome is not None else _refuse(survey, image_sets, tasks, request, measured_candidates)
+
+
+def _with_stated_legends(survey: Survey, request: Request) -> Survey:
+    """Add the meaning of codes that the request, or the notes that came with it, give."""
+    stated = [
+        Legend(source="the notes", names=tuple(legend.codes.items()), hint=legend.column, kind=legend.kind)
+        for legend in find_legends({"notes": request.notes})
+    ]
+    if request.numbered_classes:
+        stated.insert(0, Legend(source=REQUEST_SOURCE, names=tuple(request.numbered_classes.items())))
+    known = {legend.names for legend in survey.legends}
+    return survey.model_copy(
+        update={"legends": (*survey.legends, *(legend for legend in stated if legend.names not in known))}
+    )
 
 
 def _refuse_images(survey: Survey) -> Refusal:
     """Return why there are no images: none is there, or none opens."""
     closed = [(group, group.content.samples) for group in survey.groups if group.content is not None]
+    if {error for group in survey.groups if group.content is not None for error in group.content.errors} == {
+        "no_permission"
+    }:
+        return Refusal(
+            code="no_image_opens",
+            message=f"Permission to read the images is denied, e.g. {closed[0][0].examples[0]}.",
+            remedy="Make them readable (chmod a+r).",
+        )
     if tried := sum(samples for _, samples in closed):
         count = sum(group.count for group, _ in closed)
         return Refusal(
@@ -677,24 +865,78 @@ def measure_candidates(
 ) -> list[MeasuredCandidate]:
     """Return the resolved candidates, best first; of those that say the same of every image, the best."""
     measured_candidates: list[MeasuredCandidate] = []
-    for candidate in list_candidates(survey, image_sets, request, tasks)[:MAX_RESOLVED]:
+    candidates = list_candidates(survey, image_sets, request, tasks)
+    for candidate in candidates[:MAX_RESOLVED]:
         item = measure(candidate, survey, inventory, readers, request)
         if item is None:
             continue
-        place = next((at for at, second in enumerate(measured_candidates) if _says_same(item, second)), None)
+        place = next(
+            (
+                at
+                for at, second in enumerate(measured_candidates)
+                if _says_same(item, second) or _reads_copies(item, second, readers)
+            ),
+            None,
+        )
         if place is None:
             measured_candidates.append(item)
         elif _rank(item, request) > _rank(measured_candidates[place], request):
             measured_candidates[place] = item
-    return sorted(
-        measured_candidates,
+    measured_candidates.sort(
         key=lambda item: (item.has_wrong_dimension or item.score < MIN_SCORE or item.guesses_few_volumes, -item.logit),
     )
+    if not measured_candidates:
+        return []
+    best = measured_candidates[0]
+    wider_candidates = [candidate for candidate in candidates if _has_further_images(candidate, best.candidate)][
+        :MAX_WIDER
+    ]
+    for item in (measure(candidate, survey, inventory, readers, request) for candidate in wider_candidates):
+        if (
+            item is None
+            or item.score < MIN_SCORE
+            or _count_targets(item) <= (1 + MAX_UNEXPLAINED) * _count_targets(best)
+            or not _agree(best, item)
+        ):
+            continue
+        if {doubt.code for doubt in item.doubts} <= {doubt.code for doubt in best.doubts}:
+            return [item, *measured_candidates]
+        n_further = len(item.resolved.frame) - len(best.resolved.frame)
+        patterns = item.candidate.image_set.images.files
+        message = (
+            f"{n_further:,} further images of the same kind have targets too and are left out ({', '.join(patterns)})"
+        )
+        doubts = (*best.doubts, Doubt(code="unexplained_exclusions", message=message))
+        return [replace(best, doubts=doubts), *measured_candidates[1:]]
+    return measured_candidates
+
+
+def _count_targets(item: MeasuredCandidate) -> int:
+    """Return the cases, or their different masks: an image in two formats has one."""
+    frame = item.resolved.frame
+    if "mask_refs" in frame.columns:
+        return frame["mask_refs"].list.join("|").n_unique()
+    return len(frame)
+
+
+def _has_further_images(candidate: Candidate, best: Candidate) -> bool:
+    """Whether a candidate has the images of another one and more of one kind, under names of their own, for the same target."""
+    image_set, narrow = candidate.image_set, best.image_set
+    if (candidate.task, candidate.target.decision) != (best.task, best.target.decision) or image_set.kinds > 1:
+        return False
+    if any(item.images.several != "one" or item.images.channels for item in (image_set, narrow)):
+        return False
+    if not image_set.paths > narrow.paths:
+        return False
+    narrow_stems = {PurePosixPath(path).stem for path in narrow.paths}
+    is_new = [PurePosixPath(path).stem not in narrow_stems for path in image_set.paths - narrow.paths]
+    return sum(is_new) > len(is_new) / 2
 
 
 def _rank(item: MeasuredCandidate, request: Request) -> tuple[float, ...]:
-    """Of two readings that say the same: the likelier task, fewer cases left out, the higher score."""
-    return request.tasks.get(item.candidate.task, 0.0), -len(item.resolved.excluded), item.logit
+    """Of two readings that say the same: the likelier task, fewer cases left out, classes of fewer words, the higher score."""
+    shared_words = len(find_shared_words(item.candidate.target.classes))
+    return request.tasks.get(item.candidate.task, 0.0), -len(item.resolved.excluded), item.logit - shared_words
 
 
 def _says_same(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
@@ -703,6 +945,8 @@ def _says_same(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
     decisions = {item.candidate.target.decision, second.candidate.target.decision}
     if len(tasks) > 1 and not tasks <= LABEL_TASKS and decisions != {"mask"}:
         return False
+    if _codes_of(item.manifest) != _codes_of(second.manifest):
+        return False
     frames = [_describe_targets(measured_candidates) for measured_candidates in (item, second)]
     if frames[0] is None or frames[1] is None or len(frames[0]) != len(frames[1]):
         return item.manifest.model_dump(exclude={"patient", "split"}) == second.manifest.model_dump(
@@ -710,6 +954,68 @@ def _says_same(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
         )
     table = frames[0].join(frames[1], on="refs", how="inner", suffix="_other")
     return len(table) == len(frames[0]) and _is_equal(table, item)
+
+
+def _codes_of(manifest: Manifest) -> list[tuple[int | str, ...]] | None:
+    """What each class of masks is in their files, without its name."""
+    if manifest.masks is None or manifest.masks.per_file or manifest.masks.layers:
+        return None
+    return sorted(manifest.masks.classes.values(), key=str)
+
+
+def _reads_copies(item: MeasuredCandidate, second: MeasuredCandidate, readers: FolderReaders) -> bool:
+    """Whether two readings take copies of the same pictures under the same names, and their targets are the same or copies, too."""
+    first_frame, second_frame = (reading.resolved.frame for reading in (item, second))
+    if (item.candidate.task, len(first_frame), _codes_of(item.manifest)) != (
+        second.candidate.task,
+        len(second_frame),
+        _codes_of(second.manifest),
+    ):
+        return False
+    tables = [_name_files(reading) for reading in (item, second)]
+    pairs = tables[0].join(tables[1], on=["name", "files"], suffix="_other")
+    if len(pairs) != len(first_frame) or pairs["name"].n_unique() != len(pairs):
+        return False
+    files = [("ref", "ref_other")]
+    if pairs["mask"].null_count() == pairs["mask_other"].null_count() == 0:
+        files.append(("mask", "mask_other"))
+    elif (pairs["ref"] == pairs["ref_other"]).all() or not _is_equal(pairs, item):
+        return False
+    samples = pairs.gather_every(max(1, len(pairs) // MAX_COMPARED))[:MAX_COMPARED]
+    return all(
+        _is_same_picture(readers.root, row[left], row[right])
+        for row in samples.iter_rows(named=True)
+        for left, right in files
+    )
+
+
+def _name_files(reading: MeasuredCandidate) -> pl.DataFrame:
+    """The name of each case without folder and suffix, its files, its mask if it has one file of it, and what is said of it."""
+    frame, described = reading.resolved.frame, _describe_targets(reading)
+    masks = pl.col("mask_refs") if "mask_refs" in frame.columns else pl.lit(None, pl.List(pl.String))
+    return frame.select(
+        name=pl.col("refs").list.first().str.extract(r"([^/#]+?)(?:\.[^/]*)?$").str.to_lowercase(),
+        ref=pl.col("refs").list.first(),
+        files=pl.col("refs").list.len(),
+        mask=pl.when(masks.list.len() == 1).then(masks.list.first()),
+        said=pl.lit("") if described is None else described["said"],
+    )
+
+
+def _is_same_picture(root: Path, first: str, second: str) -> bool:
+    """Whether two files hold the same values, or nearly so where one of them is compressed with loss."""
+    if first == second:
+        return True
+    try:
+        left, right = (
+            read_image(local_reference(root, ref)).array.astype("float32", copy=False) for ref in (first, second)
+        )
+    except (DataError, OSError):
+        return False
+    if left.shape != right.shape:
+        return False
+    darkest = min(left.min(), right.min())
+    return float(abs(left - right).mean()) <= MAX_DIFFERENCE * float((left - darkest).mean())
 
 
 def _agree(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
@@ -774,21 +1080,23 @@ def to_proposal(measured_candidates: MeasuredCandidate) -> ManifestProposal:
 def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrides) -> Outcome | None:
     """Return what the best candidate leads to; None if it fits so badly that there are no targets."""
     best = measured_candidates[0]
-    proposals = [to_proposal(item) for item in measured_candidates[:5]]
     task = best.candidate.task
     rivals = [
         item
         for item in measured_candidates[1:]
-        if item.logit > best.logit - MIN_MARGIN
+        if _margin(best, item) < MIN_MARGIN
         and item.score >= min(MIN_SCORE, best.score) / 2
         and (best.is_contradicted or not item.is_contradicted)
         and (best.guesses_few_volumes or not item.guesses_few_volumes)
+        and not (item.leaves_out_cases and not best.leaves_out_cases and _have_same_classes(item, best))
         and not _agree(best, item)
     ]
     doubts = [doubt for doubt in best.doubts if not (overrides.names_target and doubt.code in SETTLED_BY_USER)]
+    others = [item for item in measured_candidates[1:] if item not in rivals]
+    proposals = [to_proposal(item) for item in (best, *rivals, *others)[:MAX_PROPOSALS]]
+    titles = _tell_apart((best, *rivals)[:MAX_OPTIONS])
     if rivals and not overrides.names_target:
-        titles = "; ".join(item.candidate.target.title for item in rivals[:3])
-        doubts.append(Doubt(code="rival", message=f"{best.candidate.target.title} and {titles} fit nearly as well"))
+        doubts.append(Doubt(code="rival", message=f"{' and '.join(titles)} fit nearly as well"))
     if best.score < MIN_SCORE and not overrides.names_target:
         doubts.append(
             Doubt(code="weak_evidence", message=f"{best.candidate.target.title} fits weakly (score {best.score:.2f})")
@@ -801,15 +1109,14 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrid
     if first.code == "weak_evidence" and best.score < MIN_SCORE / 4:
         return None
     if first.code == "rival":
-        options = tuple(item.title for item in proposals[: 1 + len(rivals)])
         return Outcome(
             kind="ask",
             task=task,
             proposals=tuple(proposals),
             question=Question(
                 code="rival",
-                text=f"Several readings fit the request: {'; '.join(options)}. Which one is meant?",
-                options=options,
+                text=f"Several readings fit the request: {'; '.join(titles)}. Which one is meant?",
+                options=titles,
                 remedy="Name the column, the masks or the classes in the request.",
             ),
         )
@@ -837,6 +1144,55 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrid
     )
 
 
+def _have_same_classes(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
+    """Whether two readings take something else for the same classes or numbers."""
+    first, other = item.candidate, second.candidate
+    return (first.task, set(first.target.classes)) == (other.task, set(other.target.classes))
+
+
+def _tell_apart(items: Sequence[MeasuredCandidate]) -> tuple[str, ...]:
+    """Titles of readings; those that share their title with what differs: images, cases, classes, patients, split."""
+    facts = [
+        {
+            "images": ", ".join(_patterns_of(item.manifest)),
+            "cases": f"{len(item.resolved.frame):,} cases",
+            "classes": ", ".join(item.candidate.target.classes[:8]),
+            "patients": f"patients by {item.patient.column.template}" if item.patient else "patients not known",
+            "split": f"split {item.split.title}" if item.split else "no split of the folder's own",
+        }
+        for item in items
+    ]
+    titles = []
+    for item, own_facts in zip(items, facts, strict=True):
+        title = item.candidate.target.title
+        same = [other for other, second in zip(facts, items, strict=True) if second.candidate.target.title == title]
+        differing = [text for name, text in own_facts.items() if len({other[name] for other in same}) > 1]
+        titles.append(f"{title} ({'; '.join(differing)})" if differing else title)
+    return tuple(titles)
+
+
+def _patterns_of(manifest: Manifest) -> tuple[str, ...]:
+    """Patterns of the images and their channels."""
+    parts = (manifest.images, *manifest.images.channels)
+    return tuple(
+        pattern for part in parts for pattern in ((part.files,) if isinstance(part.files, str) else part.files)
+    )
+
+
+def _margin(best: MeasuredCandidate, item: MeasuredCandidate) -> float:
+    """How much better the best reading fits; of two targets of one image set by their own features, whatever speaks for the set."""
+    margin = best.logit - item.logit
+    same_set = best.candidate.image_set is item.candidate.image_set and all(
+        best.features.get(name) == item.features.get(name)
+        for name in {*best.features, *item.features}
+        if name.startswith(SET_FEATURES)
+    )
+    decision = best.candidate.target.decision
+    if not same_set or decision != item.candidate.target.decision:
+        return margin
+    return max(margin, logit(decision, without_set(best.features)) - logit(decision, without_set(item.features)))
+
+
 def _assumptions(best: MeasuredCandidate) -> tuple[Assumption, ...]:
     """What the request says and nothing in the folder confirms."""
     statements = tuple(Assumption(kind="classes", claim=text, message=text) for text in best.candidate.target.assumed)
@@ -855,6 +1211,7 @@ def _refuse(
     survey: Survey,
     image_sets: Sequence[ImageSet],
     tasks: Sequence[Task],
+    request: Request,
     measured_candidates: Sequence[MeasuredCandidate],
 ) -> Outcome:
     needed = {
@@ -872,14 +1229,36 @@ def _refuse(
         f"There are {images.count:,} images, and nothing in names, tables or files that could be their {targets_word}."
     )
     refusal = Refusal(code="no_targets", message=message, remedy=f"Add the {targets_word} to the folder.")
+    if {"diagnosis", "grading"} & set(tasks) and (single := _find_single_class(images, request)):
+        refusal = Refusal(
+            code="one_class",
+            message=f"All {images.count:,} images are of one class: {single}.",
+            remedy="Add images of another class.",
+        )
     if unmatched := _list_unmatched(survey, image_sets):
         refusal = Refusal(
             code="targets_unmatched",
             message=f"{', '.join(unmatched[:4])} match none of the {images.count:,} images by any name or number.",
             remedy="Add the images that they name, or the column that names these images.",
         )
-    proposals = tuple(to_proposal(item) for item in measured_candidates[:5])
+    proposals = tuple(to_proposal(item) for item in measured_candidates[:MAX_PROPOSALS])
     return Outcome(kind="refuse", task=tasks[0] if len(tasks) == 1 else None, proposals=proposals, refusal=refusal)
+
+
+def _find_single_class(image_set: ImageSet, request: Request) -> str:
+    """Return the only value of what could be the class of images: a column of labels, or a folder that is called like a class
+    of the request; '' if there is none."""
+    for column in image_set.columns:
+        if (
+            len(column.stats.counts) == 1
+            and column.stats.coverage > 1 - MAX_UNEXPLAINED
+            and "label" in roles_of(column.name)
+        ):
+            return f"{next(iter(column.stats.counts))} by {column.template}"
+    folders = {path.rpartition("/")[2] for path in image_set.values("{folder}").unique().drop_nulls()}
+    if len(folders) == 1 and request.match_classes((folder := folders.pop(),)).pairs:
+        return f"the folder {folder}"
+    return ""
 
 
 def _list_unmatched(survey: Survey, image_sets: Sequence[ImageSet]) -> list[str]:

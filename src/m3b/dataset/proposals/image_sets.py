@@ -19,7 +19,7 @@ from m3b.dataset.manifest.model import Files, Images, Match, Table
 from m3b.dataset.manifest.problems import PatternError
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.templates import match_keys, normalize
-from m3b.dataset.proposals.roles import roles_of, side_of
+from m3b.dataset.proposals.roles import roles_of, side_of, split_words
 from m3b.dataset.survey.facts import Content, FileGroup, Join, Slot, Survey, TableFacts
 from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN
 from m3b.dataset.words.lexicon import get_lexicon
@@ -34,25 +34,33 @@ SIDECAR_MATCHES: tuple[Match, ...] = ("stem", "normalized")
 MIN_SIDECAR_SHARE = 0.8
 MIN_CHAIN_SHARE = 0.5
 """Share of a column's values that a table must know to be joined by way of that column."""
+MIN_CHANCE = 0.3
+"""Share of files that running numbers would match anyway, from which on a way by way of another table is tried first."""
 MAX_CHANCE = 0.9
 """Share of files that running numbers would match anyway, above which a join says nothing."""
-MIN_VIEWS = 1.5
+MIN_VIEWS = 1.1
 """Images a row, on average, from which on the rows are studies."""
 MAX_CHANNELS = 8
+CHANNEL_WORDS = frozenset(
+    {"c", "ch", "chan", "channel", "channels", "band", "kanal", "canal", "modality", "sequence", "w"}
+)
+"""Words before a number that tells channels apart."""
 MIN_CROSSING = 0.8
 """Share of the paths without a slot that occur with several of its values, from which on the values are channels."""
 MIN_COMPLETE = 0.9
 """Files with the rarest value of a slot, as a part of those with the most frequent one, from which on the values are channels."""
 NAMELESS_COLUMNS = ("value", "text", "line", "0")
 """Columns that are called after their table: of vectors, texts and lists of lines."""
-MAX_VECTOR_FILES = 24
-"""Files of one array each that are joined to items."""
+MAX_LISTS = 8
+"""Files of one table whose names are a column, as those of lists of parts or classes are."""
 MIN_WHOLE_JOIN = 0.95
 """Share of rows and of files that running numbers must match to be no accident."""
 MAX_SAMPLES = 6
 """Images that are opened to know what a set holds."""
 MAX_SITES = 20
 """Distinct values of a column at which numbers of patients may start anew."""
+MIN_DENSITY = 0.6
+"""Numbers of a site, as a part of those from its lowest to its highest, from which on they were given at the site."""
 MAX_VALUES = 80
 """Distinct values of a column that is treated as a vocabulary."""
 
@@ -120,6 +128,7 @@ class ImageSet:
         images: of a manifest.
         groups: ids of the file groups that it takes.
         content: of the largest group.
+        kinds: of images that its groups hold, by dimensions, colour and grid.
         tables: name -> table joined, with its id in `table_ids`.
     """
 
@@ -131,6 +140,7 @@ class ImageSet:
     table_ids: dict[str, str] = field(default_factory=dict)
     chances: dict[str, float] = field(default_factory=dict)
     columns: list[Column] = field(default_factory=list)
+    kinds: int = 1
 
     @property
     def count(self) -> int:
@@ -219,7 +229,7 @@ def list_image_sets(survey: Survey, inventory: Inventory, readers: FolderReaders
             readers,
             [],
         )
-        if not len(frame.frame):
+        if not len(frame.frame) or (guesses_volumes(images) and not _numbers_slices(frame, groups)):
             continue
         largest = max(groups, key=lambda group: group.count)
         content, _ = group_content(survey, largest, images.member)
@@ -230,15 +240,41 @@ def list_image_sets(survey: Survey, inventory: Inventory, readers: FolderReaders
         image_set = ImageSet(images, tuple(group.id for group in groups), content, frame)
         _join_tables(image_set, survey, groups)
         image_set.columns = list(_columns(image_set, survey, groups))
+        image_set.kinds = len({_image_kind(group) for group in groups})
         sets.append(image_set)
     return sets
+
+
+def _image_kind(group: FileGroup) -> tuple[object, ...]:
+    """What images of one kind have in common: format, dimensions, colour, and the grid if it is one."""
+    content = group.content
+    if content is None:
+        return (group.format,)
+    grid = content.shapes[0].shape if len(content.shapes) == 1 else ()
+    return group.format, content.dims, content.is_mask, content.colour, grid
+
+
+def guesses_volumes(images: Images) -> bool:
+    """Return whether folders of pictures are taken as volumes, which no header says."""
+    return images.several == "slices" and images.unit == "file" and images.case == "{folder}"
+
+
+def _numbers_slices(frame: ImageFrame, groups: Sequence[FileGroup]) -> bool:
+    """Whether a number in the names puts the files of each folder into one order: no two have the same."""
+    numbers = {slot.name for group in groups for slot in group.slots if slot.level == -1 and slot.kind == "number"}
+    folders = frame.frame["path"].str.extract(r"^(.*)/", 1)
+    return any(
+        pl.DataFrame({"folder": folders, "number": frame.frame[name]}).drop_nulls().is_unique().all()
+        for name in numbers & set(frame.frame.columns)
+    )
 
 
 def _candidates(survey: Survey, readers: FolderReaders) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
     """All ways to take images: groups, groups together, items of containers, series and folders of slices."""
     groups = [group for group in survey.groups if _is_read_whole(group) and not group.stray]
     groups.sort(key=lambda group: (-group.count, group.id))
-    together = list(_unions(groups))
+    copies = survey.duplicates.copied_groups if survey.duplicates is not None else ()
+    together = [*((group,) for group in groups), *_unions([group for group in groups if group.id not in copies])]
     for union in together:
         files = _files(union)
         yield Images.model_validate(files), union
@@ -269,6 +305,7 @@ def _as_views(survey: Survey, group: FileGroup, files: dict[str, tuple[str, ...]
         for join in survey.joins
         if join.group == group.id
         and join.match == "exact"
+        and join.rows_per_file == 1
         and join.files_share >= MIN_WHOLE_JOIN
         and join.files_matched >= MIN_VIEWS * join.rows_matched
         and not {"path", "stem", "name", "index"} & set(re.findall(r"\{(\w+)\}", join.image))
@@ -279,6 +316,13 @@ def _as_views(survey: Survey, group: FileGroup, files: dict[str, tuple[str, ...]
 
 def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
     """Several images of each case that a slot tells apart (sequences, modalities): as channels of one case, and each alone."""
+    has_own_masks = any(
+        pairing.image_group == group.id
+        and pairing.images_per_partner == 1
+        and pairing.images_matched >= MIN_COMPLETE * pairing.image_files
+        and _is_mask(survey.group(pairing.partner_group))
+        for pairing in survey.pairings
+    )
     for slot in group.slots:
         if (
             not 2 <= slot.distinct <= MAX_CHANNELS
@@ -286,6 +330,7 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
             or len(slot.values) < slot.distinct
             or min(value.count for value in slot.values) < MIN_COMPLETE * max(value.count for value in slot.values)
             or side_of(slot.values[0].text)
+            or all("laterality" in roles_of(value.text) for value in slot.values)  # two organs, and not one seen twice
             or (slot.is_whole and slot.level < 0 and slot.kind == "number")  # `000.png`: places in a row, no kinds
         ):
             continue
@@ -294,11 +339,23 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
         if not key:
             continue
         values = sorted(value.text for value in slot.values)
-        names = _channel_names(survey, values)
+        names = _name_channels(survey, values)
+        if not names and slot.kind != "number":
+            names = values
+        elif not names:
+            if (
+                group.content is not None
+                and group.content.dims == 2
+                and not CHANNEL_WORDS & set(split_words(slot.before))
+            ):
+                continue  # the numbers of a person's pictures
+            names = [f"channel {value}" for value in values]
         patterns = [with_value(group.pattern, slot, value) for value in values]
         excluded = {"exclude": group.exclude}
         for pattern in patterns:
             yield Images.model_validate({"files": pattern, **excluded})
+        if has_own_masks:
+            continue
         channels = [
             {"files": pattern, **excluded, "name": name, "key": key, "image": key}
             for pattern, name in zip(patterns[1:], names[1:], strict=True)
@@ -330,14 +387,19 @@ def _stem(group: FileGroup) -> str:
     return re.sub(KNOWN_SUFFIX_REGEX, "", group.pattern.rpartition("/")[2])
 
 
-def _channel_names(survey: Survey, values: Sequence[str]) -> list[str]:
+def _is_mask(group: FileGroup) -> bool:
+    return group.content is not None and group.content.is_mask
+
+
+def _name_channels(survey: Survey, values: Sequence[str]) -> list[str]:
+    """Return the names that a legend of channels gives to values; empty if none does."""
     for legend in survey.legends:
         names = {str(int(code)) if code.isdigit() else code.casefold(): name for code, name in legend.names}
         if "channel" in legend.hint.casefold() or "modalit" in legend.hint.casefold():
             result = [names.get(str(int(value)) if value.isdigit() else value.casefold(), "") for value in values]
             if all(result):
                 return result
-    return [f"channel {value}" if value.isdigit() else value for value in values]
+    return []
 
 
 def with_value(pattern: str, slot: Slot, value: str) -> str:
@@ -350,25 +412,30 @@ def with_value(pattern: str, slot: Slot, value: str) -> str:
 
 
 def _container_candidates(survey: Survey) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
-    """Arrays and their items in the files of each group, and of groups of one form together."""
-    alike: dict[str, list[FileGroup]] = {}
+    """Arrays and their items in the files of each group, and of groups of one form together; masks of others are no images."""
+    alike: dict[tuple[str, str, bool], list[FileGroup]] = {}
+    lengths = {
+        (container.group if member.length is None else "", member.length)
+        for container in survey.containers
+        for member in container.members
+        if member.kind == "images"
+    }
     for container in survey.containers:
         group = survey.group(container.group)
         pixels = [member for member in container.members if member.kind in ("images", "masks")]
         if len(pixels) == 1 and _is_read_whole(group):
             continue
         for member in pixels:
+            if member.kind == "masks" and (group.id if member.length is None else "", member.length) in lengths:
+                continue
             if member.kind == "images":
-                alike.setdefault(f"{group.format} {member.key} {member.length is not None}", []).append(group)
+                alike.setdefault((group.format, member.key, member.length is not None), []).append(group)
             yield Images.model_validate({**_files((group,)), "member": _member(member.key, member.length)}), (group,)
     yield from _parted_members(survey)
-    for name, groups in alike.items():
+    for (_, key, has_items), groups in alike.items():
         if len(groups) > 1:
-            _, key, stacked = name.rsplit(" ", 2) if name.count(" ") > 2 else name.split(" ")
-            yield (
-                Images.model_validate({**_files(groups), "member": _member(key, 2 if stacked == "True" else None)}),
-                tuple(groups),
-            )
+            member_name = _member(key, 2 if has_items else None)
+            yield Images.model_validate({**_files(groups), "member": member_name}), tuple(groups)
 
 
 def _parted_members(survey: Survey) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
@@ -398,10 +465,8 @@ def _member(key: str, length: int | None) -> str:
 
 
 def _unions(groups: Sequence[FileGroup]) -> Iterator[tuple[FileGroup, ...]]:
-    """Each group, and groups of images of the same dimensions together: all, those of one top folder, those of one folder shape."""
-    for group in groups:
-        yield (group,)
-    images = [group for group in groups if group.content is not None and not group.content.is_mask and not group.stray]
+    """Groups of images of the same dimensions together: all, those of one top folder, those of one folder shape."""
+    images = [group for group in groups if group.content is not None and not group.content.is_mask]
     families: dict[tuple[object, ...], list[FileGroup]] = {}
     for group in images:
         assert group.content is not None
@@ -512,52 +577,44 @@ def table_name(path: str, used: Iterable[str]) -> str:
 
 def _join_tables(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> None:
     """Join every table that names the images, and those that name what joined tables hold (patients, studies)."""
+    best = _best_joins(image_set, survey, groups)
+    by_chance = {
+        id: join for id, join in best.items() if join.chance > MIN_CHANCE and join.files_share < MIN_WHOLE_JOIN
+    }
+    for table_id, join in best.items():
+        if table_id not in by_chance:
+            _add_table(image_set, survey.table(table_id), join.key, join.image, join.match, join.chance)
+    for _ in range(2):  # patients of studies of images
+        for facts in survey.tables:
+            if facts.id not in image_set.table_ids.values():
+                _chain(image_set, facts, by_chance[facts.id].files_share if facts.id in by_chance else 0.0)
+    for table_id, join in by_chance.items():
+        if table_id not in image_set.table_ids.values():
+            _add_table(image_set, survey.table(table_id), join.key, join.image, join.match, join.chance)
+
+
+def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> dict[str, Join]:
+    """Return the best join of each table that names the images, the best first."""
     owners = {group.id for group in groups}
     if image_set.images.member:
         owners = {f"{group.id}#{image_set.images.member.removesuffix('[#]')}" for group in groups} | owners
+    has_items = image_set.images.member.endswith("[#]")
     best: dict[str, Join] = {}
     for join in survey.joins:
         if join.group not in owners or max(join.files_share, join.rows_share) < MIN_JOIN_SHARE:
             continue
         if join.chance > MAX_CHANCE and join.key == "{(row)}" and "{index}" not in join.image:
             continue
+        if has_items and join.rows_per_file > 1 and "{index}" not in join.image:  # the rows of all items of a file
+            continue
         rank = _join_rank(join, survey.table(join.table))
         if join.table not in best or rank > _join_rank(best[join.table], survey.table(join.table)):
             best[join.table] = join
     for facts in survey.tables:
-        sidecars = _sidecar_join(image_set, facts) if facts.file_count > 1 else None
+        sidecars = _sidecar_join(image_set, facts) if facts.file_count > 1 and not has_items else None
         if sidecars is not None and (facts.id not in best or _join_rank(sidecars)[0] >= _join_rank(best[facts.id])[0]):
             best[facts.id] = sidecars
-    for table_id, join in sorted(best.items(), key=lambda pair: _join_rank(pair[1]), reverse=True):
-        _add_table(image_set, survey.table(table_id), join.key, join.image, join.match, join.chance)
-    if "index" in image_set.frame.frame.columns and image_set.frame.frame["path"].n_unique() == 1:
-        for facts in survey.tables:
-            if facts.id not in image_set.table_ids.values() and facts.rows == image_set.count and facts.file_count == 1:
-                _add_table(image_set, facts, "{(row)}", "{index}", "exact", 0.0)
-        _add_vectors(image_set, survey)
-    for _ in range(2):  # patients of studies of images
-        for facts in survey.tables:
-            if facts.id not in image_set.table_ids.values():
-                _chain(image_set, facts)
-
-
-def _add_vectors(image_set: ImageSet, survey: Survey) -> None:
-    """Join one-dimensional arrays in files of their own that have a value for each item: `labels.npy` beside `images.npy`."""
-    for container in survey.containers:
-        if container.group in image_set.groups or container.files > MAX_VECTOR_FILES:
-            continue
-        vectors = [
-            member
-            for member in container.members
-            if member.kind in ("vector", "text") and member.length == image_set.count
-        ]
-        if len(vectors) != len(container.members):
-            continue
-        group = survey.group(container.group)
-        paths = image_set.frame.readers.items(Files(files=group.pattern, exclude=group.exclude), "tables")["path"]
-        for path in paths.to_list():
-            facts = TableFacts(id=f"{container.group}:{path}", files=path, rows=image_set.count)
-            _add_table(image_set, facts, "{(row)}", "{index}", "exact", 0.0)
+    return dict(sorted(best.items(), key=lambda pair: _join_rank(pair[1]), reverse=True))
 
 
 def _sidecar_join(image_set: ImageSet, facts: TableFacts) -> Join | None:
@@ -614,7 +671,7 @@ def _join_rank(join: Join, facts: TableFacts | None = None) -> tuple[float, ...]
     place = min((names.index(key) for key in keys if key in names), default=0)
     is_whole = min(join.files_share, join.rows_share) >= MIN_WHOLE_JOIN
     shares = (round(join.files_share * (1 if is_whole else 1 - join.chance), 2), round(join.rows_share, 2))
-    return (*shares, is_named, -place, -strictness.index(join.match))
+    return (*shares, is_named, float(join.rows_per_file == 1), -place, -strictness.index(join.match))
 
 
 def _add_table(image_set: ImageSet, facts: TableFacts, key: str, image: str, match: object, chance: float) -> None:
@@ -632,12 +689,21 @@ def _add_table(image_set: ImageSet, facts: TableFacts, key: str, image: str, mat
         }
     )
     stacked = image_set.frame.readers.table(table, f"tables.{name}")
-    image_set.frame.join(name, table, [column for column in stacked.columns if column != ROW_COLUMN])
-    image_set.tables[name], image_set.table_ids[name], image_set.chances[name] = table, facts.id, chance
+    columns = [column for column in stacked.columns if column != ROW_COLUMN]
+    if "*" in facts.files and 2 <= facts.file_count <= MAX_LISTS:
+        columns.append(FILE_COLUMN)
+    image_set.frame.join(name, table, columns)
+    image_set.tables[name], image_set.table_ids[name] = table, facts.id
+    names_images = any("image" in roles_of(column) for column in re.findall(r"\{([^{}]+)\}", key))
+    image_set.chances[name] = 0.0 if names_images else chance
 
 
-def _chain(image_set: ImageSet, facts: TableFacts) -> None:
-    """Join a table whose rows are named by a column of a joined table or by a slot: a table of patients."""
+def _chain(image_set: ImageSet, facts: TableFacts, min_files: float) -> None:
+    """Join a table whose rows are named by a column of a joined table or by a slot: a table of patients.
+
+    Args:
+        min_files: share of the images that it must name at least.
+    """
     best: tuple[float, str, str] | None = None
     for column in facts.columns:
         if column.distinct < 2 or column.distinct < 0.9 * facts.rows:
@@ -652,14 +718,16 @@ def _chain(image_set: ImageSet, facts: TableFacts) -> None:
         for name in image_set.frame.frame.columns:
             if name in ("ref", "path", "folder", "name", "stem") or name.endswith("(conflict)"):
                 continue
-            own_columns = image_set.frame.frame[name].drop_nulls().unique()
-            if len(own_columns) < 2:
+            texts = image_set.frame.frame[name].str.to_lowercase()
+            own_columns = texts.drop_nulls().unique()
+            if len(own_columns) < 2 or mean_of(texts.is_in(list(folded)).fill_null(False)) < min_files:
                 continue
-            share = sum(text.casefold() in folded for text in own_columns.to_list()) / len(own_columns)
+            share = mean_of(own_columns.is_in(list(folded)))
             if share >= MIN_CHAIN_SHARE and (best is None or share > best[0]):
                 best = share, column.name, name
     if best is not None:
-        _add_table(image_set, facts, f"{{{best[1]}}}", f"{{{best[2]}}}", "exact", 0.0)
+        chance = image_set.chances.get(best[2].partition(".")[0], 0.0)
+        _add_table(image_set, facts, f"{{{best[1]}}}", f"{{{best[2]}}}", "exact", chance)
 
 
 def _row_values(image_set: ImageSet, facts: TableFacts, column: str) -> set[str]:
@@ -706,17 +774,19 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
         entries.append(("{part}", "slot", "part", (), 0.0, 0.0))
     for name in image_set.table_ids:
         columns = image_set.frame.tables[name].table.columns if name in image_set.frame.tables else []
+        if f"{name}.{FILE_COLUMN}" in image_set.frame.frame.columns:
+            columns = [*columns, FILE_COLUMN]
         entries += [
             (
                 f"{{{name}.{column}}}",
                 "table",
-                name if column in NAMELESS_COLUMNS else column,
+                name if column in NAMELESS_COLUMNS or column.isdecimal() else column,
                 (name,),
                 image_set.chances[name],
                 0.0,
             )
             for column in columns
-            if column != ROW_COLUMN and not set("{}") & set(column)
+            if column != ROW_COLUMN and not set("{}") & set(column) and not _is_on_main_sheet(image_set, name, column)
         ]
     ids = {group.id for group in groups}
     tags = {tag.keyword for facts in survey.dicom if facts.group in ids for tag in facts.tags if tag.distinct > 1}
@@ -743,6 +813,19 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
     yield from _composites(image_set, numbered_columns, sites)
 
 
+def _is_on_main_sheet(image_set: ImageSet, name: str, column: str) -> bool:
+    """Whether a workbook's main sheet has a column of the same name for the same images, as newer values beside an archive."""
+    sheet = image_set.tables[name]
+    for main, table in image_set.tables.items():
+        if not sheet.sheet or table.sheet or table.files != sheet.files:
+            continue
+        pairs = [image_set.frame.tables[each] for each in (name, main) if each in image_set.frame.tables]
+        if len(pairs) == 2 and column in pairs[1].table.columns:
+            images = pairs[0].pairs["left"].unique()
+            return mean_of(images.is_in(pairs[1].pairs["left"].unique().implode())) >= MIN_WHOLE_JOIN
+    return False
+
+
 def _composites(image_set: ImageSet, numbered_columns: Sequence[Column], sites: Sequence[Column]) -> Iterator[Column]:
     """Numbers that start anew at each site, with the site before them."""
     for number in numbered_columns:
@@ -758,7 +841,7 @@ def _composites(image_set: ImageSet, numbered_columns: Sequence[Column], sites: 
                     .drop_nulls()
                     .unique()
                 )
-                shared = mean_of(pairs.group_by("number").len()["len"] > 1)
+                shared = mean_of(pairs.group_by("number").len()["len"] > 1) if _counts_at_each(pairs) else 0.0
                 yield Column(
                     template,
                     "table",
@@ -768,6 +851,15 @@ def _composites(image_set: ImageSet, numbered_columns: Sequence[Column], sites: 
                     max(number.chance, site.chance),
                     shared,
                 )
+
+
+def _counts_at_each(pairs: pl.DataFrame) -> bool:
+    """Whether the numbers of each site run on without large gaps, as those that start anew there do."""
+    numbers = pairs.select("site", value=pl.col("number").str.extract(r"(\d{1,9})\D*$", 1).cast(pl.Int64))
+    spans = numbers.group_by("site").agg(
+        values=pl.col("value").n_unique(), span=pl.col("value").max() - pl.col("value").min() + 1
+    )
+    return bool((spans["values"] >= MIN_DENSITY * spans["span"]).fill_null(True).all())
 
 
 def _is_site(column: Column) -> bool:

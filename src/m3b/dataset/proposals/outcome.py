@@ -10,6 +10,7 @@ from m3b.dataset.manifest.model import Manifest, Task
 
 DoubtCode = Literal[
     "fewer_classes",
+    "classes_overlap",
     "legend_not_applied",
     "test_part_without_targets",
     "rival",
@@ -29,6 +30,7 @@ DoubtCode = Literal[
 BLOCKING: frozenset[DoubtCode] = frozenset(
     {
         "fewer_classes",
+        "classes_overlap",
         "legend_not_applied",
         "test_part_without_targets",
         "rival",

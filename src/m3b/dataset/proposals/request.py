@@ -11,8 +11,9 @@ from m3b.data import kinds
 from m3b.dataset.manifest.model import Task
 from m3b.dataset.manifest.overrides import Overrides
 from m3b.dataset.proposals.roles import roles_of, split_words
-from m3b.dataset.words.matching import MATCH_SCORE, match_classes, match_term
-from m3b.dataset.words.requests import RequestClaims, is_flat, names_clinical, parse_request
+from m3b.dataset.words.lexicon import get_lexicon, split_tokens
+from m3b.dataset.words.matching import GENERIC_CONCEPTS, MATCH_SCORE, match_classes, match_term
+from m3b.dataset.words.requests import CONCRETE_KINDS, RequestClaims, is_flat, names_clinical, parse_request
 
 TASK_WEIGHTS = (1.0, 0.5, 0.25)
 """Weights of the tasks that a request's words may mean, the likeliest first."""
@@ -30,12 +31,14 @@ class ClassMatch:
     Args:
         pairs: requested -> the best of the available names that it means.
         unmatched: requested classes that nothing matches.
+        remainder: the requested class that means all others; empty if there is none.
         requested_share: share of the requested classes that are matched; 0.5 if the request names none.
         available_share: share of the available classes that are matched; 0.5 if the request names none.
     """
 
     pairs: Mapping[str, str] = field(default_factory=dict)
     unmatched: tuple[str, ...] = ()
+    remainder: str = ""
     requested_share: float = 0.5
     available_share: float = 0.5
 
@@ -77,11 +80,27 @@ class Request:
         return self.task is not None and kinds.of(self.task).ordered
 
     @property
+    def asks_for_boxes(self) -> bool:
+        """Whether the answers of the task are boxes."""
+        return self.task is not None and "boxes" in kinds.of(self.task).targets
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The classes that it names; of several targets, those."""
         if self.claims.classes:
             return self.claims.classes
         return self.claims.targets if len(self.claims.targets) > 1 else ()
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes it asks for without naming them, as in "into its nine types"."""
+        claims = self.claims
+        return claims.n_classes if not self.classes and claims.grade_range is None else None
+
+    @property
+    def report_sections(self) -> frozenset[str]:
+        """The sections of a report that it names; none for whole reports."""
+        return frozenset(name for name, pattern in _SECTIONS.items() if pattern.search(self.text))
 
     @property
     def unit(self) -> str:
@@ -106,10 +125,10 @@ class Request:
             *self.claims.classes,
             *(["count", "number"] if self.claims.form == "count" else []),
         ]
-        literal = LITERAL_SCORE if self._contains(name) else 0.0
+        literal = LITERAL_SCORE if self.contains(name) else 0.0
         return max([literal, *(match_term(phrase, name) for phrase in phrases if phrase and name)])
 
-    def _contains(self, name: str) -> bool:
+    def contains(self, name: str) -> bool:
         """Whether all words of a name stand in the text, and are none that tables have for files, persons and parts."""
         words = set(split_words(name))
         return (
@@ -119,9 +138,19 @@ class Request:
             and words <= set(split_words(self.text))
         )
 
+    def is_more_than_asked(self, name: str) -> bool:
+        """Whether a name holds what is asked for, and an organ, finding, cell or device that the request does not mention."""
+        lexicon = get_lexicon()
+        named, asked = (
+            {concept for part in _AND.split(text) for concept in lexicon.find_concepts(part, CONCRETE_KINDS)}
+            for text in (name, self.text)
+        )
+        return bool(named & asked and named - asked - GENERIC_CONCEPTS)
+
     def match_classes(self, available: Sequence[str]) -> ClassMatch:
-        """Match the requested classes or grades with those of a folder; a single target counts as one class."""
-        requested = self.classes or self.claims.targets
+        """Match the requested classes or grades with those of a folder; a single target that is not to be divided into a
+        number of classes counts as one class."""
+        requested = self.classes or (self.claims.targets if self.class_count is None else ())
         if not self.classes and self.claims.grade_range is not None and all(name.isdecimal() for name in available):
             lowest, highest = self.claims.grade_range
             requested = tuple(str(grade) for grade in range(lowest, highest + 1))
@@ -132,17 +161,48 @@ class Request:
     def select_classes(self, available: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return class -> the folder's names of it, if the request names fewer classes and what each of them is; else nothing.
 
-        Classes that it does not name are left out; several that it names as one are united.
+        Classes that it does not name are left out, except that of images without a finding if findings are to be found; several
+        that it names as one are united.
         """
         if len(self.claims.classes) < 2 or self.has_several or self.asks_for_grades:
             return {}
         assignment = match_classes(self.claims.classes, available, notes=self.notes)
         if not assignment.is_complete or assignment.ambiguous:
             return {}
-        names = [name for group in assignment.pairs.values() for name in group]
-        if len(names) == len(available) == len(assignment.pairs):
+        groups = dict(assignment.pairs)
+        if "detection" in self.tasks and not self.claims.negatives:
+            names = {name for group in groups.values() for name in group}
+            groups |= {name: (name,) for name in available if name not in names and "none" in roles_of(name)}
+        if sum(map(len, groups.values())) == len(available) == len(groups):
             return {}
-        return {group[0] if len(group) == 1 else wanted: group for wanted, group in assignment.pairs.items()}
+        return {group[0] if len(group) == 1 else wanted: group for wanted, group in groups.items()}
+
+    def select_marked(self, available: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return class -> the folder's names of it, of the classes that are marked and asked for; all if it asks for others, too.
+
+        A name in words of the request is kept; an abbreviation is replaced by what it stands for.
+        """
+        requested = self.classes or self.claims.targets[:1]
+        assignment = match_classes(requested, available, notes=self.notes)
+        if not requested or not assignment.is_complete or any(name in assignment.ambiguous for name in self.classes):
+            return {name: (name,) for name in available}
+        selected: dict[str, tuple[str, ...]] = {}
+        for wanted, names in assignment.pairs.items():
+            group = assignment.ambiguous.get(wanted, names)
+            if len(group) == 1:
+                selected[_shorten_name(wanted, group[0])] = group
+            else:
+                selected |= {name: (name,) for name in group}
+        return selected
+
+
+def _shorten_name(wanted: str, name: str) -> str:
+    """A folder's name of a class without the words for masks and the numbers of a list; the request's words for an abbreviation."""
+    units = [unit for unit in get_lexicon().find_units(name) if not unit.is_number and unit.concepts != {"mask"}]
+    words = [word for unit in units for word in unit.words]
+    if not words or not (set(words) <= set(split_tokens(wanted)) or match_term(wanted, name) == 1):
+        return wanted
+    return name if len(words) == len(split_tokens(name)) else " ".join(words)
 
 
 @lru_cache(maxsize=4096)
@@ -154,7 +214,9 @@ def _match(requested: tuple[str, ...], available: tuple[str, ...], notes: str) -
         if names and assignment.scores.get(requested_name, 0) >= MATCH_SCORE / 2
     }
     met = {name for names in assignment.pairs.values() for name in names}
-    return ClassMatch(pairs, tuple(assignment.unmatched), len(pairs) / len(requested), len(met) / len(available))
+    return ClassMatch(
+        pairs, tuple(assignment.unmatched), assignment.remainder, len(pairs) / len(requested), len(met) / len(available)
+    )
 
 
 def parse(text: str, notes: str = "") -> Request:
@@ -167,7 +229,7 @@ def parse(text: str, notes: str = "") -> Request:
         sentence for sentence in re.split(r"(?<=[.!?])\s+|(?<=[。！？])|\n+", text.strip()) if sentence.strip()
     ]
     has_several = any(_SEVERAL.search(sentence) for sentence in sentences)
-    sentences = [_PRESENT.sub(" ", _SEVERAL.sub("", sentence)) for sentence in sentences]
+    sentences = [_PRESENT.sub(" ", _LISTED.sub(r" \1 ", _SEVERAL.sub("", sentence))) for sentence in sentences]
     for pattern, verb in _WHICH_FINDINGS:
         sentences = [pattern.sub(verb, sentence) for sentence in sentences]
     parsed = [parse_request(sentence) for sentence in sentences[:MAX_SENTENCES]] or [parse_request(text)]
@@ -184,7 +246,7 @@ def parse(text: str, notes: str = "") -> Request:
         claims,
         tasks,
         None,
-        {number: _last_words(name) for number, name in numbered.items()},
+        {number: _numbered_name(name, claims) for number, name in numbered.items()},
         notes,
         bool(_OWN_TEST.search(text)),
         has_several,
@@ -194,7 +256,7 @@ def parse(text: str, notes: str = "") -> Request:
 def _prefer(tasks: dict[Task, float], claims: RequestClaims, text: str, *, has_several: bool) -> dict[Task, float]:
     """Put first what the whole sentence says: grades by their words, and findings that are present or not."""
     first: Task | None = None
-    if any("grade" in roles_of(target) for target in claims.targets):
+    if claims.tasks[:1] != ("survival",) and any("grade" in roles_of(target) for target in claims.targets or (text,)):
         first = "grading"
     elif has_several or _WHICH.search(text):
         first = "diagnosis"
@@ -204,6 +266,14 @@ def _prefer(tasks: dict[Task, float], claims: RequestClaims, text: str, *, has_s
     return dict(zip((first, *rest), TASK_WEIGHTS, strict=False))
 
 
+_AND = re.compile(r"(?<![^\W_])(?:and|und|et|y)(?![^\W_])", re.IGNORECASE)
+_SECTIONS = {
+    "findings": re.compile(r"\bfindings?\b|\bbefund\b|\brésultats?\b|\bhallazgos?\b|所见", re.IGNORECASE),
+    "impression": re.compile(
+        r"\bimpressions?\b|\bconclusi[oó]n\w*\b|\bbeurteilung\w*|\bimpresi[oó]n\b|印象|结论", re.IGNORECASE
+    ),
+}
+"""Sections of a report, by the words of a request."""
 _SEGMENT = re.compile(r"segment|分割|délimit|delimit", re.IGNORECASE)
 _SEVERAL = re.compile(
     r"[;,，]?\s*\b(?:several|multiple|more than one)\b[^.;,]{0,30}\b(?:apply|present|possible|occur)\b"
@@ -221,6 +291,8 @@ _PRESENT = re.compile(
     re.IGNORECASE,
 )
 """Phrases around the classes of a request that ask for each whether it is there."""
+_LISTED = re.compile(rf"(?:{_PRESENT.pattern})\s*\(([^()]*)\)", re.IGNORECASE)
+"""Such a phrase with the classes in parentheses behind it."""
 _WHICH = re.compile(
     r"\bwhich\b[^.]{0,40}\bpresent\b|\bwelche\b[^.]{0,60}\bvorlieg"
     r"|\bquelles?\b[^.]{0,40}\bprésente?s?\b|\bqu[ée]\b[^.]{0,40}\bhay\b|有哪些",
@@ -263,8 +335,11 @@ _OWN_TEST = re.compile(
 """A wish that the test part of the folder be used."""
 
 
-def _last_words(name: str) -> str:
+def _numbered_name(name: str, claims: RequestClaims) -> str:
     """The name of a numbered class without what stands before it in the sentence."""
+    phrases = sorted((*claims.classes, *claims.targets), key=len, reverse=True)
+    if phrase := next((phrase for phrase in phrases if name.casefold().endswith(phrase.casefold())), ""):
+        return name[-len(phrase) :]
     words = re.split(r"\b(?:segment|classify|detect|the|and|into|as|und|et|y|of)\b", name, flags=re.IGNORECASE)[
         -1
     ].strip(" ,:")

@@ -12,6 +12,9 @@ WORDS_FILE = Path(__file__).with_name("roles.json")
 _WORDS = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
 ROLE_WORDS: dict[str, frozenset[str]] = {role: frozenset(words) for role, words in _WORDS["roles"].items()}
 """Role -> words of names in five languages."""
+_ROLE_WORDS = frozenset().union(*ROLE_WORDS.values())
+MIN_COMPOUND_PART = 4
+"""Letters of the first part of a compound."""
 SEVERITY: tuple[frozenset[str], ...] = tuple(frozenset(words) for words in _WORDS["severity"])
 """Words of severity, from the lowest to the highest."""
 
@@ -28,21 +31,37 @@ def _unspaced_words(text: str) -> set[str]:
     return {run[start : start + size] for run in runs for size in range(1, 5) for start in range(len(run) - size + 1)}
 
 
+def _compound_words(word: str) -> set[str]:
+    """Both parts of a word that is two words of roles: `patientennummer`, `imageid`; empty if it is none."""
+    for end in range(MIN_COMPOUND_PART, len(word) - 1):
+        first, second = word[:end], word[end:]
+        stem = next(
+            (form for form in (first, first.removesuffix("n"), first.removesuffix("s")) if form in _ROLE_WORDS), ""
+        )
+        if stem and second in _ROLE_WORDS:
+            return {stem, second}
+    return set()
+
+
 @lru_cache(maxsize=65536)
 def roles_of(text: str) -> frozenset[str]:
     """Return the roles that a name's words stand for."""
     words = {text.strip().casefold(), *split_words(text)}
+    words |= {part for word in words - _ROLE_WORDS for part in _compound_words(word)}
     words |= {word.rstrip("s") for word in words if len(word) > 3} | _unspaced_words(text)
     return frozenset(role for role, vocabulary in ROLE_WORDS.items() if words & vocabulary)
 
 
 @lru_cache(maxsize=65536)
 def side_of(text: str) -> str:
-    """Return train, val or test if a text as a whole means it, or one of its words and no other side; else an empty text."""
+    """Return train, val or test if a text as a whole means it, or one of its words and no other side; else an empty text.
+
+    Cases for training and validation (`train_val`) are for training.
+    """
     words = {text.strip().casefold(), *split_words(text)}
     words |= {word.removesuffix("set") for word in words} | _unspaced_words(text)
     sides = [side for side in ("train", "val", "test") if words & ROLE_WORDS[side]]
-    return sides[0] if len(sides) == 1 else ""
+    return sides[0] if len(sides) == 1 or sides == ["train", "val"] else ""
 
 
 def severity_ranks(names: Sequence[str]) -> dict[str, int] | None:

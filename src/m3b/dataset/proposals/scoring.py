@@ -32,7 +32,7 @@ def probability(decision: str, features: Mapping[str, float]) -> float:
         features: those of `SET_FEATURES` are scored by the weights of `image_set`, which all tasks share.
     """
     of_set = {name: value for name, value in features.items() if name.startswith(SET_FEATURES)}
-    result = _sigmoid(decision, {name: value for name, value in features.items() if name not in of_set})
+    result = _sigmoid(decision, without_set(features))
     return result * _sigmoid("image_set", of_set) if of_set else result
 
 
@@ -40,6 +40,11 @@ def _sigmoid(decision: str, features: Mapping[str, float]) -> float:
     weights = load_weights()[decision]
     odds = weights.get("", 0.0) + sum(weights.get(name, 0.0) * value for name, value in features.items())
     return 1 / (1 + math.exp(-max(-40.0, min(40.0, odds))))
+
+
+def without_set(features: Mapping[str, float]) -> dict[str, float]:
+    """Return the features that tell of the target alone."""
+    return {name: value for name, value in features.items() if not name.startswith(SET_FEATURES)}
 
 
 def logit(decision: str, features: Mapping[str, float]) -> float:

@@ -10,12 +10,13 @@ from m3b.dataset.annotations.box_tables import (
     BoxColumns,
     BoxReading,
     ImageGrid,
+    find_paired_column,
     measure_boxes,
     propose_box_columns,
     propose_class_column,
     read_box_rows,
 )
-from m3b.dataset.annotations.geometry import ImageSize
+from m3b.dataset.annotations.geometry import ImageSize, VolumeGrid
 from m3b.dataset.annotations.run_tables import find_run_column, measure_runs, parse_runs
 from m3b.dataset.archives import local_reference
 from m3b.dataset.manifest.image_frame import JoinedTable
@@ -33,7 +34,9 @@ def find_boxes(image_set: ImageSet, name: str) -> tuple[BoxColumns, str, BoxRead
     columns = propose_box_columns(frame)
     if columns is None:
         return None
-    class_column = propose_class_column(frame, [*columns.columns.values(), *_key_columns(image_set, name)])
+    class_column = find_paired_column(frame, columns) or propose_class_column(
+        frame, [*columns.columns.values(), *_key_columns(image_set, name)]
+    )
     try:
         rows = read_box_rows(frame, columns, _row_images(image_set, table), class_column, "object")
         reading = measure_boxes(rows, _sizes(image_set, list(dict.fromkeys(rows.names))))
@@ -82,6 +85,8 @@ def _row_images(image_set: ImageSet, table: JoinedTable) -> list[str | None]:
 
 
 def _sizes(image_set: ImageSet, refs: Sequence[str]) -> dict[str, ImageGrid]:
+    import numpy as np
+
     from m3b.dataset.formats import probe_image
 
     sizes: dict[str, ImageGrid] = {}
@@ -92,6 +97,8 @@ def _sizes(image_set: ImageSet, refs: Sequence[str]) -> dict[str, ImageGrid]:
             continue
         if len(info.shape) == 2:
             sizes[ref] = ImageSize(info.shape[1], info.shape[0])
+        elif len(info.shape) == 3:
+            sizes[ref] = VolumeGrid(info.shape, info.affine if info.affine is not None else np.eye(4))
     return sizes
 
 

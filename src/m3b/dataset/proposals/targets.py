@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import polars as pl
 
 from m3b.dataset.annotations.box_tables import BoxColumns, BoxReading
-from m3b.dataset.manifest.model import Boxes, Labels, Masks, Number, Report, Survival, ValueSource
+from m3b.dataset.manifest.annotated import ANY
+from m3b.dataset.manifest.image_frame import ImageFrame
+from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
+from m3b.dataset.manifest.resolve import NO, YES
 from m3b.dataset.proposals.context import entropy, restart_of_others
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
 from m3b.dataset.proposals.pairs import list_pairings
@@ -22,13 +26,18 @@ from m3b.dataset.survey.facts import (
     AnnotationFacts,
     Content,
     FileGroup,
+    Layers,
     Legend,
     Level,
     Pairing,
+    Slot,
     Survey,
 )
 from m3b.dataset.tables import EMPTY_LIST, LIST_SEPARATOR
-from m3b.dataset.words.matching import MATCH_SCORE
+from m3b.dataset.tables.columns import UNCLEAR_WORDS, fold
+from m3b.dataset.tables.loading import ARRAY_SUFFIXES
+from m3b.dataset.words.lexicon import split_tokens
+from m3b.dataset.words.matching import MATCH_SCORE, match_classes
 
 MAX_CLASSES = 60
 MIN_LIST_SHARE = 0.03
@@ -38,7 +47,13 @@ MAX_VERSIONS = 6
 """Values of a slot that tells apart several masks of one image."""
 MAX_LISTED_FILES = 6
 """Annotation files that a manifest names one by one."""
+CERTAIN_SEPARATORS = (LIST_SEPARATOR, "\n", ";")
+"""Signs that names of classes do not contain."""
 BACKGROUND = "background"
+YES_NO_TEXTS = frozenset({"0", "1", "0.0", "1.0", "-1", "-1.0", "yes", "no", "true", "false", "y", "n", "x"})
+"""Texts of columns each of which says whether a class applies."""
+BOX_SHAPES = frozenset({"box", "outline"})
+"""Shapes of annotation files from which boxes follow."""
 ACQUISITION_GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028)
 """Groups of DICOM that tell how an image was made, sorted and stored (PS3.6)."""
 DESCRIBING_FIELDS = r"Comments|Description|Diagnos|Reason"
@@ -119,20 +134,62 @@ def _fold_code(code: str) -> str:
 
 def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
     """Yield every column that could be the class of an image, and every set of yes/no columns."""
+    yes_no_columns = _yes_no_columns(image_set)
     for column in image_set.columns:
         stats = column.stats
-        if column.is_composite or (column.source == "member" and column.name.endswith("]")):
+        if column.is_composite or _place_in_rows(image_set, column)[0]:
             continue
         if _describes_acquisition(column, request):
             continue
-        if 2 <= stats.distinct <= MAX_CLASSES and stats.counts and stats.distinct < stats.filled:
-            yield _label_column(image_set, survey, request, column)
         series = image_set.texts(column.template)
+        separator = _separator(column, series)
         has_several_rows = stats.conflicts > MIN_LIST_SHARE * stats.images
-        separator = _separator(column, series) or (LIST_SEPARATOR if has_several_rows else "")
-        if separator and series.n_unique() > 1:
-            yield _label_lists(image_set, survey, request, column, series, separator)
-    yield from _one_hot(image_set, survey, request)
+        texts = [] if has_several_rows else series.drop_nulls().unique().to_list()
+        is_joint = bool(separator and texts) and _joins_classes(texts, separator, request)
+        if (
+            2 <= stats.distinct <= MAX_CLASSES
+            and stats.counts
+            and stats.distinct < min(stats.filled, image_set.case_count)
+        ):
+            target = _label_column(image_set, survey, request, column)
+            is_chosen = _is_chosen_of_several(column, yes_no_columns, request)
+            more = {"joint_labels": float(is_joint), "one_of_columns": float(not is_chosen)}
+            yield replace(target, features={**target.features, **more})
+        if (separator or has_several_rows) and series.n_unique() > 1:
+            target = _label_lists(image_set, survey, request, column, series, separator or LIST_SEPARATOR)
+            yield replace(target, features={**target.features, "several_match": float(request.has_several or is_joint)})
+    yield from _one_hot(image_set, survey, request, yes_no_columns)
+
+
+def _joins_classes(texts: Sequence[str], separator: str, request: Request) -> bool:
+    """Whether texts are lists that name several classes at once: any, or several of those that the request names."""
+    lists = [[part.strip() for part in text.split(separator)] for text in texts]
+    names = dict.fromkeys(part for parts in lists for part in parts)
+    match = request.match_classes(list(names))
+    if match.unmatched or len(request.classes) < 2:  # "carcinoma, in situ" is one name, unless both stand alone, too
+        return separator in CERTAIN_SEPARATORS or all([name] in lists for name in names)
+    requested = {name for wanted, name in match.pairs.items() if wanted != match.remainder}
+    return any(len(requested & set(parts)) > 1 for parts in lists)
+
+
+def _is_chosen_of_several(column: Column, yes_no_columns: Mapping[str, Sequence[Column]], request: Request) -> bool:
+    """Whether a column is no yes/no column beside others of its table, or is the one of them that the request means."""
+    names = next(
+        ([item.name for item in columns] for columns in yes_no_columns.values() if column in columns), [column.name]
+    )
+    if len(names) < 2 or roles_of(column.name) & {"label", "grade"}:
+        return True
+    return set(request.match_classes(names).pairs.values()) == {column.name} and len(request.classes) <= 2
+
+
+def _place_in_rows(image_set: ImageSet, column: Column) -> tuple[str, str]:
+    """The array and the place in its rows of a column that is one of several values of each item; empty of others."""
+    is_array = column.source == "member" or (
+        column.source == "table"
+        and image_set.tables[column.tables[0]].patterns[0].lower().endswith(tuple(ARRAY_SUFFIXES))
+    )
+    match = re.fullmatch(r"(.+?)(?:\[(\d+)\]|\.(\d+))", column.name) if is_array else None
+    return (match[1], match[2] or match[3]) if match else ("", "")
 
 
 def _describes_acquisition(column: Column, request: Request) -> bool:
@@ -160,7 +217,7 @@ def _label_features(
         "coverage": stats.coverage - 1,
         "partial": float(stats.coverage < 0.98),
         "log_classes": math.log(max(len(values), 1)),
-        "classes_per_case": len(values) / total,
+        "classes_per_case": len(values) / min(total, image_set.case_count),
         "smallest_class": min(counts.values(), default=0) / total * len(values),
         "entropy": entropy(counts),
         "is_folder": float(column.source == "folder"),
@@ -177,6 +234,7 @@ def _label_features(
         "named_request": request.match_phrase(column.name),
         "values_request": 2 * match.requested_share - 1,
         "request_values": 2 * match.available_share - 1,
+        "classes_counted": 0.0 if request.class_count is None else 1.0 if len(names) == request.class_count else -1.0,
         "values_side": sum(n for value, n in counts.items() if side_of(value)) / total,
         "values_words": sum(not is_code(value) for value in names) / max(len(names), 1),
         "values_codes": sum(is_code(value) for value in names) / max(len(names), 1),
@@ -195,16 +253,24 @@ def _label_features(
 
 def _label_column(image_set: ImageSet, survey: Survey, request: Request, column: Column) -> Target:
     values = sorted(column.stats.counts, key=_natural)
+    named_values = [value for value in values if fold(value) not in UNCLEAR_WORDS or request.contains(value)]
+    if len(named_values) > 1:
+        values = named_values  # cases of which nobody knows the class are left out, and said
     if (ranks := severity_ranks(values)) is not None:
         values = sorted(values, key=lambda value: ranks[value])
-    coded = all(is_code(value) or "yes_no" in roles_of(value) for value in values)
+    coded = all(is_code(value) or _is_yes_no(value) for value in values)
     names, legend = find_legend(values, survey.legends, column.name) if coded else ({}, "")
     classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
     binary = _binary_names(values, column.name, request) if coded and not names else {}
     if binary:
         classes = {binary[value]: (value,) for value in values}
     assumed: tuple[str, ...] = ()
+    unnamed = tuple(value for value in values if coded and not names and not binary)
     if selected := request.select_classes(list(classes)):
+        numbers_beside = [value for value in values if _is_number(value)] if not coded else []
+        named_by_selection = {label for group in selected.values() for label in group}
+        # numbers beside names are other texts for the same classes, not classes that are left out
+        unnamed = (*unnamed, *(value for value in numbers_beside if value not in named_by_selection))
         classes = {name: tuple(classes[label][0] for label in group) for name, group in selected.items()}
         assumed = tuple(f"{', '.join(group)} count as {name}" for name, group in selected.items() if len(group) > 1)
     ordered = request.asks_for_grades
@@ -226,12 +292,21 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         (column.template,),
         image_set.values(column.template),
         tuple(classes),
-        tuple(value for value in values if coded and not names and not binary),
+        unnamed,
         legend,
         used,
         unmatched,
         assumed=assumed,
     )
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"-?\d+(?:\.\d+)?", text.strip()))
+
+
+def _is_yes_no(text: str) -> bool:
+    """Whether a text is a word for yes or no, and nothing else."""
+    return "yes_no" in roles_of(text) and len(split_tokens(text)) == 1
 
 
 def _binary_names(values: Sequence[str], column: str, request: Request) -> dict[str, str]:
@@ -267,11 +342,11 @@ def _separator(column: Column, texts: pl.Series) -> str:
     if stats.filled < 4 or stats.characters > 200:
         return ""
     series = texts.drop_nulls()
-    for separator in (LIST_SEPARATOR, "\n", "|", ";", ",", "+", "/"):
+    for separator in (LIST_SEPARATOR, "\n", ";", ",", "+", "/"):
         if separator == "/" and column.source != "table":
             continue
         share = mean_of(series.str.contains(separator, literal=True))
-        if share < MIN_LIST_SHARE:
+        if not share:
             continue
         parts = series.str.split(separator).explode().str.strip_chars().drop_nulls()
         parts = parts.filter(parts != "")
@@ -279,6 +354,7 @@ def _separator(column: Column, texts: pl.Series) -> str:
         alone = parts.filter(parts.is_in(series.implode())).n_unique()
         if (
             2 <= vocabulary <= MAX_CLASSES
+            and (share >= MIN_LIST_SHARE or alone == vocabulary)
             and len(parts) >= 3 * vocabulary
             and alone >= vocabulary / 2
             and (separator not in ",./" or not mean_of(parts.str.contains(r"^[\d.]+$")) > 0.5)
@@ -305,25 +381,33 @@ def _label_lists(
         names.get(value, value): (value,) for value in map(str, counts) if value not in none_values
     }
     match = request.match_classes(list(classes))
+    assumed: tuple[str, ...] = ()
+    if len(request.classes) > 1 and not match.unmatched and not match.remainder:
+        if left_out := [name for name in classes if name not in match.pairs.values()]:
+            assumed = (f"images with {', '.join(left_out[:6])} alone count as without any requested class",)
+        classes = {name: classes[name] for name in classes if name not in left_out}
+    is_single = not request.classes and len(request.claims.targets) == len(match.pairs) == 1 < len(classes)
+    if is_single:  # one finding is asked for: whether an image has it
+        name = next(iter(match.pairs.values()))
+        classes = {f"no {name}": (ANY,), name: classes[name]}
     coverage = 1 - series.null_count() / max(len(series), 1)
     features = _label_features(image_set, request, column, list(classes), counts) | {
         "lists": 1.0,
         "coverage": coverage - 1,
         "partial": float(coverage < 0.98),
         "conflicts": 0.0,
-        "several_match": float(request.has_several),
         "legend": float(bool(legend)),
     }
     missing = None
     if coverage < 1 and _has_file_each(image_set, column):  # an empty file beside an image says that it has none
         missing, features["coverage"], features["partial"] = EMPTY_LIST, 0.0, 0.0
     value = ValueSource(value=column.template, missing=missing)
-    labels = Labels(value=value, classes=classes, separator=separator, multi_label=True)
+    labels = Labels(value=value, classes=classes, separator=separator, multi_label=not is_single)
     return Target(
         {"labels": labels},
         "label",
         features,
-        f"several classes by {column.template}",
+        f"{name} or not by {column.template}" if is_single else f"several classes by {column.template}",
         (column.template,),
         series,
         tuple(classes),
@@ -331,6 +415,7 @@ def _label_lists(
         legend,
         match.pairs,
         match.unmatched,
+        assumed=assumed,
     )
 
 
@@ -341,28 +426,50 @@ def _has_file_each(image_set: ImageSet, column: Column) -> bool:
     return image_set.frame.tables[column.tables[0]].pairs["left"].n_unique() == image_set.count
 
 
-def _one_hot(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
-    """Yes/no columns of one table: the ones that the request names, or all next to each other."""
+def _yes_no_columns(image_set: ImageSet) -> dict[str, list[Column]]:
+    """The columns of each table, or items of each array, that say yes or no and may be classes."""
     by_table: dict[str, list[Column]] = {}
     for column in image_set.columns:
-        values = {value.casefold() for value in column.stats.counts}
-        if (
-            column.source == "member"
-            and values <= {"0", "1", "0.0", "1.0", "true", "false"}
-            and (match := re.fullmatch(r"(.+)\[\d+\]", column.name))
-        ):
-            by_table.setdefault(match[1], []).append(column)
-        if (
-            column.source == "table"
-            and 1 <= len(values) <= 3
-            and values <= {"0", "1", "0.0", "1.0", "-1", "-1.0", "yes", "no", "true", "false", "y", "n", "x"}
-        ):
-            roles = roles_of(column.name)
-            if not roles & {"attribute", "split", "event", "identifier"}:
-                by_table.setdefault(column.tables[0], []).append(column)
-    for columns in by_table.values():
+        array = _place_in_rows(image_set, column)[0]
+        if not _says_yes_or_no(column) or (column.source == "member" and not array):
+            continue
+        roles = roles_of(column.name)
+        if array:
+            by_table.setdefault("/".join((*column.tables, array)), []).append(column)
+        elif not roles & {"attribute", "split", "event", "identifier"} or "none" in roles:
+            by_table.setdefault(column.tables[0], []).append(column)
+    return by_table
+
+
+def _says_yes_or_no(column: Column) -> bool:
+    values = {value.casefold() for value in column.stats.counts}
+    return column.source in ("table", "member") and 1 <= len(values) <= 3 and values <= YES_NO_TEXTS
+
+
+def _one_hot(
+    image_set: ImageSet, survey: Survey, request: Request, yes_no_columns: Mapping[str, Sequence[Column]]
+) -> Iterator[Target]:
+    """Yes/no columns of one table: the ones that the request names, or all next to each other."""
+    for columns in yes_no_columns.values():
+        missing = _meaning_of_blanks(image_set, columns)
         for selected in _column_sets(columns, request):
-            yield _one_hot_target(image_set, survey, request, selected)
+            yield _one_hot_target(image_set, survey, request, selected, missing)
+
+
+def _meaning_of_blanks(image_set: ImageSet, columns: Sequence[Column]) -> str | None:
+    """Return "0" if an empty cell of yes/no columns means no: none of them says no, or each image has a filled cell beside it."""
+    beside = [column for column in image_set.columns if column.tables == columns[0].tables and _says_yes_or_no(column)]
+    cells = {column.template: image_set.values(column.template) for column in beside}
+    if not any(cells[column.template].null_count() for column in columns):
+        return None
+    has_no = any(value.casefold() in NO for column in columns for value in column.stats.counts)
+    has_unlabelled = bool(pl.DataFrame(cells).select(pl.all_horizontal(pl.all().is_null()).any()).item())
+    return None if has_no and has_unlabelled else "0"
+
+
+def _asks_for_several(request: Request, match: ClassMatch) -> bool:
+    """Whether a request is about several yes/no columns: about all findings, or several that are all there."""
+    return request.claims.wants_all or not request.claims.targets or (len(request.classes) > 1 and not match.unmatched)
 
 
 def _column_sets(columns: Sequence[Column], request: Request) -> Iterator[tuple[Column, ...]]:
@@ -380,36 +487,49 @@ def _column_sets(columns: Sequence[Column], request: Request) -> Iterator[tuple[
         yield entries
 
 
-def _one_hot_target(image_set: ImageSet, survey: Survey, request: Request, columns: Sequence[Column]) -> Target:
+def _one_hot_target(
+    image_set: ImageSet, survey: Survey, request: Request, columns: Sequence[Column], missing: str | None
+) -> Target:
     frame = pl.DataFrame({column.template: image_set.values(column.template) for column in columns})
-    positive = frame.with_columns(pl.all().str.to_lowercase().is_in(["1", "1.0", "yes", "true", "y", "x"]))
+    positive = frame.with_columns(pl.all().str.to_lowercase().is_in(list(YES)))
     rows = positive.sum_horizontal()
     exclusive = mean_of(rows == 1)
     names = [column.name for column in columns]
     legend = ""
-    if columns[0].source == "member":
-        places = [str(place) for place in range(len(columns))]
-        meanings, legend = find_legend(places, survey.legends, columns[0].name.split("[")[0])
+    array, _ = _place_in_rows(image_set, columns[0])
+    unnamed: list[str] = []
+    headings = [column.template.rpartition(".")[2].removesuffix("}") for column in columns]
+    if array or all(map(is_code, headings)):
+        places = [_place_in_rows(image_set, column)[1] for column in columns] if array else headings
+        meanings, legend = find_legend(places, survey.legends, array)
         names = [meanings.get(place, f"class {place}") for place in places]
+        unnamed = [place for place in places if place not in meanings]
     counts = {name: int(positive[column.template].sum()) for name, column in zip(names, columns, strict=True)}
     match = request.match_classes(names)
     multi = exclusive < 0.98
     base = _label_features(image_set, request, columns[0], names, {name: max(n, 1) for name, n in counts.items()})
     features = base | {
         "one_hot": 1.0,
-        "several_match": float(request.has_several == multi),
+        "several_match": float(
+            request.has_several or _asks_for_several(request, match) if multi else not request.has_several
+        ),
         "one_hot_exclusive": float(not multi),
         "named_label": 0.0,
         "values_words": sum(not is_code(name) for name in names) / len(names),
         "values_codes": 0.0,
         "values_yes_no": 0.0,
-        "coverage": min(column.stats.coverage for column in columns) - 1,
+        "coverage": 0.0 if missing else min(column.stats.coverage for column in columns) - 1,
+        "partial": 0.0 if missing else base["partial"],
         "empty_class": float(min(counts.values()) == 0),
     }
     labels = Labels(
-        columns={name: ValueSource(value=column.template) for name, column in zip(names, columns, strict=True)},
+        columns={
+            name: ValueSource(value=column.template, missing=missing)
+            for name, column in zip(names, columns, strict=True)
+        },
         multi_label=multi,
     )
+    assumed = (f"an empty cell of {', '.join(names[:6])} means no",) if missing else ()
     assigned = frame.select(pl.concat_str(pl.all().fill_null("?"), separator="|")).to_series()
     return Target(
         {"labels": labels},
@@ -419,10 +539,11 @@ def _one_hot_target(image_set: ImageSet, survey: Survey, request: Request, colum
         tuple(column.template for column in columns),
         assigned,
         tuple(names),
-        (),
+        tuple(unnamed),
         legend,
         match.pairs,
         match.unmatched,
+        assumed=assumed,
     )
 
 
@@ -456,7 +577,7 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             "is_tag": float(column.source == "tag"),
             "is_member": float(column.source == "member"),
             "only_number": float(len(numeric) == 1),
-            "sequential": float(_is_sequence(image_set.values(column.template))),
+            "sequential": float(is_sequence(image_set.values(column.template))),
             "fraction": float(bool(texts.str.contains(r"\d[.,]\d").any())),
             "chance": column.chance,
             "conflicts": stats.conflicts / max(stats.images, 1),
@@ -482,7 +603,7 @@ def _has_unit(image_set: ImageSet, column: Column) -> bool:
     return mean_of(series.str.contains(r"^\s*[<>~]?\s*[+-]?\d+(?:[.,]\d+)?\s*[a-zA-Zµ%/²³^]+[\w/²³^]*\s*$")) > 0.9
 
 
-def _is_sequence(series: pl.Series) -> bool:
+def is_sequence(series: pl.Series) -> bool:
     """Whether numbers count the images: whole, all different and nearly without gaps."""
     numbers = series.drop_nulls().cast(pl.Int64, strict=False).drop_nulls()
     if len(numbers) < 3 or len(numbers) < 0.9 * len(series.drop_nulls()):
@@ -511,7 +632,7 @@ def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Ite
                     bool(event_roles & {"attribute", "split", "identifier"}) and "event" not in event_roles
                 ),
                 "event_known": float(bool(observed)),
-                "sequential": float(_is_sequence(image_set.values(time.template))),
+                "sequential": float(is_sequence(image_set.values(time.template))),
                 "coverage": min(time.stats.coverage, event.stats.coverage),
             }
             values = list(event.stats.counts)
@@ -598,6 +719,7 @@ def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
             "distinct_share": column.stats.distinct / max(column.stats.filled, 1),
             "only_text": float(len(prose) == 1),
             "chance": column.chance,
+            "sections_match": float(request.report_sections == ({"impression"} if impression else {"findings"})),
         }
         partner = next(
             (
@@ -626,7 +748,7 @@ def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
             yield Target(
                 {"report": report},
                 "text",
-                features | {"both_parts": 1.0},
+                features | {"both_parts": 1.0, "sections_match": float(len(request.report_sections) != 1)},
                 f"reports by {column.template} and {partner.template}",
                 (column.template, partner.template),
                 image_set.values(column.template),
@@ -652,7 +774,11 @@ def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
             yield from _paired_masks(image_set, survey, request, pairing, right, content, member)
     yield from _member_masks(image_set, survey, request)
     for facts in survey.annotations:
-        if {"outline", "mask"} & set(facts.shapes):
+        if facts.group in image_set.groups:
+            continue  # files of annotations that open as images are no images
+        shapes = set(facts.shapes)
+        has_boxes = request.asks_for_boxes and shapes & BOX_SHAPES  # each outline gives a box
+        if {"outline", "mask"} & shapes and not has_boxes:
             yield _annotated(image_set, survey, request, facts, "masks")
     for name in image_set.frame.tables:
         if (result := find_runs(image_set, name)) is not None:
@@ -718,7 +844,7 @@ def _paired_masks(
     content: Content,
     member: str,
 ) -> Iterator[Target]:
-    per_class = _classes_of_files(pairing, right, survey.legends)
+    per_class, class_slot = _classes_of_files(image_set, request, pairing, right, survey.legends)
     features = _mask_features(image_set, request, content) | {
         "image_share": pairing.images_matched / max(pairing.image_files, 1),
         "partner_share": pairing.partners_matched / max(pairing.partner_files, 1),
@@ -752,8 +878,9 @@ def _paired_masks(
         features |= {"several_each": 0.0, "slice_masks": 1.0}
         yield from _valued_masks(survey, request, base, features, title, content, right, common)
         return
-    for files, value in _by_value(pairing, right):
+    for files, value, rank, is_ordinal in _by_value(pairing, right):
         name = request.target or "object"
+        versions = 1.0 if is_ordinal else overlap
         masks = Masks.model_validate(
             {
                 **base,
@@ -767,24 +894,31 @@ def _paired_masks(
             | _class_features(request, [name], is_assumed=True)
             | {
                 "one_of_several": 1.0,
-                "one_of_versions": overlap,
+                "one_of_versions": versions,
+                "later_version": float(bool(rank)) * versions,
                 "several_each": 0.0,
                 "words_request": max(features["words_request"], request.match_phrase(value)),
                 "words_automatic": max(features["words_automatic"], float("automatic" in roles_of(value))),
                 "words_reference": max(features["words_reference"], float("reference" in roles_of(value))),
             }
         )
-        yield Target({"masks": masks}, "mask", own_columns, f"masks {files}", (), None, (name,), **common)
+        assumed = (f"of several versions of the masks the first is the reference ({value})",) if rank == 0 else ()
+        yield Target(
+            {"masks": masks}, "mask", own_columns, f"masks {files}", (), None, (name,), assumed=assumed, **common
+        )
     are_objects = not per_class and _are_objects(pairing, right)
     if pairing.per_image[1] > 1 or per_class or are_objects:
         if per_class:
+            selected = request.select_marked(list(per_class))
             match = request.match_classes(list(per_class))
             masks = Masks.model_validate(
                 {
                     **base,
-                    "classes": {name: ("*",) for name in per_class},
-                    "class_key": f"{{{pairing.extra_slot}}}",
-                    "per_file": per_class,
+                    "classes": {name: ("*",) for name in selected},
+                    "class_key": f"{{{class_slot}}}",
+                    "per_file": {
+                        name: [text for part in group for text in per_class[part]] for name, group in selected.items()
+                    },
                     "overlapping": True,
                 }
             )
@@ -792,16 +926,19 @@ def _paired_masks(
                 {"masks": masks},
                 "mask",
                 features
-                | _class_features(request, list(per_class))
+                | _class_features(request, list(selected))
                 | {
                     "per_class": 1.0,
                     "classes_match": match.requested_share * match.available_share,
+                    "names_more": mean_of(
+                        pl.Series([request.is_more_than_asked(name) for name in chain(*selected.values())])
+                    ),
                     "classes_overlap": overlap,
                 },
                 title + ", one a class",
                 (),
                 None,
-                tuple(per_class),
+                tuple(selected),
                 (),
                 "",
                 match.pairs,
@@ -830,18 +967,21 @@ def _paired_masks(
     yield from _valued_masks(survey, request, base, features, title, content, right, common)
 
 
-def _by_value(pairing: Pairing, right: FileGroup) -> Iterator[tuple[str, str]]:
-    """Patterns of the masks with each value of the slot that tells apart several masks of one image: observers, versions, classes."""
+def _by_value(pairing: Pairing, right: FileGroup) -> Iterator[tuple[str, str, int | None, bool]]:
+    """Masks with each value of the slot that tells apart several masks of one image: observers, versions, classes.
+
+    Yields:
+        Their pattern, the value, its place from 0 if the values are numbered, and whether they are ordinals.
+    """
     slot = right.slot(pairing.extra_slot) if pairing.extra_slot else None
-    if (
-        slot is None
-        or pairing.per_image[1] < 2
-        or not 2 <= slot.distinct <= MAX_VERSIONS
-        or len(slot.values) < slot.distinct
-    ):
+    if slot is None or not 2 <= slot.distinct <= MAX_VERSIONS or len(slot.values) < slot.distinct:
         return
-    for value in slot.values:
-        yield with_value(right.pattern, slot, value.text), value.text
+    texts = [value.text for value in slot.values]
+    ordinals, ranks = _order_ordinals(texts), _order_versions(texts)
+    if pairing.per_image[1] < 2 and not ordinals:
+        return
+    for text in texts:
+        yield with_value(right.pattern, slot, text), text, ranks.get(text), bool(ordinals)
 
 
 def _is_of_slices(image_set: ImageSet, pairing: Pairing) -> bool:
@@ -857,18 +997,59 @@ def _are_objects(pairing: Pairing, right: FileGroup) -> bool:
     return is_numbered and pairing.per_image[0] < pairing.per_image[2]
 
 
-def _classes_of_files(pairing: Pairing, right: FileGroup, legends: Sequence[Legend]) -> dict[str, tuple[str, ...]]:
-    """Classes by a slot of mask files that occurs with the same few values at each image; numbers need a legend."""
+def _order_ordinals(texts: Sequence[str]) -> dict[str, int]:
+    """Places of texts that are ordinals cut from their numbers, and the same besides (`stHO`, `ndHO` of `1stHO`, `2ndHO`)."""
+    matches = {text: re.fullmatch(r"(st|nd|rd|th)(\D*)", text, re.IGNORECASE) for text in texts}
+    if not all(matches.values()) or len({match[2] for match in matches.values() if match}) != 1:
+        return {}
+    return {text: ("st", "nd", "rd", "th").index(match[1].casefold()) for text, match in matches.items() if match}
+
+
+def _order_versions(texts: Sequence[str]) -> dict[str, int]:
+    """Places of texts that are one word with numbers (`mask`, `mask_1`), or ordinals."""
+    stems = {re.sub(r"[ _.-]*\d+$", "", text.casefold()) for text in texts}
+    if len(stems) == 1 and "" not in stems:
+        return {text: place for place, text in enumerate(sorted(texts, key=_natural))}
+    return _order_ordinals(texts)
+
+
+def _classes_of_files(
+    image_set: ImageSet, request: Request, pairing: Pairing, right: FileGroup, legends: Sequence[Legend]
+) -> tuple[dict[str, tuple[str, ...]], str]:
+    """Classes by a slot of mask files that occurs with the same few values at each image, and the slot; numbers need a legend."""
     slot = right.slot(pairing.extra_slot) if pairing.extra_slot else None
     if slot is None or not 2 <= slot.distinct <= MAX_CLASSES or len(slot.values) < slot.distinct:
-        return {}
+        return {}, ""
+    slot = _name_of_classes(image_set, request, right, slot)
     texts = [value.text for value in slot.values]
-    if any(roles_of(text) & {"automatic", "reference"} for text in texts):
-        return {}
+    if any(roles_of(text) & {"automatic", "reference"} for text in texts) or _order_versions(texts):
+        return {}, ""
     if slot.kind != "number" and not all(is_code(text) for text in texts):
-        return {text: (text,) for text in texts}
+        return {text: (text,) for text in texts}, slot.name
     names, _ = find_legend(texts, legends)
-    return {names[text]: (text,) for text in texts} if len(names) == len(texts) else {}
+    return ({names[text]: (text,) for text in texts}, slot.name) if len(names) == len(texts) else ({}, "")
+
+
+def _name_of_classes(image_set: ImageSet, request: Request, right: FileGroup, slot: Slot) -> Slot:
+    """Of the parts of paths that vary together with a slot (`2. Haemorrhages/007_HE.tif`), the one that the request fits best."""
+    others = [
+        item
+        for item in right.slots
+        if item.name != slot.name and item.distinct == slot.distinct == len(item.values) and item.kind != "number"
+    ]
+    if not others:
+        return slot
+    items = image_set.frame.readers.items(Files(files=right.pattern, exclude=right.exclude), "proposal")
+    frame = ImageFrame(items, image_set.frame.readers, [])
+    frame.add_columns([slot.name, *(item.name for item in others)], "proposal")
+    same = [item for item in others if frame.frame.select(slot.name, item.name).n_unique() == slot.distinct]
+
+    def fit(item: Slot) -> float:
+        texts = [value.text for value in item.values]
+        match = match_classes(request.classes or request.claims.targets, texts, notes=request.notes)
+        return sum(match.scores.values()) - len(match.ambiguous)
+
+    return max(slot, *same, key=fit) if same else slot
 
 
 def _valued_masks(
@@ -881,6 +1062,9 @@ def _valued_masks(
     right: FileGroup | None,
     common: dict[str, Any],
 ) -> Iterator[Target]:
+    if content.layers is not None:
+        yield from _layered_masks(survey, request, base, features, title, content.layers, common)
+        return
     values = [level.value for level in content.levels]
     if (
         content.values in ("binary", "lossy_binary", "float_probability", "grey", "constant", "instance_ids")
@@ -976,6 +1160,63 @@ def _valued_masks(
             (),
             **common,
         )
+
+
+def _layered_masks(
+    survey: Survey,
+    request: Request,
+    base: dict[str, Any],
+    features: dict[str, float],
+    title: str,
+    layers: Layers,
+    common: dict[str, Any],
+) -> Iterator[Target]:
+    """Masks with a layer for each class: each by its name, and all of them united."""
+    names, legend = _name_layers(layers, survey.legends, f"{base['files']} {base['member']}")
+    places = [place for place in range(layers.count) if names.get(place, "").casefold() != BACKGROUND]
+    if not legend:
+        places = [place for place in places if place != layers.background]
+        if len(request.classes) == len(places):
+            names = dict(zip(places, request.classes, strict=True))
+    assumed = tuple(
+        f"layer {place} is taken as {name}, in the order of the request" for place, name in names.items() if not legend
+    )
+    places_of_class = {names.get(place, f"value {place}"): (place,) for place in places}
+    unnamed = tuple(str(place) for place in places if place not in names)
+    united = {request.target: tuple(places)} if request.target and not request.classes else {}
+    for classes, is_united in ((places_of_class, False), (united, True)):
+        if not classes or (is_united and len(places) < 2 and not unnamed):
+            continue
+        body = {"classes": dict.fromkeys(classes, ()), "layers": classes}
+        match = ClassMatch() if is_united else request.match_classes(list(classes))
+        yield Target(
+            {"masks": Masks.model_validate({**base, **body})},
+            "mask",
+            features
+            | _class_features(request, list(classes), is_assumed=is_united)
+            | ({"united_values": 1.0} if is_united else {"valued": 1.0, "legend": float(bool(legend))}),
+            f"{title}, all layers united" if is_united else f"{title}, a layer a class",
+            classes=tuple(classes),
+            codes=() if is_united else unnamed,
+            legend="" if is_united else legend,
+            requested=match.pairs,
+            unmatched_request=match.unmatched,
+            assumed=() if is_united else assumed,
+            **common,
+        )
+
+
+def _name_layers(layers: Layers, legends: Sequence[Legend], hint: str) -> tuple[dict[int, str], str]:
+    """Names of layers by a legend that counts them from 0, or from 1; the legend."""
+    every = range(layers.count)
+    for places in (every, [place for place in every if place != layers.background]):
+        for first in (0, 1):
+            codes = [str(place + first) for place in places]
+            fitting = [item for item in legends if codes[0] in {_fold_code(code) for code, _ in item.names}]
+            names, legend = find_legend(codes, fitting, hint)
+            if names:
+                return {int(code) - first: name for code, name in names.items()}, legend
+    return {}, ""
 
 
 def _is_of_two_values(legend: Legend) -> bool:
@@ -1152,7 +1393,7 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         fitting = [name for name in classes if request.match_phrase(name) >= MATCH_SCORE]
         if len(fitting) == 1:
             selected = {name: classes[name] for name in fitting}
-        elif fitting:
+        elif fitting and not all(map(request.contains, fitting)):
             selected = {request.target: tuple(code for name in fitting for code in classes[name])}
     features = {
         "images_found": facts.images_found / max(facts.images, 1),
@@ -1201,7 +1442,7 @@ def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     if image_set.images.several == "slices":
         return
     for facts in survey.annotations:
-        if {"box", "outline"} & set(facts.shapes):
+        if BOX_SHAPES & set(facts.shapes) and facts.group not in image_set.groups:
             yield _annotated(image_set, survey, request, facts, "boxes")
     for name in image_set.frame.tables:
         if (result := find_boxes(image_set, name)) is not None:
@@ -1273,10 +1514,15 @@ def _named_classes(
     survey: Survey, request: Request, names: Sequence[str], hint: str
 ) -> tuple[dict[str, tuple[int | str, ...]], str, tuple[str, ...]]:
     """Classes of texts in a file with their names by a legend, the legend, and codes that nothing names."""
+    only = (
+        request.target if len(request.classes) < 2 else ""
+    )  # a class of several cannot be told by marks without a name
     if not names:
-        return {request.target or "object": ("*",)}, "", ()
+        return {only or "object": (ANY,)}, "", ()
     coded = all(is_code(name) for name in names)
     meanings, legend = find_legend(names, survey.legends, hint) if coded else ({}, "")
+    if coded and not meanings and len(names) == 1 and only:
+        return {only: (names[0],)}, "", ()
     classes: dict[str, tuple[int | str, ...]] = {
         meanings.get(name, name): (name,) for name in sorted(names, key=_natural)
     }

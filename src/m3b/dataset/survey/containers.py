@@ -7,27 +7,38 @@ import re
 import tarfile
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+import polars as pl
+
 from m3b.data.opening import Unreadable, attempt
 from m3b.dataset.archives import local_file
+from m3b.dataset.inventory import with_path_columns
+from m3b.dataset.manifest.templates import parse_template
 from m3b.dataset.reading import open_arrays, read_values
-from m3b.dataset.survey.contents import Sample, holds_part, is_stack, sample_array, summarise
-from m3b.dataset.survey.facts import Container, Member, SurveyLimits, ValueCount
+from m3b.dataset.survey.contents import MAX_CONTAINERS, Sample, holds_part, is_stack, sample_array, summarise
+from m3b.dataset.survey.facts import Container, Join, Member, Pairing, SurveyLimits, ValueCount
 from m3b.dataset.survey.groups import Group, spread
+from m3b.dataset.survey.tables import SurveyTable
 from m3b.dataset.survey.walk import sort_naturally
 from m3b.dataset.survey.words import side_of
+from m3b.dataset.tables import FILE_COLUMN
 from m3b.isolation.untrusted import announce_opening
 
 _MAX_KEYS = 40
-_MAX_NPY_FILES = 40
-"""NPY files of a folder whose shapes are compared."""
+_VECTOR_SUFFIXES = (".npy", ".h5", ".hdf5")
+_MAX_FILES_BESIDE = 40
+"""Files of arrays of a folder whose shapes are compared."""
+MAX_ITEM_FILES = 24
+"""Files up to which every one is opened to count its items."""
 _MAX_VOCABULARY = 60
+_MAX_WIDE_VECTOR, _MAX_COORDINATES = 32, 8
+"""Columns of an array with a row for each item: one-hot classes, and coordinates."""
 _MAX_NAMED_KEYS = 8
 """Arrays of one file whose names are taken as they are; of more, numbers in names are slots."""
 MemberKind = Literal["images", "masks", "vector", "scalar", "text", "unknown"]
@@ -45,17 +56,26 @@ class _Array:
     values: tuple[str, ...] = ()
 
 
-def describe_container(group: Group, root: Path, limits: SurveyLimits) -> Container | None:
-    """Return what lies in the files of a group; None if none of them opens."""
+def describe_container(
+    group: Group, root: Path, limits: SurveyLimits, row_counts: Collection[int] = ()
+) -> Container | None:
+    """Return what lies in the files of a group; None if none of them opens.
+
+    Args:
+        row_counts: rows of the tables of the folder, of which one may have a row for each item of an array.
+    """
     if group.format == "archive":
         return _describe_archive(group, root, limits)
     arrays: dict[str, list[_Array]] = defaultdict(list)
     keys_per_form: dict[str, list[int]] = defaultdict(list)
     opened_files = 0
-    paths = spread(group.paths, limits.samples)
-    for path in paths:
+    lengths = set(row_counts) if len(group.frame) <= MAX_CONTAINERS else set()
+    own_names = {path.rpartition("/")[2] for path in group.paths}
+    for path in spread(group.paths, limits.samples):
+        file = local_file(root, path)
+        beside = lengths | _vectors_beside(file, own_names)
         try:
-            forms = attempt(partial(_read_file, local_file(root, path), len(group.frame), limits), root, path)
+            forms = attempt(partial(_read_file, file, len(group.frame), limits, beside), root, path)
         except Unreadable:
             continue
         opened_files += 1
@@ -73,25 +93,21 @@ def describe_container(group: Group, root: Path, limits: SurveyLimits) -> Contai
     )
 
 
-def _read_file(path: Path, files: int, limits: SurveyLimits) -> dict[str, list[_Array]]:
+def _read_file(path: Path, files: int, limits: SurveyLimits, lengths: set[int]) -> dict[str, list[_Array]]:
     contents = {**open_arrays(path), **read_values(path)}
-    return _read_arrays(contents, files, limits, _vectors_beside(path), holds_part(path.name, files))
+    return _read_arrays(contents, files, limits, lengths, holds_part(path.name, files))
 
 
-def _vectors_beside(path: Path) -> set[int]:
-    """Lengths of the vectors in the NPY files beside one: `labels.npy` beside `images.npy`."""
-    import numpy as np
-
-    if path.suffix.lower() != ".npy":
-        return set()
+def _vectors_beside(path: Path, own_names: set[str]) -> set[int]:
+    """Lengths of the vectors in the files of other names beside one: `labels.npy` beside `images.npy`."""
     lengths = set()
-    for file in sorted(path.parent.glob("*.npy"))[:_MAX_NPY_FILES]:
+    others = [file for file in sorted(path.parent.iterdir()) if file.suffix.lower() in _VECTOR_SUFFIXES]
+    for file in [file for file in others if file.name not in own_names][:_MAX_FILES_BESIDE]:
         try:
-            shape = np.load(file, mmap_mode="r", allow_pickle=False).shape
-        except (OSError, ValueError):
+            shapes = [_shape_of(array) for array in attempt(partial(open_arrays, file), file).values()]
+        except Unreadable:
             continue
-        if file != path and _is_vector(shape) and shape[0] > 1:
-            lengths.add(int(shape[0]))
+        lengths |= {shape[0] for shape in shapes if shape and shape[0] > 1 and _is_vector(shape, {shape[0]})}
     return lengths
 
 
@@ -102,28 +118,38 @@ def _read_arrays(
     forms: dict[str, list[str]] = defaultdict(list)
     for name in names:
         forms[re.sub(r"\d+", "{number}", name) if len(names) > _MAX_NAMED_KEYS else name].append(name)
-    vectors = {
-        shape[0] for name in names if len(shape := _shape_of(contents[name])) and _is_vector(shape) and shape[0] > 1
-    } | beside
+    shapes = {name: _shape_of(contents[name]) for name in names}
+    stacks = {shape[0] for shape in shapes.values() if len(shape) > 2 or (len(shape) == 1 and shape[0] > 1)} | beside
+    vectors = {shape[0] for shape in shapes.values() if _is_vector(shape, stacks) and shape[0] > 1} | beside
     result: dict[str, list[_Array]] = {}
     for form, members in forms.items():
-        first = _read_array(contents[members[0]], vectors, files, limits, is_part)
+        is_vector = _is_vector(shapes[members[0]], stacks)
+        first = _read_array(contents[members[0]], vectors, files, limits, is_part=is_part, is_vector=is_vector)
         result[form] = [first] * len(members)
     return result
 
 
 def _shape_of(array: Any) -> tuple[int, ...]:
-    return tuple(int(side) for side in getattr(array, "shape", (len(array),)))
+    shape = array.shape if hasattr(array, "shape") else (len(array),)
+    return tuple(int(side) for side in shape)
 
 
-def _is_vector(shape: tuple[int, ...]) -> bool:
-    """One value an item, or a row of a few yes/no values."""
-    if len(shape) > 2:
-        return max(shape[1:]) == 1
-    return len(shape) == 1 or (len(shape) == 2 and shape[1] <= 32 and shape[0] > shape[1])
+def _is_vector(shape: tuple[int, ...], stacks: set[int]) -> bool:
+    """Whether an array holds a value, or a row of a few values, for each item.
+
+    Args:
+        stacks: lengths of what else could have an entry for each item. Without any of that length, rows too long for
+            coordinates are those of a narrow picture.
+    """
+    if len(shape) != 2:
+        return bool(shape) and max(shape[1:], default=1) == 1
+    rows, columns = shape
+    return columns < rows and columns <= (_MAX_WIDE_VECTOR if rows in stacks else _MAX_COORDINATES)
 
 
-def _read_array(array: Any, vectors: set[int], files: int, limits: SurveyLimits, is_part: bool) -> _Array:
+def _read_array(
+    array: Any, vectors: set[int], files: int, limits: SurveyLimits, *, is_part: bool, is_vector: bool
+) -> _Array:
     import numpy as np
 
     shape, dtype = _shape_of(array), str(getattr(array, "dtype", "object"))
@@ -135,10 +161,12 @@ def _read_array(array: Any, vectors: set[int], files: int, limits: SurveyLimits,
             if size <= 2**22
             else ()
         )
+        if size == 1:
+            return _Array(shape, dtype, "scalar", values=values)
         return _Array(shape, dtype, "text", shape[0] if shape else None, values=values)
     if size == 1:
         return _Array(shape, dtype, "scalar", values=(_write(np.asarray(array[...] if shape else array).ravel()[0]),))
-    if _is_vector(shape):
+    if is_vector:
         values = tuple(_write(value) for value in np.asarray(array[...]).ravel()) if size <= 2**22 else ()
         return _Array(shape, dtype, "vector", shape[0], values=values)
     stack = is_stack(shape, vectors, files, is_part=is_part)
@@ -181,6 +209,109 @@ def _describe_member(key: str, arrays: Sequence[_Array], keys: int) -> Member:
         values=tuple(ValueCount(text=text, count=count) for text, count in frequent),
         side=side_of(key),
     )
+
+
+def counts_items(container: Container) -> bool:
+    """Return whether the images or masks in the files are items of arrays, and no file is one image."""
+    return any(member.kind in ("images", "masks") and (member.length or 0) > 1 for member in container.members)
+
+
+def holds_vectors(container: Container) -> bool:
+    """Return whether the files hold nothing but a value, or a few, for each item of something else."""
+    return container.files <= MAX_ITEM_FILES and all(
+        member.kind in ("vector", "text") and (member.length or 0) > 1 for member in container.members
+    )
+
+
+def join_items(
+    containers: Sequence[Container],
+    groups: Mapping[str, Group],
+    tables: Sequence[SurveyTable],
+    pairings: Sequence[Pairing],
+    root: Path,
+) -> list[Join]:
+    """Return the tables that have a row for each item of an array, in the same order, in one file or in one for each.
+
+    Args:
+        groups: by id.
+    """
+    joins = []
+    for container in containers:
+        for member in container.members:
+            if member.kind not in ("images", "masks") or (member.length or 0) < 2 or container.files > MAX_ITEM_FILES:
+                continue
+            items = _count_items(groups[container.group], member.key, root)
+            for table in tables:
+                keys = _find_row_keys(table, groups, container.group, items, pairings)
+                if keys is not None and table.facts.group != container.group:
+                    count = sum(items.values())
+                    joins.append(
+                        Join(
+                            table=table.id,
+                            group=f"{container.group}#{member.key}",
+                            key=keys[0],
+                            image=keys[1],
+                            match="exact",
+                            rows=len(table.frame),
+                            rows_matched=count,
+                            files=count,
+                            files_matched=count,
+                            rows_per_file=1,
+                            files_per_row=1,
+                        )
+                    )
+    return joins
+
+
+def _count_items(group: Group, key: str, root: Path) -> dict[str, int]:
+    counts = {}
+    for path in group.paths:
+        try:
+            array = attempt(partial(open_arrays, local_file(root, path)), root, path).get(key)
+        except Unreadable:
+            continue
+        if array is not None:
+            counts[path] = _shape_of(array)[0]
+    return counts
+
+
+def _find_row_keys(
+    table: SurveyTable,
+    groups: Mapping[str, Group],
+    owner: str,
+    items: Mapping[str, int],
+    pairings: Sequence[Pairing],
+) -> tuple[str, str] | None:
+    """The templates of rows and items that give a row to each item; None if a file has other rows than items."""
+    rows = count_rows(table)
+    if len(rows) == len(items) == 1:
+        return ("{(row)}", "{index}") if [*rows.values()] == [*items.values()] else None
+    for pairing in pairings:
+        if pairing.match != "exact" or {pairing.image_group, pairing.partner_group} != {owner, table.facts.group}:
+            continue
+        is_owner = pairing.image_group == owner
+        key, image = (pairing.key, pairing.image) if is_owner else (pairing.image, pairing.key)
+        counts = _count_by(groups[table.facts.group], key, rows)
+        if len(counts) == len(rows) and counts == _count_by(groups[owner], image, items) and len(counts) == len(items):
+            return f"{key}/{{(row)}}", f"{image}/{{index}}"
+    return None
+
+
+def count_rows(table: SurveyTable) -> dict[str, int]:
+    """Return the rows of each file of a table."""
+    if FILE_COLUMN not in table.frame.columns:
+        return {table.facts.files: len(table.frame)}
+    return dict(table.frame.group_by(FILE_COLUMN).len().iter_rows())
+
+
+def _count_by(group: Group, template: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts of files by a template's text of each."""
+    parsed = parse_template(template)
+    frame = with_path_columns(group.frame.filter(pl.col("path").is_in(list(counts))), parsed.columns)
+    if set(parsed.columns) - set(frame.columns):
+        return {}
+    texts = frame.select("path", text=parsed.expression())
+    return {text: counts[path] for path, text in texts.iter_rows() if text is not None}
 
 
 def _describe_archive(group: Group, root: Path, limits: SurveyLimits) -> Container | None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
 from m3b.dataset.archives import local_file
-from m3b.dataset.survey.facts import MASK_KINDS, Content, Level, Shape, SurveyLimits, ValueKind
-from m3b.dataset.survey.values import MAX_LEVELS, ValueStructure, analyse_values
+from m3b.dataset.survey.facts import MASK_KINDS, Content, Layers, Level, Shape, SurveyLimits, ValueKind
+from m3b.dataset.survey.values import MAX_LEVELS, ValueStructure, analyse_values, combine_layers
 from m3b.dataset.survey.words import side_of
 
 _MIN_COUNTS, _MIN_LARGEST_COUNT = 3, 4
@@ -26,7 +26,7 @@ is rare have 1 to 2 and 1 to 3."""
 ARRAY_ERRORS = ("several_arrays", "stack", "vector")
 """Of files of arrays that are no single picture or volume; `m3b.dataset.survey.containers` says what they hold."""
 ARRAY_FORMATS = ("array", "hdf5", "mat")
-_MAX_CONTAINERS = 4
+MAX_CONTAINERS = 4
 """Files of a group up to which an array of four axes is taken for a stack of items."""
 _MAX_OVERLAP_IMAGES, _MAX_OVERLAP_MASKS = 4, 3
 """Images, and masks of each, that are read to measure how far the masks of one image overlap."""
@@ -56,6 +56,7 @@ class Sample:
     slope: float | None = None
     palette: dict[str, str] | None = None
     turned: bool = False
+    layers: Layers | None = None
 
     @property
     def is_mask(self) -> bool:
@@ -79,15 +80,16 @@ def read_sample(root: Path, path: str, file_format: str, limits: SurveyLimits, f
         if status.st_size > limits.file_bytes:
             return Sample("large")
         if file_format in ARRAY_FORMATS:
-            return attempt(lambda: _read_only_array(full, limits, holds_part(path, files)), root, path)
+            return attempt(lambda: _read_only_array(full, limits, files), root, path)
         reader = _READERS.get(file_format)
         if reader is None:
             return Sample("unknown_format")
         return attempt(lambda: reader(full, limits), root, path)
     except Unreadable as error:
-        return Sample("truncated" if "truncated" in str(error).lower() else error.code)
+        code = "truncated" if "truncated" in str(error).lower() else error.code
     except OSError:
-        return Sample("unreadable")
+        code = "unreadable"
+    return Sample("no_permission" if os.path.exists(full) and not os.access(full, os.R_OK) else code)
 
 
 def _check_pixels(count: int, limits: SurveyLimits) -> None:
@@ -249,7 +251,7 @@ def _read_video(path: Path, limits: SurveyLimits) -> Sample:
 
 def holds_part(path: str, files: int) -> bool:
     """Return whether a file is one of few that are called after the parts of a set: `train_images.npy` and `test_images.npy`."""
-    return files <= _MAX_CONTAINERS and bool(side_of(Path(path).stem))
+    return files <= MAX_CONTAINERS and bool(side_of(Path(path).stem))
 
 
 def is_stack(shape: tuple[int, ...], vectors: set[int], files: int, *, is_part: bool = False) -> bool:
@@ -265,13 +267,13 @@ def is_stack(shape: tuple[int, ...], vectors: set[int], files: int, *, is_part: 
     if shape[0] in vectors and (len(shape) > 3 or shape[0] not in shape[1:]):
         return True
     if len(shape) == 4:
-        return files <= _MAX_CONTAINERS and shape[0] > 4
+        return files <= MAX_CONTAINERS and shape[0] > 4
     return len(shape) == 5 or (
         len(shape) == 3 and shape[-1] not in (1, 3, 4) and shape[1] == shape[2] and shape[0] > 2 * shape[1]
     )
 
 
-def _read_only_array(path: Path, limits: SurveyLimits, is_part: bool) -> Sample:
+def _read_only_array(path: Path, limits: SurveyLimits, files: int) -> Sample:
     """The one array of two axes or more that a file holds; files of several tell nothing as a whole."""
     import numpy as np
 
@@ -281,7 +283,7 @@ def _read_only_array(path: Path, limits: SurveyLimits, is_part: bool) -> Sample:
     if len(arrays) != 1:
         return Sample("several_arrays" if arrays else "vector")
     array = next(iter(arrays.values()))
-    if is_stack(tuple(array.shape), set(), _MAX_CONTAINERS + 1, is_part=is_part):
+    if is_stack(tuple(array.shape), set(), files, is_part=holds_part(path.name, files)):
         return replace(sample_array(np.asarray(array[len(array) // 2])), error="stack")
     _check_pixels(int(np.prod(array.shape)), limits)
     return sample_array(np.asarray(array[...]))
@@ -295,6 +297,10 @@ def sample_array(array: Any) -> Sample:
     """
     import numpy as np
 
+    if (combined := combine_layers(array)) is not None:
+        labels, layers = combined
+        shape = tuple(map(int, labels.shape))
+        return Sample(shape=shape, dtype=str(array.dtype), structure=analyse_values(labels), layers=layers)
     channels = 1
     if array.ndim == 4:
         channels = min(array.shape[0], array.shape[-1])
@@ -369,7 +375,8 @@ def summarise(samples: Sequence[Sample]) -> Content:
     truncated = sum(sample.error == "truncated" for sample in samples)
     if not readable:
         modality = tuple(sorted({sample.modality for sample in samples if sample.modality}))
-        return Content(samples=len(samples), failed=len(samples), truncated=truncated, modality=modality)
+        errors = tuple(sorted({sample.error for sample in samples}))
+        return Content(samples=len(samples), failed=len(samples), errors=errors, truncated=truncated, modality=modality)
     dims = {sample.dims for sample in readable}
     frames = [sample.frames for sample in readable]
     shapes = Counter(sample.shape for sample in readable)
@@ -393,8 +400,17 @@ def summarise(samples: Sequence[Sample]) -> Content:
         slope=median(slopes) if slopes else None,
         palette=any(sample.palette for sample in readable),
         turned=sum(sample.turned for sample in readable),
+        layers=_common_layers(readable),
         **_summarise_values(readable),
     )
+
+
+def _common_layers(samples: Sequence[Sample]) -> Layers | None:
+    """The layers of all samples that mark anything."""
+    layers = Counter(sample.layers for sample in samples if sample.structure.kind != "constant")
+    if None in layers or len({item.count for item in layers if item is not None}) != 1:
+        return None
+    return layers.most_common(1)[0][0]
 
 
 def _median_spacing(spacings: list[tuple[float, ...]]) -> tuple[float, ...] | None:

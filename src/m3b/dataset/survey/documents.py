@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -114,6 +114,19 @@ def collect_legends(
     return list(dict.fromkeys(legends))
 
 
+def _find_copied_groups(
+    groups: Sequence[Group], sets: Sequence[Sequence[str]], group_of: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Groups all of whose files are those of a larger group too, or of an earlier one with as many files."""
+    ranked = sorted(groups, key=lambda group: -len(group.frame))
+    rank = {group.id: place for place, group in enumerate(ranked)}
+    copies = Counter[str]()
+    for paths in sets:
+        first = min(rank[group_of[path]] for path in paths)
+        copies.update(group_of[path] for path in paths if rank[group_of[path]] > first)
+    return tuple(group.id for group in groups if copies[group.id] == len(group.frame))
+
+
 def find_duplicates(
     inventory: Inventory, groups: Sequence[Group], limits: SurveyLimits, is_late: Callable[[], bool]
 ) -> Duplicates | None:
@@ -151,5 +164,6 @@ def find_duplicates(
         compared=compared,
         crossing_groups=sum(len({group_of[path] for path in paths}) > 1 for paths in sets),
         crossing_folders=sum(len({path.rpartition("/")[0] for path in paths}) > 1 for paths in sets),
+        copied_groups=_find_copied_groups(groups, sets, group_of),
         examples=tuple(tuple(paths[:3]) for paths in sorted(sets)[:5]),
     )

@@ -149,11 +149,23 @@ class Shape(Fact):
     count: int
 
 
+class Layers(Fact):
+    """Layers of masks along the last axis of arrays, which exclude each other.
+
+    Args:
+        background: place of the layer that marks what all others leave; None if none does.
+    """
+
+    count: int
+    background: int | None = None
+
+
 class Content(Fact):
     """What the opened samples of a group, or of one member of containers, hold.
 
     Args:
         samples: files that were looked at, of which `failed` do not open.
+        errors: codes of why, if none opens.
         dims: 2 or 3; None if samples differ.
         channels: numbers of channels that occur.
         colour: whether the channels of most samples differ; False for grey stored as colour.
@@ -166,10 +178,12 @@ class Content(Fact):
         empty: samples with background alone.
         objects: least and most connected parts of the foreground.
         turned: samples that an EXIF orientation turns.
+        layers: of masks with a layer for each class; `levels` are then the places of layers, counted from 1.
     """
 
     samples: int
     failed: int = 0
+    errors: tuple[str, ...] = ()
     dims: int | None = None
     channels: tuple[int, ...] = ()
     colour: bool = False
@@ -191,6 +205,7 @@ class Content(Fact):
     objects: tuple[int, int] | None = None
     turned: int = 0
     truncated: int = 0
+    layers: Layers | None = None
 
     @property
     def is_mask(self) -> bool:
@@ -540,7 +555,11 @@ class Document(Fact):
 
 
 class AnnotationFacts(Fact):
-    """Files of an annotation format; see `m3b.dataset.annotations`."""
+    """Files of an annotation format; see `m3b.dataset.annotations`.
+
+    Args:
+        images_renamed: those of `images_found` that have another suffix than the annotations say.
+    """
 
     format: str
     files: tuple[str, ...]
@@ -550,6 +569,7 @@ class AnnotationFacts(Fact):
     classes: tuple[ValueCount, ...]
     images: int
     images_found: int = 0
+    images_renamed: int = 0
     images_group: str = ""
     notes: tuple[str, ...] = ()
 
@@ -560,6 +580,7 @@ class Duplicates(Fact):
     Args:
         sets: groups of equal files; `files`: files in them.
         crossing_groups, crossing_folders: sets whose files lie in several file groups or folders.
+        copied_groups: ids of groups all of whose files repeat files of a larger group.
     """
 
     sets: int
@@ -567,6 +588,7 @@ class Duplicates(Fact):
     compared: int
     crossing_groups: int = 0
     crossing_folders: int = 0
+    copied_groups: tuple[str, ...] = ()
     examples: tuple[tuple[str, ...], ...] = ()
 
 

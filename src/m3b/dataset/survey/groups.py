@@ -618,7 +618,8 @@ def _join_two(first: Group, second: Group) -> Group | None:
         return None
     frame = pl.concat([_raw_columns(first.frame), _raw_columns(second.frame)]).sort("order")
     group = make_group(frame, FREE, first.suffix)
-    pieces, columns, forms = _read_beginning(frame["stem"], shape)
+    names = SlotNames(column for _, column, _ in group.slot_pieces())
+    pieces, columns, forms = _read_beginning(frame["stem"], shape, names)
     if pieces is None or forms is None or forms.n_unique() > MAX_VALUES or not any(piece.slot for piece in pieces):
         return None
     group.levels[-1] = [*pieces, Piece(slot="form1", kind="text")]
@@ -628,11 +629,12 @@ def _join_two(first: Group, second: Group) -> Group | None:
     return group
 
 
-def _read_beginning(texts: pl.Series, shape: str) -> tuple[list[Piece] | None, list[pl.Series], pl.Series | None]:
+def _read_beginning(
+    texts: pl.Series, shape: str, names: SlotNames
+) -> tuple[list[Piece] | None, list[pl.Series], pl.Series | None]:
     struct = texts.str.extract_groups(shape_regex(shape)[:-1] + "(.+)$").struct.unnest()
     if struct.null_count().sum_horizontal()[0]:
         return None, [], None
-    names = SlotNames()
     pieces: list[Piece] = []
     columns: list[pl.Series] = []
     at = 0

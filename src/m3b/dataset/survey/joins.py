@@ -53,6 +53,8 @@ _MAX_COMPARED_GRIDS = 4
 _MANY_FILES = 20_000
 """Files of a group from which on only the keys that tell most files apart are compared with those of other groups."""
 _MAX_ENDS_OF_MANY = 4
+_MAX_FIXED = 2
+"""Folders of one name that keys are put together with, from the top."""
 
 
 @dataclass(eq=False)
@@ -111,6 +113,12 @@ def group_ends(group: Group, headers: Headers | None = None) -> list[End]:
                 end = _end(group, f"{folder}_{span}", (*columns, *span_columns), 6 + len(columns) + len(span_columns))
                 end.matches = ("exact", "normalized")  # under `number` a folder without digits would not count
                 ends.append(end)
+    for level in [level for level, pieces in enumerate(group.levels[:-1]) if _is_fixed(pieces)][:_MAX_FIXED]:
+        # numbers that start anew in other folders are told apart by the folder, also where a group lies in one alone
+        for span, span_columns in [("{stem}", ("stem",)), *name_spans[:3]]:
+            end = _end(group, f"{{folder{level}}}_{span}", (f"folder{level}", *span_columns), 7 + len(span_columns))
+            end.matches = ("exact", "normalized")
+            ends.append(end)
     if headers is not None and headers.complete:
         tags = frame.select("path").join(headers.frame, on="path", how="left", maintain_order="left")
         for tag in KEY_TAGS:
@@ -120,6 +128,11 @@ def group_ends(group: Group, headers: Headers | None = None) -> list[End]:
     for end in ends:
         unique.setdefault(end.template, end)
     return list(unique.values())[:_MAX_ENDS]
+
+
+def _is_fixed(pieces: Sequence[Piece]) -> bool:
+    """Whether a folder has the same name for all files of a group."""
+    return bool(pieces) and not any(piece.slot or piece.choices for piece in pieces)
 
 
 def _spans(pieces: Sequence[Piece]) -> list[tuple[str, tuple[str, ...]]]:

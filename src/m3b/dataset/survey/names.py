@@ -7,8 +7,9 @@ All of it is done in polars, since a folder can hold a million names.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import polars as pl
@@ -193,11 +194,12 @@ def _write_regex(levels: Sequence[Sequence[Piece]], suffixes: Sequence[str]) -> 
 class SlotNames:
     """Gives slots their names: `number1`, `word1`, `number2`, ..."""
 
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+    def __init__(self, used: Iterable[str] = ()) -> None:
+        self._used = set(used)
 
     def next(self, kind: SlotKind) -> str:
         """Return the next name for a slot of that kind."""
         stem = _SLOT_NAMES[kind]
-        self._counts[stem] = self._counts.get(stem, 0) + 1
-        return f"{stem}{self._counts[stem]}"
+        name = next(name for number in count(1) if (name := f"{stem}{number}") not in self._used)
+        self._used.add(name)
+        return name

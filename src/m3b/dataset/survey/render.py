@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from m3b.data.phi import mask
+from m3b.data.phi import mask, scrub
 from m3b.dataset.survey.facts import (
     Column,
     Content,
@@ -57,7 +57,7 @@ def render(survey: Survey, budget: int = 120) -> str:
     lines = [render_head(survey)]
     for (section, _), count in zip(sections, allowed, strict=True):
         lines += _cut(section, count)
-    return "\n".join(line.replace("\n", " ").replace("\r", " ")[:_MAX_LINE] for line in lines)
+    return "\n".join(_show(line)[:_MAX_LINE] for line in lines)
 
 
 def render_head(survey: Survey) -> str:
@@ -92,9 +92,13 @@ def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
     lines += [f"split by {_split(split)}" for split in survey.splits[:1]]
     lines += [f"note {line.strip()}" for line in _notes(survey)[1:2]]
     return [
-        line if len(line) <= _MAX_SHORT_LINE else f"{line[: _MAX_SHORT_LINE - 4]} ..."
-        for line in map(to_one_line, lines)
+        line if len(line) <= _MAX_SHORT_LINE else f"{line[: _MAX_SHORT_LINE - 4]} ..." for line in map(_show, lines)
     ][:max_lines]
+
+
+def _show(line: str) -> str:
+    """Return a line as others may see it: without what names a person, and without breaks and control codes."""
+    return to_one_line(scrub(line))
 
 
 def _cut(lines: list[str], count: int) -> list[str]:
@@ -144,6 +148,9 @@ def _content(content: Content | None) -> str:
             f"{'/'.join(map(str, content.channels))} channels{'' if content.colour else ' all equal' if 3 in content.channels else ''}"
         )
     parts.append(content.values)
+    if content.layers is not None:
+        place = content.layers.background
+        parts.append(f"{content.layers.count} layers" + (f", {place} is background" if place is not None else ""))
     if content.modality:
         parts.append("/".join(content.modality))
     if content.spacing:

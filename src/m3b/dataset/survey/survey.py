@@ -6,23 +6,23 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import polars as pl
 
 from m3b.dataset.annotations import AnnotationSource, detect_annotations
 from m3b.dataset.archives import local_file
 from m3b.dataset.inventory import Inventory
-from m3b.dataset.survey.containers import describe_container
+from m3b.dataset.survey.containers import count_rows, counts_items, describe_container, holds_vectors, join_items
 from m3b.dataset.survey.contents import ARRAY_ERRORS
 from m3b.dataset.survey.dicom import describe_series, read_all_headers
 from m3b.dataset.survey.documents import collect_legends, find_duplicates, read_documents
-from m3b.dataset.survey.facts import VERSION, AnnotationFacts, Note, Survey, SurveyLimits, ValueCount
+from m3b.dataset.survey.facts import VERSION, AnnotationFacts, Container, Note, Survey, SurveyLimits, ValueCount
 from m3b.dataset.survey.groups import Group, GroupFinder
 from m3b.dataset.survey.joins import find_joins, find_pairings
 from m3b.dataset.survey.names import CONTAINER_FORMATS, IMAGE_FORMATS
 from m3b.dataset.survey.relations import find_cross_tables, find_name_groups, find_splits
-from m3b.dataset.survey.tables import SurveyTable, load_tables
+from m3b.dataset.survey.tables import SurveyTable, load_tables, load_vectors
 from m3b.dataset.survey.walk import WalkedInventory, walk
 from m3b.errors import DataError
 from m3b.writing import write_text_atomically
@@ -122,15 +122,15 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
     annotation_files = frozenset(path for source in sources for path in source.files)
     tables = load_tables(groups, root, limits, annotation_files, is_late)
     headers = read_all_headers(groups, root, limits, is_late)
-    containers_of = {
-        group.pattern: container
-        for group in groups
-        if group.format in CONTAINER_FORMATS and not is_late()
-        if (container := describe_container(group, root, limits)) is not None
-    }
+    containers_of = _find_containers(groups, root, limits, tables, is_late)
     containers = list(containers_of.values())
     joins = find_joins(tables, groups, headers, limits, is_late)
     pairings = find_pairings(groups, root, limits, is_late)
+    group_of = {group.id: group for group in groups}
+    vectors = [group_of[container.group] for container in containers if holds_vectors(container)]
+    item_files = {container.files for container in containers if counts_items(container)}
+    tables += load_vectors(vectors, root, limits, tables, item_files) if not is_late() else []
+    item_joins = join_items(containers, group_of, tables, pairings, root) if not is_late() else []
     splits = find_splits(groups, tables, joins, containers)
     documents, texts = read_documents(groups, root, _long_lists(groups, tables))
     duplicates = find_duplicates(inventory, groups, limits, is_late)
@@ -149,7 +149,7 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
         ),
         tables=tuple(table.facts for table in tables),
         annotations=tuple(_annotation_facts(source, groups) for source in sources),
-        joins=tuple(joins),
+        joins=(*joins, *item_joins),
         pairings=tuple(pairings),
         splits=tuple(splits),
         name_groups=tuple(find_name_groups(groups, splits)),
@@ -160,6 +160,28 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
         notes=_notes(inventory, groups, is_late(), limits),
     )
     return facts
+
+
+def _find_containers(
+    groups: Sequence[Group],
+    root: Path,
+    limits: SurveyLimits,
+    tables: Sequence[SurveyTable],
+    is_late: Callable[[], bool],
+) -> dict[str, Container]:
+    """Pattern -> what lies in the files; arrays of items, and of values for each item, are no images as a whole."""
+    row_counts = {count for table in tables for count in count_rows(table).values()}
+    containers = {}
+    for group in groups:
+        if group.format not in CONTAINER_FORMATS or is_late():
+            continue
+        container = describe_container(group, root, limits, row_counts)
+        if container is None:
+            continue
+        containers[group.pattern] = container
+        if counts_items(container) or holds_vectors(container):
+            group.fact = group.facts.model_copy(update={"content": None})
+    return containers
 
 
 def _find_annotations(
@@ -205,12 +227,16 @@ def _size(path: Path) -> int:
 
 def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> AnnotationFacts:
     """Facts of one source, and the group whose images it names most."""
-    best, match_count = "", 0
+    best, match_count, n_renamed = "", 0, 0
     for group in groups:
         if group.format in IMAGE_FORMATS and not (group.facts.content and group.facts.content.is_mask):
-            matched = len(source.annotations.match(group.paths))
-            if matched > match_count:
-                best, match_count = group.id, matched
+            matches = source.annotations.match(group.paths)
+            if len(matches) > match_count:
+                best, match_count = group.id, len(matches)
+                suffixes = [
+                    (PurePosixPath(path).suffix, PurePosixPath(image.name).suffix) for path, image in matches.items()
+                ]
+                n_renamed = sum(bool(written) and suffix.lower() != written.lower() for suffix, written in suffixes)
     owner = next((group.id for group in groups if source.files and source.files[0] in set(group.paths)), "")
     return AnnotationFacts(
         format=source.format,
@@ -221,6 +247,7 @@ def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> Anno
         classes=tuple(ValueCount(text=name, count=count) for name, count in source.classes.items()),
         images=len(source.images),
         images_found=match_count,
+        images_renamed=n_renamed,
         images_group=best,
         notes=tuple(f"{note.code} x{note.count}: {', '.join(note.examples[:3])}" for note in source.notes),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from m3b.dataset.survey.facts import Column, SurveyLimits, TableFacts, ValueCoun
 from m3b.dataset.survey.groups import Group, make_group, spread
 from m3b.dataset.survey.names import TABLE_FORMATS, Piece, write_pattern
 from m3b.dataset.survey.walk import sort_naturally
-from m3b.dataset.survey.words import role_hint
+from m3b.dataset.survey.words import is_placeholder, role_hint
 from m3b.dataset.tables import (
     FILE_COLUMN,
     ROW_COLUMN,
@@ -30,6 +31,8 @@ from m3b.isolation.untrusted import announce_opening
 _MAX_SEPARATE = 8
 """Files of one name template up to which each is loaded by itself, to see whether they have the same columns."""
 _MIN_COMMON_COLUMNS = 0.8
+_MIN_COMMON_ROWS = 0.9
+"""Keys that all files have, as a part of those of any, from which on the files are no parts of one table."""
 _LINE_COLUMNS = frozenset({"0", "text", "line"})
 """Columns of small text files that hold one text or a line each; each file is then one text."""
 _MAX_STACKED = 5_000
@@ -59,14 +62,16 @@ def load_tables(
     annotation_files: frozenset[str],
     is_late: Callable[[], bool],
 ) -> list[SurveyTable]:
-    """Return the tables of all groups.
+    """Return the tables of all groups, without those that only show a form.
 
     Args:
-        taken: files of annotation formats, which are not loaded as tables.
+        annotation_files: files of annotation formats, which are not loaded as tables.
     """
     tables: list[SurveyTable] = []
     for group in groups:
-        paths = [path for path in group.paths if path not in annotation_files]
+        paths = [
+            path for path in group.paths if path not in annotation_files and not is_placeholder(path.rpartition("/")[2])
+        ]
         if group.format not in TABLE_FORMATS or not paths or is_late() or len(tables) >= limits.tables:
             continue
         loaded = _load_group(group, paths, root, limits)
@@ -74,6 +79,33 @@ def load_tables(
             if len(tables) < limits.tables:
                 tables.append(_describe(f"t{len(tables) + 1}", files, table, group, len(paths)))
     return tables
+
+
+def load_vectors(
+    groups: Sequence[Group],
+    root: Path,
+    limits: SurveyLimits,
+    tables: Sequence[SurveyTable],
+    item_files: Collection[int],
+) -> list[SurveyTable]:
+    """Return groups of array files that hold nothing but values of items as tables.
+
+    Args:
+        tables: that there are already.
+        item_files: how many files the items lie in. As many files are stacked; of others those of each name.
+    """
+    loaded = []
+    for group in groups:
+        names = group.frame.select("path", name=pl.col("path").str.extract(r"([^/]*)$"))
+        by_name = [part["path"].to_list() for _, part in names.group_by("name", maintain_order=True)]
+        for paths in [group.paths] if len(group.paths) in item_files else by_name:
+            part = _part_of(group, paths)
+            loaded += [(group, len(paths), stack) for stack in _load_stacked(part, paths, root, limits)]
+    return [
+        _describe(f"t{number}", files, table, group, count)
+        for number, (group, count, (files, table)) in enumerate(loaded, len(tables) + 1)
+        if number <= limits.tables
+    ]
 
 
 @dataclass(frozen=True)
@@ -94,11 +126,11 @@ def _load_group(group: Group, paths: list[str], root: Path, limits: SurveyLimits
     loaded_files: list[tuple[str, _Loaded]] = []
     for path in paths:
         loaded_files += [(path, loaded) for loaded in _load_file(root, path, limits)]
-    if len(loaded_files) == len(paths) > 1:
+    if len(loaded_files) == len({path for path, _ in loaded_files}) > 1:
         # Parts of one table are stacked, so that the part of their names that differs is a column.
         alike = _group_by_columns(loaded_files)
         stacked: list[tuple[str, _Loaded]] = []
-        for members in alike:
+        for members in (part for tables in alike for part in _divide_by_rows(group, tables)):
             stacked += _stack_members(group, members, root, limits) if len(members) > 1 else members
         return stacked
     return loaded_files
@@ -128,6 +160,26 @@ def _group_by_columns(loaded_files: Sequence[tuple[str, _Loaded]]) -> list[list[
         else:
             groups.append([(path, loaded)])
     return groups
+
+
+def _divide_by_rows(group: Group, members: list[tuple[str, _Loaded]]) -> list[list[tuple[str, _Loaded]]]:
+    """Divide files by a part of their names if those with each of its values are of the same rows: they answer other questions."""
+    keys: dict[str, set[str]] = {}
+    for path, loaded in members:
+        names = [name for name in loaded.table.frame.columns if name not in (FILE_COLUMN, ROW_COLUMN)]
+        if len(names) < 2 or not loaded.exact or loaded.table.frame[names[0]].is_duplicated().any():
+            return [members]
+        keys[path] = set(loaded.table.frame[names[0]].cast(pl.String).drop_nulls().to_list())
+    rows = group.frame.filter(pl.col("path").is_in(pl.Series(list(keys)).implode()))
+    for _, column, _ in group.slot_pieces():
+        values = dict(rows.select("path", column).iter_rows())
+        parts: dict[str, set[str]] = defaultdict(set)
+        for path, value in values.items():
+            parts[value] |= keys[path]
+        common, union = set.intersection(*parts.values()), set.union(*parts.values())
+        if len(parts) > 1 and len(common) > 1 and len(common) >= _MIN_COMMON_ROWS * len(union):
+            return [[member for member in members if values[member[0]] == value] for value in parts]
+    return [members]
 
 
 def _part_of(group: Group, paths: Sequence[str]) -> Group:

@@ -7,11 +7,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from m3b.dataset.survey.facts import ValueKind
+from m3b.dataset.survey.facts import MASK_KINDS, Layers, ValueKind
 
 MAX_LEVELS = 60
 """Distinct values that a label map can have."""
 _MAX_INSTANCES = 2_000
+_MAX_LAYERS = 32
 _MAX_COMPARED = 2_000_000
 """Values that are looked at where a part is enough."""
 _MIN_EQUAL_NEIGHBOURS = 0.8
@@ -82,6 +83,37 @@ def analyse_values(array: Any, *, channels_last: bool = False) -> ValueStructure
     if plane.dtype.kind == "f" and low >= 0 and high <= 1 and float(((plane < 0.05) | (plane > 0.95)).mean()) > 0.9:
         return ValueStructure("float_probability", low, high)
     return ValueStructure("grey", low, high)
+
+
+def combine_layers(array: Any) -> tuple[Any, Layers] | None:
+    """Return a label map of masks in layers, numbered from 1, and what the layers are; None if the layers are no masks, or
+    overlap as the slices of one thing do.
+
+    Args:
+        array: `(H, W, layers)`.
+    """
+    import numpy as np
+
+    count = array.shape[-1]
+    if array.ndim != 3 or not 2 <= count <= _MAX_LAYERS or min(array.shape[:2]) <= count:
+        return None
+    is_picture = array.dtype == np.uint8 and count in (3, 4) and array.max() > count  # colours of a painted mask
+    if is_picture or array.dtype.kind not in "biuf" or array.min() < 0 or not _is_whole(array):
+        return None
+    marked = array != 0
+    covered = marked.sum(axis=-1)
+    if covered.max() > 1:
+        return None
+    kinds = {analyse_values(array[..., place]).kind for place in range(count)}
+    if not kinds <= MASK_KINDS | {"constant"} or kinds == {"constant"}:
+        return None
+    background = None
+    if covered.min() == 1:
+        background = max(0, count - 1, key=lambda place: float(marked[..., place].mean()))
+    labels = np.where(covered > 0, marked.argmax(axis=-1) + 1, 0)
+    if background is not None:
+        labels[marked[..., background]] = 0
+    return labels, Layers(count=count, background=background)
 
 
 def _analyse_colours(array: Any) -> ValueStructure:

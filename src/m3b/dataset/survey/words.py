@@ -63,6 +63,14 @@ _ROLE_PATTERNS = {
 }
 
 
+_PLACEHOLDER = re.compile(r"(?:^|[\W_])(?:submissions?|template|dummy|placeholders?)(?:$|[\W_])", re.IGNORECASE)
+
+
+def is_placeholder(name: str) -> bool:
+    """Return whether a file name says that its values are invented to show a form, such as `sample_submission.csv`."""
+    return bool(_PLACEHOLDER.search(_CAMEL.sub("_", name)))
+
+
 def role_hint(texts: Iterable[str]) -> str:
     """Return what texts (values of a slot, the text before it, a column's name) hint at; "" if nothing."""
     words = [_CAMEL.sub("_", text) for text in texts if text]

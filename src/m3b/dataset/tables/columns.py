@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
 
 from m3b.data.phi import PROSE_WORDS, Siblings, is_personal
+from m3b.data.phi_shapes import beside_persons, unnamed
 from m3b.dataset.tables.headers import is_date, is_path, is_unit
 from m3b.dataset.tables.model import ROW_COLUMN
 
@@ -145,7 +146,9 @@ def describe_columns(frame: pl.DataFrame) -> list[ColumnFact]:
     """Return the facts of all columns of a frame of texts; `(row)` is left out."""
     names = [name for name in frame.columns if name != ROW_COLUMN]
     siblings = Siblings(names)
-    return [describe_column(frame[name].cast(pl.String), siblings) for name in names]
+    facts = [describe_column(frame[name].cast(pl.String), siblings) for name in names]
+    personal = beside_persons([[text for text, _ in fact.values] for fact in facts]) if unnamed(names) else set()
+    return [replace(fact, sensitive="identity") if at in personal else fact for at, fact in enumerate(facts)]
 
 
 def describe_column(cells: pl.Series, siblings: Siblings | Sequence[str] = ()) -> ColumnFact:

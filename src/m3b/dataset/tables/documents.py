@@ -27,17 +27,22 @@ _KEY_VALUE = re.compile(r"\s*([^:=\t#;][^:=\t]{0,60}?)\s*[:=\t]\s*(.*?)\s*")
 def read_json(text: str, *, records: str = "", limits: TableLimits | None = None) -> tuple[list[Row], TableInfo]:
     """Read the records of a JSON document, or of one document a line."""
     try:
-        document = json.loads(text, parse_int=str, parse_float=str)
-        form = "json"
-    except ValueError as error:
-        lines = [line for line in text.split("\n") if line.strip()]
-        try:
-            document, form = [json.loads(line, parse_int=str, parse_float=str) for line in lines], "json lines"
-        except ValueError:
-            raise TableError(f"this JSON is damaged: {error}; write it again") from error
+        document, form = _load_documents(text)
     except RecursionError as error:
         raise TableError("this JSON is nested too deeply for a table; write its records into a list") from error
     return read_document(document, form, records=records, limits=limits)
+
+
+def _load_documents(text: str) -> tuple[Any, str]:
+    """Return the document of a text and its form: one, or a list of one a line."""
+    try:
+        return json.loads(text, parse_int=str, parse_float=str), "json"
+    except ValueError as error:
+        lines = [line for line in text.split("\n") if line.strip()]
+        try:
+            return [json.loads(line, parse_int=str, parse_float=str) for line in lines], "json lines"
+        except ValueError:
+            raise TableError(f"this JSON is damaged: {error}; write it again") from error
 
 
 def read_yaml(text: str, *, records: str = "", limits: TableLimits | None = None) -> tuple[list[Row], TableInfo]:
@@ -256,10 +261,24 @@ def _flatten(value: Any, prefix: str, row: Row, depth: int) -> None:
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
         for key, item in value.items():
             _flatten(item, f"{prefix}.{key}" if prefix else str(key), row, depth + 1)
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        _flatten_objects(value, prefix, row, depth)
     elif isinstance(value, list) and not any(isinstance(item, (Mapping, list)) for item in value):
         row[prefix or "value"] = LIST_SEPARATOR.join(_as_text(item) for item in value) if value else EMPTY_LIST
     else:
         row[prefix or "value"] = _as_text(value)
+
+
+def _flatten_objects(objects: Sequence[Any], prefix: str, row: Row, depth: int) -> None:
+    """Write a list of objects into a row: of each key the list of its values; lists within are written as they are."""
+    items: list[Row] = []
+    for item in objects[:_MAX_COLUMNS]:
+        items.append({})
+        written = {key: _as_text(value) if isinstance(value, list) else value for key, value in item.items()}
+        _flatten(written, prefix, items[-1], depth + 1)
+    for name in dict.fromkeys(name for item in items for name in item):
+        if len(row) < _MAX_COLUMNS:
+            row[name] = LIST_SEPARATOR.join(item.get(name, "") for item in items)
 
 
 def _as_text(value: Any) -> str:

@@ -12,6 +12,8 @@ HEAD_ROWS = 200
 """Rows from which the header is found."""
 _MIN_ROWS_OF_SHAPE = 3
 """Rows below from which on a first row of the same numbered shape (`case_01`) is one of them."""
+_MIN_SENTENCE = 4
+"""Words of a cell that is rather a part of a title than a name."""
 _COMMON_NAME_LIST = """
 id ids name names file files filename filenames image images img path paths patient patients subject subjects case cases
 study series scan slice label labels class classes target diagnosis finding findings category grade stage score age sex
@@ -142,9 +144,21 @@ def _skip_titles(rows: Sequence[Sequence[str]], body_width: int) -> int:
         filled = sum(bool(cell.strip()) for cell in row)
         has_prose = filled <= 2 and any(len(cell.split()) > 5 for cell in row) and body_width > 2
         is_label_alone = filled == 1 and body_width == 2 and bool(row[0].strip())
-        if filled >= needed and not has_prose and not is_label_alone:
+        if (
+            filled >= needed
+            and not has_prose
+            and not is_label_alone
+            and not _is_divided_title(rows, number, body_width)
+        ):
             return number
     return 0
+
+
+def _is_divided_title(rows: Sequence[Sequence[str]], number: int, body_width: int) -> bool:
+    """Return whether a row is a sentence with a separator in it: a title, below which another title stands."""
+    following = rows[number + 1 : number + 2]
+    has_sentence = any(len(cell.split()) >= _MIN_SENTENCE for cell in rows[number])
+    return has_sentence and any(len(row) < body_width for row in following)
 
 
 def _is_header(cells: Sequence[str], body: Sequence[Sequence[str]]) -> bool:

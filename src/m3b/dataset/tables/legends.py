@@ -31,6 +31,9 @@ _NAME_IN_BRACKETS = re.compile(
     rf"({_NAME})\s*\(\s*(?:(?:value|label|class|code|grade|wert|klasse|valeur|valor)\s+)?(\d{{1,3}})\s*\)",
     re.IGNORECASE,
 )
+_SPACED_LIST = re.compile(rf":((?:\s*-?\d{{1,3}}\s+{_NAME}\s*(?:[,;]|$|\.(?=\s|$)|\n)){{3,}})")
+"""A list of codes and names without a sign between both, after a colon: `Labels: 0 none, 1 mild, 2 severe.`"""
+_SPACED = re.compile(rf"(?<=[:,;])\s*(-?\d{{1,3}})\s+({_NAME})(?=\s*(?:[,;.\n]|$))")
 _TO = r"\s*(?:-|–|\bto\b|\bbis\b|\bà\b|\ba\b)\s*"
 _RANGE = re.compile(
     rf"(?<![\w.-])(\d{{1,3}}){_TO}(\d{{1,3}})\s*(?:[:=]|=>|->|\bis\b|\bare\b)?\s*"
@@ -44,6 +47,8 @@ _SHORT_IS = re.compile(
 _SHORT_IN_LINE = re.compile(
     rf"(?<![\w/.-])({_SHORT})\s*(?:=|:|\bmeans\b|\bstands for\b|\bsteht für\b|\bsignifie\b|\bsignifica\b|表示)\s*[\"']?({_NAME}){_END}"
 )
+_LETTERS_ARE = re.compile(rf"(?<![\w/.-])[\"'`]?([A-Z][A-Z0-9]{{0,3}})[\"'`]?\s*(?:{_VERBS})\s*[\"'`]?({_NAME}){_END}")
+"""A code of capital letters in a sentence; it counts if another one is beside it: `P for pneumonia and N for normal`."""
 _LONG_SHORT = re.compile(rf"((?:[^\W\d_][\w'’/-]*[ ]){{1,6}})\(\s*[\"'`]?({_SHORT})[\"'`]?\s*\)")
 _SHORT_LONG = re.compile(rf"(?<![\w/.-])({_SHORT})\s*\(\s*({_NAME})\s*\)")
 _SKIPPED_KEY_LIST = """
@@ -288,6 +293,8 @@ def _find_in_text(text: str, path: str) -> Iterator[Legend]:
         yield Legend(codes, path, _find_column_before(text, start))
     for passage, start in _split_passages(text):
         codes = _pair(_CODE_NAME, passage, 1, 2) or _pair(_NAME_CODE, passage, 2, 1)
+        if not codes and (listed := _SPACED_LIST.search(passage)):
+            codes = _pair(_SPACED, listed[0], 1, 2)
         if codes:
             first = re.search(
                 rf"(?<!\w)(?:{re.escape(next(iter(codes)))}|{re.escape(next(iter(codes.values())))})(?!\w)", passage
@@ -298,7 +305,7 @@ def _find_in_text(text: str, path: str) -> Iterator[Legend]:
         if ranged := _read_ranges(passage):
             yield Legend(ranged, path)
     abbreviations: dict[str, str] = {}
-    for short, long in _iterate_abbreviations(text):
+    for short, long in (*_iterate_abbreviations(text), *_iterate_letter_codes(text)):
         abbreviations.setdefault(short, long)
     if abbreviations:
         yield Legend(abbreviations, path, "", "abbreviations")
@@ -412,6 +419,13 @@ def _iterate_abbreviations(text: str) -> Iterator[tuple[str, str]]:
                     continue
             if long:
                 yield short, long
+
+
+def _iterate_letter_codes(text: str) -> Iterator[tuple[str, str]]:
+    for passage, _ in _split_passages(text):
+        names = {match[1]: match[2].strip() for match in _LETTERS_ARE.finditer(passage)}
+        if len(names) > 1 and len(set(names.values())) == len(names):
+            yield from names.items()
 
 
 def _cut_to_abbreviation(short: str, long: str) -> str:

@@ -13,7 +13,7 @@ from m3b.dataset.archives import local_file
 from m3b.dataset.tables.arrays import read_arrays, read_parquet
 from m3b.dataset.tables.documents import Row, read_json, read_keys, read_xml, read_yaml
 from m3b.dataset.tables.model import FILE_COLUMN, ROW_COLUMN, LoadedTable, TableError, TableInfo, TableLimits
-from m3b.dataset.tables.text_tables import clean_cells, decode_text, is_prose, read_delimited
+from m3b.dataset.tables.text_tables import clean_cells, decode_text, is_prose, read_delimited, read_written_lists
 from m3b.dataset.tables.workbooks import read_workbook
 
 TableForm = Literal["auto", "lines", "text"]
@@ -49,7 +49,8 @@ def load_table(
     header: int | None = None,
     limits: TableLimits | None = None,
 ) -> LoadedTable:
-    """Load files of one form as one table. All cells are texts as stored, without blanks around them; empty ones are null.
+    """Load files of one form as one table. All cells are texts as stored, without blanks around them; empty ones are null,
+    and the items of written lists (`['a', 'b']`) are joined by `LIST_SEPARATOR`.
 
     `(row)` numbers the rows from 0. Rows of several files have the column `(file)`, and one for each slot of the pattern.
     A small file that holds one record (an object of JSON, lines of `key: value`, a text) is one row.
@@ -98,7 +99,7 @@ def load_table(
         parts.append((path, _add_columns(part, columns)))
     if first_info is None:
         raise TableError(f"none of {len(slots)} files is a table; the first: {failures[0]}")
-    frame = _stack([part for _, part in parts])
+    frame = read_written_lists(_stack([part for _, part in parts]))
     first_info.notes += [f"{len(failures)} files are left out; the first: {failures[0]}"] if failures else []
     if partial:
         first_info.partial = True

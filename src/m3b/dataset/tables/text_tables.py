@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import re
@@ -11,12 +12,16 @@ from itertools import islice
 
 import polars as pl
 
-from m3b.dataset.tables.headers import HEAD_ROWS, Header, find_header
-from m3b.dataset.tables.model import TableInfo, TableLimits
+from m3b.dataset.tables.headers import HEAD_ROWS, Header, find_header, is_number
+from m3b.dataset.tables.model import EMPTY_LIST, LIST_SEPARATOR, TableInfo, TableLimits
 
 _SEPARATORS = ("\t", ";", ",", "|")
 _HEAD_CHARACTERS = 1 << 18
 _COMMENT = re.compile(r"\s*(#|%|//)")
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_WRITTEN_LIST = re.compile(rf"\[\s*\]|\[\s*(?:(?:{_QUOTED})(?:\s*,\s*|\s*\]$))+(?<=\])")
+"""A list of quoted texts in a cell, in the notation of JSON or Python."""
+_MAX_LIST_CHARACTERS = 4096
 _MAX_CELL_CHARACTERS = 16 * 2**20
 _MIN_FOOTER_CHARACTERS = 12
 _PROSE_WORDS_PER_LINE = 4
@@ -241,6 +246,30 @@ def clean_cells(frame: pl.DataFrame) -> pl.DataFrame:
     frame = frame.with_columns(stripped)
     frame = frame.with_columns(pl.when(pl.all() == "").then(None).otherwise(pl.all()).name.keep())
     return frame.filter(~pl.all_horizontal(pl.all().is_null()))
+
+
+def read_written_lists(frame: pl.DataFrame) -> pl.DataFrame:
+    """Join the items of lists of texts (`["a", "b"]`, `['a']`) in columns whose filled cells are all such lists."""
+    for name in frame.columns:
+        cells = frame[name].drop_nulls().unique()
+        if not len(cells) or not cells.str.starts_with("[").all() or not cells.str.contains("['\"]").any():
+            continue
+        lists = {text: _parse_written_list(text) for text in cells.to_list()}
+        if all(items is not None and not any(LIST_SEPARATOR in item for item in items) for items in lists.values()):
+            joined = {text: LIST_SEPARATOR.join(items) if items else EMPTY_LIST for text, items in lists.items()}
+            frame = frame.with_columns(pl.col(name).replace_strict(joined, default=None, return_dtype=pl.String))
+    return frame
+
+
+def _parse_written_list(text: str) -> list[str] | None:
+    """Return the quoted texts of a list; None if a cell is no list or its texts are numbers."""
+    if len(text) > _MAX_LIST_CHARACTERS or not _WRITTEN_LIST.fullmatch(text):
+        return None
+    try:
+        items = [item.strip() for item in ast.literal_eval(text)]
+    except (ValueError, SyntaxError):
+        return None
+    return None if items and all(map(is_number, items)) else items
 
 
 def _cut_footers(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:

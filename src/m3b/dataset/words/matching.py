@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from m3b.dataset.tables.legends import find_legends
+from m3b.dataset.tables.legends import Legend, find_legends
 from m3b.dataset.words.lexicon import (
     NEGATIONS,
     STOP_WORDS,
@@ -56,6 +56,8 @@ _MAX_LETTERS = 3
 """Letters of a short form that stands for a word by letters of it alone."""
 _MAX_NAME = 200
 """Characters of a name that are compared."""
+_LIST_ITEM = re.compile(r"\s*(\d+)\s*[.):]\s*(?=[^\W\d])")
+"""The number before a name in a list: `2. Oedema`."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def match_classes(
     """
     lexicon = lexicon or get_lexicon()
     meanings = _collect_meanings(available, legend or {}, notes)
-    shared = _find_shared_words([text for name in available for text in meanings[name][:1]])
+    shared = find_shared_words([text for name in available for text in meanings[name][:1]])
     table = {
         requested_name: {
             name: max(_score_class(lexicon, requested_name, text, shared) for text in meanings[name])
@@ -413,21 +415,28 @@ def _is_contracted(token: str, word: str) -> bool:
     return _consume(token, (match[0], word[match.end() :]))
 
 
+@lru_cache(maxsize=8)
+def _find_legends(notes: str) -> tuple[Legend, ...]:
+    return tuple(find_legends({"notes": notes}))
+
+
 def _collect_meanings(available: Sequence[str], legend: Mapping[str, str], notes: str) -> dict[str, list[str]]:
     """Return for each name the texts that say what it means, the legend's first, then those of the notes, then itself."""
     folded = {fold_text(code): text for code, text in legend.items()}
-    legends = find_legends({"notes": notes}) if notes else []
+    items = [_LIST_ITEM.match(name) for name in available]
+    is_list = len({item[1] for item in items if item}) == len(items) > 1
+    legends = _find_legends(notes) if notes else ()
     meanings: dict[str, list[str]] = {}
-    for name in available:
+    for name, item in zip(available, items, strict=True):
         key = fold_text(name)
         texts = [folded[key]] if key in folded else []
         for entry in legends:
             texts += [text for code, text in entry.codes.items() if fold_text(code) == key]
-        meanings[name] = [*texts, name]
+        meanings[name] = [*texts, name[item.end() :] if is_list and item else name]
     return meanings
 
 
-def _find_shared_words(names: Sequence[str]) -> frozenset[str]:
+def find_shared_words(names: Sequence[str]) -> frozenset[str]:
     """Return the words that all of several names have: they tell nothing apart."""
     if len(names) < 2:
         return frozenset()

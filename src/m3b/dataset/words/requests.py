@@ -44,13 +44,13 @@ _VERBS: dict[str, str] = {
     "predict": (
         r"predict\w*|estimat\w*|measur\w*|regress\w*|quantif\w*|forecast\w*|how old|schätz\w*|sage\b|sagen\b"
         r"|vorhers\w*|bestimm\w*|miss\b|mess\w*|"
-        r"ermittl\w*|d[ée]termin\w*|prédi\w*|estim\w*|mesur\w*|predec\w*|predic\w*|med(?:ir|id)\b|mide|calcul\w*|预测|估计|测量|估算"
+        r"ermittl\w*|d[ée]termin\w*|prédi\w*|estim\w*|mesur\w*|predec\w*|predic\w*|med(?:ir|id)\b|mide|calcul(?:e[rz]?|ar?|ate\w*)\b|预测|估计|测量|估算"
     ),
     "classify": (
         r"classif(?!ic|ier)\w*|(?:know|check|see)\s+(?:whether|if)|prüf\w*|vérifi\w*|comprob\w*|distinguish\w*"
         r"|tell(?:s|ing)?\b|differentiat\w*|separat\w*|discriminat\w*|diagnos\w*|recogni[sz]\w*|sort(?:s|ing)?\b"
         r"|categori[sz]e\w*|"
-        r"decid\w*|dire\b|say\b|screen\w*|klassifizier(?!ung)\w*|unterscheid\w*|ordne\w*|trenn\w*|diagnostizier\w*"
+        r"decid\w*|decir\b|dire\b|say\b|screen\w*|klassifizier(?!ung)\w*|unterscheid\w*|ordne\w*|trenn\w*|diagnostizier\w*"
         r"|entscheide\w*|teile\b|class(?:e|er|ez)\b|"
         r"disting\w*|différenci\w*|diagnosti\w*|reconna\w*|clasific(?!ació|ador)\w*|distingu\w*|diferenci\w*"
         r"|diagnosti[cq]\w*|reconoc\w*|separ\w*|"
@@ -78,6 +78,12 @@ _TASKS_OF_VERB: dict[str, tuple[TaskHint, ...]] = {
     "detect": ("detection", "diagnosis", "segmentation"),
     "write": ("report",),
 }
+_ATTRIBUTE = re.compile(
+    r"\b(?:(?:sub)?types?|kinds?|categor(?:y|ies)|origins?|Typ|Typen|Arten?|Kategorien?|Herkunft|catégories?|origines?"
+    r"|tipos?|categorías?|orígen(?:es)?)\b|类型|种类|类别|来源",
+    re.IGNORECASE,
+)
+"""Words for what is classified that stand before the thing that has it: the type of a tissue."""
 _TASK_NOUNS = re.compile(
     r"\b(segmentation|segmentierung|detection|detektion|erkennung|classification|classifier|klassifikation"
     r"|klassifizierung|diagnosis of|grading|"
@@ -103,6 +109,14 @@ _REPORT = re.compile(
     r"|informes?|hallazgos|报告|描述|所见",
     re.IGNORECASE,
 )
+_OPEN_TARGET = re.compile(
+    r"(?:(?:the|any|all|every|die|alle|les|toutes les|las|los|todos los|todas las)\s+)?"
+    r"(?:findings?|abnormalit(?:y|ies)|anomal(?:y|ies)|patholog(?:y|ies)|conditions|befunde?|auffällig(?:keiten)?|pathologien|anomalies|pathologies|hallazgos|anomalías|patologías"
+    r"|异常|所见|病变)"
+    r"|(?:what|was|ce qui|lo que)\b.{1,12}\b(?:wrong|abnormal|unusual|falsch|auffällig|anormal|mal)(?:\s+ist)?",
+    re.IGNORECASE,
+)
+"""A target that names no finding, but all that there are."""
 _BOXES = re.compile(
     r"[,;]?\s*(?:\b(?:with|by|in|as|using|draw(?:ing)?|mit|als|avec|par|con|por|en|und|and|et|y)\s+(?:an?\s+"
     r"|the\s+|einem?\s+|des\s+|une\s+|una\s+|"
@@ -168,6 +182,8 @@ _SECOND_VERBS = "|".join(_VERBS[verb] for verb in ("classify", "count", "grade",
 _VERB_PATTERNS = {
     verb: re.compile(rf"(?<![^\W\u3400-\u9fff])(?:{pattern})", re.IGNORECASE) for verb, pattern in _VERBS.items()
 }
+_EXPLANATION = re.compile(rf"(?<=\w):\s+(?=(?:{_VERBS['classify']})\s)", re.IGNORECASE)
+"""A colon after which a sentence says what is meant: "Find ill knees: tell arthritis from normal"."""
 _JOINT_VERB = re.compile(rf"\s*(?:and|und|et|y|or|/|,|并|和)\s*((?:{'|'.join(_VERBS.values())}))(?!\w)", re.IGNORECASE)
 _WHETHER = re.compile(r"\bob\b|\bwhether\b|\bif\b|\bsi\b|是否", re.IGNORECASE)
 _SECOND_HALF = re.compile(
@@ -197,6 +213,13 @@ _COVARIATES = re.compile(
 _LISTED_COVARIATES = re.compile(
     rf"(?:\s*(?:,|\band\b|\bund\b|\bet\b|\by\b|和)\s*{_COVARIATE})+\s*[.!]?$", re.IGNORECASE
 )
+_NOT_WANTED = re.compile(
+    r"[,;]\s*(?:(?:but|aber|mais|pero)\s+)?(?:no|not|kein\w*|pas de|aucune?|sin)\s[^.;]*?"
+    r"(?:wanted|needed|required|necessary|nötig|notwendig|gewünscht|erforderlich|nécessaires?|souhaitée?s?|necesari[oa]s?)\b"
+    r"|[,;，；]?不需要[^。；]*",
+    re.IGNORECASE,
+)
+"""A clause that says what shall not be done."""
 _DISTINCTION = re.compile(
     r"\b(?:distinguish|tell|differentiat|separat|discriminat|unterscheid|trenn|disting|différenci|diferenci"
     r"|sépar)\w*|区分|鉴别|分辨|辨别",
@@ -274,7 +297,8 @@ _LEADING = re.compile(
     re.IGNORECASE,
 )
 _TRAILING = re.compile(
-    r"\s*\b(?:apart|or not|or none|is present|are present|present|are|is|was|were|sind|son|sont|hay|was given"
+    r"\s*\b(?:stud(?:y|ies)|exams?|examinations?|untersuchungen|examens|estudios"
+    r"|apart|or not|or none|is present|are present|present|are|is|was|were|sind|son|sont|hay|was given"
     r"|voneinander|voraus|vorher|vor|vorliegt|stellt|ist|ein|correctly|automatically|here|it)\s*$|[\s.:?!。？！]+$",
     re.IGNORECASE,
 )
@@ -325,7 +349,13 @@ _GREY_MODALITIES = frozenset(
 _FLAT_MODALITIES = frozenset({"radiography", "photography", "histology", "cytology", "smear"})
 _DEEP_MODALITIES = frozenset({"digital breast tomosynthesis", "fluoroscopy", "angiography"})
 """Modalities below flat ones that give stacks or clips."""
-_CLINICAL_KINDS = frozenset({"anatomy", "findings", "cells_tissues", "devices", "measures"})
+CONCRETE_KINDS = frozenset({"anatomy", "findings", "cells_tissues", "devices"})
+_OBJECTS_OF_MASKS = re.compile(
+    r"(?:[^\W\d_]+[- ]){1,3}(?:masks?|segmentations?)\b|\b(?:masks?|segmentations?) of (?:the |a )?(?:[^\W\d_]+(?:[- ]|\b)){1,3}",
+    re.IGNORECASE,
+)
+"""What masks show: "lung masks", "masks of the left lung"."""
+_CLINICAL_KINDS = CONCRETE_KINDS | {"measures"}
 _GENERIC_FINDINGS = frozenset({"disease", "finding", "abnormality", "lesion", "diagnosis"})
 _SUBJECT_WORDS = frozenset(
     {"adversarial", "animal", "augmented", "date", "hospital", "preprocessed", "scanner", "sex", "synthetic"}
@@ -349,6 +379,7 @@ class RequestClaims:
         second_half: a further wish ("... and tell their type"), which one task may not serve.
         superfluous: words about the training (epochs, networks, hardware), which the target is not.
         wants_all: whether every finding that is labelled is wanted.
+        is_distinction: whether one class is to be told from the others, so that each case has one.
     """
 
     text: str
@@ -367,6 +398,7 @@ class RequestClaims:
     second_half: str = ""
     superfluous: tuple[str, ...] = ()
     wants_all: bool = False
+    is_distinction: bool = False
 
 
 @dataclass(frozen=True)
@@ -413,6 +445,9 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     """Return what a request in English, German, French, Spanish or Chinese asks for."""
     lexicon = lexicon or get_lexicon()
     remaining = re.sub(r"\s+", " ", _FILLED_PHRASES.sub(" ", _ORIGINS.sub(" from ", text.strip()[:_MAX_REQUEST])))
+    remaining = _NOT_WANTED.sub(" ", remaining)
+    if match := _EXPLANATION.search(remaining):
+        remaining = remaining[match.end() :]
     superfluous = tuple(match[0].strip(" ,;") for match in _SUPERFLUOUS.finditer(remaining))
     remaining = _SUPERFLUOUS.sub(" ", remaining)
     covariates: tuple[str, ...] = ()
@@ -463,7 +498,8 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     elif verb_match and verb_match.second:
         second_half = second_half or remaining[verb_match.start : verb_match.end].split()[-1]
     tasks = _rank_tasks(lexicon, remaining, verb, form, unit, grade_range, classes or targets[:1])
-    if tasks[:1] == ("report",):
+    is_open = bool(targets) and not classes and all(_OPEN_TARGET.fullmatch(target) for target in targets)
+    if tasks[:1] == ("report",) or (is_open and not names_clinical(targets)):
         targets = ()
     folded = set(split_tokens(text))
     text_read = text[:_MAX_REQUEST]
@@ -484,9 +520,9 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
         covariates=covariates,
         second_half=second_half,
         superfluous=superfluous,
-        wants_all=bool(
-            folded & {"all", "every", "alle", "tous", "toutes", "todos", "todas", "所有"} and _REPORT.search(text)
-        ),
+        wants_all=is_open
+        or bool(folded & {"all", "every", "alle", "tous", "toutes", "todos", "todas", "所有"} and _REPORT.search(text)),
+        is_distinction=is_distinction,
     )
 
 
@@ -845,6 +881,10 @@ def _judge_anatomy(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
     return _judge_concepts("anatomy", claims.anatomies, folder, lexicon, "anatomy")
 
 
+_ANY_PICTURE = frozenset({"photography"})
+"""Modalities after which folders of any pictures are called (`photos`), so that they contradict none."""
+
+
 def _judge_concepts(
     kind: ClaimKind, requested: Sequence[str], folder: FolderWords, lexicon: Lexicon, concept_kind: str
 ) -> Claim:
@@ -867,9 +907,9 @@ def _judge_concepts(
     for name in (*strong, *notes):
         if any(_are_compatible(lexicon, name, claimed) for claimed in requested):
             return Claim(kind, label, strong.get(name, f"notes: {name}"), "supported")
-    if strong:
-        name, source = next(iter(strong.items()))
-        return Claim(kind, label, f"{source} ({name})", "contradicted")
+    for name, source in strong.items():
+        if name not in _ANY_PICTURE:
+            return Claim(kind, label, f"{source} ({name})", "contradicted")
     described = {
         name
         for line in folder.notes.splitlines()
@@ -956,7 +996,9 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
         for phrase in claims.classes or claims.targets
         if any(_is_subject(lexicon, unit, is_classified=is_classified) for unit in lexicon.find_units(phrase))
     ]
-    if not requested:
+    if all(
+        is_negative(phrase, lexicon) for phrase in requested
+    ):  # "abnormal from normal" says nothing of what is found
         return None
     label = ", ".join(requested)
     kind: ClaimKind = "classes" if claims.classes else "target"
@@ -967,13 +1009,20 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
     if pairs:
         evidence = ", ".join(f"{name} = {'/'.join(matches)}" for name, matches in pairs.items())
         return Claim(kind, label, f"classes: {evidence}", "supported")
+    sentences = [sentence for sentence in re.split(r"[.;\n。]", folder.notes) if sentence.strip()]
+    if claims.tasks[:1] == ("segmentation",) and (mask_text := _find_other_masks(lexicon, requested, sentences)):
+        return Claim(kind, label, f"notes: {mask_text[:80]}", "contradicted")
     positive = [name for name in telling if not is_negative(name, lexicon)] or telling
     concrete = [name for name in positive if _find_clinical(lexicon, [name])]
+    if is_classified and not claims.classes and _ATTRIBUTE.search(label):
+        concrete = []  # its values are called otherwise than what they are said of
     if concrete and 2 * len(concrete) >= len(positive):
         verdict = _compare_families(lexicon, requested, concrete)
+        kinds = {lexicon.concepts[name].kind for name in _find_clinical(lexicon, requested)}
+        if is_classified and not claims.classes and kinds == {"cells_tissues"} and verdict == "contradicted":
+            verdict = "silent"  # cells are what is classified; the classes are their findings
         if verdict != "silent":
             return Claim(kind, label, f"classes: {', '.join(positive[:8])}", verdict)
-    sentences = [sentence for sentence in re.split(r"[.;\n。]", folder.notes) if sentence.strip()]
     for source, texts in (("folders", folder.folders), ("names", folder.names), ("notes", sentences)):
         for text in texts:
             if any(_mentions(lexicon, text, phrase) for phrase in requested):
@@ -984,6 +1033,24 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
     if _is_about_something_else(lexicon, requested, sentences, min_mentions=2):
         return Claim(kind, label, f"notes: {folder.notes.strip()[:80]}", "contradicted")
     return Claim(kind, label, "", "silent" if _find_clinical(lexicon, requested, generic=True) else "unknown")
+
+
+def _find_other_masks(lexicon: Lexicon, requested: Sequence[str], sentences: Sequence[str]) -> str:
+    """Return the words that say which organ the masks show, if a finding is requested that no sentence about masks names."""
+    findings = {name for name in _find_clinical(lexicon, requested) if lexicon.concepts[name].kind == "findings"}
+    about_masks = [sentence for sentence in sentences if _MASKS.search(sentence)]
+    if not findings or any(
+        _find_clinical(lexicon, [match[0]], generic=True) & (findings | _GENERIC_FINDINGS)
+        for sentence in about_masks
+        for match in _OBJECTS_OF_MASKS.finditer(sentence)
+    ):
+        return ""
+    for sentence in about_masks:
+        for match in _OBJECTS_OF_MASKS.finditer(sentence):
+            kinds = {lexicon.concepts[name].kind for name in _find_clinical(lexicon, [match[0]])}
+            if kinds == {"anatomy"}:
+                return match[0].strip()
+    return ""
 
 
 def _is_subject(lexicon: Lexicon, unit: Unit, *, is_classified: bool) -> bool:
