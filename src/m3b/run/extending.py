@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from m3b.agents.checks.index_lock import RAW_FOLDER
 from m3b.data.index import Index, read_index
 from m3b.data.records import Record, paths_of
 from m3b.errors import DataError, UsageError
@@ -16,8 +17,6 @@ from m3b.run.manifests import describe_accounting
 
 if TYPE_CHECKING:
     from m3b.dataset.manifest.model import Manifest
-
-RAW_FOLDER = "data"
 
 
 @dataclass(frozen=True)

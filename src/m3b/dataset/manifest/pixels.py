@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from m3b.dataset.annotations.run_lengths import RunRule, decoded, runs_of
+from m3b.dataset.annotations.run_tables import RunRule, draw_runs, parse_runs
 from m3b.dataset.archives import local_reference
 from m3b.dataset.manifest.annotated import ANY, ROW_FORMAT, ClassLookup, MarkRow
 from m3b.dataset.manifest.model import Masks
@@ -413,11 +413,11 @@ class PixelReader:
         if masks.format == ROW_FORMAT:
             rule = RunRule(masks.order, masks.first, masks.relative)
             for row in source.rows or ():
-                name, runs = lookup.find(row.label), runs_of(row.runs)
+                name, runs = lookup.find(row.label), parse_runs(row.runs)
                 if runs is None:
                     raise DataError(f"a cell holds no run lengths: {row.runs[:40]!r}")
                 if name is not None and runs:
-                    layer = decoded(runs, size, rule)
+                    layer = draw_runs(runs, width=size[1], height=size[0], rule=rule)
                     layer_of_class[name] = layer_of_class[name] | layer if name in layer_of_class else layer
             return {name: layer_of_class.get(name, np.zeros(size, bool)) for name in masks.classes}
         if isinstance(grid, list) and len(source.annotated) == len(grid):

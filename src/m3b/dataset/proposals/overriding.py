@@ -21,24 +21,10 @@ from m3b.dataset.proposals.request import Request
 from m3b.dataset.proposals.roles import side_of
 from m3b.dataset.proposals.targets import Target
 from m3b.dataset.survey.facts import Survey, TableFacts
+from m3b.dataset.tables import TABLE_SUFFIXES
 from m3b.dataset.words.matching import MATCH_SCORE, match_term
 from m3b.errors import DataError
 
-TABLE_SUFFIXES = (
-    ".csv",
-    ".tsv",
-    ".tab",
-    ".txt",
-    ".xlsx",
-    ".xlsm",
-    ".xls",
-    ".ods",
-    ".json",
-    ".jsonl",
-    ".ndjson",
-    ".xml",
-    ".parquet",
-)
 MAX_TABLES = 50
 """Tables in which a column is looked for."""
 MAX_EXCLUDED_FOLDERS = 20
@@ -249,7 +235,7 @@ def check_names(overrides: Overrides, inventory: Inventory, readers: FolderReade
         DataError: a file, column, folder or split is not there; the message says what there is.
     """
     root = inventory.root
-    tables = [path for path in inventory.paths if path.lower().endswith(TABLE_SUFFIXES)]
+    tables = [path for path in inventory.paths if path.lower().endswith(tuple(TABLE_SUFFIXES))]
     if overrides.labels and overrides.labels not in tables:
         raise DataError(f"--labels: there is no table {overrides.labels!r} below {root}; tables: {list_names(tables)}.")
     columns = _list_columns(readers, [overrides.labels] if overrides.labels else tables[:MAX_TABLES])

@@ -35,6 +35,7 @@ from m3b.dataset.survey.facts import (
 )
 from m3b.dataset.tables import EMPTY_LIST, LIST_SEPARATOR
 from m3b.dataset.tables.columns import UNCLEAR_WORDS, fold
+from m3b.dataset.tables.headers import is_number
 from m3b.dataset.tables.loading import ARRAY_SUFFIXES
 from m3b.dataset.words.lexicon import split_tokens
 from m3b.dataset.words.matching import MATCH_SCORE, match_classes
@@ -267,7 +268,7 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     assumed: tuple[str, ...] = ()
     unnamed = tuple(value for value in values if coded and not names and not binary)
     if selected := request.select_classes(list(classes)):
-        numbers_beside = [value for value in values if _is_number(value)] if not coded else []
+        numbers_beside = [value for value in values if is_number(value)] if not coded else []
         named_by_selection = {label for group in selected.values() for label in group}
         # numbers beside names are other texts for the same classes, not classes that are left out
         unnamed = (*unnamed, *(value for value in numbers_beside if value not in named_by_selection))
@@ -298,10 +299,6 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         unmatched,
         assumed=assumed,
     )
-
-
-def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"-?\d+(?:\.\d+)?", text.strip()))
 
 
 def _is_yes_no(text: str) -> bool:
@@ -1514,9 +1511,8 @@ def _named_classes(
     survey: Survey, request: Request, names: Sequence[str], hint: str
 ) -> tuple[dict[str, tuple[int | str, ...]], str, tuple[str, ...]]:
     """Classes of texts in a file with their names by a legend, the legend, and codes that nothing names."""
-    only = (
-        request.target if len(request.classes) < 2 else ""
-    )  # a class of several cannot be told by marks without a name
+    # marks without a name can only be those of the one class that is asked for
+    only = request.target if len(request.classes) < 2 else ""
     if not names:
         return {only or "object": (ANY,)}, "", ()
     coded = all(is_code(name) for name in names)

@@ -217,7 +217,7 @@ def fold(text: str) -> str:
 def find_missing_words(texts: Sequence[str]) -> set[str]:
     """Return the distinct texts of a column that say that there is no value.
 
-    `none` is a value if the other_texts are words (mild, severe); among numbers, dates and numbered names it is missing. `-` is
+    `none` is a value if the other texts are words (mild, severe); among numbers, dates and numbered names it is missing. `-` is
     the opposite of `+`, and `nd` or `ka` are missing only beside longer texts or numbers.
     """
     suspects = {text for text in texts if fold(text) in MISSING_WORDS}

@@ -996,9 +996,7 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
         for phrase in claims.classes or claims.targets
         if any(_is_subject(lexicon, unit, is_classified=is_classified) for unit in lexicon.find_units(phrase))
     ]
-    if all(
-        is_negative(phrase, lexicon) for phrase in requested
-    ):  # "abnormal from normal" says nothing of what is found
+    if all(is_negative(phrase, lexicon) for phrase in requested):  # "abnormal from normal" names nothing to be found
         return None
     label = ", ".join(requested)
     kind: ClaimKind = "classes" if claims.classes else "target"
@@ -1038,19 +1036,16 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
 def _find_other_masks(lexicon: Lexicon, requested: Sequence[str], sentences: Sequence[str]) -> str:
     """Return the words that say which organ the masks show, if a finding is requested that no sentence about masks names."""
     findings = {name for name in _find_clinical(lexicon, requested) if lexicon.concepts[name].kind == "findings"}
-    about_masks = [sentence for sentence in sentences if _MASKS.search(sentence)]
-    if not findings or any(
-        _find_clinical(lexicon, [match[0]], generic=True) & (findings | _GENERIC_FINDINGS)
-        for sentence in about_masks
+    objects = [
+        (match[0].strip(), _find_clinical(lexicon, [match[0]], generic=True))
+        for sentence in sentences
+        if _MASKS.search(sentence)
         for match in _OBJECTS_OF_MASKS.finditer(sentence)
-    ):
+    ]
+    if not findings or any(concepts & (findings | _GENERIC_FINDINGS) for _, concepts in objects):
         return ""
-    for sentence in about_masks:
-        for match in _OBJECTS_OF_MASKS.finditer(sentence):
-            kinds = {lexicon.concepts[name].kind for name in _find_clinical(lexicon, [match[0]])}
-            if kinds == {"anatomy"}:
-                return match[0].strip()
-    return ""
+    organs = [text for text, concepts in objects if {lexicon.concepts[name].kind for name in concepts} == {"anatomy"}]
+    return organs[0] if organs else ""
 
 
 def _is_subject(lexicon: Lexicon, unit: Unit, *, is_classified: bool) -> bool:
