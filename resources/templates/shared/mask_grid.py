@@ -39,14 +39,27 @@ def load_masks(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image,
                     fit(read_numbered_labels(file, base), record["image_path"], shape, file, base) != 0
                 )
         return found
+    ids = load_ids(record, plan, image, base)
+    return np.stack([ids == place + 1 for place in range(len(classes))])
+
+
+def load_ids(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray:
+    """(H, W[, D]) uint8 on the image's own grid: 0, or 1 + place in plan["classes"]. Raises DataError, as `load_masks`."""
+    classes, path = list(plan["classes"]), record.get("mask_path")
+    shape = tuple(image.array.shape[1:])
+    if path is None:
+        return np.zeros(shape, np.uint8)
     values = plan.get("labels")
-    if not values:
+    if not values or isinstance(path, Mapping):
         raise DataError(f"{path}: one file with label numbers, where the plan expects an object class -> file")
-    ids = fit(read_numbered_labels(path, base), record["image_path"], shape, path, base)
-    unknown = sorted({int(v) for v in np.unique(ids)} - {0, *(int(v) for v in values.values())})
+    found = fit(read_numbered_labels(path, base), record["image_path"], shape, path, base)
+    unknown = sorted({int(v) for v in np.unique(found)} - {0, *(int(v) for v in values.values())})
     if unknown:
         _say("unknown", f"values {unknown[:8]} in masks (first {path}) are not in label_dict.json: background")
-    return np.stack([ids == int(values[name]) for name in classes])
+    ids = np.zeros(found.shape, np.uint8)
+    for place, name in enumerate(classes):
+        ids[found == int(values[name])] = place + 1
+    return ids
 
 
 def _say(key: str, text: str) -> None:

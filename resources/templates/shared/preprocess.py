@@ -10,6 +10,7 @@ import numpy as np
 from .channels import read_case
 from .formats import DataError, Image, ImagePath, normalised_range
 from .normalise import normalise_channels, scale_each, scale_intensity
+from .resampling import resize
 
 KEYS = (
     "dims",
@@ -74,25 +75,6 @@ def match_channels(array: np.ndarray, channels: int) -> np.ndarray:
     if have > channels:
         return array[:channels]
     return np.concatenate([array, np.repeat(array[-1:], channels - have, axis=0)])
-
-
-def resize(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """Area averaging on the axes that shrink, then (bi- or tri-)linear interpolation on those that grow."""
-    if array.shape[1:] == size:
-        return array
-    import torch
-    from torch.nn import functional
-
-    tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))[None]
-    smaller = tuple(min(have, want) for have, want in zip(array.shape[1:], size, strict=True))
-    if smaller != array.shape[1:]:
-        tensor = functional.interpolate(tensor, size=smaller, mode="area")
-    if smaller != size:
-        tensor = functional.interpolate(
-            tensor, size=size, mode="trilinear" if len(size) == 3 else "bilinear", align_corners=False
-        )
-    result: np.ndarray = tensor[0].numpy()
-    return result
 
 
 def crop_or_pad(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:

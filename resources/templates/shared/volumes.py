@@ -32,13 +32,14 @@ from .cache import CacheError
 from .channels import read_case
 from .extent import true_spacing
 from .formats import DataError, Image, normalised_range
-from .mask_grid import load_masks
+from .mask_grid import load_ids, load_masks
 from .normalise import scale_each
-from .preprocess import match_channels, resize
+from .preprocess import match_channels
+from .resampling import resize, resize_ids
 
 KEYS = ("dims", "channels", "channel_names", "spacing", "extent", "longest", "side", "pixels", "intensity", "bits")
 KEYS += ("classes", "labels", "overlap", "points")
-FORM = 4
+FORM = 5
 """Of what is kept for a case: other forms are other cases."""
 POINTS = 2000
 OPEN = 192
@@ -139,25 +140,16 @@ def prepare_case(
     DataError naming the file."""
     image = read_case(record["image_path"], plan, base)
     array, shape = prepare_image(image, plan, str(record["image_path"])), tuple(image.array.shape[1:])
+    wanted = array.shape[1:]
+    if not plan.get("overlap"):
+        ids = load_ids(record, plan, image, base)
+        return array, resize_ids(ids if ids.ndim == len(wanted) else ids[..., None], wanted), shape
     channels = load_masks(record, plan, image, base)  # (K, H, W[, D]) bool, on the image's grid
     if channels.ndim - 1 < int(plan["dims"]):
         channels = channels[..., None]
-    if channels.shape[1:] != array.shape[1:]:
-        soft = resize(channels.astype(np.float32), array.shape[1:])
-        channels = soft >= 0.5 if plan.get("overlap") else _hardest(soft)
-    if plan.get("overlap"):
-        return array, channels.astype(np.uint8), shape
-    ids = np.zeros(channels.shape[1:], np.uint8)
-    for place in range(len(channels)):
-        ids[channels[place]] = place + 1
-    return array, ids, shape
-
-
-def _hardest(soft: np.ndarray) -> np.ndarray:
-    """Of resampled one-hot channels the strongest, background included."""
-    background = 1.0 - soft.sum(axis=0, keepdims=True)
-    best = np.concatenate([background, soft]).argmax(axis=0)
-    return np.stack([best == place + 1 for place in range(len(soft))])
+    if channels.shape[1:] != wanted:
+        channels = np.stack([resize(one[None], wanted)[0] >= 0.5 for one in channels])
+    return array, channels.astype(np.uint8), shape
 
 
 def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .preprocess import resize
+from .resampling import resize
 from .scoring import dice_of, mean_dice
 
 MOST = 40

@@ -28,8 +28,8 @@ from Utils.calling import ImagePath, first_of, noted, plain, read_call, stem_of,
 from Utils.ensemble import joined
 from Utils.familiar import judged
 from Utils.formats import DataError, Image, grey_values, read_image, select_channels, write_labels
-from Utils.preprocess import resize
 from Utils.refine import refined
+from Utils.resampling import resize
 from Utils.scoring import run_whole
 from Utils.volumes import prepare_image
 
