@@ -19,10 +19,10 @@ from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
 from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
-from Utils.intensity_rule import whole_changes, whole_rule
+from Utils.intensity_rule import whole_changes, whole_input
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds
-from Utils.named import channels_of, intensity_of
+from Utils.named import channels_of
 from Utils.pace import epochs_told, fit, note_expected, steps_of, told
 from Utils.people import people_of
 from Utils.plan_options import read_options
@@ -110,7 +110,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "size": size,
         "spacing": None,
         "fit": "stretch",
-        "intensity": intensity_of(facts, whole_rule),
+        **whole_input(facts),
         "network": network,
         "batch": batch,
         "lr": 3e-4 if small and gpu else 1e-3,

@@ -20,10 +20,10 @@ from Model.words import SECTIONS
 from Utils.facts import fingerprint
 from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
-from Utils.intensity_rule import whole_changes, whole_rule
+from Utils.intensity_rule import whole_changes, whole_input
 from Utils.language import learn_language
 from Utils.machine import machine_of
-from Utils.named import channels_of, intensity_of
+from Utils.named import channels_of
 from Utils.pace import fit, note_expected, steps_of, told
 from Utils.plan_options import read_options
 from Utils.plan_summary import summary
@@ -107,7 +107,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "size": size,
         "spacing": None,
         "fit": "stretch" if dims == 3 else "pad",
-        "intensity": intensity_of(facts, whole_rule),
+        **whole_input(facts),
         "network": {
             "image_width": 32 if gpu else 16,
             "width": 256 if gpu else 128,

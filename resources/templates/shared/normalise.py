@@ -9,7 +9,7 @@ import numpy as np
 
 from .formats import DataError
 
-MODES = ("window", "unit", "percentile", "foreground")
+MODES = ("window", "windows", "unit", "percentile", "foreground")
 
 
 AIR = 0.1
@@ -23,11 +23,12 @@ MIN_BODY = 0.005
 def scale_intensity(
     array: np.ndarray, rule: Mapping[str, Any], limits: tuple[float, float] | None = None
 ) -> np.ndarray:
-    """`window`: [low, high] to 0..1. `unit`: black to white to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
+    """`window`: [low, high] to 0..1. `windows`: each of a list of [low, high] to 0..1, as a channel of its own.
+    `unit`: black to white to 0..1. `percentile`: per image, 0.5 % to 99.5 % clipped.
     `foreground`: as percentile, of what is not air alone, so that the same body has the same values in any field of view.
 
     `window` with `eight_bit` = "windowed": an image of values from 0 to 255 has been through that window already.
-    `window` and `unit` then subtract `mean` and divide by `std`; the others make mean 0 and deviation 1 themselves.
+    `window`, `windows` and `unit` then subtract `mean` and divide by `std`; the others make mean 0 and deviation 1 themselves.
     A `mean` and `std` given as lists, one a channel, are left to `normalise_channels`.
 
     Args:
@@ -41,6 +42,9 @@ def scale_intensity(
         if rule.get("eight_bit") == "windowed" and values.min() >= 0 and values.max() <= 255:
             low, high = 0.0, 255.0
         values = (np.clip(values, low, high) - low) / (high - low)
+    elif mode == "windows":
+        grey = values.mean(axis=0)
+        values = np.stack([(np.clip(grey, low, high) - low) / (high - low) for low, high in rule["windows"]])
     elif mode == "unit":
         by_values = (0.0, 255.0) if eight_bit else tuple(float(v) for v in np.percentile(values, (0.0, 99.9)))
         low, high = limits or by_values

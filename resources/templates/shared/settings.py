@@ -24,7 +24,7 @@ NETWORKS = {
 """What `network` may hold besides what plan.py put there, a task."""
 OPTIONAL = {
     "loss": "voxel alpha beta weights boxes",
-    "intensity": "mode low high mean std eight_bit channels",
+    "intensity": "mode low high windows mean std eight_bit channels",
     "augment": "often flip rotate tilt zoom shift elastic contrast brightness gamma noise blur erase",
     "tta": "use views zoom shift max_seconds",
     "decode": "beams length_penalty min_tokens no_repeat",

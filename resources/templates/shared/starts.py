@@ -68,13 +68,13 @@ class Start:
     def intensity(self, rule: Mapping[str, Any]) -> dict[str, Any]:
         """What of a plan's intensity rule has to change, so that values are those that the weights were trained on."""
         known, mean, std = self.entry.get("range"), *_norm(self)
-        if known == "unit" and rule["mode"] in ("unit", "window"):
+        if known == "unit" and rule["mode"] in ("unit", "window", "windows"):
             return {"mean": mean, "std": std}
-        if known == "window" and rule["mode"] == "window":
+        if known == "window" and rule["mode"] in ("window", "windows"):
             low, high = self.entry["window"]
-            return {"low": low, "high": high, "mean": mean[0], "std": std[0]}
-        if known == "plans" and rule["mode"] == "window":
-            return _of_plans(self.folder / "plans.json")
+            return {"mode": "window", "low": low, "high": high, "mean": mean[0], "std": std[0]}
+        if known == "plans" and rule["mode"] in ("window", "windows"):
+            return {"mode": "window", **_of_plans(self.folder / "plans.json")}
         return {}
 
 
