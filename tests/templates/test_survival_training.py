@@ -50,6 +50,14 @@ def test_the_loss_is_the_likelihood(followup: ModuleType) -> None:
     assert kind.view_loss(logits.numpy(), LABELS) == pytest.approx(mine, rel=1e-5)
 
 
+def test_risks_of_different_networks_are_not_compared(followup: ModuleType) -> None:
+    c_index = importlib.import_module("Utils.survival").c_index
+    labels = np.array([[1, 1], [2, 1], [3, 1], [1.5, 1], [2.5, 1], [3.5, 0]])
+    risk, networks = np.array([3, 2, 1, 30, 20, 10.0]), np.array([0, 0, 0, 1, 1, 1])
+    assert c_index(labels, risk, networks) == 1
+    assert c_index(labels, risk) < 1
+
+
 def test_intervals_hold_events_each(followup: ModuleType) -> None:
     random = np.random.default_rng(0)
     records = [{"time": float(t), "event": bool(at % 3)} for at, t in enumerate(random.exponential(30, 120))]

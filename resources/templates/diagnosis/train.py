@@ -170,13 +170,14 @@ def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[n
 
 
 def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """metrics.json, calibration.json, valid_predictions.json, curves.png; the figures cover all folds together."""
+    """metrics.json, calibration.json, valid_predictions.json, curves.png; figures cover the cases of all folds, ranks within each."""
     logits, looked = choose_views(plan, results)
     labels = np.concatenate([result["labels"] for result in results])
     records = [record for result in results for record in result["records"]]
     kind = kind_of(plan)
     fitted = kind.calibrate(logits, labels, people_of(records))
-    figures = {name: round(value, 4) for name, value in kind.figures(logits, labels).items()}
+    networks = np.repeat(np.arange(len(results)), [len(result["labels"]) for result in results])
+    figures = {name: round(value, 4) for name, value in kind.figures(logits, labels, networks).items()}
     metrics = {
         "validation": {**figures, "cases": len(labels)},
         "recall": kind.recall(logits, labels),

@@ -16,10 +16,25 @@ def auroc(positive: np.ndarray, score: np.ndarray) -> float:
     return float((ranks[positive].sum() - n_positive * (n_positive + 1) / 2.0) / (n_positive * n_negative))
 
 
-def macro_auroc(labels: np.ndarray, scores: np.ndarray) -> float:
-    """Mean over the classes of (N, K) multi-hot labels that have both sides; 0.5 if there is none."""
-    values = [auroc(labels[:, k] > 0.5, scores[:, k]) for k in range(labels.shape[1])]
-    values = [value for value in values if np.isfinite(value)]
+def macro_auroc(labels: np.ndarray, scores: np.ndarray, networks: np.ndarray | None = None) -> float:
+    """Mean over the classes of (N, K) multi-hot labels that have both sides; 0.5 if there is none.
+
+    Args:
+        networks: (N,) which network gave each row. Only rows of one network are compared with each other, since networks differ in
+            scale; each network counts by its pairs of a positive and a negative case.
+    """
+    owners = np.zeros(len(labels), int) if networks is None else np.asarray(networks)
+    values = []
+    for k in range(labels.shape[1]):
+        area = pairs = 0.0
+        for owner in np.unique(owners):
+            truth = labels[owners == owner, k] > 0.5
+            count = float(truth.sum()) * float((~truth).sum())
+            if count:
+                area += count * auroc(truth, scores[owners == owner, k])
+                pairs += count
+        if pairs:
+            values.append(area / pairs)
     return float(np.mean(values)) if values else 0.5
 
 

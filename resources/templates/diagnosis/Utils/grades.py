@@ -25,7 +25,9 @@ class Grades(Classes):
     watch = "qwk"
     noun = "Grader"
 
-    def figures(self, logits: np.ndarray, labels: np.ndarray, rule: str = "median") -> dict[str, float]:
+    def figures(
+        self, logits: np.ndarray, labels: np.ndarray, networks: np.ndarray | None = None, *, rule: str = "median"
+    ) -> dict[str, float]:
         truth, decision = labels.argmax(axis=1), grade_of(self.scores(logits), rule)
         away = np.abs(truth - decision)
         return {
@@ -40,7 +42,7 @@ class Grades(Classes):
     def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
         """As for classes; and the rule by which probabilities become a grade, the best of three on these cases."""
         fitted = with_sets(calibrate(logits, labels, patients, multi=False), labels, patients, False)
-        found = {rule: self.figures(adjust(logits, fitted), labels, rule) for rule in RULES}
+        found = {rule: self.figures(adjust(logits, fitted), labels, rule=rule) for rule in RULES}
         best = max(RULES, key=lambda rule: (np.nan_to_num(round(found[rule]["qwk"], 3), nan=-1.0), rule == "median"))
         told = {f"qwk_by_{rule}": round(one["qwk"], 4) for rule, one in found.items()}
         return {**fitted, "decide": best, "figures": {**fitted["figures"], **told}}

@@ -85,11 +85,11 @@ class Classes:
 
     # --- validation ----------------------------------------------------------------------------------------------------
 
-    def figures(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """The validation figures, `watch` among them."""
+    def figures(self, logits: np.ndarray, labels: np.ndarray, networks: np.ndarray | None = None) -> dict[str, float]:
+        """The validation figures, `watch` among them; ranks only among the cases of each of `networks` (N,)."""
         scores = self.scores(logits)
         return {
-            "auroc": macro_auroc(labels, scores),
+            "auroc": macro_auroc(labels, scores, networks),
             "balanced_accuracy": balanced_accuracy(labels, scores, self.multi),
         }
 

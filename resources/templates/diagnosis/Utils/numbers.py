@@ -58,7 +58,7 @@ class Numbers(Classes):
     def scores(self, logits: np.ndarray) -> np.ndarray:
         return logits.astype(np.float64) * self.scale + self.centre
 
-    def figures(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def figures(self, logits: np.ndarray, labels: np.ndarray, networks: np.ndarray | None = None) -> dict[str, float]:
         """`skill`: the share of the median's mean error that the model saves."""
         true, found = self.scores(labels)[:, 0], self.scores(logits)[:, 0]
         error, blind = np.abs(found - true), np.abs(true - self.centre)

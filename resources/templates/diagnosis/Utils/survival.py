@@ -14,10 +14,16 @@ from Utils.followup import curves, risk_of, targets
 from Utils.kinds import Classes, Record
 
 
-def c_index(labels: np.ndarray, risk: np.ndarray) -> float:
-    """Harrell's: of the pairs of which it is known who had the event first, the share in which that one had the higher risk."""
+def c_index(labels: np.ndarray, risk: np.ndarray, networks: np.ndarray | None = None) -> float:
+    """Harrell's: of the pairs of which it is known who had the event first, the share in which that one had the higher risk.
+
+    Args:
+        networks: (N,) which network gave each risk; only risks of one network are compared with each other.
+    """
     time, event = labels[:, 0], labels[:, 1] > 0.5
     pairs = event[:, None] & ((time[:, None] < time) | ((time[:, None] == time) & ~event))
+    if networks is not None:
+        pairs &= networks[:, None] == networks
     ahead = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
     return float((pairs * ahead).sum() / pairs.sum()) if pairs.any() else float("nan")
 
@@ -47,9 +53,9 @@ class Followed(Classes):
         """(N, K): the chance that the event has not come until the end of each interval."""
         return curves(1 / (1 + np.exp(-np.clip(logits.astype(np.float64), -60, 60))))
 
-    def figures(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def figures(self, logits: np.ndarray, labels: np.ndarray, networks: np.ndarray | None = None) -> dict[str, float]:
         risk = risk_of(self.scores(logits), self.edges)
-        return {"c_index": c_index(labels, risk), "nll": self.view_loss(logits, labels)}
+        return {"c_index": c_index(labels, risk, networks), "nll": self.view_loss(logits, labels)}
 
     def view_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """Negative log likelihood a case."""
