@@ -190,3 +190,26 @@ def _delivered_views_are_those_of_the_validation(project: Path, run: Run) -> Non
     for row, answer in zip(rows, json.loads((project / "out.json").read_text()), strict=True):
         assert row["probabilities"] == pytest.approx(answer["probabilities"], abs=2e-5)
     shutil.rmtree(project / "Deliver")
+
+
+@pytest.mark.parametrize("share", [0.05, 0.02])
+def test_a_rare_class_is_decided_for_from_its_share_on(share: float) -> None:
+    """With an area under the curve of 0.89, the likelier class alone found 0.30 and 0.08 of the rare one."""
+    rng = np.random.default_rng(4)
+    labels = np.eye(2)[(rng.random(6000) < share).astype(int)]
+    score = rng.normal(0, 1, 6000) + 1.74 * labels[:, 1]
+    logits = np.stack([-score, score], axis=1)
+    cuts = calibration.exclusive_cuts(labels > 0.5)
+    fitted = calibration.calibrate(logits, labels, [str(k) for k in range(6000)], False, cuts)
+    found = (fitted["fair"] / np.array(fitted["thresholds"])).argmax(axis=1)
+    sensitivity, specificity = ((found == k)[labels[:, k] > 0.5].mean() for k in (1, 0))
+    assert sensitivity > 0.7
+    assert specificity > 0.7
+    assert fitted["figures"]["balanced_accuracy"] == pytest.approx((sensitivity + specificity) / 2, abs=1e-3)
+    assert ((fitted["fair"].argmax(axis=1) == 1)[labels[:, 1] > 0.5]).mean() < 0.4
+
+
+def test_classes_of_usual_shares_are_decided_for_by_probability() -> None:
+    assert calibration.exclusive_cuts(np.eye(2, dtype=bool)[[0, 1, 1, 0, 1]]) == [0.5, 0.5]
+    assert calibration.exclusive_cuts(np.eye(3, dtype=bool)[[0] * 50 + [1, 2]]) == [0.5, 0.5, 0.5]
+    assert calibration.exclusive_cuts(np.eye(2, dtype=bool)[[0] * 20]) == [0.5, 0.5]

@@ -43,7 +43,7 @@ def _classes(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     if config["multi_label"]:
         called: Any = [name for name, p, cut in zip(classes, values, config["thresholds"], strict=True) if p >= cut]
     else:
-        called = classes[int(np.argmax(row))]
+        called = classes[int(np.argmax(row / np.array(config["thresholds"])))]
     told = {"probabilities": dict(zip(classes, values, strict=True)), "prediction": called}
     return {**told, **in_set(config, values, called)}
 

@@ -6,7 +6,7 @@ several labels a temperature and a bias a class (the loss weighs classes, which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,11 +115,16 @@ def best_threshold(truth: np.ndarray, score: np.ndarray) -> float:
 
 
 def decisions(scores: np.ndarray, truth: np.ndarray, cuts: np.ndarray, multi: bool) -> dict[str, Any]:
-    """What the decisions are worth beside the best that look at no image: accuracy and the commonest class; for several
-    labels the mean F1 over the classes that occur, at `cuts` (N, K), and that of calling everything positive."""
+    """What the decisions at `cuts` (N, K) are worth beside the best that look at no image: accuracy and the commonest class, or,
+    where a rare class has a cut of its own, balanced accuracy; for several labels the mean F1 over the classes that occur, and that of
+    calling everything positive."""
     if not multi:
-        right = truth[np.arange(len(truth)), scores.argmax(axis=1)]
-        return {"accuracy": float(right.mean()), "constant_accuracy": float(truth.mean(axis=0).max())}
+        found = (scores / cuts).argmax(axis=1)
+        right = truth[np.arange(len(truth)), found]
+        if len(np.unique(cuts)) == 1:
+            return {"accuracy": float(right.mean()), "constant_accuracy": float(truth.mean(axis=0).max())}
+        recalls = [float(right[truth[:, k]].mean()) for k in range(truth.shape[1]) if truth[:, k].any()]
+        return {"balanced_accuracy": float(np.mean(recalls)), "constant_balanced_accuracy": 1 / len(recalls)}
     called, some = scores >= cuts, truth.any(axis=0)
     hits, total = 2.0 * (called & truth).sum(axis=0), called.sum(axis=0) + truth.sum(axis=0)
     share = truth.mean(axis=0)[some]
@@ -127,15 +132,37 @@ def decisions(scores: np.ndarray, truth: np.ndarray, cuts: np.ndarray, multi: bo
     return {"f1": f1, "constant_f1": float((2 * share / (1 + share)).mean()) if some.any() else float("nan")}
 
 
+ONE_FOR_ALL = {
+    "accuracy": "the commonest class for everybody",
+    "balanced_accuracy": "one class for everybody",
+    "f1": "every class for everybody",
+}
+
+
 def decisions_told(figures: Mapping[str, Any]) -> str:
     """A line about the decisions, for people; a model whose decisions are worse than a constant's is told so."""
-    name = "accuracy" if "accuracy" in figures else "f1"
-    own, constant = figures.get(name), figures.get(f"constant_{name}")
-    if own is None or constant is None:
-        return ""
-    said = "above" if own > constant else "NOT above"
-    one = "the commonest class for everybody" if name == "accuracy" else "every class for everybody"
-    return f"decisions as delivered (cross-fitted): {name} {own}, {said} {constant} of {one}"
+    for name, one in ONE_FOR_ALL.items():
+        own, constant = figures.get(name), figures.get(f"constant_{name}")
+        if own is not None and constant is not None:
+            said = "above" if own > constant else "NOT above"
+            words = name.replace("_", " ")
+            return f"decisions as delivered (cross-fitted): {words} {own}, {said} {constant} of {one}"
+    return ""
+
+
+RARE = 0.2
+"""Share of the cases below which one of two classes is decided for before it is the likelier one."""
+
+
+def exclusive_cuts(truth: np.ndarray) -> list[float]:
+    """The class with the highest probability / cut is decided for: equal cuts, or, where one of two classes is rare, their shares.
+
+    With calibrated probabilities the shares give the best balanced accuracy: P(x | class) is proportional to P(class | x) / share.
+    """
+    shares = truth.mean(axis=0)
+    if len(shares) != 2 or not 0 < shares.min() < RARE:
+        return [0.5] * len(shares)
+    return [round(float(share), 6) for share in shares]
 
 
 def thresholds_of(scores: np.ndarray, truth: np.ndarray) -> list[float]:
@@ -143,15 +170,21 @@ def thresholds_of(scores: np.ndarray, truth: np.ndarray) -> list[float]:
     return [round(best_threshold(truth[:, k], scores[:, k]), 4) for k in range(truth.shape[1])]
 
 
-def calibrate(logits: np.ndarray, labels: np.ndarray, patients: list[str], multi: bool) -> dict[str, Any]:
+def calibrate(
+    logits: np.ndarray, labels: np.ndarray, patients: list[str], multi: bool, cuts_of_classes: Sequence[float] = ()
+) -> dict[str, Any]:
     """temperature, bias, thresholds, and before and after: log loss and calibration error; what the decisions are worth;
     `fair`, the (N, K) probabilities of which each case had no part in the fit.
 
     "After", and decisions, are measured on cases that the fit has not seen: five groups of patients take turns. Where it
     does not lower the log loss there, as with a handful of cases, nothing is fitted.
+
+    Args:
+        cuts_of_classes: of exclusive classes, as of `exclusive_cuts`; equal ones if left out.
     """
     truth, fitted = labels > 0.5, fit(logits, labels, multi)
-    fair, cuts = np.zeros_like(logits, dtype=np.float64), np.full(logits.shape, 0.5)
+    fair, thresholds = np.zeros_like(logits, dtype=np.float64), list(cuts_of_classes) or [0.5] * labels.shape[1]
+    cuts = np.tile(thresholds, (len(logits), 1))
     names = {name: place for place, name in enumerate(sorted(set(patients)))}
     turn = np.random.default_rng(0).permutation(len(names))[[names[name] for name in patients]] % 5
     for part in range(5):
@@ -168,7 +201,6 @@ def calibrate(logits: np.ndarray, labels: np.ndarray, patients: list[str], multi
             rest = turn != part
             cuts[~rest] = thresholds_of(probabilities(logits[rest], multi), truth[rest]) if rest.any() else 0.5
     before, after = probabilities(logits, multi), probabilities(fair, multi)
-    thresholds = [0.5] * labels.shape[1]
     if multi:
         thresholds = thresholds_of(probabilities(adjust(logits, fitted), multi), truth)
     figures = {

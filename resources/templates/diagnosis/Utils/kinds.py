@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from Utils.calibration import adjust, calibrate, decisions_told, fit, log_loss, probabilities
+from Utils.calibration import adjust, calibrate, decisions_told, exclusive_cuts, fit, log_loss, probabilities
 from Utils.ranks import balanced_accuracy, macro_auroc
 from Utils.sets import measured, sets_of
 
@@ -117,7 +117,8 @@ class Classes:
 
     def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
         """What the deliverable's config takes over, and `figures` of the fit."""
-        return with_sets(calibrate(logits, labels, patients, self.multi), labels, patients, self.multi)
+        cuts = () if self.multi else exclusive_cuts(labels > 0.5)
+        return with_sets(calibrate(logits, labels, patients, self.multi, cuts), labels, patients, self.multi)
 
     def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         """A case of valid_predictions.json."""
@@ -138,8 +139,9 @@ class Classes:
     def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         """What the README of the deliverable says of its answers and of validation."""
         valid, error = metrics["validation"], metrics["calibration"]
+        rare = "" if self.multi else rare_told(config)
         return (
-            f"gives class probabilities. Not a medical device.\n\nOn {valid['cases']} held-out training cases: AUROC "
+            f"gives class probabilities. {rare}Not a medical device.\n\nOn {valid['cases']} held-out training cases: AUROC "
             f"{valid['auroc']}, balanced accuracy {valid['balanced_accuracy']}. {calibration_told(error, config)}"
         )
 
@@ -147,6 +149,15 @@ class Classes:
 def recall_told(metrics: Mapping[str, Any]) -> str:
     """A line on the recall of each class: whether one is never predicted."""
     return "recall of each class: " + ", ".join(f"{name} {count}" for name, count in metrics["recall"].items()) + "\n"
+
+
+def rare_told(config: Mapping[str, Any]) -> str:
+    """A sentence on how a rare class is decided for, or none."""
+    cuts = dict(zip(config["classes"], config["thresholds"], strict=True))
+    if len(set(cuts.values())) < 2:
+        return ""
+    name = min(cuts, key=lambda one: cuts[one])
+    return f"`prediction` is {name} from a probability of {cuts[name]:.3g} on, its share in training: the best balanced accuracy. "
 
 
 def calibration_told(error: Mapping[str, Any], config: Mapping[str, Any]) -> str:
