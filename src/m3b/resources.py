@@ -27,7 +27,8 @@ def get_resources_folder() -> Path:
 def copy_template(template: str | Path, target: Path) -> None:
     """Copy a template with what a project needs to run without m3b into `target`; other files there are kept.
 
-    The parts that all templates share become `Utils`, and the package `m3b.dataset.formats` becomes `Utils/formats`.
+    The parts that all templates share become `Utils`, and the package `m3b.dataset.formats` becomes `Utils/formats`;
+    `Utils/statements.py` reads reports.
 
     Args:
         template: a folder, or the name of one of m3b's own.
@@ -41,3 +42,4 @@ def copy_template(template: str | Path, target: Path) -> None:
     for source, destination in folders.items():
         ignore = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
         shutil.copytree(source, destination, ignore=ignore, dirs_exist_ok=True)
+    shutil.copy(Path(__file__).resolve().parent / "tasks" / "report" / "statements.py", target / UTILS_FOLDER)

@@ -1,7 +1,7 @@
 """What reports state, mined from the training reports themselves: no list of diseases, no fixed language.
 
 A finding is one word, or two words of one clause ("effusion + left"), that stands undenied in some reports and not in
-most. Of findings that occur together nearly always one is kept. The words that deny come from several languages; where
+most. Of findings that occur together nearly always one is kept. The words that deny (`statements`) come from several languages; where
 none of them fits, "no + effusion" becomes a finding of its own, which serves as well.
 """
 
@@ -13,18 +13,11 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
+from Utils.statements import stated_parts
 
 MAX_REPORTS = 4000
 """Of more reports a sample is mined."""
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]|[^\W\d_]+")
-CLAUSE = re.compile(r"[.;:!?\n\u3002\uff1b]+|\bbut\b|\bhowever\b|\balthough\b|\bexcept\b")
-_DENIALS = """no not without absent none nor never kein keine keinen keiner ohne nicht sin ni ningun sans pas aucun aucune
-senza non nessun nessuna sem nao geen niet zonder inga ingen utan"""
-DENIALS = frozenset(_DENIALS.split())
-PHRASES = re.compile(r"\b(?:free of|clear of|negative for|rather than|resolution of)\b")
-BEHIND = re.compile(
-    r"\b(?:is|are|was|were) (?:absent|excluded|ruled out|not)\b|\bnot (?:seen|present|identified|detected)\b"
-)
 _PLAIN = """a an the of in on at to is are was were be been with and or as by for from this that these those there it its
 has have had than then which may can could also seen noted xxxx well both overall again now very some such given likely
 show shows showing shown demonstrate demonstrates demonstrating demonstrated reveal reveals revealed revealing appear appears
@@ -40,19 +33,12 @@ EMPTY = frozenset(_ALONE.split())
 
 
 def clauses(text: str) -> list[tuple[str, ...]]:
-    """The words that stand undenied, clause by clause; those after a denial are left out."""
+    """The words that stand undenied, part by part."""
     found = []
-    for part in CLAUSE.split(PHRASES.sub("no", text.lower())):
-        if BEHIND.search(part):
-            continue
-        kept: list[str] = []
-        for word in WORD.findall(part):
-            if word in DENIALS:
-                break
-            if word not in PLAIN and (len(word) > 1 or not word.isascii()):
-                kept.append(word)
-        if kept:
-            found.append(tuple(dict.fromkeys(kept)))
+    for part in stated_parts(text):
+        words = [word for word in WORD.findall(part) if word not in PLAIN and (len(word) > 1 or not word.isascii())]
+        if words:
+            found.append(tuple(dict.fromkeys(words)))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from m3b.tasks.report.statements import stated_parts
 from m3b.tasks.report.text_similarity import tokenize
 
 OBSERVATIONS: Findings = {
@@ -111,38 +112,6 @@ def frequent_observations(texts: Sequence[str]) -> Findings:
 Findings = Mapping[str, Sequence[str]]
 """Finding -> the phrases that state it; a phrase that ends in * also matches longer words: "effusion*"."""
 
-PRE_NEGATIONS = (
-    "no",
-    "not",
-    "without",
-    "free of",
-    "clear of",
-    "negative for",
-    "absence of",
-    "rather than",
-    "ruled out",
-    "resolved",
-    "resolution of",
-)
-"""Words that deny a phrase after them in the same clause, after NegEx (Chapman et al., J. Biomed. Inform. 34, 2001)."""
-
-POST_NEGATIONS = (
-    "is absent",
-    "are absent",
-    "not seen",
-    "not present",
-    "not identified",
-    "has resolved",
-    "have resolved",
-    "is excluded",
-    "was excluded",
-    "is ruled out",
-    "was ruled out",
-)
-"""Words that deny a phrase before them in the same clause."""
-
-_CLAUSES = re.compile(r"[.;:\n]+(?!\d)|\bbut\b|\bhowever\b|\balthough\b|\bexcept\b|\bthere (?:is|are)\b")
-
 
 def _compile_phrases(phrases: Sequence[str]) -> re.Pattern[str]:
     alternatives = []
@@ -155,38 +124,18 @@ def _compile_phrases(phrases: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(alternatives))
 
 
-_PRE_NEGATION_PATTERN = _compile_phrases(PRE_NEGATIONS)
-_POST_NEGATION_PATTERN = _compile_phrases(POST_NEGATIONS)
-
-
-def _split_clauses(text: str) -> list[str]:
-    """Return the clauses as words joined by single spaces."""
-    return [" ".join(tokenize(part)) for part in _CLAUSES.split(text.lower())]
-
-
 def extract_findings(text: str, findings: Findings) -> frozenset[str]:
     """Return the findings that a report states and does not deny.
 
-    A finding counts if one of its phrases occurs, on word borders, in a clause without a negation before it or a denial
-    after it. Clauses end at full stops, colons, semicolons, line ends and words such as "but", not at commas ("no
-    effusion, fracture or mass" denies all three). This is a keyword rule, not a clinical labeller: doubt ("cannot
-    exclude") counts as a statement.
+    A finding counts if one of its phrases occurs, on word borders, in a part that is stated (`statements.stated_parts`). This is a
+    keyword rule, not a clinical labeller: doubt ("cannot exclude") counts as a statement.
 
     Raises:
         ValueError: a phrase without words.
     """
     patterns = {name: _compile_phrases(phrases) for name, phrases in findings.items() if phrases}
-    clauses = _split_clauses(text)
-    return frozenset(name for name, pattern in patterns.items() if any(_is_affirmed(c, pattern) for c in clauses))
-
-
-def _is_affirmed(clause: str, pattern: re.Pattern[str]) -> bool:
-    for match in pattern.finditer(clause):
-        if not _PRE_NEGATION_PATTERN.search(clause, 0, match.start()) and not _POST_NEGATION_PATTERN.search(
-            clause, match.end()
-        ):
-            return True
-    return False
+    parts = [" ".join(tokenize(part)) for part in stated_parts(text)]
+    return frozenset(name for name, pattern in patterns.items() if any(pattern.search(part) for part in parts))
 
 
 def build_finding_phrases(classes: Sequence[str]) -> Findings:
