@@ -244,9 +244,3 @@ def test_links_and_missing_files_are_not_opened(tmp_path: Path) -> None:
         with pytest.raises(DataError) as raised:
             load(tmp_path, path)
         assert raised.value.code == "unreadable"
-
-
-def test_repeated_boxes_are_counted(tmp_path: Path) -> None:
-    marks = [box(1, 7, 5, 5, 20, 20), box(1, 7, 5.5, 5, 20, 20), box(1, 3, 5, 5, 20, 20), box(1, 7, 15, 15, 20, 20)]
-    source = detect_only(write_files(tmp_path, {"a.json": document([image(1, "a.png")], marks)}))
-    assert source.annotations.count_repeated_boxes() == (1, 1)

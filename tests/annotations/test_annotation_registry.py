@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
 
 import pytest
+from annotation_kit import detect_only, write_files
 
 from m3b.dataset.annotations import ANNOTATIONS, get_annotation_format, registry
 from m3b.dataset.annotations.coco import Coco
@@ -102,4 +105,17 @@ def test_dots_in_stems() -> None:
     assert names.match(["image-1_png.rf.0dfd.jpg", "patient.v2.png"]) == {
         "image-1_png.rf.0dfd.jpg": 0,
         "patient.v2.png": 1,
+    }
+
+
+def test_files_of_one_name_belong_to_the_only_image_of_their_folder(tmp_path: Path) -> None:
+    shape = {"label": "cyst", "points": [[1, 1], [5, 1], [5, 5]], "shape_type": "polygon"}
+    outline = {"version": "5.0", "shapes": [shape], "imagePath": None, "imageHeight": 9, "imageWidth": 9}
+    files: dict[str, Any] = {}
+    for number in range(4):
+        files |= {f"case{number}/outline.json": outline, f"case{number}/scan.png": b"x"}
+    source = detect_only(write_files(tmp_path, files))
+    matches = source.annotations.match([f"case{number}/scan.png" for number in range(5)])
+    assert {path: image.source for path, image in matches.items()} == {
+        f"case{number}/scan.png": f"case{number}/outline.json" for number in range(4)
     }

@@ -7,32 +7,31 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from annotation_kit import approx_boxes, codes
+from annotation_kit import approx_boxes
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from m3b.dataset.annotations import ImageSize, VolumeGrid
 from m3b.dataset.annotations.box_tables import (
-    BoxColumns,
     BoxReading,
-    check_box_columns,
+    BoxRows,
+    ImageGrid,
     find_paired_column,
-    get_form,
-    make_box_set,
+    form_box,
     measure_boxes,
     parse_box_lists,
     propose_box_columns,
     propose_class_column,
     read_box_rows,
+    to_pixels,
 )
-from m3b.dataset.annotations.point_tables import make_point_set, propose_annotation_columns, propose_point_columns
+from m3b.dataset.annotations.geometry import Box
 from m3b.dataset.annotations.run_tables import (
     RunRule,
     draw_runs,
     find_run_column,
     is_relative,
-    make_run_set,
     measure_runs,
     parse_runs,
 )
@@ -44,6 +43,16 @@ SIZES = {f"{number}.png": ImageSize(300 + 20 * number, 200 + 10 * number) for nu
 def frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
     texts = [{name: None if value is None else str(value) for name, value in row.items()} for row in rows]
     return pl.DataFrame(texts, schema=dict.fromkeys(rows[0], pl.String))
+
+
+def find_boxes(rows: BoxRows, reading: BoxReading, name: str, grid: ImageGrid) -> list[tuple[str, Box]]:
+    """Return (class, box) of the rows of an image as they were measured."""
+    options = {"is_ball": rows.columns.is_ball, "sizes_mm": reading.sizes_mm}
+    return [
+        (label, to_pixels(form_box(reading.form, numbers), grid, reading.space, **options))
+        for image, label, numbers in zip(rows.names, rows.labels, rows.numbers, strict=True)
+        if image == name
+    ]
 
 
 def draw_corners(count: int = 60, seed: int = 0) -> list[tuple[str, tuple[float, float, float, float]]]:
@@ -91,15 +100,13 @@ def test_names_and_sizes_tell_what_columns_hold(form: str, names: str, space: st
     proposed = propose_box_columns(table)
     assert proposed is not None
     assert set(proposed.columns.values()) == set(columns)
-    assert get_form(proposed.columns) == proposed.form == form
+    assert proposed.form == form
     assert propose_class_column(table, ["file", *columns]) == "finding"
     box_rows = read_box_rows(table, proposed, table["file"].to_list(), "finding")
     reading = measure_boxes(box_rows, SIZES)
     assert (reading.form, reading.space, reading.rivals) == (form, space, ())
-    annotations = make_box_set(box_rows, reading, "table.csv")
-    boxes_of_image = annotations.boxes("3.png", SIZES["3.png"])
+    boxes_of_image = find_boxes(box_rows, reading, "3.png", SIZES["3.png"])
     assert boxes_of_image == approx_boxes([("nodule", box) for name, box in boxes if name == "3.png"])
-    assert annotations.classes == {"nodule": 60}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +146,7 @@ def test_lists_in_cells(form: str, write: Any) -> None:
     box_rows = read_box_rows(table, proposed, table["file"].to_list(), label="cell")
     reading = measure_boxes(box_rows, SIZES)
     assert (reading.form, reading.space) == (form, "pixels")
-    boxes_of_image = make_box_set(box_rows, reading, "t.csv").boxes("2.png", SIZES["2.png"])
+    boxes_of_image = find_boxes(box_rows, reading, "2.png", SIZES["2.png"])
     assert boxes_of_image == approx_boxes([("cell", box) for name, box in boxes if name == "2.png"])
 
 
@@ -154,13 +161,11 @@ def test_several_boxes_a_row_with_a_list_of_labels() -> None:
     proposed = propose_box_columns(table)
     assert proposed is not None
     box_rows = read_box_rows(table, proposed, table["file"].to_list(), "labels")
-    annotations = make_box_set(box_rows, BoxReading("corners", "pixels", 1.0), "t.csv")
-    assert annotations.boxes("0.png", SIZES["0.png"]) == [("a", (1, 2, 11, 12)), ("b", (20, 30, 44, 50))]
-    assert annotations.boxes("1.png", SIZES["1.png"]) == []
-    assert annotations.classes == {"a": 2, "b": 1}
+    assert list(zip(box_rows.names, box_rows.labels, strict=True)) == [("0.png", "a"), ("0.png", "b"), ("2.png", "a")]
+    assert box_rows.numbers.tolist() == [[1, 2, 11, 12], [20, 30, 44, 50], [3, 4, 9, 9]]
 
 
-def test_rows_without_a_box_name_healthy_images_and_damaged_rows_are_noted() -> None:
+def test_rows_without_numbers_have_no_box() -> None:
     table = frame(
         [
             {"file": "0.png", "class": "a", "xmin": "1,5", "ymin": "2", "xmax": "11", "ymax": "12"},
@@ -173,15 +178,11 @@ def test_rows_without_a_box_name_healthy_images_and_damaged_rows_are_noted() -> 
     proposed = propose_box_columns(table)
     assert proposed is not None
     box_rows = read_box_rows(table, proposed, table["file"].to_list(), "class")
-    annotations = make_box_set(box_rows, measure_boxes(box_rows, SIZES), "t.csv")
-    assert [image.name for image in annotations.images] == ["0.png", "1.png", "2.png", "3.png", "4.png"]
-    assert annotations.boxes("0.png", SIZES["0.png"]) == [("a", (1.5, 2, 11, 12))]
-    assert annotations.boxes("1.png", SIZES["1.png"]) == []
-    assert annotations.boxes("2.png", SIZES["2.png"]) == []
-    assert codes(annotations) == {"damaged_row": 1, "empty_box": 1}
+    assert box_rows.names == ["0.png", "2.png", *["3.png"] * 60]
+    assert box_rows.numbers[0].tolist() == [1.5, 2, 11, 12]
 
 
-def test_circles_are_boxes_and_masks() -> None:
+def test_circles_are_boxes() -> None:
     table = frame(
         [{"file": "0.png", "x": 50, "y": 60, "radius": 20}, {"file": "1.png", "x": 80, "y": 70, "radius": 10}]
     )
@@ -189,9 +190,8 @@ def test_circles_are_boxes_and_masks() -> None:
     assert proposed is not None
     assert proposed.is_ball
     box_rows = read_box_rows(table, proposed, table["file"].to_list(), label="mass")
-    annotations = make_box_set(box_rows, measure_boxes(box_rows, SIZES), "t.csv")
-    assert annotations.boxes("0.png", SIZES["0.png"]) == [("mass", (30, 40, 70, 80))]
-    assert annotations.masks("0.png", SIZES["0.png"])["mass"].sum() == pytest.approx(np.pi * 400, rel=0.02)
+    boxes = find_boxes(box_rows, measure_boxes(box_rows, SIZES), "0.png", SIZES["0.png"])
+    assert boxes == [("mass", (30, 40, 70, 80))]
 
 
 def test_sizes_of_images_are_no_sizes_of_boxes() -> None:
@@ -246,8 +246,7 @@ def test_balls_in_mm_of_the_patient(space: str) -> None:
     box_rows = read_box_rows(table, proposed, table["uid"].to_list(), label="nodule")
     reading = measure_boxes(box_rows, VOLUMES)
     assert reading.space == space
-    annotations = make_box_set(box_rows, reading, "t.csv")
-    boxes_of_image = annotations.boxes("v2", VOLUMES["v2"])
+    boxes_of_image = find_boxes(box_rows, reading, "v2", VOLUMES["v2"])
     assert boxes_of_image == approx_boxes([("nodule", box) for box in expected["v2"]])
 
 
@@ -259,33 +258,11 @@ def test_sizes_in_mm_beside_voxels() -> None:
     box_rows = read_box_rows(table, proposed, table["uid"].to_list(), label="nodule")
     reading = measure_boxes(box_rows, VOLUMES)
     assert (reading.space, reading.sizes_mm) == ("pixels", True)
-    boxes_of_image = make_box_set(box_rows, reading, "t.csv").boxes("v1", VOLUMES["v1"])
+    boxes_of_image = find_boxes(box_rows, reading, "v1", VOLUMES["v1"])
     assert boxes_of_image == approx_boxes([("nodule", (95, 55, 28.4, 105, 65, 31.6))])
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {},
-        {"xmin": "a", "ymin": "b"},
-        {"x": "a", "y": "b", "width": "c"},
-        {"z": "c", "x": "a", "y": "b", "width": "d", "height": "e"},
-    ],
-)
-def test_roles_that_give_no_box(columns: dict[str, str]) -> None:
-    with pytest.raises(DataError) as raised:
-        check_box_columns(columns)
-    assert raised.value.code == "missing_role"
-
-
-def test_columns_that_a_table_lacks() -> None:
-    columns = BoxColumns({"xmin": "a", "ymin": "b", "xmax": "c", "ymax": "d"}, "corners")
-    with pytest.raises(DataError) as raised:
-        read_box_rows(frame([{"a": 1}]), columns, ["0.png"])
-    assert raised.value.code == "unknown_column"
 
 
 @given(st.text("0123456789.,;[]() eE+-|x", max_size=60))
@@ -347,12 +324,8 @@ def test_the_order_is_measured_on_images(rule: RunRule, *, square: bool) -> None
     assert reading.is_certain
     assert reading.rule.relative == rule.relative
     assert reading.beyond == 0
-    annotations = make_run_set(
-        table["ImageId"].to_list(), table["EncodedPixels"].to_list(), ["cell"] * len(rows), reading.rule, "t.csv"
-    )
-    mask_of_image = annotations.masks("3.png", (masks["3.png"].shape[1], 96))["cell"]
-    assert (mask_of_image == (masks["3.png"] | first)).mean() > 0.999
-    assert annotations.masks("healthy.png", (130, 96)) == {}
+    width = masks["3.png"].shape[1]
+    assert (draw_runs(runs["3.png"][0], width, 96, reading.rule) == (masks["3.png"] | first)).mean() > 0.999
 
 
 def test_noise_leaves_the_order_open() -> None:
@@ -388,66 +361,12 @@ def test_cells_of_runs(cell: str | None, runs: list[int] | None) -> None:
     assert not is_relative([5, 3, 9, 4])
 
 
-# --- points -----------------------------------------------------------------------------------------------------------
-
-
-def test_points_a_row_an_image() -> None:
-    table = frame(
-        [
-            {"file": "0.png", "nose_x": 10, "nose_y": 20, "ear_x": None, "ear_y": None},
-            {"file": "1.png", "nose_x": 11, "nose_y": 21, "ear_x": 5, "ear_y": 6.5},
-        ]
-    )
-    columns = propose_point_columns(table)
-    assert columns is not None
-    points = make_point_set(table, columns, table["file"].to_list(), "t.csv")
-    assert points.points("0.png", (100, 100)) == [("nose", (10.0, 20.0))]
-    assert points.points("1.png", (100, 100)) == [("nose", (11.0, 21.0)), ("ear", (5.0, 6.5))]
-    assert points.classes == {"nose": 2, "ear": 1}
-
-
-def test_points_a_row_a_point() -> None:
-    table = frame(
-        [{"file": "0.png", "X": 10, "Y": 20, "type": "mitosis"}, {"file": "0.png", "X": 30, "Y": 40, "type": "other"}]
-    )
-    columns = propose_point_columns(table)
-    assert columns is not None
-    points = make_point_set(table, columns, table["file"].to_list(), "t.csv", "type")
-    assert points.points("0.png", (100, 100)) == [("mitosis", (10.0, 20.0)), ("other", (30.0, 40.0))]
-
-
-@pytest.mark.parametrize(
-    "names", ["xmin,ymin,xmax,ymax", "x1,y1,x2,y2", "x,y,w,h", "cx,cy,radius", "age,weight", "x,y,radius"]
-)
-def test_boxes_are_no_points(names: str) -> None:
-    assert propose_point_columns(frame([{"file": "0.png", **dict.fromkeys(names.split(","), "5")}])) is None
-
-
 @pytest.mark.parametrize("repeats", [1, 40])
 def test_a_few_boxes_near_the_corner_are_pixels(repeats: int) -> None:
     table = frame([{"file": f"{n}.png", "xmin": 5, "ymin": 6, "xmax": 40 + n, "ymax": 50} for n in range(3)] * repeats)
     proposed = propose_box_columns(table)
     assert proposed is not None
     assert measure_boxes(read_box_rows(table, proposed, table["file"].to_list()), SIZES).space == "pixels"
-
-
-@pytest.mark.parametrize(
-    ("row", "kind", "columns"),
-    [
-        (
-            {"f": "0.png", "label": "a", "xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4},
-            "boxes",
-            {"class", "xmin", "ymin", "xmax", "ymax"},
-        ),
-        ({"f": "0.png", "rle": "1 2 9 4 20 3 30 1"}, "runs", {"runs"}),
-        ({"f": "0.png", "nose_x": 1, "nose_y": 2, "ear_x": 3, "ear_y": 4}, "points", {"nose", "ear"}),
-        ({"f": "0.png", "age": 1}, None, set()),
-    ],
-)
-def test_kinds_of_tables(row: dict[str, Any], kind: str | None, columns: set[str]) -> None:
-    proposed = propose_annotation_columns(frame([row] * 4), "f")
-    assert (proposed.kind if proposed else None) == kind
-    assert set(proposed.columns if proposed else ()) == columns
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,8 @@ def test_label_studio(tmp_path: Path, *, literal: bool) -> None:
             "data": {"image": "/data/local-files/?d=set/b.png"},
             "annotations": [{"result": [], "completed_by": 1}],
         },
+        {"id": 3, "data": {"image": "/data/upload/1/1a2b3c4d-c.png"}, "annotations": [rejected]},
+        {"id": 4, "data": {"image": "/data/upload/1/1a2b3c4d-d.png"}, "annotations": []},
     ]
     source = detect_only(write_files(tmp_path, {"export.json": tasks}))
     assert source.format == "label_studio"

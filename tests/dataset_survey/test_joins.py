@@ -99,6 +99,27 @@ def test_two_columns_together(tmp_path: Path) -> None:
     check_by_hand(tmp_path, join)
 
 
+def test_two_columns_together_beside_a_column_of_other_images(tmp_path: Path) -> None:
+    pairs = [(patient, number) for patient in range(1, 21) for number in range(1, 4)]
+    names = [f"pat{patient:03d}_{number}" for patient, number in pairs]
+    fill(tmp_path, [f"images/{name}.png" for name in names])
+    rows = [
+        [other, number, f"pat{patient:03d}"]
+        for other, (patient, number) in zip(names[7:] + names[:7], pairs, strict=True)
+    ]
+    write_table(tmp_path / "t.csv", [["compared_with", "slice", "patient"], *rows])
+    keys = {join.key for join in survey(tmp_path).joins if join.rows_per_file == join.files_per_row == 1}
+    assert keys == {"{compared_with}", "{patient}_{slice}"}
+
+
+def test_rows_that_name_the_folder_mean_no_file_elsewhere(tmp_path: Path) -> None:
+    fill(tmp_path, [f"图像/{number:04d}.png" for number in range(237, 277)])
+    fill(tmp_path, [f"预览/{number:04d}.png" for number in range(240, 246)])
+    write_table(tmp_path / "t.csv", [["image", "label"], *([f"图像/{n:04d}.png", n % 2] for n in range(237, 277))])
+    facts = survey(tmp_path)
+    assert [(join.match, join.files_matched, join.files_per_row) for join in facts.joins] == [("path_tail", 40, 1)]
+
+
 def test_a_column_that_names_files_by_chance(tmp_path: Path) -> None:
     """Fault 8: `blur` holds the numbers that names have, and is no key."""
     fill(tmp_path, [f"cell_{number:02d}.png" for number in range(1, 25)])
@@ -180,6 +201,16 @@ def test_one_mask_an_instance_in_the_folder_of_the_image(tmp_path: Path) -> None
             save(tmp_path / f"stage/{name}/masks/{case + 1:016x}{number:016x}cd.png", blocks(number))
     pairing = pairing_of(survey(tmp_path), "images", "masks")
     assert (pairing.images_matched, pairing.partners_matched, pairing.per_image) == (5, 15, (1, 3, 5))
+
+
+def test_two_masks_of_one_name_are_told_apart_by_their_folder_and_not_by_its_part(tmp_path: Path) -> None:
+    for number in range(22, 52):
+        part = "testing" if number % 3 == 0 else "training"
+        save(tmp_path / part / "images" / f"{number:04d}.png", grey(number))
+        for kind in ("masks", "masks_auto"):
+            save(tmp_path / part / kind / f"{number:04d}.png", blocks(number))
+    facts = survey(tmp_path)
+    assert [(pairing.per_image, pairing.extra_slot) for pairing in facts.pairings] == [((2, 2, 2), "folder1")]
 
 
 def test_parts_that_share_names_are_not_paired_across(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from dataset_folders import blocks, colour, fill, grey, save, save_slice, write_table
 
@@ -53,6 +55,20 @@ def test_split_by_a_word_behind_the_number(tmp_path: Path) -> None:
 
     assert re.search(split.find, "RET_021test")
     assert not re.search(split.find, "RET_003")
+
+
+@pytest.mark.parametrize(
+    ("unnamed", "counts", "missing"),
+    [("_train", {"test": ("test", 3), "train": ("train", 9)}, ""), ("", {"test": ("test", 3)}, "train")],
+)
+def test_split_by_a_word_of_folders_that_all_differ(
+    tmp_path: Path, unnamed: str, counts: dict[str, tuple[str, int]], missing: str
+) -> None:
+    names = [f"{number * 7919 % 65536:04x}{'_test' if number % 4 == 3 else unnamed}" for number in range(12)]
+    fill(tmp_path, [f"images/{name}/image.png" for name in names])
+    split = only_split(survey(tmp_path))
+    assert (split.source, split.value, split.missing) == ("folder", "{folder1}", missing)
+    assert sides(split) == counts
 
 
 def test_groups_of_names_that_cross_the_split(tmp_path: Path) -> None:
@@ -250,6 +266,17 @@ def test_small_texts_are_whole_and_masked(tmp_path: Path) -> None:
     legends = {legend.source: dict(legend.names) for legend in facts.legends}
     assert legends["labels.txt"] == {"0": "_background_", "1": "cyst", "2": "solid"}
     assert legends["README.md"] == {"0": "background", "1": "cyst", "2": "solid"}
+
+
+def test_a_table_brings_the_names_of_its_codes_and_its_units(tmp_path: Path) -> None:
+    features = {"info": {"features": {"label": {"names": ["healthy", "cyst"]}}}}
+    table = pl.DataFrame({"image": [f"{number}.png" for number in range(8)], "label": [0, 1] * 4})
+    table.write_parquet(tmp_path / "labels.parquet", metadata={"huggingface": json.dumps(features)})
+    rows = "\n".join(f"{number}.png,{number + 1.5}" for number in range(8))
+    (tmp_path / "volumes.csv").write_text(f"image,volume\n,ml\n{rows}\n")
+    facts = survey(tmp_path)
+    assert [(dict(legend.names), legend.hint) for legend in facts.legends] == [({"0": "healthy", "1": "cyst"}, "label")]
+    assert [column.unit for table in facts.tables for column in table.columns if column.name == "volume"] == ["ml"]
 
 
 def test_files_of_equal_bytes(tmp_path: Path) -> None:

@@ -132,3 +132,17 @@ def test_the_text_keeps_its_budget(tmp_path: Path, budget: int) -> None:
     assert text.count("\n") < budget
     assert re.search(r"\d+ more lines", text)
     assert text.startswith(tmp_path.name)
+
+
+def test_lines_are_cut_between_values(tmp_path: Path) -> None:
+    """What is left out is counted, and a long value loses its end, not its neighbours."""
+    words = [f"finding {number:02d} of the left lower lobe" for number in range(12)]
+    rows = [f"c{number},{words[number % 12]},{'an opinion that goes on ' * 20}{number}" for number in range(48)]
+    (tmp_path / "labels.csv").write_text("id,finding,opinion\n" + "\n".join(rows) + "\n")
+    lines = [line.strip() for line in render(survey(tmp_path)).splitlines()]
+    findings = next(line for line in lines if line.startswith("finding"))
+    shown = [word for word in words if f"{word} x4" in findings]
+    assert len(findings) <= 300
+    assert 0 < len(shown) < 12
+    assert findings.endswith(f"{shown[-1]} x4, and {12 - len(shown)} more")
+    assert max(len(line) for line in lines if line.startswith("opinion")) < 300

@@ -95,6 +95,13 @@ def test_dark_pictures_with_bright_spots_are_no_masks() -> None:
     assert analyse_values((picture / picture.max() * 200).astype(np.uint8)).kind == "grey"
 
 
+def test_air_and_soft_tissue_are_no_mask() -> None:
+    noise = np.random.default_rng(0).normal(0, 10, (40, 48))
+    volume = np.where(blocks(1) > 0, 40, -1000) + noise
+    assert analyse_values(volume.astype(np.int16)).kind == "grey"
+    assert analyse_values((volume + 1000).clip(0).astype(np.int16)).kind == "lossy_binary"
+
+
 def test_whole_numbers_are_read_before_the_slope(tmp_path: Path) -> None:
     """Fault 5: a scale factor of 0.99998 made 1 and 4 the fractions 0.99998 and 3.99992."""
     labels = np.zeros((12, 12, 6), np.int16)
@@ -178,3 +185,12 @@ def test_large_files_are_not_opened(tmp_path: Path) -> None:
     save(tmp_path / "a.png", grey(0))
     assert read_sample(tmp_path, "a.png", "picture", SurveyLimits(pixels=100)).error == "large"
     assert read_sample(tmp_path, "a.png", "picture", SurveyLimits(file_bytes=100)).error == "large"
+
+
+def test_rounding_of_a_compressed_grey_picture_is_no_colour() -> None:
+    picture = np.stack([smooth(200)] * 3, axis=-1)
+    picture[::2, :, 1] += 1
+    assert analyse_values(picture, channels_last=True).kind == "grey"
+    painted = np.zeros((40, 40, 3), np.uint8)
+    painted[:20, :, 0], painted[:, 20:, 1] = 1, 2
+    assert analyse_values(painted, channels_last=True).kind == "colour_labels"

@@ -67,7 +67,6 @@ def test_suffixes() -> None:
     assert strip_suffix("a.seg.nrrd") == "a.seg"
     assert strip_suffix("report.txt") == "report"
     assert {".png", ".nii.gz", ".dcm", ".npz", ".zarr"} < set(all_suffixes())
-    assert ".npz" not in all_suffixes(containers=False)
     for file_format in FORMATS.values():
         assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in file_format.suffixes)
 

@@ -286,6 +286,16 @@ def test_a_mask_of_another_size_leaves_its_case_out(tmp_path: Path) -> None:
         assert any("10x16, its image 12x16" in exclusion.reason for exclusion in executed.resolved.excluded_cases)
 
 
+def test_masks_in_the_proportions_of_their_images_are_brought_to_their_size(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for number in range(6):
+        draw_picture(root / f"images/{number}.png")
+        draw_mask(root / f"masks/{number}.png", (1, 2, 2, 3), size=(6, 8) if number else (12, 8))
+    executed = segment(root, tmp_path, classes={"x": [255]}, resized=True)
+    assert areas(executed, tmp_path, "1.png") == {0: 188, 1: 4}
+    assert case_reasons(executed.resolved) == {"mask_size_differs": 1}
+
+
 def test_masks_of_turned_photographs(tmp_path: Path) -> None:
     """EXIF turns the photograph by 90 degrees; its mask is of the stored or of the upright size."""
     root = tmp_path / "raw"

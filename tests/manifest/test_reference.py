@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Annotated
 
 import jsonschema
 import pytest
+from pydantic import TypeAdapter
 
 from m3b.dataset.manifest.model import Manifest
-from m3b.dataset.manifest.reference import EXAMPLES, describe_fields, full_page, json_schema, parts, short_page
-from m3b.dataset.manifest.resolve import TARGETS
+from m3b.dataset.manifest.reference import (
+    EXAMPLES,
+    FIELD_EXAMPLES,
+    describe_fields,
+    full_page,
+    json_schema,
+    parts,
+    short_page,
+)
+from m3b.dataset.manifest.resolve import OPTIONAL_PARTS, TARGETS
 from m3b.resources import get_resources_folder
 
 
 @pytest.mark.parametrize("part", parts(), ids=lambda part: part.__name__)
 def test_every_field_is_on_both_pages(part: type[Manifest]) -> None:
     section = full_page().partition(f"\n## {part.__name__}\n")[2].partition("\n## ")[0]
-    line = re.search(rf"^- {part.__name__}: (.*)$", short_page(), re.MULTILINE)
-    assert line is not None
     for name in part.model_fields:
         entry = re.search(rf"^- `{name}` \(.+\): (.*)$", section, re.MULTILINE)
         assert entry is not None
         assert len(entry[1]) > 3, f"{part.__name__}.{name} is not described"
-        assert name in line[1]
 
 
 def test_docstrings_describe_no_field_that_there_is_not() -> None:
@@ -32,8 +39,29 @@ def test_docstrings_describe_no_field_that_there_is_not() -> None:
         assert {name for names in described for name in names.split(", ")} <= set(part.model_fields)
 
 
-def test_the_short_page_fits_into_a_briefing() -> None:
-    assert len(re.findall(r"\w+|[^\w\s]", short_page())) < 1_500
+@pytest.mark.parametrize("task", TARGETS)
+def test_the_short_page_has_every_key_of_a_task_and_fits_into_a_briefing(task: str) -> None:
+    page = short_page(task)
+    assert len(re.findall(r"\w+|[^\w\s]", page)) < 2_000
+    lines = dict(re.findall(r"^- ([A-Z]\w+): (.*)$", page, re.MULTILINE))
+    assert {"Images", "Split", "Table"} < set(lines)
+    for part in parts():
+        if part.__name__ in lines and part is not Manifest:
+            assert all(re.search(rf"(^|, ){name}\*? \S", lines[part.__name__]) for name in part.model_fields)
+    others = {name for targets in TARGETS.values() for name in targets} - {
+        *TARGETS[task],
+        *OPTIONAL_PARTS.get(task, ()),
+    }
+    assert not any(re.search(rf"(^|, ){name}\*? ", lines["Manifest"]) for name in others)
+
+
+@pytest.mark.parametrize("part", parts(), ids=lambda part: part.__name__)
+def test_examples_of_keys_are_valid(part: type[Manifest]) -> None:
+    for name, example in FIELD_EXAMPLES[part.__name__].items():
+        field = part.model_fields[name]
+        TypeAdapter(
+            Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        ).validate_python(example)
 
 
 @pytest.mark.parametrize("task", TARGETS)

@@ -275,6 +275,7 @@ def test_lists_of_a_split_beside_a_document(tmp_path: Path) -> None:
         ("Determinar la gravedad en imágenes de TC", "grading"),
         ("Bestimme das Volumen auf CT-Aufnahmen (Abdomen)", "regression"),
         ("Predict the survival of high-grade gliomas", "survival"),
+        ("Predict how long patients with glioma live", "survival"),
     ],
 )
 def test_the_task_that_words_of_grades_and_numbers_mean(request_text: str, task: str) -> None:

@@ -140,7 +140,7 @@ def test_all_other_findings_are_one_class(tmp_path: Path) -> None:
     [
         ("Find what is wrong on chest X-rays", ["edema", "mass"]),
         ("Detect edema and mass on chest X-rays", ["edema", "mass"]),
-        ("Tell edema from all other findings on chest X-rays", ["edema", "other findings"]),
+        ("Tell edema from all other findings on chest X-rays", ["other findings", "edema"]),
     ],
 )
 def test_classes_that_are_joined_in_cells(tmp_path: Path, request_text: str, classes: list[str]) -> None:
@@ -183,6 +183,39 @@ def test_the_yes_no_columns_that_a_request_means(tmp_path: Path, request_text: s
     labels = decide_folder(tmp_path, request_text).proposals[0].manifest.labels
     assert labels is not None
     assert list(labels.columns or labels.classes) == classes
+
+
+@pytest.mark.parametrize("pattern", ["images/{}_anno.png", "derivatives/masks/{}_seg.png"])
+def test_masks_of_the_images_are_no_other_images(tmp_path: Path, pattern: str) -> None:
+    rows: list[list[object]] = [["name", "grade"]]
+    for number in range(60):
+        name = f"{('train', 'scan')[number % 2]}_{number:02d}"
+        write_picture(tmp_path / f"images/{name}.png", number)
+        write_mask(tmp_path / pattern.format(name), number, values=(1, 2, 3))
+        rows.append([name, ("benign", "malignant")[number // 2 % 2]])
+    write_rows(tmp_path / "grades.csv", rows)
+    outcome = decide_folder(tmp_path, "Decide benign or malignant for the histology images")
+    assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 60)
+    assert all(
+        "anno" not in text and "seg" not in text
+        for proposal in outcome.proposals
+        for text in proposal.manifest.images.patterns
+    )
+
+
+@pytest.mark.parametrize("request_text", ["Classify dermoscopy pictures", "Classify naevus, melanoma and wart"])
+def test_classes_that_no_image_has_are_left_out_unless_requested(tmp_path: Path, request_text: str) -> None:
+    rows: list[list[object]] = [["image", "naevus", "wart", "melanoma", "keratosis", "unknown"]]
+    for number in range(60):
+        write_picture(tmp_path / f"{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", int(number % 3 > 0), 0, int(number % 3 == 0), 0, ""])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, request_text)
+    if "wart" in request_text:
+        assert outcome.kind != "proposed"
+    else:
+        assert (outcome.kind, outcome.proposals[0].classes) == ("proposed", {"naevus": 40, "melanoma": 20})
+        assert any("wart" in assumption.message for assumption in outcome.assumptions)
 
 
 @pytest.mark.parametrize(
@@ -343,12 +376,103 @@ def test_yes_no_columns_with_codes_as_headings_take_the_names_of_a_legend(tmp_pa
     assert outcome.proposals[0].classes == {"polyp": 20, "ulcer": 20}
 
 
-def test_cases_of_which_nobody_knows_the_class_are_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unclear", ["todo", "Pending", "to be determined", "待定"])
+def test_cases_of_which_nobody_knows_the_class_are_left_out(tmp_path: Path, unclear: str) -> None:
     rows: list[list[object]] = [["image", "finding"]]
     for number in range(48):
         write_picture(tmp_path / f"images/{number:02d}.png", number)
-        rows.append([f"{number:02d}.png", ("COVID-19", "pneumonia", "todo", "normal")[number % 4]])
+        rows.append([f"{number:02d}.png", ("COVID-19", "pneumonia", unclear, "normal")[number % 4]])
     write_rows(tmp_path / "labels.csv", rows)
     outcome = decide_folder(tmp_path, "Tell COVID-19 from other findings on chest X-rays")
     assert outcome.kind == "proposed"
     assert outcome.proposals[0].classes == {"COVID-19": 12, "other findings": 24}
+
+
+def test_codes_in_lists_take_the_names_of_a_legend(tmp_path: Path) -> None:
+    labels = ["[]", "0", "1", "0|1"]
+    for number in range(40):
+        write_picture(tmp_path / f"{number:03d}.png", number)
+    write_rows(tmp_path / "labels.csv", [["image", "labels"], *([f"{n:03d}.png", labels[n % 4]] for n in range(40))])
+    (tmp_path / "classes.json").write_text('{"0": "effusion", "1": "nodule"}', encoding="utf-8")
+    outcome = decide_folder(tmp_path, SEVERAL)
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"effusion": 20, "nodule": 20}
+
+
+@pytest.mark.parametrize(
+    ("test_names", "classes"),
+    [
+        (("Covid-19", "normal"), {"COVID": 30, "Normal": 30}),
+        (("influenza", "normal"), {"COVID": 20, "influenza": 10, "Normal": 30}),  # another class and not another name
+    ],
+)
+def test_parts_with_other_names_of_the_same_classes(
+    tmp_path: Path, test_names: tuple[str, str], classes: dict[str, int]
+) -> None:
+    for number in range(60):
+        part, names = ("train", ("COVID", "Normal")) if number % 3 else ("test", test_names)
+        write_picture(tmp_path / part / names[number // 3 % 2] / f"{number:03d}.png", number)
+    outcome = decide_folder(tmp_path, "Classify chest X-rays")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == classes
+    assert "classes" in {item.kind for item in outcome.assumptions}
+
+
+@pytest.mark.parametrize(
+    ("request_text", "classes"),
+    [
+        (
+            "Classify mammograms as malignant or benign; benign without callback counts as benign",
+            {"benign": 24, "MALIGNANT": 12},
+        ),
+        ("Classify mammograms by pathology. Treat benign without callback as benign.", {"benign": 24, "MALIGNANT": 12}),
+        (
+            "Unterscheide bösartig von gutartig auf Mammographien, BENIGN_WITHOUT_CALLBACK zählt als bösartig",
+            {"BENIGN": 12, "bösartig": 24},
+        ),
+    ],
+)
+def test_a_class_that_counts_as_another_one(tmp_path: Path, request_text: str, classes: dict[str, int]) -> None:
+    rows: list[list[object]] = [["image", "pathology"]]
+    for number in range(36):
+        write_picture(tmp_path / f"images/{number:02d}.png", number)
+        rows.append([f"{number:02d}.png", ("BENIGN", "BENIGN_WITHOUT_CALLBACK", "MALIGNANT")[number % 3]])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, request_text)
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == classes
+
+
+def test_a_class_that_shall_count_as_another_one_and_is_not_there(tmp_path: Path) -> None:
+    for number in range(36):
+        write_picture(tmp_path / ("benign", "malignant")[number % 2] / f"{number:02d}.png", number)
+    outcome = decide_folder(tmp_path, "Tell benign from malignant skin lesions; keratosis counts as malignant")
+    assert outcome.question is not None
+    assert outcome.question.code == "fewer_classes"
+
+
+def test_a_level_with_a_part_for_tests_is_no_class(tmp_path: Path) -> None:
+    for number in range(60):
+        part = "tissue-VAL-7K" if number % 3 == 0 else "tissue-100K"
+        write_picture(tmp_path / part / ("ADI", "LYM", "MUC", "TUM")[number % 4] / f"{number:03d}.png", number)
+    outcome = decide_folder(
+        tmp_path,
+        "I need a classifier of ADI, LYM, MUC or TUM on histology patches, please evaluate on the external validation set",
+    )
+    assert (outcome.kind, outcome.task) == ("proposed", "diagnosis")
+    assert set(outcome.proposals[0].classes) == {"ADI", "LYM", "MUC", "TUM"}
+    split = outcome.proposals[0].manifest.split
+    assert (split.train, split.test) == (("tissue-100K",), ("tissue-VAL-7K",))
+
+
+@pytest.mark.parametrize(("length", "has_patients"), [(8, False), (4, True)])
+def test_folders_named_after_the_first_letters_of_files_are_no_patients(
+    tmp_path: Path, length: int, has_patients: bool
+) -> None:
+    for number in range(60):
+        person = f"{number // 3 * 7919 % 256:02x}{number // 3 * 104729 % 256:02x}"
+        name = f"{person}{number:04x}" if length == 8 else f"{person}_{number % 3}"
+        write_picture(tmp_path / ("eczema", "acne")[number // 3 % 2] / person / f"{name}.png", number)
+    outcome = decide_folder(tmp_path, "Tell eczema from acne on photos of skin")
+    assert outcome.kind == "proposed"
+    assert (outcome.proposals[0].manifest.patient is not None) == has_patients

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import nibabel
@@ -208,6 +210,50 @@ def test_a_few_masks_of_another_size_are_left_out(tmp_path: Path, smaller: int, 
     assert "mask_size_differs" in codes
 
 
+def write_outline(path: Path, image: str, labels: Sequence[str]) -> None:
+    shapes = [
+        {
+            "label": label,
+            "points": [[4, 4 + 9 * place], [14, 4 + 9 * place], [14, 11 + 9 * place]],
+            "shape_type": "polygon",
+        }
+        for place, label in enumerate(labels)
+    ]
+    document = {"shapes": shapes, "imagePath": image, "imageWidth": 48, "imageHeight": 40}
+    path.write_text(json.dumps(document))
+
+
+def test_outlines_beside_images_of_two_kinds_of_names(tmp_path: Path) -> None:
+    for number in range(40):
+        name = f"DSC{number:04d}" if number % 2 else f"photo {number}"
+        write_picture(tmp_path / f"{name}.jpg", number)
+        if number % 10:
+            write_outline(
+                tmp_path / f"{name}.json", f"D:/old/{name}.jpg" if number % 7 == 0 else f"{name}.jpg", ["ulcer"]
+            )
+    outcome = decide_folder(tmp_path, "Outline the ulcers on wound photos")
+    assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 36)
+
+
+@pytest.mark.parametrize(
+    ("spellings", "others", "request_text", "classes"),
+    [
+        (("ulcer", "Ulcer", "ulcer ", "ulcers"), (), "Outline the ulcers on wound photos", ["ulcer"]),
+        (("GTV", "gtv", "GTV_1", "gtv p"), ("body", "spinal cord"), "Segment the lung tumour (GTV)", ["GTV"]),
+    ],
+)
+def test_spellings_of_a_label_are_one_class(
+    tmp_path: Path, spellings: tuple[str, ...], others: tuple[str, ...], request_text: str, classes: list[str]
+) -> None:
+    for number in range(40):
+        write_picture(tmp_path / f"scan_{number:02d}.png", number)
+        labels = [spellings[number % 16 % len(spellings)], *others]
+        write_outline(tmp_path / f"scan_{number:02d}.json", f"scan_{number:02d}.png", labels)
+    masks = best_manifest(decide_folder(tmp_path, request_text)).masks
+    assert masks is not None
+    assert sorted(masks.classes) == classes
+
+
 def test_files_of_annotations_that_open_as_images_have_no_targets(tmp_path: Path) -> None:
     for number in range(14):
         write_picture(tmp_path / f"images/p_{number:02d}.png", number)
@@ -229,3 +275,47 @@ def test_files_of_annotations_that_open_as_images_have_no_targets(tmp_path: Path
     annotated = [item for item in candidates if item.target.title.startswith("masks of")]
     assert annotated
     assert not [item for item in annotated if masks.id in item.image_set.groups]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mask_sizes", "kind"),
+    [
+        ([(40, 48)], [(20, 24)], "proposed"),
+        ([(40, 48), (50, 61)], [(30, 36), (38, 46)], "proposed"),
+        ([(40, 48)], [(30, 36)], "ask"),  # may be cut out
+        ([(40, 48), (50, 61)], [(20, 24), (38, 46)], "ask"),
+    ],
+)
+def test_masks_at_a_common_factor_of_their_images_are_brought_to_their_size(
+    tmp_path: Path, sizes: list[tuple[int, int]], mask_sizes: list[tuple[int, int]], kind: str
+) -> None:
+    for number in range(24):
+        name, place = f"p_{number:02d}.png", number % len(sizes)
+        write_picture(tmp_path / "images" / name, number, size=sizes[place])
+        write_mask(tmp_path / "masks" / name, number, size=mask_sizes[place])
+    outcome = decide_folder(tmp_path, "Segment the nodule")
+    assert outcome.kind == kind
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    assert masks.resized == (kind == "proposed")
+    assert ("classes" in {assumption.kind for assumption in outcome.assumptions}) == (kind == "proposed")
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        "masks_v1: first try, WRONG, do not use\nmasks_v2: started, unfinished\nmasks_v2_final: corrected, use these",
+        "Die Masken in masks_v1 bitte nicht verwenden. masks_v2 ist unvollständig.",
+    ],
+)
+def test_folders_of_masks_that_notes_forbid_are_not_taken(tmp_path: Path, notes: str) -> None:
+    (tmp_path / "README.txt").write_text(notes, encoding="utf-8")
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"case{number:02d}.png", number)
+        for shift, folder in enumerate(("masks_v1", "masks_v2", "masks_v2_final")):
+            write_mask(tmp_path / folder / f"case{number:02d}.png", number, shift=shift)
+    outcome = decide_folder(tmp_path, "Segment the placenta in ultrasound")
+    assert outcome.kind == "proposed"
+    masks = outcome.proposals[0].manifest.masks
+    assert masks is not None
+    assert masks.files == "masks_v2_final/case{number1:number}.png"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from proposals_kit import decide_folder, list_targets, write_picture, write_rows
+from proposals_kit import decide_folder, list_targets, write_dicom, write_picture, write_rows
 
 
 def test_a_number_that_differs_in_nearly_every_image(tmp_path: Path) -> None:
@@ -25,6 +25,17 @@ def test_a_number_in_names_that_the_request_calls_by_its_name(tmp_path: Path) ->
     assert outcome.proposals[0].manifest.value is not None
     assert outcome.proposals[0].manifest.value.value.value == "{number3}"
     assert outcome.proposals[0].manifest.value.title == "score"
+
+
+def test_a_number_to_estimate_in_names_does_not_hide_the_persons(tmp_path: Path) -> None:
+    for image in range(115):
+        person, place = divmod(image, 3)
+        write_picture(tmp_path / f"S{person:02d}x_{place + 1}_age{20 + image * 37 % 67}.png", image)
+    manifest = decide_folder(tmp_path, "Predict the age (years) from dermoscopy images").proposals[0].manifest
+    assert manifest.value is not None
+    assert manifest.value.value.value == "{number3}"
+    assert manifest.patient is not None
+    assert manifest.patient.value == "{number1}"
 
 
 def test_images_of_a_study_have_its_report(tmp_path: Path) -> None:
@@ -107,3 +118,24 @@ def test_of_two_columns_of_one_name_the_one_for_all_images_is_taken(tmp_path: Pa
     assert outcome.proposals[0].cases == 40
     assert outcome.proposals[0].manifest.value is not None
     assert outcome.proposals[0].manifest.value.value.value == "{first.Dichte}"
+
+
+def test_a_number_in_the_comments_of_a_header(tmp_path: Path) -> None:
+    for number in range(30):
+        write_dicom(tmp_path / f"{number:02d}.dcm", number, {"ImageComments": f"{0.4 + number * 7 % 30 / 20:.2f}"})
+    outcome = decide_folder(tmp_path, "Predict the bone density on wrist CT")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].manifest.value.value.value == "{tag.ImageComments}"
+
+
+def test_initials_of_the_request_name_a_column(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "ESV", "EDV", "EF"]]
+    for number in range(90):
+        write_picture(tmp_path / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", 30 + number % 31, 90 + number % 37, 40 + number % 29])
+    write_rows(tmp_path / "values.csv", rows)
+    outcome = decide_folder(tmp_path, "Estimate the ejection fraction from an apical four-chamber echo still.")
+    assert outcome.kind == "proposed"
+    manifest = outcome.proposals[0].manifest
+    assert manifest.value is not None
+    assert manifest.value.value.value == "{values.EF}"

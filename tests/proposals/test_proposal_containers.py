@@ -69,6 +69,23 @@ def _write_parts(folder: Path, counts: dict[str, int], *, suffix: str = "y") -> 
         np.save(folder / f"{suffix}_{part}.npy", np.arange(count) % 3)
 
 
+@pytest.mark.parametrize("name", ["{part}_{kind}", "{kind}_{part}"])
+def test_labels_and_patients_beside_arrays_of_each_part(tmp_path: Path, name: str) -> None:
+    for part, count in {"train": 30, "test": 12}.items():
+        arrays = {
+            "images": np.clip(_noise(count, (count, 20, 24)) - 200, 0, 255).astype(np.uint8),
+            "labels": np.array(["normal", "covid"])[np.arange(count) % 2],
+            "patients": np.array([f"{part}{number // 2}" for number in range(count)]),
+        }
+        for kind, array in arrays.items():
+            np.save(tmp_path / f"{name.format(part=part, kind=kind)}.npy", array)
+    outcome = decide_folder(tmp_path, "Tell covid from normal chest X-rays")
+    assert outcome.kind == "proposed"
+    best = outcome.proposals[0]
+    assert (best.classes, best.manifest.split.test) == ({"normal": 21, "covid": 21}, ("test",))
+    assert best.manifest.patient is not None
+
+
 def test_codes_beside_arrays_of_each_part(tmp_path: Path) -> None:
     _write_parts(tmp_path, {"train": 30, "test": 12})
     (tmp_path / "README.txt").write_text("Labels: 0 = normal, 1 = covid, 2 = pneumonia\n")

@@ -14,7 +14,10 @@ from proposals_kit import decide_folder, write_mask, write_picture, write_rows
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
+from m3b.dataset.manifest.execute import execute
+from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.proposals.outcome import Outcome
+from m3b.dataset.survey.walk import walk
 
 
 def write_table(path: Path, rows: Sequence[Sequence[object]]) -> None:
@@ -67,16 +70,60 @@ def test_all_others_are_one_class(tmp_path: Path) -> None:
     assert list(outcome.proposals[0].classes.values()) == [30, 30]
 
 
-def test_images_without_a_label_that_nothing_explains(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names_of_other_rows", "is_blank", "code"),
+    [
+        ((), False, "images_without_target"),
+        ((), True, "images_without_target"),
+        (("a7.png", "b7.png", "c7.png", "d7.png", "e7.png"), False, "unexplained_exclusions"),
+    ],
+)
+def test_images_without_a_label(
+    tmp_path: Path, names_of_other_rows: tuple[str, ...], is_blank: bool, code: str
+) -> None:
     rows: list[list[object]] = [["image", "label"]]
+    rows += [[name, "cyst"] for name in names_of_other_rows]
     for number in range(60):
         write_picture(tmp_path / "images" / f"{number:03d}.png", number)
-        if number % 7:
+        if number % 7 or is_blank:
+            rows.append([f"{number:03d}.png", ("cyst", "nodule")[(number // 5) % 2] if number % 7 else ""])
+    write_table(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
+    assert [name for name in doubt_codes(outcome) if name in ("images_without_target", "unexplained_exclusions")] == [
+        code
+    ]
+    assert outcome.kind == ("ask" if code == "unexplained_exclusions" else "proposed")
+    if outcome.kind == "proposed":
+        assert outcome.assumptions[0].kind == "exclusions"
+        assert outcome.assumptions[0].message.startswith("9 of 60 ")
+
+
+def test_most_images_without_a_label_are_asked_about(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "label"]]
+    for number in range(90):
+        write_picture(tmp_path / "images" / f"{number:03d}.png", number)
+        if number % 7 < 4:
             rows.append([f"{number:03d}.png", ("cyst", "nodule")[(number // 5) % 2]])
     write_table(tmp_path / "labels.csv", rows)
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
-    assert outcome.kind == "ask"
-    assert "unexplained_exclusions" in doubt_codes(outcome)
+    assert (outcome.kind, why(outcome)) == ("ask", "unexplained_exclusions")
+
+
+@pytest.mark.parametrize("n_other", [0, 6])
+def test_images_without_a_mask(tmp_path: Path, n_other: int) -> None:
+    for number in range(40):
+        write_picture(tmp_path / "images" / f"case{number:02d}.png", number)
+        if number % 8:
+            write_mask(tmp_path / "masks" / f"case{number:02d}.png", number)
+    for number in range(n_other):
+        write_mask(tmp_path / "masks" / f"case{number + 70}.png", number)
+    outcome = decide_folder(tmp_path, "Segment polyps on endoscopy images")
+    if n_other:
+        assert (outcome.kind, why(outcome)) == ("ask", "unexplained_exclusions")
+    else:
+        assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 35)
+        assert outcome.assumptions[0].kind == "exclusions"
+        assert outcome.assumptions[0].message.startswith("5 of 40 ")
 
 
 def test_a_folder_of_unlabelled_images_is_explained(tmp_path: Path) -> None:
@@ -119,6 +166,20 @@ def test_groups_of_names_that_cross_the_own_split_are_counted(tmp_path: Path) ->
     crossing = [doubt for doubt in outcome.proposals[0].doubts if doubt.code == "groups_cross_split"]
     assert len(crossing) == 1
     assert any(number in crossing[0].message for number in ("15", "20"))
+
+
+@pytest.mark.parametrize(("n_patients", "kind"), [(8, "ask"), (24, "proposed")])
+def test_an_own_split_that_costs_most_cases_is_asked_about(tmp_path: Path, n_patients: int, kind: str) -> None:
+    rows: list[list[object]] = [["image", "patient_id", "finding"]]
+    for number in range(72):
+        part = "test" if number < 24 else "train"
+        write_picture(tmp_path / part / f"{number:03d}.png", number)
+        patient = number % n_patients if number < 24 or n_patients == 8 else 100 + number // 2
+        rows.append([f"{number:03d}.png", f"P{patient:03d}", ("cyst", "nodule")[number // 4 % 2]])
+    write_table(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
+    assert outcome.kind == kind
+    assert why(outcome) == ("unexplained_exclusions" if kind == "ask" else "")
 
 
 def test_copies_of_an_image_stay_together(tmp_path: Path) -> None:
@@ -196,6 +257,23 @@ def test_labels_of_other_images_are_the_reason_of_a_refusal(tmp_path: Path) -> N
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
     assert outcome.kind == "refuse"
     assert why(outcome) == "targets_unmatched"
+
+
+def test_days_of_dates_are_no_numbers_of_patients_whose_images_are_missing(tmp_path: Path) -> None:
+    lists: dict[str, list[str]] = {"training": [], "testing": []}
+    images, labels = [["patient_id", "filename"]], [["image", "label"]]
+    for number in range(60):
+        name = f"20{10 + number % 9}-{1 + number % 12:02d}-{1 + number % 28:02d}_{number + 44:04d}"
+        write_picture(tmp_path / "images" / f"{name}.png", number)
+        lists["testing" if number % 4 == 3 else "training"].append(name)
+        images.append([f"P{number + 1:03d}", f"q{number * 7919 + 99991:06x}"])
+        labels.append([images[-1][1], ("cyst", "stone")[number % 2]])
+    for part, names in lists.items():
+        (tmp_path / f"{part}.txt").write_text("\n".join(names))
+    write_table(tmp_path / "cases.csv", images)
+    write_table(tmp_path / "labels.csv", labels)
+    outcome = decide_folder(tmp_path, "Classify CT images as cyst or stone")
+    assert (outcome.kind, why(outcome)) == ("refuse", "targets_unmatched")
 
 
 def write_dicom(path: Path, seed: int, modality: str) -> None:
@@ -276,3 +354,132 @@ def test_a_few_folders_of_pictures_are_no_volumes(tmp_path: Path) -> None:
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
     assert outcome.kind == "proposed"
     assert outcome.proposals[0].classes == {"cyst": 30, "nodule": 30}
+
+
+@pytest.mark.parametrize(
+    ("alteration", "n_copies"), [("_rot90", 20), ("_flip", 20), ("_aug_3", 20), (" (2)", 0), ("_left", 0)]
+)
+def test_altered_copies_are_stated_and_stay_with_their_originals(
+    tmp_path: Path, alteration: str, n_copies: int
+) -> None:
+    rng = np.random.default_rng(5)
+    for number in range(40):
+        folder, stem = ("cyst", "nodule")[number % 2], f"{rng.integers(16**8):08x}"
+        write_picture(tmp_path / folder / f"{stem}.png", number)
+        if number < 20:
+            write_picture(tmp_path / folder / f"{stem}{alteration}.png", 100 + number)
+    outcome = decide_folder(tmp_path, "Classify breast ultrasound images as cyst or nodule")
+    assert outcome.kind == "proposed"
+    statements = [assumption.message for assumption in outcome.assumptions if assumption.kind == "copies"]
+    assert len(statements) == bool(n_copies)
+    assert all(f"{n_copies} of 60 images" in statement for statement in statements)
+    if n_copies:
+        manifest, inventory = outcome.proposals[0].manifest, walk(tmp_path)
+        index = execute(manifest, inventory, name="data", work=tmp_path, readers=FolderReaders(inventory))
+        sides = [
+            {Path(str(case.image)).stem.partition(alteration)[0] for case in part} for part in (index.train, index.test)
+        ]
+        assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize(
+    ("folders", "request_text", "positive"),
+    [
+        (("abscess", "influenza", "pneumonia"), "Tell influenza from other findings on chest X-rays", "influenza"),
+        (("adenoma", "melanoma", "naevus"), "Tell melanoma from all others on dermoscopy images", "melanoma"),
+        (("cyst", "nodule", "normal"), "Classify breast ultrasound images as nodule or normal", "nodule"),
+    ],
+)
+def test_the_finding_is_the_second_of_two_classes(
+    tmp_path: Path, folders: tuple[str, ...], request_text: str, positive: str
+) -> None:
+    for number in range(60):
+        write_picture(tmp_path / folders[number % 3] / f"{number:03d}.png", number)
+    outcome = decide_folder(tmp_path, request_text)
+    assert outcome.kind == "proposed"
+    labels = outcome.proposals[0].manifest.labels
+    assert labels is not None
+    assert len(labels.classes) == 2
+    assert list(labels.classes)[1] == positive
+
+
+def test_questions_show_files_and_not_patterns_of_names(tmp_path: Path) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"case_{number:03d}.png", number)
+        write_mask(tmp_path / "labels" / f"case_{number:03d}.png", number, (1, 2, 4))
+    outcome = decide_folder(tmp_path, "Segment oedema and tumour on brain MRI")
+    assert outcome.question is not None
+    assert outcome.question.code == "legend_not_applied"
+    assert "30 files such as labels/case_000.png" in outcome.question.text
+    assert "{" not in outcome.question.text
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "Rows with `consent` = no MUST NOT be used for model training.",
+        "Please exclude all rows with consent: no",
+        "Zeilen mit consent = no bitte nicht verwenden.",
+        "consent 为 no 的病例请勿用于训练。",
+    ],
+)
+def test_rows_that_notes_forbid_are_left_out(tmp_path: Path, note: str) -> None:
+    rows: list[list[object]] = [["image", "condition", "consent"]]
+    for number in range(60):
+        write_picture(tmp_path / f"images/{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", ("eczema", "acne")[number % 2], "yes" if number % 5 else "no"])
+    write_rows(tmp_path / "labels.csv", rows)
+    (tmp_path / "README.txt").write_text(f"Photos of skin.\n{note}\n", encoding="utf-8")
+    outcome = decide_folder(tmp_path, "Tell eczema from acne on photos of skin")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == {"acne": 24, "eczema": 24}
+
+
+@pytest.mark.parametrize(
+    ("note", "encoding", "classes"),
+    [
+        (
+            "良性/恶性以术后病理为准；“待复查”尚无病理结果，请勿用于训练。\n同一患者可有多张图像。\n",
+            "gb18030",
+            {"良性", "恶性"},
+        ),
+        ("良性/恶性以术后病理为准。\n", "utf-8", {"良性", "恶性", "待复查"}),
+        ("Images of 待复查 must not be shared.\n", "utf-8", {"良性", "恶性", "待复查"}),
+    ],
+)
+def test_classes_that_notes_forbid_are_left_out(tmp_path: Path, note: str, encoding: str, classes: set[str]) -> None:
+    for number in range(60):
+        write_picture(tmp_path / ("良性", "恶性", "待复查")[number % 3] / f"{number:03d}.png", number)
+    (tmp_path / "说明.txt").write_text(note, encoding=encoding)
+    outcome = decide_folder(tmp_path, "请训练一个模型，根据超声图像对甲状腺结节进行分类")
+    assert set(outcome.proposals[0].classes) == classes
+
+
+@pytest.mark.parametrize(("is_shuffled", "has_split"), [(True, False), (False, True)])
+def test_a_split_of_images_that_divides_most_patients_is_not_kept(
+    tmp_path: Path, is_shuffled: bool, has_split: bool
+) -> None:
+    rows: list[list[object]] = [["image", "patient", "finding", "split"]]
+    for number in range(60):
+        write_picture(tmp_path / f"images/{number:03d}.png", number)
+        is_test = number % 4 == 0 if is_shuffled else number < 15
+        rows.append(
+            [f"{number:03d}.png", f"P{number // 3:02d}", "xy"[number // 3 % 2] * 3, "test" if is_test else "train"]
+        )
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify the finding on skin photos")
+    assert outcome.proposals[0].cases == 60
+    assert (outcome.proposals[0].manifest.split.value is not None) == has_split
+
+
+def test_frames_of_several_videos_with_the_same_numbers_are_no_views(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["file", "x1", "y1", "x2", "y2", "class"]]
+    for number in range(60):
+        name = f"video{number // 10}/frame_{number % 10:03d}.png"
+        write_picture(tmp_path / name, number)
+        rows.append([name, 3, 4, 12 + number % 9, 15, "hook"])
+    write_table(tmp_path / "boxes.csv", rows)
+    outcome = decide_folder(tmp_path, "Detect the hook on laparoscopic video frames, with boxes")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].manifest.patient is not None
+    assert not outcome.proposals[0].manifest.together

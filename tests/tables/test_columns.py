@@ -7,8 +7,8 @@ import random
 import polars as pl
 import pytest
 
-from m3b.dataset.tables import describe_columns, find_survival_columns, find_yes_no_groups, parse_numbers
-from m3b.dataset.tables.columns import ColumnFact, describe_column
+from m3b.dataset.tables import parse_numbers
+from m3b.dataset.tables.columns import ColumnFact, describe_column, find_missing_words
 
 
 def describe(name: str, cells: list[str | None]) -> ColumnFact:
@@ -58,8 +58,8 @@ def test_kinds(name, cells, kind):
     ],
 )
 def test_missing_words(cells, missing):
+    assert find_missing_words([cell for cell in cells if cell]) == set(missing)
     fact = describe("value", cells)
-    assert list(fact.missing_words) == missing
     assert fact.missing == len([cell for cell in cells if cell in missing])
 
 
@@ -99,7 +99,7 @@ def test_counts_range_and_distinct_are_exact():
     cells = [str(chance.randrange(30_000)) for _ in range(50_000)]
     fact = describe("count", cells)
     assert (fact.distinct, fact.low, fact.high) == (len(set(cells)), min(map(float, cells)), max(map(float, cells)))
-    assert fact.rows == 50_000
+    assert fact.missing == 0
     assert len(fact.values) == 60
     assert fact.values[0][1] == max(cells.count(text) for text, _ in fact.values[:1])
 
@@ -115,41 +115,3 @@ def test_counts_range_and_distinct_are_exact():
 )  # fmt: skip
 def test_sensitive_columns(name, cells, sensitive):
     assert describe(name, cells).sensitive == sensitive
-
-
-def test_yes_no_groups():
-    one_hot = {name: ["1" if number % 3 == place else "0" for number in range(30)] for place, name in enumerate("abc")}
-    several = {
-        name: ["yes" if number % divisor == 0 else "no" for number in range(30)]
-        for name, divisor in {"x": 2, "y": 3}.items()
-    }
-    frame = pl.DataFrame(
-        {
-            "id": [f"p{number}" for number in range(30)],
-            "female": ["1", "0"] * 15,
-            **one_hot,
-            "age": ["50"] * 30,
-            **several,
-        }
-    )
-    groups = find_yes_no_groups(frame, describe_columns(frame))
-    assert [(group.columns, group.exactly_one, group.at_most_one) for group in groups] == [
-        (("a", "b", "c"), True, True), (("x", "y"), False, False),
-    ]  # fmt: skip
-    assert groups[0].counts == {"a": 10, "b": 10, "c": 10}
-    assert groups[1].counts == {"x": 15, "y": 10}
-
-
-def test_survival_columns():
-    frame = pl.DataFrame(
-        {
-            "id": ["p1", "p2", "p3"],
-            "survival_months": ["12.5", "3", "40"],
-            "event": ["1", "0", "1"],
-            "age": ["60", "61", "62"],
-        }
-    )
-    assert find_survival_columns(describe_columns(frame)) == [("survival_months", "event")]
-    german = pl.DataFrame({"Überlebenszeit": ["12,5", "3,0", "40,1"], "verstorben": ["ja", "nein", "ja"]})
-    assert find_survival_columns(describe_columns(german)) == [("Überlebenszeit", "verstorben")]
-    assert find_survival_columns(describe_columns(frame.select("id", "age", "event"))) == []

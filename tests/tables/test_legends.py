@@ -20,6 +20,7 @@ from m3b.dataset.tables import find_legend_in_frame, find_legends
         ("Masks hold edema (2) and enhancing tumor (4).", {"2": "edema", "4": "enhancing tumor"}),
         ("Befund: 0 = unauffällig, 1 = auffällig", {"0": "unauffällig", "1": "auffällig"}),
         ("Retina images. Labels: 0 none, 1 mild, 2 severe.", {"0": "none", "1": "mild", "2": "severe"}),
+        ("masks.png (0 bg, 1 necrosis, 2 non-enhancing), 12 cases", {"0": "bg", "1": "necrosis", "2": "non-enhancing"}),
         ("0：正常，1：肺炎", {"0": "正常", "1": "肺炎"}),
         ("1-3 are C1-C3, 4-5 T1-T2, and 6 is L1", {"1": "C1", "2": "C2", "3": "C3", "4": "T1", "5": "T2", "6": "L1"}),
     ],
@@ -53,6 +54,7 @@ def test_abbreviations(text, codes):
     ("name", "text", "codes", "kind"),
     [
         ("dataset.json", '{"labels": {"background": 0, "lesion": 1}}', {"0": "background", "1": "lesion"}, "codes"),
+        ("classes.json", '{"0": "lesion"}', {"0": "lesion"}, "codes"),
         ("d.json", '{"labels": {"0": "background", "1": "lesion"}}', {"0": "background", "1": "lesion"}, "codes"),
         (
             "coco.json",

@@ -100,6 +100,13 @@ def test_title_rows_comments_and_footers(tmp_path):
     assert table.info.title_rows == ("made by a script",)
 
 
+@pytest.mark.parametrize(("first", "header_row"), [("images/297a", -1), ("Image/Path", 0)])
+def test_a_path_in_the_folder_of_those_below_is_no_header(tmp_path, first, header_row):
+    lines = [first, "images/be1bf", "images/519a7", "images/bd0a3"]
+    table = load_table(tmp_path, [write(tmp_path, "testing.txt", "\n".join(lines))])
+    assert table.info.header_row == header_row
+
+
 def test_units_below_the_header(tmp_path):
     text = "id,volume,age\n,ml,years\na1,12.5,60\na2,13.5,61\na3,11.0,62\n"
     table = load_table(tmp_path, [write(tmp_path, "t.csv", text)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,13 @@ def test_small_tables_are_stacked_row_by_row(tmp_path: Path, suffix: str, separa
     assert table.frame.height == 6
     assert table.frame["months"].to_list() == ["0.5", "1.5", "2.5"] * 2
     assert table.frame["part"].to_list() == ["train"] * 3 + ["test"] * 3
+
+
+def test_a_list_beside_texts_is_a_cell_of_the_record_of_each_file(tmp_path: Path) -> None:
+    labels = [["1"], ["0", "1"], [], ["0", "1", "2"]]
+    for number, values in enumerate(labels):
+        text = json.dumps({"labels": values, "patient": f"p{number}"})
+        (tmp_path / f"{number}.json").write_text(text, encoding="utf-8")
+    frame = load_table(tmp_path, [f"{number}.json" for number in range(4)]).frame
+    assert frame["labels"].to_list() == ["1", "0|1", "[]", "0|1|2"]
+    assert frame["patient"].to_list() == ["p0", "p1", "p2", "p3"]

@@ -290,6 +290,52 @@ def test_read_files_masks_raw_tables(make_desk) -> None:
     assert "Jane Doe" in open_desk.use("read_files", paths=["data/chest/a.csv"]).text
 
 
+def test_workbooks_are_shown_as_tables(desk) -> None:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    book.active.title = "Info"
+    book.active.append(["Sheet Grades is current"])
+    sheet = book.create_sheet("Grades")
+    sheet.append(["id", "grade", "Patient Name"])
+    for index in range(40):
+        sheet.append([f"case {index}", index % 2, "Jane Doe"])
+    book.save(desk.data / "labels.xlsx")
+    result = desk.use("preview_files", paths=["data/chest/labels.xlsx"])
+    assert "2 sheets; sheet 'Grades': table, 40 rows x 3 columns" in result.text
+    assert "grade: integer, 0 to 1, 2 distinct: 0 x 20, 1 x 20" in result.text
+    assert "sheet 'Info': table, 1 row x 1 column" in result.text
+    assert "Jane" not in result.text
+    assert [column["name"] for column in result.data["files"][0]["columns"]] == ["id", "grade", "Patient Name"]
+    (desk.data / "broken.xlsx").write_bytes(b"PK\3\4 no workbook")
+    assert "broken.xlsx" in desk.preview("data/chest/broken.xlsx")
+
+
+@pytest.mark.parametrize("suffix", [".xml", ".yaml", ".lst", ".mat", ".parquet", ".psv"])
+def test_every_form_of_table_has_its_columns(desk, suffix: str) -> None:
+    import polars
+    import scipy.io
+
+    path, grades = desk.data / f"a{suffix}", [index % 2 for index in range(40)]
+    match suffix:
+        case ".xml":
+            records = "".join(f"<case><id>p{at}</id><grade>{grade}</grade></case>" for at, grade in enumerate(grades))
+            path.write_text(f"<cases>{records}</cases>")
+        case ".yaml":
+            path.write_text("".join(f"- id: p{at}\n  grade: {grade}\n" for at, grade in enumerate(grades)))
+        case ".lst":
+            path.write_text("".join(f"a/p{at}.png {grade}\n" for at, grade in enumerate(grades)))
+        case ".psv":
+            path.write_text("id|grade\n" + "".join(f"p{at}|{grade}\n" for at, grade in enumerate(grades)))
+        case ".mat":
+            scipy.io.savemat(path, {"id": np.array([f"p{at}" for at in range(40)], object), "grade": grades})
+        case ".parquet":
+            polars.DataFrame({"id": [f"p{at}" for at in range(40)], "grade": grades}).write_parquet(path)
+    text = desk.preview(path)
+    assert "40 rows x 2 columns" in text
+    assert "integer, 0 to 1, 2 distinct: 0 x 20, 1 x 20" in text
+
+
 def test_archives(desk) -> None:
     import zipfile
 

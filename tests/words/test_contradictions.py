@@ -26,6 +26,7 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Detect melanoma on dermoscopy", {"notes": "Clinical and dermatoscopic images of nevi."}, "modality", "supported"),
         ("Detect melanoma on dermoscopy", {"notes": "MRI scans. The MRI was made at 3 T."}, "modality", "contradicted"),
         ("Detect melanoma on dermoscopy", {"notes": "Cite the CT paper."}, "modality", "silent"),
+        ("Detect pneumonia on chest X-rays", {"notes": "blood smear microscopy: images of two sites"}, "modality", "contradicted"),
         # colour and dimension
         ("Segment the liver on CT", {"is_colour": True}, "colour", "contradicted"),
         ("Detect melanoma on dermoscopy", {"is_colour": True}, "colour", ""),
@@ -38,6 +39,9 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Segment the liver on CT", {"names": ("brain_tumor",)}, "anatomy", "contradicted"),
         ("Segment the liver on CT", {"names": ("imagesTr", "labelsTr")}, "anatomy", "silent"),
         ("Segment the left atrium on MRI", {"names": ("cardiac",)}, "anatomy", "supported"),
+        ("Predict age from dental ultrasound", {"notes": "Ultraschall, Brust: Aufnahmen"}, "anatomy", "contradicted"),
+        ("Tell cysts from tumours on breast ultrasound", {"notes": "Ultraschall, Brust"}, "anatomy", "supported"),
+        ("Predict age from kidney microscopy", {"notes": "Mikroskopie, Blut: Aufnahmen"}, "anatomy", "contradicted"),
         # targets
         ("Find malaria parasites in blood smears", {"classes": ("rbc", "wbc")}, "target", "contradicted"),
         ("Segment surgical instruments", {"classes": ("polyp",)}, "target", "contradicted"),

@@ -19,6 +19,7 @@ from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.phi import scrub
 from m3b.dataset.jobs import MANIFEST_PATH
 from m3b.dataset.manifest.reference import short_page
+from m3b.dataset.tables import ROW_SUFFIXES, WORKBOOK_SUFFIXES
 from m3b.facts import (
     AuditSummary,
     Brief,
@@ -129,7 +130,7 @@ class Briefing:
     facts: Brief | None = None
 
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".npz")
+TABLE_SUFFIXES = (*ROW_SUFFIXES, *WORKBOOK_SUFFIXES, ".json", ".jsonl", ".npz", ".parquet")
 MAX_PREVIEW_CHARS = 4000
 """Maximum length of the preview of one file, if several previews are long."""
 MAX_PREVIEWED_CARDS = 2
@@ -233,7 +234,7 @@ def _index_instructions(task: str, proposals: Sequence[ManifestProposal]) -> lis
     """Return how an index is made."""
     if any(proposal.given for proposal in proposals):
         return ["Look, and say so."]
-    form = re.sub("^# Manifest$", "## The form of a manifest", short_page(), flags=re.MULTILINE)
+    form = re.sub("^# Manifest$", "## The form of a manifest", short_page(task), flags=re.MULTILINE)
     if proposals:
         return [form, SCRIPT_FALLBACK_NOTE, "Choose or write a manifest."]
     records = f"## Records of a {task} index\n{get_family(task).index_guide}"

@@ -60,26 +60,28 @@ def write_subset(source: Path, target: Path, keys: Mapping[str, Items]) -> bool:
         if not isinstance(file_format, ArrayFormat) or source.suffix.lower() not in WRITERS:
             raise DataError(f"a file of the format {file_format.name}; unpack it")
         arrays = file_format.arrays(source)
-        chosen = {name: _normal(arrays[name], items) for name, items in _named(file_format, source, keys).items()}
-        if arrays.keys() == chosen.keys() and all(
-            items is None or len(items) == len(arrays[name]) for name, items in chosen.items()
+        selection = {
+            name: _normal(arrays[name], items) for name, items in _group_items(file_format, source, keys).items()
+        }
+        if arrays.keys() == selection.keys() and all(
+            items is None or len(items) == len(arrays[name]) for name, items in selection.items()
         ):
             return False
-        WRITERS[source.suffix.lower()](source, target, arrays, chosen)
+        WRITERS[source.suffix.lower()](source, target, arrays, selection)
     except (DataError, zipfile.BadZipFile, tarfile.TarError, IndexError) as error:
         raise DataError(f"{source.name}: cannot be taken apart: {error}") from error
     return True
 
 
-def _named(file_format: ArrayFormat, source: Path, keys: Mapping[str, Items]) -> dict[str, Items]:
+def _group_items(file_format: ArrayFormat, source: Path, keys: Mapping[str, Items]) -> dict[str, Items]:
     """By the arrays' own names: a reference may leave out the name of the only one."""
-    named: dict[str, Items] = {}
+    items_of_array: dict[str, Items] = {}
     for key, items in keys.items():
-        chosen, _ = file_format.pick(source, key)
-        name = next(name for name, array in file_format.arrays(source).items() if array is chosen)
-        before = named.get(name, set())
-        named[name] = None if items is None or before is None else before | items
-    return named
+        selected, _ = file_format.pick(source, key)
+        name = next(name for name, array in file_format.arrays(source).items() if array is selected)
+        before = items_of_array.get(name, set())
+        items_of_array[name] = None if items is None or before is None else before | items
+    return items_of_array
 
 
 def _normal(array: Any, items: Items) -> Items:
@@ -94,29 +96,31 @@ def _normal(array: Any, items: Items) -> Items:
 def _write_members(file_format: ArchiveFormat, source: Path, target: Path, keys: Mapping[str, Items]) -> bool:
     """Members that are named, those of named folders, and files of the same stem, which may hold the voxels of a header."""
     names = [member.name for member in file_format.members(source)]
-    wanted = {key.partition("#")[0].rstrip("/") for key in keys}
-    stems = {str(PurePosixPath(name).with_suffix("")) for name in wanted}
-    chosen = [
+    requested = {key.partition("#")[0].rstrip("/") for key in keys}
+    stems = {str(PurePosixPath(name).with_suffix("")) for name in requested}
+    selection = [
         name
         for name in names
-        if name in wanted
+        if name in requested
         or str(PurePosixPath(name).with_suffix("")) in stems
-        or any(str(folder) in wanted for folder in PurePosixPath(name).parents)
+        or any(str(folder) in requested for folder in PurePosixPath(name).parents)
     ]
     if missing := [
-        name for name in wanted if name and name not in chosen and not any(n.startswith(f"{name}/") for n in chosen)
+        name
+        for name in requested
+        if name and name not in selection and not any(n.startswith(f"{name}/") for n in selection)
     ]:
         raise DataError(f"the archive has no {missing[0]}")
-    if "" in wanted or len(chosen) == len(names):
+    if "" in requested or len(selection) == len(names):
         return False
-    with file_format.extracted(source, chosen) as folder:
+    with file_format.extracted(source, selection) as folder:
         if file_format.name == "zip":
             with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name in chosen:
+                for name in selection:
                     archive.write(folder / name, name)
             return True
         with tarfile.open(target, "w") as shard:
-            for name in chosen:
+            for name in selection:
                 shard.add(folder / name, name, recursive=False)
     return True
 
@@ -126,18 +130,18 @@ def _write_rows(file_format: Parquet, source: Path, target: Path, keys: Mapping[
     import pyarrow.parquet
 
     columns = file_format.image_columns(source)
-    wanted = {key or next(iter(columns)): items for key, items in keys.items()}
+    items_of_column = {key or next(iter(columns)): items for key, items in keys.items()}
     table = pyarrow.parquet.ParquetFile(source, memory_map=False)
-    if all(items is None or len(items) == columns[name] for name, items in wanted.items()) and set(wanted) == set(
-        table.schema_arrow.names
-    ):
+    if all(items is None or len(items) == columns[name] for name, items in items_of_column.items()) and set(
+        items_of_column
+    ) == set(table.schema_arrow.names):
         return False
-    schema = pyarrow.schema([table.schema_arrow.field(name) for name in wanted])
+    schema = pyarrow.schema([table.schema_arrow.field(name) for name in items_of_column])
     first = 0
     with pyarrow.parquet.ParquetWriter(target, schema) as writer:
-        for batch in table.iter_batches(256, columns=list(wanted)):
+        for batch in table.iter_batches(256, columns=list(items_of_column)):
             arrays = []
-            for name, items in wanted.items():
+            for name, items in items_of_column.items():
                 cells = [
                     cell if items is None or first + row in items else _black(cell)
                     for row, cell in enumerate(batch.column(name).to_pylist())
@@ -154,22 +158,22 @@ def _black(cell: Any) -> Any:
 
 def runs(items: set[int]) -> list[tuple[int, int]]:
     """Neighbouring indices together, as (first, one past the last)."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for item in sorted(items):
-        if found and found[-1][1] == item:
-            found[-1] = (found[-1][0], item + 1)
+        if spans and spans[-1][1] == item:
+            spans[-1] = (spans[-1][0], item + 1)
         else:
-            found.append((item, item + 1))
-    return found
+            spans.append((item, item + 1))
+    return spans
 
 
 def _pieces(array: Any, items: Items) -> list[tuple[int, int]]:
     """The runs of items in blocks that fit into memory."""
     length = len(array)
-    each = max(1, array.dtype.itemsize)
+    item_bytes = max(1, array.dtype.itemsize)
     for size in array.shape[1:]:
-        each *= max(1, int(size))
-    step = max(1, BLOCK // each)
+        item_bytes *= max(1, int(size))
+    step = max(1, BLOCK // item_bytes)
     spans = runs(items) if items is not None else [(0, length)]
     return [(at, min(at + step, last)) for first, last in spans for at in range(first, last, step)]
 
@@ -177,46 +181,46 @@ def _pieces(array: Any, items: Items) -> list[tuple[int, int]]:
 def _thinned(array: Any, items: Items) -> NDArray[Any]:
     import numpy as np
 
-    whole: NDArray[Any] = np.asarray(array)
+    values: NDArray[Any] = np.asarray(array)
     if items is None:
-        return whole
-    kept = np.zeros_like(whole)
+        return values
+    subset = np.zeros_like(values)
     for first, last in runs(items):
-        kept[first:last] = whole[first:last]
-    return kept
+        subset[first:last] = values[first:last]
+    return subset
 
 
-def _npy(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[str, Items]) -> None:
+def _npy(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapping[str, Items]) -> None:
     """Left as holes where nothing is wanted, which costs no room."""
     import numpy as np
 
-    array = held[""]
+    array = arrays[""]
     out = np.lib.format.open_memmap(target, mode="w+", dtype=array.dtype, shape=array.shape)
-    for first, last in _pieces(array, chosen[""]):
+    for first, last in _pieces(array, selection[""]):
         out[first:last] = array[first:last]
     out.flush()
 
 
-def _npz(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[str, Items]) -> None:
+def _npz(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapping[str, Items]) -> None:
     import numpy as np
 
     with zipfile.ZipFile(source) as old:
         packed = {info.filename.removesuffix(".npy"): info.compress_type for info in old.infolist()}
     with zipfile.ZipFile(target, "w", allowZip64=True) as archive:
-        for name, items in chosen.items():
+        for name, items in selection.items():
             entry = zipfile.ZipInfo(f"{name}.npy")
             entry.compress_type = packed.get(name, zipfile.ZIP_STORED)
             with archive.open(entry, "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, _thinned(held[name], items), allow_pickle=False)
+                np.lib.format.write_array(stream, _thinned(arrays[name], items), allow_pickle=False)
 
 
-def _hdf5(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[str, Items]) -> None:
+def _hdf5(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapping[str, Items]) -> None:
     """Chunked where it was not, so that what is not wanted takes no room."""
     import h5py
 
     with h5py.File(target, "w") as out:
-        for name, items in chosen.items():
-            old = held[name]
+        for name, items in selection.items():
+            old = arrays[name]
             chunks = old.chunks or (1, *old.shape[1:])
             new = out.create_dataset(
                 name, shape=old.shape, dtype=old.dtype, chunks=chunks if 0 not in chunks else None,
@@ -229,14 +233,14 @@ def _hdf5(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[s
                     new[first:last] = old[first:last]
 
 
-def _mat(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[str, Items]) -> None:
+def _mat(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapping[str, Items]) -> None:
     """As HDF5, in which MATLAB 7.3 has rows and columns the other way round."""
     import h5py
 
     with h5py.File(target, "w") as out:
-        for name, items in chosen.items():
-            kept = _thinned(held[name], items)
-            out.create_dataset(name, data=kept.swapaxes(-1, -2) if kept.ndim > 1 else kept, compression="gzip")
+        for name, items in selection.items():
+            subset = _thinned(arrays[name], items)
+            out.create_dataset(name, data=subset.swapaxes(-1, -2) if subset.ndim > 1 else subset, compression="gzip")
 
 
 def _raw_chunks(old: Any, new: Any, items: Items) -> bool:
@@ -253,42 +257,44 @@ def _raw_chunks(old: Any, new: Any, items: Items) -> bool:
     return True
 
 
-def _pickled(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[str, Items]) -> None:
-    value = _nested({name: _list_or_array(held[name], items) for name, items in chosen.items()})
+def _pickled(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapping[str, Items]) -> None:
+    value = _nested({name: _list_or_array(arrays[name], items) for name, items in selection.items()})
     with target.open("wb") as stream:
         pickle.dump(value, stream, protocol=4)
 
 
-def _torch(source: Path, target: Path, held: Mapping[str, Any], chosen: Mapping[str, Items]) -> None:
+def _torch(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapping[str, Items]) -> None:
     import torch
 
     def tensors(value: Any) -> Any:
-        return [tensors(one) for one in value] if isinstance(value, list) else torch.from_numpy(value.copy())
+        return [tensors(item) for item in value] if isinstance(value, list) else torch.from_numpy(value.copy())
 
-    found = {name: tensors(_list_or_array(held[name], items)) for name, items in chosen.items()}
-    torch.save(_nested(found), target)
+    subsets = {name: tensors(_list_or_array(arrays[name], items)) for name, items in selection.items()}
+    torch.save(_nested(subsets), target)
 
 
-def _list_or_array(held: Any, items: Items) -> Any:
+def _list_or_array(value: Any, items: Items) -> Any:
     import numpy as np
 
-    if isinstance(held, list | tuple):
-        return [np.asarray(one) if items is None or n in items else np.zeros_like(one) for n, one in enumerate(held)]
-    return np.ascontiguousarray(_thinned(held, items))
+    if isinstance(value, list | tuple):
+        return [
+            np.asarray(item) if items is None or n in items else np.zeros_like(item) for n, item in enumerate(value)
+        ]
+    return np.ascontiguousarray(_thinned(value, items))
 
 
 def _nested(flat: Mapping[str, Any]) -> Any:
     """`{"a/b": 1}` as `{"a": {"b": 1}}`; the empty name alone is the bare value."""
     if "" in flat:
         return flat[""]
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, value in flat.items():
         *above, last = name.split("/")
-        inner = found
+        inner = tree
         for part in above:
             inner = inner.setdefault(part, {})
         inner[last] = value
-    return found
+    return tree
 
 
 WRITERS = {".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".mat": _mat, ".pkl": _pickled, ".pickle": _pickled,

@@ -115,7 +115,7 @@ def _extract(archive: Path, member: str, folder: Path, target: Path) -> None:
     from m3b.dataset.formats import get_format
 
     archive_format = get_format(archive)
-    sizes = {one.name: one.size for one in archive_format.members(archive)}  # type: ignore[attr-defined]
+    sizes = {entry.name: entry.size for entry in archive_format.members(archive)}  # type: ignore[attr-defined]
     if member not in sizes:
         raise DataError(f"{archive}#{member}: the archive has no such file")
     names = [member] if archive.suffix.lower() == ".zip" else list(sizes)
@@ -131,13 +131,13 @@ def _extract(archive: Path, member: str, folder: Path, target: Path) -> None:
         raise DataError(
             f"{archive}: its members need more than {MAX_EXTRACTED_BYTES // 2**30} GiB; unpack the archive, and name the folder"
         )
-    with archive_format.open_archive(archive) as opened:  # type: ignore[attr-defined]
+    with archive_format.open_archive(archive) as stream:  # type: ignore[attr-defined]
         for name in names:
             file = folder.joinpath(*PurePosixPath(name).parts)
             if file.exists():
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
-            with archive_format.open_member(opened, name) as source, file.open("wb") as out:  # type: ignore[attr-defined]
+            with archive_format.open_member(stream, name) as source, file.open("wb") as out:  # type: ignore[attr-defined]
                 shutil.copyfileobj(_Bounded(source, sizes[name]), out)
     if not target.exists():
         raise DataError(f"{archive}#{member}: the member cannot be extracted")
@@ -151,8 +151,8 @@ class _Bounded:
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes."""
-        wanted = self.left if size < 0 else min(size, self.left)
-        data: bytes = self.source.read(wanted) if wanted else b""  # type: ignore[attr-defined]
+        count = self.left if size < 0 else min(size, self.left)
+        data: bytes = self.source.read(count) if count else b""  # type: ignore[attr-defined]
         self.left -= len(data)
         return data
 

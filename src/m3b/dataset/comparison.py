@@ -195,14 +195,14 @@ def _compare_targets(
 
 def _match_meanings(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return label of the archive -> label of the index: itself if both have the same names, else what most cases say."""
-    own = {text.casefold(): text for text, _ in pairs}
+    labels = {text.casefold(): text for text, _ in pairs}
     archive = {text.casefold(): text for _, text in pairs}
-    if len(archive) > 1 and set(own) == set(archive):
-        return {archive[text]: own[text] for text in archive}
+    if len(archive) > 1 and set(labels) == set(archive):
+        return {archive[text]: labels[text] for text in archive}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for text, theirs in pairs:
-        counts[theirs][text] += 1
-    return {theirs: texts.most_common(1)[0][0] for theirs, texts in counts.items()}
+    for text, archive_label in pairs:
+        counts[archive_label][text] += 1
+    return {archive_label: texts.most_common(1)[0][0] for archive_label, texts in counts.items()}
 
 
 def _target_text(record: Record) -> str:
@@ -215,10 +215,13 @@ def _target_text(record: Record) -> str:
     return ", ".join(f"{float(number):g}" for number in numbers) or "|".join(sorted(record.labels))
 
 
-def _compare_masks(own: Record, theirs: Record, bases: tuple[Path, Path], root: Path, prefix: str) -> str:
+def _compare_masks(
+    record_of_index: Record, record_of_archive: Record, bases: tuple[Path, Path], root: Path, prefix: str
+) -> str:
     """Return what differs between what two cases mark, whatever the values; '' if nothing does."""
     first, second = (
-        _read_marked(record, base, root, prefix) for record, base in zip((own, theirs), bases, strict=True)
+        _read_marked(record, base, root, prefix)
+        for record, base in zip((record_of_index, record_of_archive), bases, strict=True)
     )
     if first.shape != second.shape:
         return f"a mask of {first.shape} in the index, {second.shape} there"
@@ -249,10 +252,10 @@ def _account(records: Sequence[Record], inventory: Inventory, name: str) -> dict
         ("image", [path for record in records for path in record.files]),
         ("mask", [path for record in records for path in record.targets]),
     ):
-        named = {path.removeprefix(prefix).rstrip("/") for path in paths if path.startswith(prefix)}
-        taken = {path for path in remaining if path in named or _parents(path) & named}
-        remaining -= taken
-        used |= {use: len(taken)} if taken else {}
+        references = {path.removeprefix(prefix).rstrip("/") for path in paths if path.startswith(prefix)}
+        matches = {path for path in remaining if path in references or _parents(path) & references}
+        remaining -= matches
+        used |= {use: len(matches)} if matches else {}
     excluded = [
         {"reason": "not in the index that a script made", "files": len(remaining), "examples": sorted(remaining)[:3]}
     ]

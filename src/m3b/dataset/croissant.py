@@ -79,8 +79,8 @@ def load_croissant(file: Path) -> dict[str, Any]:
 def _list_contexts(value: object) -> list[Any]:
     """Every `@context` and `@import` within."""
     if isinstance(value, Mapping):
-        own = [value[key] for key in ("@context", "@import") if key in value]
-        return own + [context for part in value.values() for context in _list_contexts(part)]
+        contexts = [value[key] for key in ("@context", "@import") if key in value]
+        return contexts + [context for part in value.values() for context in _list_contexts(part)]
     return [context for part in value for context in _list_contexts(part)] if isinstance(value, list) else []
 
 
@@ -251,7 +251,7 @@ def _make_record_set(library: Any, name: str, table: str, columns: Mapping[str, 
 
 
 def _make_field(library: Any, owner: str, name: str, source: Any, kind: Any = None, references: Any = None) -> Any:
-    more = {"references": references} if references is not None else {}
+    options = {"references": references} if references is not None else {}
     return library.Field(
-        id=f"{owner}/{name}", name=name, data_types=kind or library.DataType.TEXT, source=source, **more
+        id=f"{owner}/{name}", name=name, data_types=kind or library.DataType.TEXT, source=source, **options
     )

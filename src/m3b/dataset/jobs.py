@@ -92,8 +92,10 @@ def _decide(job: dict[str, Any]) -> dict[str, Any]:
         outcomes = {task: _outcome({**job, "tasks": [task]}, survey, inventory, readers) for task in TARGET_LISTS}
         return {"lines": lines, "outcomes": {task: _dump(outcome) for task, outcome in outcomes.items()}}
     outcome = _outcome(job, survey, inventory, readers)
-    counted = [_explain(proposal.manifest, inventory, readers)[0] for proposal in outcome.proposals[:MAX_PROPOSALS]]
-    return {"lines": lines, "outcome": _dump(outcome), "counts": counted}
+    explanations = [
+        _explain(proposal.manifest, inventory, readers)[0] for proposal in outcome.proposals[:MAX_PROPOSALS]
+    ]
+    return {"lines": lines, "outcome": _dump(outcome), "counts": explanations}
 
 
 def _outcome(job: Mapping[str, Any], survey: Survey, inventory: WalkedInventory, readers: FolderReaders) -> Outcome:

@@ -166,12 +166,6 @@ def boxes_to_array(box: Sequence[float], path: Path, base: str = ".") -> tuple[f
     return box_to_array(box, path, base)
 
 
-def boxes_to_file(box: Sequence[float], path: Path, base: str = ".") -> tuple[float, ...]:
-    """Undo `boxes_to_array`. Raises DataError."""
-    _announce(path, base)
-    return box_to_file(box, path, base)
-
-
 def align_mask(mask_path: Path, image: Path, base: str = ".") -> Any:
     """Return a mask's label numbers on the grid of its image, by nearest neighbour if the two grids differ.
 

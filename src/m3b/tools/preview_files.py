@@ -24,7 +24,9 @@ from m3b.tools.text import format_bytes, shorten
 from m3b.writing import to_one_line
 
 _KIND_EXTENSIONS = {
-    "tables": (".csv", ".tsv", ".tab"),
+    "tables": (".csv", ".tsv", ".tab", ".psv"),
+    "workbooks": (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
+    "containers": (".parquet", ".pq", ".mat"),
     "records": (".json", ".jsonl", ".ndjson", ".geojson"),
     "arrays": (".npy", ".npz"),
     "pickles": (".pt", ".pth", ".pkl", ".pickle", ".ckpt"),
@@ -102,8 +104,10 @@ def preview_path(ctx: PreviewContext, path: str, files: list[FileSummary]) -> st
     try:
         with _stable_copy(ctx, real, kind) as stable_path:
             lines = preview(stable_path, ctx.phi)
-    except (ToolError, MemoryError):
+    except MemoryError:
         raise
+    except ToolError as error:
+        raise ToolError(str(error) if str(error).startswith(display_path) else f"{display_path}: {error}") from None
     except untrusted.UnsafePathError as error:
         raise ToolError(f"{display_path}: {error.strerror}; look at it with a script.") from None
     except Exception as error:  # noqa: BLE001 - the readers of a dozen formats raise what they like on broken files
@@ -130,6 +134,10 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
             from m3b.tools.previews import arrays
 
             return arrays.preview
+        case "containers":
+            from m3b.tools.previews import loaded_tables
+
+            return loaded_tables.preview_container
         case "dicom":
             from m3b.tools.previews import dicom
 
@@ -158,6 +166,10 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
             from m3b.tools.previews import tables
 
             return tables.preview
+        case "workbooks":
+            from m3b.tools.previews import loaded_tables
+
+            return loaded_tables.preview_workbook
     raise ValueError(f"there is no preview of {kind}")
 
 
@@ -165,11 +177,11 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
 def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
     """Yield a path that is safe to open.
 
-    An image in the working folder is copied first: a running script could change it between the check of its header and
-    the opening by its library. All other kinds of files are opened by a descriptor, so their path is returned
-    unchanged.
+    An image, workbook or container in the working folder is copied first: a running script could change it between the
+    check of its header and the opening by its library. All other kinds of files are opened by a descriptor, so their path
+    is returned unchanged.
     """
-    if kind != "images" or not ctx.roots.is_writable(real):
+    if kind not in ("images", "workbooks", "containers", "plain") or not ctx.roots.is_writable(real):
         yield real
         return
     from m3b.dataset.formats import get_format

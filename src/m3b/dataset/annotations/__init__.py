@@ -5,8 +5,7 @@
     annotations.boxes(image, ImageSize(width, height, exif_orientation))   # [(class, (x0, y0, x1, y1))], upright pixels
     annotations.masks(image, ImageSize(...))                   # {class: (height, width) bool}; of volumes with a VolumeGrid
 
-Tables of boxes, run lengths and points are found by `propose_annotation_columns`, measured by `measure_boxes` and `measure_runs`,
-and read by `make_box_set`, `make_run_set` and `make_point_set`, which give the same sets.
+Tables of boxes and of run lengths are found and measured by `box_tables` and `run_tables`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from m3b.dataset.annotations.geometry import (
     Region,
     VolumeGrid,
     enclose,
-    overlap,
     turn_box,
     turn_mask,
     turn_point,
@@ -29,10 +28,6 @@ Space = Literal["pixels", "shares", "percent"]
 UNNAMED = "(none)"
 """The class of marks that their file gives no name."""
 MAX_EXAMPLES = 5
-SAME_OBJECT = 0.9
-"""Intersection over union from which on two boxes are about one object; neighbours in dense images overlap less."""
-MAX_COMPARED_BOXES = 200
-"""Boxes of an image with which each other one is compared."""
 SPACE_UNITS: dict[Space, float] = {"shares": 1.0, "percent": 100.0}
 """The number that stands for a whole side of the image."""
 
@@ -173,8 +168,22 @@ class AnnotationSet:
 
     def match(self, paths: Sequence[str]) -> dict[str, AnnotatedImage]:
         """Return path -> image. An image that several paths claim belongs to the one with the longest common end; names that
-        stay ambiguous are matched to none."""
-        return {path: self.images[number] for path, number in self._image_names().match(paths).items()}
+        stay ambiguous are matched to none. If no name fits, a file with one image belongs to the only path of its folder."""
+        matches = {path: self.images[number] for path, number in self._image_names().match(paths).items()}
+        return matches or self._match_folders(paths)
+
+    def _match_folders(self, paths: Sequence[str]) -> dict[str, AnnotatedImage]:
+        """Return path -> image of the folders that hold one path and one annotated image (`case1/scan.nii`, `case1/mask.json`)."""
+        images_of_folder, paths_of_folder = defaultdict(list), defaultdict(list)
+        for image in self.images:
+            images_of_folder[image.source.rpartition("/")[0]].append(image)
+        for path in paths:
+            paths_of_folder[path.rpartition("/")[0]].append(path)
+        return {
+            paths_of_folder[folder][0]: images[0]
+            for folder, images in images_of_folder.items()
+            if len(images) == len(paths_of_folder[folder]) == 1
+        }
 
     def find_series(self, series: str, frame: str = "") -> list[AnnotatedImage]:
         """Return the images that are this DICOM series; if none is, those in its frame of reference."""
@@ -199,20 +208,6 @@ class AnnotationSet:
             message = f"The {self.format} annotations name no image that can only be {image!r}."
             raise DataError(message, code="image_not_annotated")
         return match
-
-    def count_repeated_boxes(self) -> tuple[int, int]:
-        """Return how many boxes lie on an earlier one of their class, and on one of another class."""
-        same_class = other_class = 0
-        for marks in self.marks.values():
-            boxes: list[tuple[str, Box]] = []
-            for mark in marks:
-                if mark.box is None or len(mark.box) != 4 or mark.crowd:
-                    continue
-                labels = {label for label, box in boxes[:MAX_COMPARED_BOXES] if overlap(mark.box, box) >= SAME_OBJECT}
-                same_class += mark.label in labels
-                other_class += bool(labels - {mark.label})
-                boxes.append((mark.label, mark.box))
-        return same_class, other_class
 
     # --- what is marked -----------------------------------------------------------------------------------------------
 

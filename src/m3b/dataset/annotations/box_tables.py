@@ -8,15 +8,12 @@ What stays open after that is named, so that a proposal can ask.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from m3b.dataset.annotations.base import AnnotatedImage, AnnotationSet
-from m3b.dataset.annotations.builder import SetBuilder
-from m3b.dataset.annotations.geometry import Box, ImageSize, VolumeGrid, ellipse
-from m3b.dataset.annotations.names import clean_name
+from m3b.dataset.annotations.geometry import Box, ImageSize, VolumeGrid
 from m3b.dataset.tables.model import FILE_COLUMN, ROW_COLUMN
 from m3b.errors import DataError
 
@@ -301,19 +298,14 @@ class BoxRows:
     Args:
         names: image of each row, as the table names it.
         labels: class of each box.
-        row_of_box: row of each box.
         numbers: (boxes, 4 or 6): two corners, or a place and the sizes.
         columns: where they come from.
-        all_names: images that the table names, also those whose rows have no box.
-        damaged: rows whose cells hold no numbers, or lists of different lengths.
     """
 
     names: list[str]
     labels: list[str]
     numbers: Any
     columns: BoxColumns
-    all_names: list[str]
-    damaged: int = 0
 
 
 def read_box_rows(
@@ -326,23 +318,14 @@ def read_box_rows(
         label: class of all boxes, if there is no column of classes.
 
     Raises:
-        DataError: code `unknown_column` or `missing_role`.
+        DataError: code `damaged`: boxes of two axes stand beside boxes of three.
     """
     import numpy as np
 
-    check_box_columns(columns.columns)
-    needed_columns = [*columns.columns.values(), *([class_column] if class_column else [])]
-    for column in needed_columns:
-        if column not in frame.columns:
-            message = f"boxes.columns: the table has no column {column!r}; it has {', '.join(frame.columns[:40])}."
-            raise DataError(message, code="unknown_column")
     labels = frame[class_column].to_list() if class_column else [label] * frame.height
-    rows = BoxRows([], [], np.zeros((0, 4)), columns, list(dict.fromkeys(name for name in names if name)))
+    rows = BoxRows([], [], np.zeros((0, 4)), columns)
     numbers: list[tuple[float, ...]] = []
     for place, boxes in enumerate(_parse_rows(frame, columns)):
-        if boxes is None:
-            rows.damaged += 1
-            continue
         if boxes and names[place]:
             box_labels = _split_labels(labels[place], len(boxes))
             numbers += boxes
@@ -432,32 +415,6 @@ def _complete(columns: BoxColumns, sides: Mapping[str, float]) -> tuple[float, .
     return (*low, *(sides[f"{axis}max"] if f"{axis}max" in sides else sides[size] for axis, size in axes))
 
 
-def check_box_columns(columns: Mapping[str, str]) -> None:
-    """Raise if the roles give no box.
-
-    Raises:
-        DataError: code `missing_role`; the message names the roles.
-    """
-    if set(FORMS) & columns.keys() or ({"radius", "diameter"} & columns.keys() and {"x", "cx"} & columns.keys()):
-        return
-    axes = AXES if {"zmin", "z", "cz"} & columns.keys() else AXES[:2]
-    needed = [needed for axis, size in axes for needed in ((f"{axis}min", axis, f"c{axis}"), (f"{axis}max", size))]
-    missing = [" or ".join(roles) for roles in needed if not set(roles) & columns.keys()]
-    if missing:
-        message = f"boxes.columns: a box needs the role {' and the role '.join(missing)}; there are {', '.join(columns) or 'none'}."
-        raise DataError(message, code="missing_role")
-
-
-def get_form(columns: Mapping[str, str]) -> Form:
-    """Return the form that the roles of a manifest say."""
-    for form in FORMS:
-        if form in columns:
-            return form
-    if "xmax" in columns:
-        return "corners"
-    return "centres" if {"cx", "radius", "diameter"} & columns.keys() else "sides"
-
-
 # --- what numbers mean ------------------------------------------------------------------------------------------------
 
 ImageGrid = ImageSize | VolumeGrid
@@ -473,7 +430,6 @@ class BoxReading:
         form, space: that fit best.
         fit: share of measured boxes that lie in their images.
         rivals: others that fit as well and give other boxes.
-        measured_boxes: boxes whose image's size is known.
         sizes_mm: whether sizes are mm though places are not.
     """
 
@@ -481,7 +437,6 @@ class BoxReading:
     space: TableSpace
     fit: float
     rivals: tuple[Reading, ...] = ()
-    measured_boxes: int = 0
     sizes_mm: bool = False
 
 
@@ -531,7 +486,7 @@ def measure_boxes(rows: BoxRows, sizes: Mapping[str, ImageGrid]) -> BoxReading:
         and _gives_other_boxes(best, reading, boxes, ball=ball)
     )
     sizes_mm = rows.columns.sizes_mm and best[1] == "pixels" and all(isinstance(grid, VolumeGrid) for _, grid in boxes)
-    return BoxReading(*best, fits[best], rivals, len(boxes), sizes_mm)
+    return BoxReading(*best, fits[best], rivals, sizes_mm)
 
 
 def _list_forms(rows: BoxRows) -> list[Form]:
@@ -685,68 +640,3 @@ def to_pixels(
     scale = np.linalg.norm(inverse[:3, :3], axis=1)[order]
     reach = radius * scale if is_ball else (np.abs(inverse[:3, :3]) @ radius)[order]
     return tuple(float(value) for value in (*(index - reach), *(index + reach)))
-
-
-# --- the set ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class TableBoxes(AnnotationSet):
-    """The boxes of a table; those of volumes need a `VolumeGrid`."""
-
-    reading: BoxReading = field(default_factory=lambda: BoxReading("corners", "pixels", 0.0))
-    rows: dict[AnnotatedImage, list[tuple[str, Any]]] = field(default_factory=dict)
-    is_ball: bool = False
-
-    def boxes(
-        self, image: AnnotatedImage | str, size: ImageSize | tuple[int, int] | VolumeGrid
-    ) -> list[tuple[str, Box]]:
-        """Return (class, box) of each row, in pixels of the upright image, or in voxels of the grid.
-
-        Raises:
-            DataError: as `to_pixels`.
-        """
-        image = self.resolve(image)
-        if not isinstance(size, VolumeGrid) and self.reading.space == "pixels":
-            return super().boxes(image, size)
-        grid = size if isinstance(size, VolumeGrid) else ImageSize(*size)
-        reading = self.reading
-        return [
-            (
-                label,
-                to_pixels(
-                    form_box(reading.form, numbers),
-                    grid,
-                    reading.space,
-                    is_ball=self.is_ball,
-                    sizes_mm=reading.sizes_mm,
-                ),
-            )
-            for label, numbers in self.rows.get(image, ())
-        ]
-
-
-def make_box_set(rows: BoxRows, reading: BoxReading, source: str) -> TableBoxes:
-    """Return the boxes of a table as an annotation set.
-
-    Args:
-        source: the table's file.
-    """
-    builder = SetBuilder("table")
-    boxes = TableBoxes("table", reading=reading, is_ball=rows.columns.is_ball)
-    builder.set = boxes
-    images = {name: builder.add_image(name, source, (clean_name(name),)) for name in rows.all_names}
-    for name, label, numbers in zip(rows.names, rows.labels, rows.numbers, strict=True):
-        image = images[name]
-        box = form_box(reading.form, numbers)
-        x0, y0, *_ = box
-        if len(box) == 4 and rows.columns.is_ball and reading.space == "pixels" and box[2] > x0 and box[3] > y0:
-            region = ellipse((x0 + box[2]) / 2, (y0 + box[3]) / 2, (box[2] - x0) / 2, (box[3] - y0) / 2)
-            is_added = builder.add_box(image, label, box, region=region)
-        else:
-            is_added = builder.add_box(image, label, box)
-        if is_added:
-            boxes.rows.setdefault(image, []).append((builder.set.marks[image][-1].label, numbers))
-    builder.notes.add("damaged_row", source, rows.damaged)
-    builder.finish(name for name, _ in Counter(label for label in rows.labels if label).most_common())
-    return boxes

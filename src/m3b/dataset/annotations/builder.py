@@ -29,14 +29,12 @@ class SetBuilder:
         self._images: dict[tuple[str, str], AnnotatedImage] = {}
 
     def add_image(
-        self, name: str, source: str, keys: Sequence[str] = (), size: tuple[int, int] | None = None, series: str = ""
+        self, name: str, source: str, keys: Sequence[str] = (), size: tuple[int, int] | None = None
     ) -> AnnotatedImage:
         """Return the image of this name in this file, new if the file did not name it before."""
         image = self._images.get((source, name))
         if image is None:
-            image = AnnotatedImage(
-                name, source, tuple(dict.fromkeys((*keys, name))) if name else tuple(keys), size, series
-            )
+            image = AnnotatedImage(name, source, tuple(dict.fromkeys((*keys, name))) if name else tuple(keys), size)
             self._images[source, name] = image
             self.set.images.append(image)
             self.set.marks[image] = []

@@ -73,6 +73,8 @@ def _locate(text: str) -> str:
 
 def _add_task(builder: SetBuilder, path: str, task: Mapping[str, Any]) -> None:
     name = _locate(_get_image(task))
+    if not _is_answered(task):
+        return  # nobody has said that there is nothing on the image
     file_name = _UPLOAD_PREFIX.sub("", PurePosixPath(name).name)
     if isinstance(task.get("file_upload"), str):
         file_name = _UPLOAD_PREFIX.sub("", task["file_upload"])
@@ -88,6 +90,14 @@ def _add_task(builder: SetBuilder, path: str, task: Mapping[str, Any]) -> None:
             _add_region(builder, image, region)
         except (ValueError, TypeError, KeyError, OverflowError):
             builder.notes.add("damaged_mark", name)
+
+
+def _is_answered(task: Mapping[str, Any]) -> bool:
+    """Whether somebody annotated a task; in exports that list annotations, all may be missing or cancelled."""
+    annotations = task.get("annotations", task.get("completions"))
+    if not isinstance(annotations, list):
+        return True
+    return any(isinstance(annotation, dict) and not annotation.get("was_cancelled") for annotation in annotations)
 
 
 def _list_regions(builder: SetBuilder, name: str, task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

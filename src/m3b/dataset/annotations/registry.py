@@ -225,7 +225,8 @@ def _join_folders(by_folder: dict[str, list[str]]) -> list[list[str]]:
 def _group_folders(inventory: Inventory, by_folder: dict[str, list[str]]) -> list[list[str]]:
     """Return the files of folders that belong together: other readers' annotations of the same images are apart.
 
-    Folders with the same stems annotate the same images if there are too few other files of these stems for each.
+    Folders with the same stems annotate the same images if there are too few other files of these stems for each. One file of
+    the same name in each folder is called after no image, but lies beside it.
     """
     stems = {folder: {_get_stem(path) for path in paths} for folder, paths in by_folder.items()}
     annotated = {path for paths in by_folder.values() for path in paths}
@@ -236,6 +237,8 @@ def _group_folders(inventory: Inventory, by_folder: dict[str, list[str]]) -> lis
         for path in inventory.paths:
             if path not in annotated and (stem := _get_stem(path)) in repeated:
                 files_of_stem[stem] += 1
+    if len(claims) == 1 and not files_of_stem and all(len(paths) == 1 for paths in by_folder.values()):
+        return [sorted(annotated)]
     groups: list[tuple[set[str], list[str]]] = []
     for folder, paths in by_folder.items():
         for members, files in groups:

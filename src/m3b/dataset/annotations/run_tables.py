@@ -7,15 +7,11 @@ before, no file says; it is measured on the sizes and pixels of images.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from m3b.dataset.annotations.base import AnnotationSet
-from m3b.dataset.annotations.builder import SetBuilder
-from m3b.dataset.annotations.geometry import ImageSize, Region, check_pixels
-from m3b.dataset.annotations.names import clean_name
+from m3b.dataset.annotations.geometry import check_pixels
 from m3b.errors import DataError
 
 if TYPE_CHECKING:
@@ -123,66 +119,6 @@ def draw_runs(runs: Sequence[int], width: int, height: int, rule: RunRule) -> An
     np.add.at(steps, starts - rule.first + lengths, -1)
     flat = np.cumsum(steps[:-1]) > 0
     return flat.reshape(width, height).T if rule.order == "columns" else flat.reshape(height, width)
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """A region of run lengths on an image whose size is known when it is drawn."""
-
-    numbers: tuple[int, ...]
-    rule: RunRule
-
-    def bounds(self) -> tuple[float, ...]:
-        """Raise, since the place of a pixel depends on the image's size.
-
-        Raises:
-            DataError: code `needs_mask`.
-        """
-        raise DataError("Run lengths give masks; boxes follow from the masks.", code="needs_mask")
-
-    def fill(self, width: int, height: int) -> Any:
-        """Return (height, width) bool. Raises as `draw_runs`."""
-        return draw_runs(self.numbers, width, height, self.rule)
-
-    def scaled(self, x_factor: float, y_factor: float) -> Region:
-        """Return itself: pixels are not scaled."""
-        return self
-
-
-class RunSet(AnnotationSet):
-    """The masks of a table."""
-
-    def boxes(self, image: Any, size: Any) -> list[tuple[str, tuple[float, ...]]]:
-        """Return (class, box) of each row that marks a pixel."""
-        import numpy as np
-
-        image = self.resolve(image)
-        width, height = ImageSize(*size)[:2]
-        boxes: list[tuple[str, tuple[float, ...]]] = []
-        for mark in self.marks[image]:
-            if mark.region is not None:
-                rows, columns = np.nonzero(mark.region.fill(width, height))
-                corners = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
-                boxes.append((mark.label, tuple(map(float, corners))))
-        return boxes
-
-
-def make_run_set(
-    names: Sequence[str | None], cells: Sequence[str | None], labels: Sequence[str | None], rule: RunRule, source: str
-) -> AnnotationSet:
-    """Return the masks of a table, by row its image, its runs and its class; cells that hold something else are noted."""
-    builder = SetBuilder("table")
-    builder.set = RunSet("table")
-    for name, cell, label in zip(names, cells, labels, strict=True):
-        if not name:
-            continue
-        image = builder.add_image(name, source, (clean_name(name),))
-        runs = parse_runs(cell)
-        if runs is None:
-            builder.notes.add("damaged_mark", name)
-        elif runs:
-            builder.add_region(image, (label or "").strip(), Runs(tuple(runs), rule), "mask")
-    return builder.finish(name for name, _ in Counter(label for label in labels if label).most_common())
 
 
 @dataclass(frozen=True)

@@ -92,18 +92,18 @@ def split_lines(head: bytes) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def add_stem_image(builder: SetBuilder, path: str, file_name: str = "") -> AnnotatedImage:
+def add_stem_image(builder: SetBuilder, path: str) -> AnnotatedImage:
     """Return the image of an annotation file that has its stem: beside it, or in a folder that stands for its own (`images` for
     `labels`)."""
     *folders, own_name = path.split("/")
     stem = own_name.rpartition(".")[0] or own_name
-    keys = ["/".join((*folders, file_name or stem))]
+    keys = ["/".join((*folders, stem))]
     for place, folder in enumerate(folders):
         if folder.casefold() in ANNOTATION_FOLDERS:
             below = folders[place + 1 :]
             keys.insert(0, "/".join((*folders[:place], "images", *below, stem)))
             keys.append("/".join((*below, stem)))
-    return builder.add_image(file_name or stem, path, (*keys, stem))
+    return builder.add_image(stem, path, (*keys, stem))
 
 
 def _parse_line(line: str) -> tuple[int, list[float]] | None:

@@ -36,7 +36,7 @@ def _has_other_targets(data: AuditData, group: list[str]) -> bool:
     return len({describe(key) for key in group}) > 1
 
 
-def _is_across(data: AuditData, group: list[str], training_keys: set[str]) -> bool:
+def _is_across(group: list[str], training_keys: set[str]) -> bool:
     return len({key in training_keys for key in group}) > 1
 
 
@@ -70,7 +70,7 @@ class DuplicateAcross(AuditCheck):
 
     def find(self, data: AuditData) -> Iterator[Finding]:
         training_keys = _get_training_keys(data)
-        groups = [group for group in _group_copies(data) if _is_across(data, group, training_keys)]
+        groups = [group for group in _group_copies(data) if _is_across(group, training_keys)]
         if groups:
             yield self.make_finding(
                 f"{len(groups)} images are in train and in test with the same pixels.",
@@ -89,7 +89,7 @@ class DuplicateWithin(AuditCheck):
         groups = [
             group
             for group in _group_copies(data)
-            if not _is_across(data, group, training_keys) and not _has_other_targets(data, group)
+            if not _is_across(group, training_keys) and not _has_other_targets(data, group)
         ]
         if groups:
             yield self.make_finding(

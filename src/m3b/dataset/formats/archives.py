@@ -104,20 +104,6 @@ class ArchiveFormat(Format):
             with naming_container(f"{folder}/", f"{path}#"):
                 yield Path(folder)
 
-    def read_member(self, path: Path, name: str, max_bytes: int = MAX_DECODED_BYTES) -> bytes:
-        """Return the content of a member. Raises DataError if it is missing or larger than `max_bytes`."""
-        sizes = {member.name: member.size for member in self.members(path)}
-        if name not in sizes:
-            raise DataError(f"{path}#{name}: the archive has no such file")
-        if sizes[name] > max_bytes:
-            raise DataError(f"{path}#{name}: {sizes[name]:,} bytes, and {max_bytes:,} may be used")
-        with (
-            naming_file(f"{path}#{name}"),
-            self.open_archive(path) as archive,
-            self.open_member(archive, name) as source,
-        ):
-            return source.read(sizes[name])
-
     @contextmanager
     def image_file(self, path: Path, item: str) -> Iterator[tuple[Path, str]]:
         """Yield the extracted file or folder that an item names, and the rest of the item."""

@@ -22,7 +22,6 @@ MAX_DECODED_BYTES = 4 << 30
 """Bytes that decoding one image may hold at once: half of what the confined reader has, as scaling makes a copy."""
 HEAD_BYTES = 4096
 """Bytes at the start of a file by which its format is recognised."""
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 
 @dataclass(frozen=True, slots=True)

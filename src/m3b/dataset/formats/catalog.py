@@ -59,19 +59,10 @@ def load_plugins() -> None:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def all_suffixes(*, containers: bool = True) -> tuple[str, ...]:
-    """Return the suffixes of all formats, longest first.
-
-    Args:
-        containers: whether those of files that usually hold many images are among them.
-    """
+def all_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of all formats, longest first."""
     load_plugins()
-    known_suffixes = {
-        suffix
-        for candidate in FORMATS.values()
-        if containers or not candidate.is_container
-        for suffix in candidate.suffixes
-    }
+    known_suffixes = {suffix for candidate in FORMATS.values() for suffix in candidate.suffixes}
     return tuple(sorted(known_suffixes, key=lambda suffix: (-len(suffix), suffix)))
 
 

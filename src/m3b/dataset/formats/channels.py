@@ -30,8 +30,8 @@ def select_channels(path: Any, names: Sequence[str] | None) -> Any:
         return path
     usage = describe_channels(names)
     if not isinstance(path, Mapping):
-        shown = path if isinstance(path, str) else list(path)
-        raise DataError(f"{shown}: this model takes {len(names)} images a case, by name: {usage}")
+        names_text = path if isinstance(path, str) else list(path)
+        raise DataError(f"{names_text}: this model takes {len(names)} images a case, by name: {usage}")
     missing = [name for name in names if not path.get(name)]
     if missing:
         raise DataError(f"the case has no {', '.join(missing)} (given: {', '.join(path) or 'nothing'}); {usage}")

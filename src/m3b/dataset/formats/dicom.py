@@ -166,7 +166,7 @@ class Dicom(Format):
                 if part[0] == "frame"
                 else spread_frames(len(slices), max(1, part[1]))
             )
-            frames = [_rescaled(array[place], slices[place], path) for place in places]
+            frames = [_rescaled(array[place], slices[place]) for place in places]
             if len(frames) > 1:
                 return stack_frames(frames, modality)
             first = slices[places[0]]
@@ -437,7 +437,7 @@ def _stored_limits(header: Any, dtype: Any = None) -> tuple[int, int]:
     return 0, (1 << bits) - 1
 
 
-def _rescaled(frame: np.ndarray, section: Slice, path: Path) -> np.ndarray:
+def _rescaled(frame: np.ndarray, section: Slice) -> np.ndarray:
     """Return (C, rows, columns) in the units of the modality."""
     frame = merge_equal_channels(frame)
     if (section.slope, section.intercept) == (1.0, 0.0):
@@ -711,7 +711,7 @@ def read_stack(name: Path, stack: SliceStack) -> Image:
     for section in slices:
         if cached[0] != section.file:
             cached = (section.file, _read_named(section.file))
-        frames.append(_rescaled(cached[1][section.frame], section, section.file))
+        frames.append(_rescaled(cached[1][section.frame], section))
     channels = max(frame.shape[0] for frame in frames)
     volume = np.stack([np.broadcast_to(frame, (channels, *frame.shape[1:])) for frame in frames], axis=-1)
     if stack.places is not None:

@@ -203,14 +203,19 @@ class PictureFormat(Format):
         return labels_from_image(self.read(path, item), str(path))
 
     def write_labels(self, array: np.ndarray, reference: Path, stem: Path, item: str = "") -> Path | None:
-        from PIL import Image as Pillow
+        return write_png_labels(array, stem)
 
-        array = array.astype(smallest_label_type(int(array.max(initial=0))))
-        if array.ndim != 2 or array.dtype == np.uint32:
-            return None
-        file = Path(f"{stem}.png")
-        Pillow.fromarray(array).save(file)
-        return file
+
+def write_png_labels(array: np.ndarray, stem: Path) -> Path | None:
+    """Write flat label numbers as PNG and return the file; None for volumes and numbers that PNG does not hold."""
+    from PIL import Image as Pillow
+
+    array = array.astype(smallest_label_type(int(array.max(initial=0))))
+    if array.ndim != 2 or array.dtype == np.uint32:
+        return None
+    file = Path(f"{stem}.png")
+    Pillow.fromarray(array).save(file)
+    return file
 
 
 def channels_first(array: np.ndarray) -> np.ndarray:

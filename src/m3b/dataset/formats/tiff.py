@@ -21,13 +21,12 @@ from .base import (
     merge_equal_channels,
     naming_file,
     parse_number,
-    smallest_label_type,
     spread_frames,
     stack_frames,
     turn_upright,
 )
 from .errors import DataError
-from .pictures import describe_picture
+from .pictures import describe_picture, write_png_labels
 
 _MINISWHITE, _PALETTE, _SEPARATED = 0, 3, 5
 _UNASSOCIATED = (1, 2)
@@ -133,14 +132,7 @@ class Tiff(Format):
         return labels_from_image(self.read(path, item), str(path))
 
     def write_labels(self, array: np.ndarray, reference: Path, stem: Path, item: str = "") -> Path | None:
-        from PIL import Image as Pillow
-
-        array = array.astype(smallest_label_type(int(array.max(initial=0))))
-        if array.ndim != 2 or array.dtype == np.uint32:
-            return None
-        file = Path(f"{stem}.png")
-        Pillow.fromarray(array).save(file)
-        return file
+        return write_png_labels(array, stem)
 
     def describe(self, path: Path) -> str:
         info = self.probe(path)
@@ -210,7 +202,7 @@ def _decode(path: Path, file: Any, series: Any, part: tuple[str, int] | None) ->
         pages = series.pages[part[1]]
         axes, shape = pages.axes, pages.shape
     check_memory(path, shape, int(np.dtype(series.dtype).itemsize), hint)
-    _check_complete(path, file, pages)
+    _check_complete(path, pages)
     array = np.asarray(pages.asarray())
     if part and part[0] == "time" and "T" in axes:
         if part[1] >= shape[axes.index("T")]:
@@ -252,7 +244,7 @@ def _as_displayed(array: np.ndarray, page: Any) -> np.ndarray:
     return array
 
 
-def _check_complete(path: Path, file: Any, pages: Any) -> None:
+def _check_complete(path: Path, pages: Any) -> None:
     """Refuse a file whose tiles or strips lie beyond its end: tifffile would give zeros for some of them."""
     size = path.stat().st_size
     for page in getattr(pages, "pages", None) or [pages]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from m3b.dataset.annotations.box_tables import FORMS, Form, form_box
 from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
 from m3b.dataset.manifest.model import Boxes, ClassCodes, Masks
 from m3b.dataset.manifest.numbers import parse_numbers
@@ -303,15 +304,14 @@ def _run_rows(table: JoinedTable, masks: Masks) -> list[list[MarkRow]] | None:
 
 _AXES = ("x", "y", "z")
 _SIZES = ("width", "height", "depth")
-_LISTS = ("corners", "sides", "centres")
 
 
 def box_rows(frame: pl.DataFrame, boxes: Boxes) -> list[list[MarkRow]] | None:
     """The boxes of each row as lower and upper corners in the table's own unit; None if its columns give no box."""
     labels = _label_column(frame, boxes)
     columns = boxes.columns
-    form = next((role for role in _LISTS if role in columns), "")
-    if form:
+    form = next((role for role in FORMS if role in columns), None)
+    if form is not None:
         cells = frame[columns[form]].to_list()
         return [_boxes_of_cell(cell or "", label, form) for cell, label in zip(cells, labels, strict=True)]
     corners = _corner_columns(frame, columns)
@@ -350,22 +350,11 @@ def _corner_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> list[pl.
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
-def _boxes_of_cell(cell: str, label: str, form: str) -> list[MarkRow]:
+def _boxes_of_cell(cell: str, label: str, form: Form) -> list[MarkRow]:
     """The boxes of a cell with a list of numbers, or of lists; with as many names in the cell of the class, one each."""
     numbers = [float(text) for text in _NUMBER.findall(cell)]
     count = 6 if len(numbers) % 4 and not len(numbers) % 6 else 4
     groups = [numbers[at : at + count] for at in range(0, len(numbers) - count + 1, count)]
     names = [name.strip(" '\"[]") for name in re.split(r"[|,;]", label)] if len(groups) != 1 else [label]
     labels = names if len(names) == len(groups) else [label] * len(groups)
-    return [MarkRow(name, corners=_corners(group, form)) for name, group in zip(labels, groups, strict=True)]
-
-
-def _corners(numbers: Sequence[float], form: str) -> tuple[float, ...]:
-    half = len(numbers) // 2
-    first, second = numbers[:half], numbers[half:]
-    if form == "sides":
-        return (*first, *(a + b for a, b in zip(first, second, strict=True)))
-    if form == "centres":
-        pairs = list(zip(first, second, strict=True))
-        return (*(a - b / 2 for a, b in pairs), *(a + b / 2 for a, b in pairs))
-    return tuple(numbers)
+    return [MarkRow(name, corners=form_box(form, group)) for name, group in zip(labels, groups, strict=True)]

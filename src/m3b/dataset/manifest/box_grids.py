@@ -155,8 +155,8 @@ def _middle(box: Numbers) -> tuple[Any, Any]:
 
 def _to_file(box: Sequence[float], grid: BoxGrid) -> Numbers:
     """From the array that is read to the axes of the file."""
-    found = box_to_file([float(value) for value in box], grid.image, str(grid.root))
-    return tuple(float(value) for value in found)
+    corners = box_to_file([float(value) for value in box], grid.image, str(grid.root))
+    return tuple(float(value) for value in corners)
 
 
 def clipped(box: Numbers, grid: BoxGrid) -> Numbers | None:

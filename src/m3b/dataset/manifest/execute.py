@@ -277,8 +277,8 @@ class _Execution:
             return by_name
         frame = self.readers.with_tags(pl.DataFrame({"path": list(refs)}), [NUMBER_TAG])
         numbers = {ref: _floats(text)[:1] for ref, text in frame.select("path", NUMBER_TAG).iter_rows()}
-        known = {number for values in numbers.values() for number in values}
-        return sorted(refs, key=lambda ref: numbers[ref]) if len(known) == len(refs) else by_name
+        distinct = {number for values in numbers.values() for number in values}
+        return sorted(refs, key=lambda ref: numbers[ref]) if len(distinct) == len(refs) else by_name
 
     def _order_slices(self, refs: list[str]) -> list[str]:
         """Slices of a DICOM series along their common normal, whatever their files are called."""
@@ -799,7 +799,7 @@ def _steps_of(refs: Sequence[str]) -> list[int]:
     numbers = [re.findall(r"\d+", ref.rpartition("/")[2].partition(".")[0]) for ref in refs]
     if not all(numbers):
         return []
-    return [int(found[-1]) - int(numbers[0][-1]) for found in numbers]
+    return [int(groups[-1]) - int(numbers[0][-1]) for groups in numbers]
 
 
 def _floats(text: str | None) -> list[float]:

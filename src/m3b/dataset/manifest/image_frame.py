@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from m3b.dataset.inventory import is_path_column, with_path_columns
+from m3b.dataset.inventory import with_path_columns
 from m3b.dataset.manifest.model import Match, Table, ValueSource
 from m3b.dataset.manifest.problems import PatternError, Problem, list_names, unknown_column
 from m3b.dataset.manifest.readers import FolderReaders, StackedTable
@@ -323,8 +323,3 @@ class ImageFrame:
             return texts.select(pl.concat_list("text").list.drop_nulls().alias("text"))["text"]
         grouped = texts.group_by("left").agg(pl.col("text").drop_nulls().unique(maintain_order=True))
         return self.frame.select(left="(image)").join(grouped, on="left", how="left", maintain_order="left")["text"]
-
-
-def is_image_column(name: str) -> bool:
-    """Whether a column belongs to the image itself and to no table."""
-    return is_path_column(name) or "." not in name or name.startswith(("tag.", "member."))

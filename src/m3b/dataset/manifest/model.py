@@ -248,6 +248,7 @@ class Masks(ManifestPart):
         above: for lossy or grey masks: values above it are the class.
         layers: class -> places of its layers along the last axis, from 0.
         overlapping: whether classes may overlap: one binary mask a class is then written.
+        resized: whether flat masks of another size than their image, in its proportions, are brought to its size.
         empty: what an image without a mask is: left out, or healthy.
         table, columns, order, first, relative: of run lengths: name of a table, role (`runs`, `class`) -> column, whether
             pixels are counted down the columns or along the rows, the number of the first pixel, and whether starts count
@@ -268,6 +269,7 @@ class Masks(ManifestPart):
     above: float | None = None
     layers: dict[str, tuple[int, ...]] = Field(default={})
     overlapping: bool = False
+    resized: bool = False
     empty: Literal["leave_out", "healthy"] = "leave_out"
     table: str = ""
     columns: dict[str, str] = Field(default={})

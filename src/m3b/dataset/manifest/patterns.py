@@ -153,11 +153,11 @@ def _escape(literal: str, text: str, part: str) -> str:
     return re.escape(literal)
 
 
-def match_any(frame: pl.DataFrame, patterns: Sequence[Pattern], column: str = "path") -> pl.DataFrame:
+def match_any(frame: pl.DataFrame, patterns: Sequence[Pattern]) -> pl.DataFrame:
     """The rows that match any of the patterns, in their order, with the slots of the first that they match."""
     if len(patterns) == 1:
-        return patterns[0].match(frame, column)
+        return patterns[0].match(frame)
     numbered = frame.with_row_index("(place)")
-    hits = [pattern.match(numbered, column) for pattern in patterns]
+    hits = [pattern.match(numbered) for pattern in patterns]
     matches = pl.concat(hits, how="diagonal").unique("(place)", keep="first", maintain_order=True)
     return matches.sort("(place)").drop("(place)")

@@ -212,17 +212,12 @@ class PixelReader:
         if isinstance(image, str):
             return local_reference(self.root, image)
         if isinstance(image, Mapping):
-            return {name: self._full(one) for name, one in image.items()}
+            return {name: self._full(channel_path) for name, channel_path in image.items()}
         return [local_reference(self.root, path) for path in image]
 
     def _probe(self, image: str | list[str]) -> tuple[int, ...]:
-        full = (
-            local_reference(self.root, image)
-            if isinstance(image, str)
-            else [local_reference(self.root, path) for path in image]
-        )
         try:
-            return probe_shape(full)
+            return probe_shape(self._full(image))
         except DataError as error:
             raise ExcludedCase("unreadable", "the image does not open") from error
 
@@ -285,15 +280,7 @@ class PixelReader:
         return {name: by_class[name] for name in self.masks.classes if name in by_class}
 
     def _probe_mask(self, ref: str | list[str]) -> tuple[int, ...]:
-        full = (
-            local_reference(self.root, ref)
-            if isinstance(ref, str)
-            else [local_reference(self.root, path) for path in ref]
-        )
-        try:
-            return probe_shape(full)
-        except DataError as error:
-            raise DataError(str(error)) from error
+        return probe_shape(self._full(ref))
 
     def _compare_shapes(self, grid: str | list[str], size: tuple[int, ...], shape: tuple[int, ...]) -> None:
         """Raise DataError for a mask of another size than its image, upright or as it is stored."""
@@ -336,8 +323,15 @@ class PixelReader:
         if len(sizes) > 1:
             raise DataError("its masks have different shapes")
         for size in sizes:
+            if masks.resized and (wanted := self._find_size(grid, size, shape)):
+                return {name: _resize(layer, wanted) for name, layer in layer_of_class.items()}, void
             self._compare_shapes(grid, size, shape)
         return layer_of_class, void
+
+    def _find_size(self, grid: str | list[str], size: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The size of an image, upright or as it is stored, that has the proportions of a mask; () if neither has."""
+        stored = tuple(stored_shape(grid, str(self.root))) if isinstance(grid, str) and "#" not in grid else shape
+        return next((image for image in (shape, stored) if find_factor([(image, size)])), ())
 
     def _layers_of_file(self, ref: str, only: str | None) -> tuple[dict[str, np.ndarray], int]:
         """The classes of one mask file.
@@ -501,9 +495,28 @@ def grid_reference(image: Reference) -> str | list[str]:
     return image[0] if isinstance(image, list) and len(image) == 1 else image
 
 
+def find_factor(sizes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> float | None:
+    """Return the factor between the sides of flat images and of their masks, rounded to pixels; None if there is no common one."""
+    if not sizes or any(len(image) != 2 or len(mask) != 2 for image, mask in sizes):
+        return None
+    sides = [pair for image, mask in sizes for pair in zip(image, mask, strict=True)]
+    low, high = (pick((mask + shift) / image for image, mask in sides) for pick, shift in ((max, -1), (min, 1)))
+    return (low + high) / 2 if low <= high else None
+
+
+def _resize(layer: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """The nearest pixel of a layer for each of an image."""
+    import numpy as np
+
+    rows, columns = (
+        ((np.arange(wanted) + 0.5) * side / wanted).astype(int) for side, wanted in zip(layer.shape, size, strict=True)
+    )
+    return layer[np.ix_(rows, columns)]
+
+
 def keeps_files(masks: Masks) -> bool:
     """Whether an index can name the mask files as they are: one whole number a class, or a binary file a class."""
-    if masks.format != "image" or masks.void or masks.above is not None or masks.layers:
+    if masks.format != "image" or masks.void or masks.above is not None or masks.layers or masks.resized:
         return False
     if masks.per_file:
         return masks.overlapping

@@ -8,9 +8,11 @@ import re
 from typing import Any, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from m3b.dataset.manifest import model
-from m3b.dataset.manifest.model import Manifest, ManifestPart
+from m3b.dataset.manifest.model import Files, Manifest, ManifestPart
+from m3b.dataset.manifest.resolve import OPTIONAL_PARTS, TARGET_PARTS, TARGETS
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "diagnosis": {
@@ -87,8 +89,87 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 """Task -> a manifest."""
 
+FIELD_EXAMPLES: dict[str, dict[str, Any]] = {
+    "Manifest": {
+        "patient": "{patients.id}",
+        "together": ["{patients.family}"],
+        "attributes": {"sex": "{patients.sex}"},
+        "explained": {"same_image_two_classes": "both classes apply"},
+    },
+    "ValueSource": {"value": "{stem}", "find": "^([0-9]+)_", "unknown": ["-1", "NA"], "missing": "healthy"},
+    "Files": {
+        "files": ["images/*.png"],
+        "exclude": ["images/*_mask.png"],
+        "member": "images[#]",
+        "where": {"{tag.Modality}": ["CT"]},
+    },
+    "Channel": {"name": "T2", "key": "{case}", "image": "{case}"},
+    "Images": {
+        "case": "{folder}",
+        "frames": 8,
+        "name": "T1",
+    },
+    "Table": {
+        "files": "labels.xlsx",
+        "sheet": "Sheet1",
+        "records": "images",
+        "header": 0,
+        "key": "{file_name}",
+        "image": "{name}",
+    },
+    "Labels": {
+        "value": "{patients.grade}",
+        "columns": {"edema": "{patients.edema}"},
+        "classes": {"benign": ["0"], "malignant": ["1", "2"]},
+        "separator": "|",
+    },
+    "Masks": {
+        "format": "image",
+        "files": "masks/*.png",
+        "exclude": ["masks/old*"],
+        "member": "masks[#]",
+        "key": "{stem}",
+        "image": "{stem}",
+        "classes": {"liver": [1, 2], "tumour": ["#ff0000"]},
+        "void": [255],
+        "per_file": {"disc": ["OD"], "cup": ["OC"]},
+        "class_key": "{structure}",
+        "above": 127,
+        "layers": {"liver": [0], "tumour": [1, 2]},
+        "table": "runs",
+        "columns": {"runs": "EncodedPixels", "class": "ClassId"},
+    },
+    "Boxes": {
+        "format": "table",
+        "files": "labels/*.txt",
+        "key": "{stem}",
+        "image": "{stem}",
+        "classes": {"nodule": ["0", "nodule"]},
+        "table": "boxes",
+        "columns": {"class": "label", "xmin": "x1", "ymin": "y1", "xmax": "x2", "ymax": "y2"},
+    },
+    "States": {"value": "{folder0}", "normal": ["good"], "abnormal": ["bad"]},
+    "Report": {"findings": "{reports.Findings}", "impression": "{reports.Impression}"},
+    "Number": {"value": "{patients.age}", "title": "age", "unit": "years"},
+    "Survival": {
+        "event": "{patients.status}",
+        "observed": ["dead"],
+        "censored": ["alive", "lost"],
+    },
+    "Covariate": {"value": "{patients.age}", "unit": "years"},
+    "Split": {
+        "value": "{folder0}",
+        "train": ["train"],
+        "val": ["val"],
+        "test": ["test"],
+        "test_images": ["images/7.png"],
+    },
+    "Exclusion": {"files": "old/**", "reason": "an older version"},
+    "CaseFilter": {"value": "{patients.view}", "texts": ["AP", "PA"], "reason": "lateral views are not asked for"},
+}
+"""Class -> key -> an example of its value; other keys are shown with their class, choices or default."""
+
 _ENTRY = re.compile(r"^        (?P<names>[a-z_]\w*(?:, [a-z_]\w*)*): (?P<text>.*)$")
-_SHORT_TASKS = ("diagnosis", "segmentation")
 
 
 def parts() -> list[type[ManifestPart]]:
@@ -141,24 +222,39 @@ def _summary(part: type[BaseModel]) -> str:
     return " ".join((part.__doc__ or "").partition("Args:")[0].split())
 
 
-def short_page() -> str:
-    """What an agent needs to write a manifest, in fewer than 1,500 tokens."""
+def short_page(task: str) -> str:
+    """Return what an agent needs to write a manifest of a task, in fewer than 2,000 tokens."""
     lines = [
         "# Manifest",
         "",
         *_introduction(),
         "",
-        'Keys (a text with `{columns}` stands for `{"value": text}` wherever a value is meant):',
+        'Keys with examples (`*`: needed; `|`: one of; a text with `{columns}` stands for `{"value": text}` wherever a value is '
+        "meant):",
         "",
     ]
-    for part in parts():
+    other_targets = {*TARGET_PARTS} - {*TARGETS[task], *OPTIONAL_PARTS.get(task, ())}
+    reached: list[type[ManifestPart]] = [Manifest]
+    for part in reached:  # grows while it is read
+        fields = {
+            name: field
+            for name, field in part.model_fields.items()
+            if part is not Manifest or name not in other_targets
+        }
+        inner_parts = dict.fromkeys(inner for field in fields.values() for inner in _parts_of(field.annotation))
+        reached += [inner for inner in inner_parts if inner not in reached]
         lines.append(
-            f"- {part.__name__}: {', '.join(_short_field(name, field.annotation) for name, field in part.model_fields.items())}"
+            f"- {part.__name__}: {', '.join(_short_field(part, name, field) for name, field in fields.items())}"
         )
-    lines += ["", *_match_lines(), ""]
-    for task in _SHORT_TASKS:
-        lines.append(json.dumps(EXAMPLES[task]))
-    return "\n".join(lines)
+    lines += ["", *_match_lines(), "", json.dumps(EXAMPLES[task])]
+    return "\n".join(lines).replace('task* ""', f'task* "{task}"')
+
+
+def _parts_of(annotation: Any) -> list[type[ManifestPart]]:
+    """Return the classes of the model in the type of a field."""
+    if inspect.isclass(annotation) and issubclass(annotation, ManifestPart):
+        return [annotation]
+    return list(dict.fromkeys(part for inner in get_args(annotation) for part in _parts_of(inner)))
 
 
 def full_page() -> str:
@@ -193,11 +289,22 @@ def _match_lines() -> list[str]:
     return ["**Match.** " + " ".join(docstring[1].split())] if docstring else []
 
 
-def _short_field(name: str, annotation: Any) -> str:
-    choices = [str(choice) for choice in _choices(annotation)]
-    if choices and name not in ("version", "task", "match"):
-        return f"{name} ({'|'.join(choice or '-' for choice in choices)})"
-    return name
+def _short_field(part: type[ManifestPart], name: str, field: FieldInfo) -> str:
+    examples = FIELD_EXAMPLES["Files"] if issubclass(part, Files) else {}
+    examples = examples | FIELD_EXAMPLES[part.__name__]
+    inner_parts = [inner.__name__ for inner in _parts_of(field.annotation)]
+    choices = [json.dumps(choice) for choice in _choices(field.annotation)]
+    if name in examples:
+        text = json.dumps(examples[name])
+    elif inner_parts and str(field.annotation).startswith("dict"):
+        text = f'{{"name": {inner_parts[0]}}}'
+    elif inner_parts:
+        text = f"[{inner_parts[0]}]" if str(field.annotation).startswith("tuple") else inner_parts[0]
+    elif choices and name not in ("task", "match"):
+        text = "|".join(choices)
+    else:
+        text = json.dumps("" if field.is_required() else field.get_default(call_default_factory=True))
+    return f"{name}{'*' if field.is_required() else ''} {text}"
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:

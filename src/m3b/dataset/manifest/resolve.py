@@ -21,10 +21,8 @@ from m3b.dataset.manifest.problems import PatternError, Problem, list_names
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.templates import columns_of, fold, match_keys
 from m3b.dataset.tables import LIST_SEPARATOR
+from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
 
-YES = frozenset({"1", "1.0", "true", "yes", "y", "x", "+", "positive", "pos", "present", "t"})
-NO = frozenset({"0", "0.0", "false", "no", "n", "-", "negative", "neg", "absent", "f"})
-UNCERTAIN = frozenset({"-1", "-1.0", "u", "uncertain", "?"})
 """Texts of a yes/no column that say neither, as those of CheXpert and MIMIC-CXR do (Irvin et al., AAAI 2019)."""
 
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -39,7 +37,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
 """Task -> parts of a manifest of which exactly one says what is learnt."""
 OPTIONAL_PARTS: dict[str, tuple[str, ...]] = {"report": ("labels",), "detection": ("states",)}
 """Task -> parts that may be there besides."""
-_PARTS = ("labels", "masks", "boxes", "states", "report", "value", "survival")
+TARGET_PARTS = ("labels", "masks", "boxes", "states", "report", "value", "survival")
 DOCUMENT_SUFFIXES = (".md", ".txt", ".pdf", ".rst", ".html", ".docx", "")
 MAX_EXAMPLES = 5
 
@@ -254,7 +252,7 @@ class _Resolver:
 
     def _check_targets(self) -> None:
         manifest = self.manifest
-        present = [name for name in _PARTS if getattr(manifest, name) is not None]
+        present = [name for name in TARGET_PARTS if getattr(manifest, name) is not None]
         allowed = TARGETS[manifest.task]
         optional = OPTIONAL_PARTS.get(manifest.task, ()) if len(present) > 1 else ()
         targets = [name for name in present if name not in optional]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -10,7 +11,7 @@ from itertools import combinations
 import polars as pl
 
 from m3b.dataset.manifest.model import Split, Table, ValueSource
-from m3b.dataset.proposals.image_sets import Column, ImageSet
+from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of
 from m3b.dataset.proposals.roles import roles_of, side_of
 from m3b.dataset.proposals.scoring import probability
 from m3b.dataset.survey.facts import SplitFacts, Survey
@@ -68,12 +69,15 @@ def entropy(counts: Mapping[str, int]) -> float:
 # --- patients ---------------------------------------------------------------------------------------------------------------
 
 
-def patient_features(image_set: ImageSet, column: Column, cases: int, parts: Sequence[Column] = ()) -> dict[str, float]:
+def patient_features(
+    image_set: ImageSet, column: Column, cases: int, parts: Sequence[Column] = (), used: Sequence[str] = ()
+) -> dict[str, float]:
     """Return what speaks for and against a column that says whose an image is.
 
     Args:
         cases: distinct cases of the set.
         parts: columns with the part of a split or the class of an image.
+        used: templates of target and split.
     """
     stats, roles = column.stats, roles_of(column.name)
     per_value = stats.filled / stats.distinct if stats.distinct else 0.0
@@ -103,7 +107,7 @@ def patient_features(image_set: ImageSet, column: Column, cases: int, parts: Seq
             ),
             default=0.0,
         ),
-        "counts_within": restart_of_others(image_set, column),
+        "counts_within": restart_of_others(image_set, column, used),
         "restarts_in_parts": float(restarts_in_parts(image_set, column, parts)),
         "numeric": stats.numeric,
         "long": float(stats.characters > 24),
@@ -111,9 +115,17 @@ def patient_features(image_set: ImageSet, column: Column, cases: int, parts: Seq
     }
 
 
-def restart_of_others(image_set: ImageSet, column: Column) -> float:
-    """How much the other parts of the names repeat from value to value, as the numbers of each person's images do, 0 to 1."""
-    others = [one.template for one in image_set.columns if one.source == "slot" and one.template != column.template]
+def restart_of_others(image_set: ImageSet, column: Column, used: Sequence[str] = ()) -> float:
+    """How much the other parts of the names repeat from value to value, as the numbers of each person's images do, 0 to 1.
+
+    Args:
+        used: templates of target and split, which number no images.
+    """
+    others = [
+        other.template
+        for other in image_set.columns
+        if other.source == "slot" and other.template not in (column.template, *used)
+    ]
     if column.source not in ("slot", "folder") or not others or column.stats.filled <= column.stats.distinct:
         return 0.0
     rest = image_set.values("/".join(others)).drop_nulls()
@@ -178,6 +190,19 @@ def _varies_within_cases(image_set: ImageSet, column: Column) -> bool:
     return len(values) > 0 and bool((values.group_by("case").agg(pl.col("value").n_unique())["value"] > 1).any())
 
 
+def _starts_names(image_set: ImageSet, column: Column) -> bool:
+    """Whether a folder is called like the first letters of a name in it, by which large stores divide their files."""
+    if column.source != "folder":
+        return False
+    names = pl.DataFrame({"folder": image_set.values(column.template), "name": image_set.values("{stem}")}).drop_nulls()
+    rest = names.select(
+        pl.when(pl.col("name").str.starts_with(pl.col("folder"))).then(
+            pl.col("name").str.slice(pl.col("folder").str.len_chars())
+        )
+    ).to_series()
+    return len(rest) > 0 and mean_of(rest.str.contains(r"^[^\W_]").fill_null(False)) == 1.0
+
+
 def _divides_alike(image_set: ImageSet, column: Column, template: str) -> bool:
     """Whether a column tells exactly the same images apart as a template does."""
     pairs = pl.DataFrame({"value": image_set.values(column.template), "other": image_set.values(template)}).drop_nulls()
@@ -201,13 +226,13 @@ def choose_patient(
             continue
         if column.source in ("table", "tag", "member") and not _is_called_person(column):
             continue  # values that repeat are attributes as likely; paths have no names, and repeat for a reason
-        if _varies_within_cases(image_set, column):
+        if _varies_within_cases(image_set, column) or _starts_names(image_set, column):
             continue
         if any(_divides_alike(image_set, column, template) for template in classes):
             continue
         if column.stats.distinct >= min(column.stats.filled, cases) and not is_called_patient(column):
             continue
-        features = patient_features(image_set, column, cases, parts)
+        features = patient_features(image_set, column, cases, parts, exclude)
         choices.append(PatientChoice(column, features, probability("patient", features)))
     choices.sort(key=lambda choice: (-choice.probability, choice.column.template))
     return sorted(choices, key=lambda choice: -_holds_best(image_set, choice, choices[0]))
@@ -240,6 +265,8 @@ def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
         if len(counts) > MAX_SIDE_TEXTS or column.is_composite:
             continue
         sides = _test_on_validation({text: side for text in counts if (side := side_of(text))})
+        if is_part_level(image_set, column):
+            sides = {text: sides.get(text, "train") for text in counts}
         entries = "split" in roles_of(column.name)
         if not {"train", "test"} <= set(sides.values()) and not (entries and len(set(sides.values())) >= 1):
             continue
@@ -263,6 +290,19 @@ def list_splits(image_set: ImageSet, survey: Survey) -> list[SplitChoice]:
                 )
             )
     return sorted((choice for choice in choices if choice is not None), key=lambda choice: -choice.probability)
+
+
+def is_part_level(image_set: ImageSet, column: Column) -> bool:
+    """Whether one of two folders is called like a part for tests, and both hold folders of the same names."""
+    level = re.fullmatch(r"\{folder(\d+)\}", column.template)
+    sides = [side_of(text) for text in column.stats.counts]
+    if level is None or len(sides) != 2 or sorted(map(bool, sides)) != [False, True] or "train" in sides:
+        return False
+    below = f"{{folder{int(level[1]) + 1}}}"
+    if below not in {item.template for item in image_set.columns}:
+        return False
+    pairs = pl.DataFrame({"part": image_set.values(column.template), "name": image_set.values(below)}).unique()
+    return not pairs["name"].has_nulls() and len(pairs) == 2 * pairs["name"].n_unique() > 2
 
 
 def _test_on_validation(sides: dict[str, str]) -> dict[str, str]:

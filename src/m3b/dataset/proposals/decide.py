@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,20 +16,34 @@ from m3b.dataset.annotations.geometry import ImageSize
 from m3b.dataset.archives import local_reference
 from m3b.dataset.formats import DataError, probe_image, read_image
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
-from m3b.dataset.manifest.model import CaseFilter, Manifest, Split, Task, ValueSource
+from m3b.dataset.manifest.model import CaseFilter, Labels, Manifest, Masks, Split, Task, ValueSource
 from m3b.dataset.manifest.overrides import DRAWN, Overrides
+from m3b.dataset.manifest.patterns import parse_pattern
+from m3b.dataset.manifest.pixels import find_factor
+from m3b.dataset.manifest.problems import PatternError
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import Resolved, resolve
+from m3b.dataset.proposals.altered_copies import AlteredCopies, find_altered_copies
 from m3b.dataset.proposals.context import MAX_SIDE_TEXTS, PatientChoice, SplitChoice, choose_patient, list_splits
 from m3b.dataset.proposals.image_sets import (
     MAX_CHANNELS,
+    MIN_CHANCE,
     Column,
     ImageSet,
     guesses_volumes,
     list_image_sets,
     mean_of,
 )
-from m3b.dataset.proposals.outcome import Assumption, Doubt, Evidence, ManifestProposal, Outcome, Question, Refusal
+from m3b.dataset.proposals.outcome import (
+    BLOCKING,
+    Assumption,
+    Doubt,
+    Evidence,
+    ManifestProposal,
+    Outcome,
+    Question,
+    Refusal,
+)
 from m3b.dataset.proposals.overriding import (
     apply_overrides,
     choose_given_patient,
@@ -36,7 +52,8 @@ from m3b.dataset.proposals.overriding import (
     narrow_joins,
 )
 from m3b.dataset.proposals.request import NO_OVERRIDES, Request
-from m3b.dataset.proposals.roles import roles_of, split_words
+from m3b.dataset.proposals.restrictions import find_forbidden_rows
+from m3b.dataset.proposals.roles import roles_of, severity_ranks, split_words
 from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
 from m3b.dataset.proposals.targets import (
     Target,
@@ -53,7 +70,7 @@ from m3b.dataset.survey.contents import read_grid
 from m3b.dataset.survey.facts import Legend, Survey
 from m3b.dataset.tables import find_legends
 from m3b.dataset.words.lexicon import get_lexicon
-from m3b.dataset.words.matching import find_shared_words
+from m3b.dataset.words.matching import find_shared_words, is_negative, is_remainder
 from m3b.dataset.words.requests import CONCRETE_KINDS, Claim, FolderWords, contradictions, select_modalities
 
 TARGET_LISTS: dict[Task, tuple[Callable[[ImageSet, Survey, Request], Iterator[Target]], ...]] = {
@@ -69,6 +86,8 @@ TARGET_LISTS: dict[Task, tuple[Callable[[ImageSet, Survey, Request], Iterator[Ta
 
 LABEL_TASKS = frozenset({"diagnosis", "grading"})
 """Tasks that learn the same labels; which it is, the request says."""
+IMAGE_TASKS = frozenset({"diagnosis", "grading", "regression", "survival", "report"})
+"""Tasks whose targets are of whole images; masks of these images are no other images."""
 REQUEST_SOURCE = "the request"
 """Source of a legend that the request itself gives."""
 MAX_PROPOSALS, MAX_OPTIONS = 5, 4
@@ -85,8 +104,22 @@ MIN_MARGIN = 1.0
 """Difference of log odds to the best proposal that reads other targets."""
 MIN_GUESSED_VOLUMES = 10
 """Folders of pictures below which it is unlikely that each is a volume, and more likely that each is a class or a part."""
+MAX_DIVIDED = 0.5
+"""Share of the test patients with training images above which a split was drawn by images, and is not kept."""
 MAX_UNEXPLAINED = 0.02
 """Share of the images that may drop out without a stated reason."""
+WITHOUT_TARGET: dict[str, str] = {
+    "no_mask": "mask",
+    "no_annotation": "annotation",
+    "no_label": "label",
+    "no_number": "number",
+    "no_report": "report",
+}
+"""Code of exclusions -> what the images lack."""
+MAX_WITHOUT_TARGET = 1 / 3
+"""Share of the cases that may lack a target if all targets have their images."""
+MAX_CROSSING = 0.5
+"""Share of the cases that the folder's own split may cost because it tests their patients."""
 MIN_CASES, MIN_MARKED_CASES = 10, 3
 """Cases from which on they are a data set: a few volumes with masks are, a few labels are not."""
 MAX_SIZED = 6
@@ -151,7 +184,7 @@ class MeasuredCandidate:
     @property
     def leaves_out_cases(self) -> bool:
         """Whether many images lack what it takes, such as masks of a second observer or a sheet of fewer rows."""
-        return any(doubt.code == "unexplained_exclusions" for doubt in self.doubts)
+        return bool({"unexplained_exclusions", "images_without_target"} & {doubt.code for doubt in self.doubts})
 
     @property
     def is_contradicted(self) -> bool:
@@ -171,11 +204,14 @@ def list_candidates(
         (image_set.count for image_set in image_sets if not image_set.content.is_mask), default=max(masks, default=1)
     )
     image_sets = select_requested(survey, image_sets, request)
+    mask_groups = find_masks_of_images(survey)
     volume_files = {image_set.images.files for image_set in image_sets if is_volume(image_set)}
     studies = {image_set.images.files for image_set in image_sets if image_set.images.several == "views"}
     candidates = []
     for task in tasks:
         for image_set in image_sets:
+            if task in IMAGE_TASKS and mask_groups >= set(image_set.groups) and "mask" not in roles_of(request.text):
+                continue
             is_divided = image_set.images.files in volume_files and not is_volume(image_set)
             shared = set_features(image_set, request, task, total, is_divided=is_divided)
             for list_targets in TARGET_LISTS[task]:
@@ -221,6 +257,24 @@ def select_requested(survey: Survey, image_sets: Sequence[ImageSet], request: Re
         for image_set, words in zip(image_sets, chosen_words, strict=True)
         if image_set.groups not in groups or (words & requested_words and not image_set.images.channels)
     ]
+
+
+def find_masks_of_images(survey: Survey) -> frozenset[str]:
+    """Return the ids of groups of masks that belong to images of the folder file by file."""
+    is_mask = {group.id: group.content.is_mask for group in survey.groups if group.content is not None}
+    pairs = [
+        pair
+        for pairing in survey.pairings
+        for pair in (
+            (pairing.partner_group, pairing.image_group, pairing.partners_matched / max(pairing.partner_files, 1)),
+            (pairing.image_group, pairing.partner_group, pairing.images_matched / max(pairing.image_files, 1)),
+        )
+    ]
+    return frozenset(
+        masks
+        for masks, images, share in pairs
+        if share > 1 - MAX_UNEXPLAINED and is_mask.get(masks) and is_mask.get(images) is False
+    )
 
 
 def _chosen_words(survey: Survey, image_set: ImageSet) -> set[str]:
@@ -288,7 +342,7 @@ def build_manifest(
 ) -> Manifest:
     """Return the manifest of a candidate with the chosen patients and split."""
     image_set, target = candidate.image_set, candidate.target
-    templates = [*target.templates, image_set.images.case]
+    templates = [*target.templates, image_set.images.case, *(item.value.value for item in only)]
     parts: dict[str, Any] = dict(target.parts)
     if patient is not None:
         templates.append(patient.column.template)
@@ -296,11 +350,25 @@ def build_manifest(
     if split is not None and split.split.value is not None:
         templates.append(split.split.value.value)
         parts["split"] = split.split
-    if together := shared_key(image_set, target, split):
+    used = (*target.templates, *([patient.column.template] if patient is not None else []))
+    if together := shared_key(image_set, used, split):
         parts["together"] = (ValueSource(value=together),)
     return Manifest(
         task=candidate.task, images=image_set.images, tables=image_set.tables_of(templates), only=only, **parts
     )
+
+
+def _put_finding_last(labels: Labels) -> Labels:
+    """Return labels of two classes in the order of a test: the finding, or the graver of both, is the second (positive) one."""
+    if len(labels.classes) != 2 or labels.ordered or labels.multi_label:
+        return labels
+    first, second = labels.classes
+    ranks = severity_ranks((first, second)) or {
+        name: int(not (is_negative(name) or is_remainder(name))) for name in (first, second)
+    }
+    if ranks[first] <= ranks[second]:
+        return labels
+    return labels.model_copy(update={"classes": {name: labels.classes[name] for name in (second, first)}})
 
 
 def header_modalities(image_set: ImageSet, survey: Survey) -> tuple[str, ...]:
@@ -319,10 +387,27 @@ def filter_modality(image_set: ImageSet, survey: Survey, request: Request) -> tu
     return (CaseFilter(value=ValueSource(value="{tag.Modality}"), texts=wanted, reason=reason),)
 
 
-def shared_key(image_set: ImageSet, target: Target, split: SplitChoice | None) -> str:
+def filter_usable(image_set: ImageSet, target: Target, request: Request) -> tuple[CaseFilter, ...]:
+    """Return filters for the rows that may be used if notes say that rows with a value of a column must not be."""
+    used = set(image_set.tables_of(target.templates))
+    filters = {}
+    for column in sorted(image_set.columns, key=lambda column: bool(used & set(column.tables))):
+        if column.source != "table" or not (used & set(column.tables) or column.stats.coverage > 1 - MAX_UNEXPLAINED):
+            continue
+        if forbidden := find_forbidden_rows(request.notes, column.name, list(column.stats.counts)):
+            texts = tuple(value for value in column.stats.counts if value not in forbidden)
+            reason = next(iter(forbidden.values()))
+            filters[reason] = CaseFilter(value=ValueSource(value=column.template), texts=texts, reason=reason)
+    return tuple(filters.values())
+
+
+def shared_key(image_set: ImageSet, used: Sequence[str], split: SplitChoice | None) -> str:
     """Return the template of what images share that a slot alone tells apart (views, stains, sequences), which is no class.
 
     Empty if there is none, or if the folder's own split divides what would be shared.
+
+    Args:
+        used: columns of the target and of the patients, which are no views.
     """
     slots = [
         column
@@ -332,11 +417,7 @@ def shared_key(image_set: ImageSet, target: Target, split: SplitChoice | None) -
     telling_columns = [
         column
         for column in slots
-        if (
-            column.crossing >= MIN_SHARED
-            and column.stats.distinct <= MAX_CHANNELS
-            and column.template not in target.templates
-        )
+        if (column.crossing >= MIN_SHARED and column.stats.distinct <= MAX_CHANNELS and column.template not in used)
         or _tells_copies_apart(image_set, column, slots)
     ]
     if not telling_columns or len(telling_columns) == len(slots):
@@ -363,6 +444,9 @@ def measure(
     candidate: Candidate, survey: Survey, inventory: Inventory, readers: FolderReaders, request: Request
 ) -> MeasuredCandidate | None:
     """Choose patients and split of a candidate, resolve it, and say what speaks against it."""
+    if isinstance(labels := candidate.target.parts.get("labels"), Labels) and not request.overrides.classes:
+        parts = {**candidate.target.parts, "labels": _put_finding_last(labels)}
+        candidate = replace(candidate, target=replace(candidate.target, parts=parts))
     image_set, target = candidate.image_set, candidate.target
     if request.overrides.split:
         splits = list_given_splits(image_set, survey, request.overrides)
@@ -389,7 +473,8 @@ def measure(
     for name in (request.overrides.patient_column, request.patient_key):
         patient = (choose_given_patient(image_set, name) if name else None) or patient
     doubts, evidence = [], [Evidence(code="target", message=target.title)]
-    only = filter_modality(image_set, survey, request)
+    only = (*filter_modality(image_set, survey, request), *filter_usable(image_set, target, request))
+    evidence += [Evidence(code="cases_left_out", message=f"left out: {item.reason}") for item in only]
     resolved = resolve(build_manifest(candidate, patient, split, only), inventory, readers=readers)
     if split is not None and _is_hidden(resolved, split, image_set.count):
         if request.wants_own_test:
@@ -409,8 +494,24 @@ def measure(
             _without_test(build_manifest(candidate, patient, None, only), split), inventory, readers=readers
         )
         split = None
+    elif (
+        split is not None
+        and patient is not None
+        and not (request.wants_own_test or request.overrides.split)
+        and (share := _share_of_divided(image_set.values(patient.column.template), split.sides)) > MAX_DIVIDED
+    ):
+        message = f"the folder's own split ({split.title}) has {share:.0%} of its test patients for training, too: a new one is drawn"
+        evidence.append(Evidence(code="split_divides_patients", message=message))
+        resolved, split = resolve(build_manifest(candidate, patient, None, only), inventory, readers=readers), None
+        splits = []
     if resolved.errors or not len(resolved.frame):
         return None
+    copies = find_altered_copies([paths[0] for paths in resolved.frame["paths"]])
+    if copies is not None:
+        if not _are_united(copies, resolved):
+            united = resolved.manifest.model_copy(update={"together": (*resolved.manifest.together, copies.source)})
+            resolved = resolve(united, inventory, readers=readers)
+        evidence.append(Evidence(code="altered_copies", message=_describe_copies(copies, resolved)))
     if target.decision == "label" and max(class_counts(resolved).values(), default=0) < 2:
         return None  # nothing can be learnt and tested if each class has one case
     hidden = _hidden_paths(image_set, splits[0]) if splits and split is None else frozenset()
@@ -419,7 +520,12 @@ def measure(
         message = f"{share:.0%} of the masks have another size than their image, and are left out: {target.sizes}"
         evidence.append(Evidence(code="mask_size_differs", message=message))
         candidate = replace(candidate, target=replace(target, sizes=""))
-    doubts += list(_doubts(candidate, resolved, request, claims, hidden))
+    elif target.sizes and (factor := _find_common_factor(resolved, inventory.root)):
+        masks = target.parts["masks"].model_copy(update={"resized": True})
+        resolved = replace(resolved, manifest=resolved.manifest.model_copy(update={"masks": masks}))
+        assumed = f"the masks show the whole image at {factor:.2g} of its size, and are brought to it ({target.sizes})"
+        candidate = replace(candidate, target=replace(target, sizes="", assumed=(*target.assumed, assumed)))
+    doubts += list(_doubts(candidate, survey, resolved, request, claims, hidden))
     doubts += list(_find_missing_images(image_set, survey))
     doubts += list(_find_other_sizes(resolved, readers))
     left_out = resolved.excluded.filter(pl.col("code") == "text_without_class")
@@ -447,6 +553,36 @@ def measure(
     )
 
 
+def _are_united(copies: AlteredCopies, resolved: Resolved) -> bool:
+    """Whether altered copies and their originals have one patient each, so that no split divides them."""
+    frame = resolved.frame
+    if resolved.manifest.patient is None:
+        return False
+    patients = dict(zip((paths[0] for paths in frame["paths"]), frame["patient"], strict=True))
+    patients_of: dict[str, set[str | None]] = defaultdict(set)
+    for path, group in copies.groups.items():
+        patients_of[group].add(patients[path])
+    return all(len(united) == 1 and None not in united for united in patients_of.values())
+
+
+def _describe_copies(copies: AlteredCopies, resolved: Resolved) -> str:
+    """Say how many images are altered copies of others, and what the split does with them."""
+    number = f"{len(copies.copies):,} of {len(resolved.frame):,} images"
+    statement = f"{number} are altered copies of others by name (such as {copies.example[0]} of {copies.example[1]})"
+    if "split" in resolved.frame.columns:
+        sides = dict(zip((paths[0] for paths in resolved.frame["paths"]), resolved.frame["split"], strict=True))
+        n_tested = sum(sides[path] == "test" for path in copies.copies)
+        return f"{statement}; {n_tested:,} of them are in the folder's own test part"
+    return f"{statement}; copies stay on the side of their original, and some are tested"
+
+
+def _share_of_divided(patients: pl.Series, sides: pl.Series) -> float:
+    """Return the share of the patients with images for testing that have images for training, too."""
+    table = pl.DataFrame({"patient": patients, "is_test": sides == "test"}).drop_nulls()
+    counts = table.group_by("patient").agg(pl.col("is_test").sum(), pl.len().alias("n")).filter(pl.col("is_test") > 0)
+    return mean_of(counts["is_test"] < counts["n"])
+
+
 def _counts_each_part(image_set: ImageSet, column: Column, split: SplitChoice) -> bool:
     """Whether names with numbers count the images of each part of a split anew, and so tell no persons apart."""
     values = pl.DataFrame({"value": image_set.values(column.template), "side": split.sides}).drop_nulls()
@@ -456,14 +592,34 @@ def _counts_each_part(image_set: ImageSet, column: Column, split: SplitChoice) -
 
 
 def _share_of_other_sizes(resolved: Resolved, root: Path) -> float:
-    """The share of the cases whose mask has another size than their image, by the headers of at most `MAX_GRIDS` pairs."""
+    """The share of the cases whose mask has another size than their image."""
+    opened = [image != mask for image, mask in _read_grids(resolved, root)]
+    return sum(opened) / len(opened) if opened else 1.0
+
+
+def _read_grids(resolved: Resolved, root: Path) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The sizes of image and mask, by the headers of at most `MAX_GRIDS` pairs."""
     if "mask_refs" not in resolved.frame.columns:
-        return 1.0
+        return []
     pairs = resolved.frame.select(pl.col("refs").list.first(), pl.col("mask_refs").list.first()).drop_nulls()
     pairs = pairs.gather_every(max(1, len(pairs) // MAX_GRIDS))[:MAX_GRIDS]
     grids = [(read_grid(root, image), read_grid(root, mask)) for image, mask in pairs.iter_rows()]
-    opened = [image != mask for image, mask in grids if image and mask]
-    return sum(opened) / len(opened) if opened else 1.0
+    return [(image, mask) for image, mask in grids if image and mask]
+
+
+def _find_common_factor(resolved: Resolved, root: Path) -> float | None:
+    """The factor between the sides of all images and their masks; of images of one size it must be a whole one, as parts
+    that are cut out have any size."""
+    masks = resolved.manifest.masks
+    grids = _read_grids(resolved, root)
+    if masks is None or masks.format != "image" or masks.member or (factor := find_factor(grids)) is None:
+        return None
+    if len({image for image, _ in grids}) > 1:
+        return factor
+    (image, mask), *_ = grids
+    wholes = [max(factor, 1 / factor) for factor in (mask[0] / image[0], mask[1] / image[1])]
+    is_whole = all(whole > 1.5 and abs(whole - round(whole)) * min(*image, *mask) <= round(whole) for whole in wholes)
+    return factor if is_whole else None
 
 
 def _without_test(manifest: Manifest, split: SplitChoice) -> Manifest:
@@ -543,7 +699,12 @@ def count_several(resolved: Resolved) -> int:
 
 
 def _doubts(
-    candidate: Candidate, resolved: Resolved, request: Request, claims: Sequence[Claim], hidden: frozenset[str]
+    candidate: Candidate,
+    survey: Survey,
+    resolved: Resolved,
+    request: Request,
+    claims: Sequence[Claim],
+    hidden: frozenset[str],
 ) -> Iterator[Doubt]:
     target, manifest = candidate.target, resolved.manifest
     for claim in claims:
@@ -561,7 +722,7 @@ def _doubts(
             code="part_of_request_not_served",
             message=f'one model has one task: "{request.claims.second_half}" is left for a second request',
         )
-    asked_classes = request.claims.classes
+    asked_classes = (*request.claims.classes, *request.unions)
     if (
         len(asked_classes) > 1
         and target.unmatched_request
@@ -592,15 +753,83 @@ def _doubts(
     if hidden:
         unexplained = unexplained.filter(~pl.col("paths").list.first().is_in(list(hidden)))
     total = len(resolved.frame) + len(resolved.excluded)
-    if total and len(unexplained) > MAX_UNEXPLAINED * total and not _find_part(candidate, unexplained):
+    lacking = {WITHOUT_TARGET.get(code, "") for code in unexplained["code"].unique()}
+    if len(lacking) == 1 and "" not in lacking and _has_targets_used_up(candidate, survey, resolved, unexplained):
+        message = f"{len(unexplained):,} of {total:,} images have no {lacking.pop()} and are left out"
+        yield Doubt(code="images_without_target", message=message)
+    elif total and len(unexplained) > MAX_UNEXPLAINED * total and not _find_part(candidate, unexplained):
         reasons = "; ".join(f"{item.count:,}: {item.reason}" for item in resolved.excluded_cases[:3])
         yield Doubt(
             code="unexplained_exclusions", message=f"{len(unexplained):,} of {total:,} cases cannot be used ({reasons})"
         )
     if crossing := _count_crossing(candidate, resolved):
         yield Doubt(code="groups_cross_split", message=crossing)
+    if _count_crossing_cases(resolved) > MAX_CROSSING * len(resolved.frame):
+        yield Doubt(code="unexplained_exclusions", message=crossing.rstrip("."))
     if manifest.patient is None:
         yield Doubt(code="patients_unknown", message="nothing in names, tables or headers says whose an image is")
+
+
+def _has_targets_used_up(candidate: Candidate, survey: Survey, resolved: Resolved, lacking: pl.DataFrame) -> bool:
+    """Whether all masks, annotations or rows belong to images, so that the images that lack a target are simply left over.
+
+    Names that do not meet leave over targets, too. A blank cell in the row of an image says that it has no target.
+
+    Args:
+        lacking: the cases without a target.
+    """
+    image_set, target, masks = candidate.image_set, candidate.target, resolved.manifest.masks
+    if len(lacking) > MAX_WITHOUT_TARGET * (len(resolved.frame) + len(lacking)):
+        return False
+    if masks is not None and masks.format == "image":
+        n_left = resolved.left_files.filter(pl.col("code") == "mask_without_image")["path"].n_unique()
+        n_used = resolved.frame["mask_refs"].explode().n_unique()
+        return n_left <= MAX_UNEXPLAINED * (n_left + n_used) and not _has_other_masks(
+            image_set, survey, masks, len(lacking)
+        )
+    sources = [annotated for annotated in resolved.annotated.values() if annotated.source is not None]
+    if sources:
+        return all(
+            len(set(annotated.images.values())) >= (1 - MAX_UNEXPLAINED) * len(annotated.source.images)
+            for annotated in sources
+            if annotated.source is not None
+        )
+    return _has_blank_cells_or_no_rows(image_set, resolved, target, lacking)
+
+
+def _has_blank_cells_or_no_rows(image_set: ImageSet, resolved: Resolved, target: Target, lacking: pl.DataFrame) -> bool:
+    """Whether cases that lack a target have a blank cell in the target's table, or no row while all rows belong to images."""
+    name, _, column = next(iter(target.templates), "").strip("{}").partition(".")
+    table, labels = resolved.tables.get(name), resolved.manifest.labels
+    if table is None or image_set.chances.get(name, 0.0) > MIN_CHANCE or "(row)" in resolved.manifest.tables[name].key:
+        return False
+    paths = lacking["paths"].explode().unique()
+    images = resolved.images.select("path", left=pl.col("(image)")).filter(pl.col("path").is_in(paths.implode()))
+    rows = images.join(table.pairs.cast(pl.UInt32), on="left")
+    if len(rows) and (labels is not None and labels.value is None):
+        return False  # yes/no columns of which none says yes
+    if column in table.table.frame.columns and len(table.table.frame[column].gather(rows["right"]).drop_nulls()):
+        return False
+    is_used_up = table.matched_rows >= (1 - MAX_UNEXPLAINED) * len(table.table.frame)
+    return is_used_up or rows["path"].n_unique() == len(paths)
+
+
+def _has_other_masks(image_set: ImageSet, survey: Survey, masks: Masks, n_lacking: int) -> bool:
+    """Whether other files beside the masks could be those of the images that lack one."""
+    patterns = (masks.files,) if isinstance(masks.files, str) else masks.files
+    n_paired = {
+        group.id: 0
+        for group in survey.groups
+        if group.content is not None and group.content.is_mask and not group.stray and group.pattern not in patterns
+    }
+    for pairing in survey.pairings:
+        if pairing.image_group in image_set.groups and pairing.partner_group in n_paired:
+            n_paired[pairing.partner_group] += pairing.images_matched
+    folders = {pattern.rpartition("/")[0] for pattern in patterns}
+    return any(
+        n_images <= n_lacking if n_images else survey.group(id).pattern.rpartition("/")[0] in folders
+        for id, n_images in n_paired.items()
+    )
 
 
 def _class_doubts(target: Target, resolved: Resolved, request: Request) -> Iterator[Doubt]:
@@ -733,6 +962,15 @@ def _find_part(candidate: Candidate, excluded: pl.DataFrame) -> str:
     return ""
 
 
+def _count_crossing_cases(resolved: Resolved) -> int:
+    """Return the training cases that are left out because the folder's own split tests their patients."""
+    frame = resolved.frame
+    if not any(item.code == "patients_cross_split" for item in resolved.problems):
+        return 0
+    tested = frame.filter(pl.col("split") == "test")["patient"].unique().implode()
+    return len(frame.filter((pl.col("split") != "test") & pl.col("patient").is_in(tested)))
+
+
 def _count_crossing(candidate: Candidate, resolved: Resolved) -> str:
     """Return which patients, or groups of equal names, lie on both sides of the folder's own split; empty if none do."""
     crossing = next((item for item in resolved.problems if item.code == "patients_cross_split"), None)
@@ -810,10 +1048,37 @@ def decide(
                 remedy="Correct the options, or leave them out.",
             ),
         )
-    if not measured_candidates:
-        return _refuse(survey, image_sets, tasks, request, ())
-    outcome = _settle(measured_candidates, request.overrides)
-    return outcome if outcome is not None else _refuse(survey, image_sets, tasks, request, measured_candidates)
+    outcome = _settle(measured_candidates, request.overrides) if measured_candidates else None
+    if outcome is None:
+        outcome = _refuse(survey, image_sets, tasks, request, measured_candidates)
+    return _replace_patterns(outcome, survey, inventory)
+
+
+def _replace_patterns(outcome: Outcome, survey: Survey, inventory: Inventory) -> Outcome:
+    """Return an outcome whose question or refusal, which people read, has files and their number in place of patterns of names."""
+    patterns = {group.pattern for group in survey.groups}
+    patterns |= {pattern for proposal in outcome.proposals for pattern in _patterns_of(proposal.manifest)}
+
+    def show(text: str) -> str:
+        for pattern in sorted(patterns, key=lambda item: (-len(item), item)):
+            if "{" not in pattern or pattern not in text:
+                continue
+            with suppress(PatternError):  # names with braces of their own
+                paths = parse_pattern(pattern).match(inventory.files)["path"]
+                if not len(paths):
+                    continue
+                files = f"{len(paths):,} files such as {paths[0]}"
+                text = text.replace(f"masks {pattern}", f"masks in {files}").replace(pattern, files)
+        return text
+
+    if outcome.question is not None:
+        question = outcome.question
+        shown = {"text": show(question.text), "options": tuple(map(show, question.options))}
+        return outcome.model_copy(update={"question": question.model_copy(update=shown)})
+    if outcome.refusal is not None:
+        refusal = outcome.refusal.model_copy(update={"message": show(outcome.refusal.message)})
+        return outcome.model_copy(update={"refusal": refusal})
+    return outcome
 
 
 def _with_stated_legends(survey: Survey, request: Request) -> Survey:
@@ -899,7 +1164,7 @@ def measure_candidates(
             or not _agree(best, item)
         ):
             continue
-        if {doubt.code for doubt in item.doubts} <= {doubt.code for doubt in best.doubts}:
+        if {doubt.code for doubt in item.doubts} & BLOCKING <= {doubt.code for doubt in best.doubts}:
             return [item, *measured_candidates]
         n_further = len(item.resolved.frame) - len(best.resolved.frame)
         patterns = item.candidate.image_set.images.files
@@ -1106,7 +1371,7 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrid
     if not blocking:
         return Outcome(kind="proposed", task=task, proposals=tuple(proposals), assumptions=_assumptions(best))
     first = blocking[0]
-    if first.code == "weak_evidence" and best.score < MIN_SCORE / 4:
+    if first.code in ("weak_evidence", "legend_not_applied") and best.score < MIN_SCORE / 4:
         return None
     if first.code == "rival":
         return Outcome(
@@ -1194,8 +1459,18 @@ def _margin(best: MeasuredCandidate, item: MeasuredCandidate) -> float:
 
 
 def _assumptions(best: MeasuredCandidate) -> tuple[Assumption, ...]:
-    """What the request says and nothing in the folder confirms."""
-    statements = tuple(Assumption(kind="classes", claim=text, message=text) for text in best.candidate.target.assumed)
+    """Images that lack a target or are copies of others, and what the request says and nothing in the folder confirms."""
+    statements = tuple(
+        Assumption(kind="exclusions", claim=doubt.message, message=doubt.message)
+        for doubt in best.doubts
+        if doubt.code == "images_without_target"
+    )
+    statements += tuple(Assumption(kind="classes", claim=text, message=text) for text in best.candidate.target.assumed)
+    statements += tuple(
+        Assumption(kind="copies", claim=fact.message, message=fact.message)
+        for fact in best.evidence
+        if fact.code == "altered_copies"
+    )
     return statements + tuple(
         Assumption(
             kind=claim.kind,

@@ -607,6 +607,8 @@ def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]
             continue
         if has_items and join.rows_per_file > 1 and "{index}" not in join.image:  # the rows of all items of a file
             continue
+        if join.chance > MAX_CHANCE and _names_other_images(join, survey.table(join.table)):
+            continue
         rank = _join_rank(join, survey.table(join.table))
         if join.table not in best or rank > _join_rank(best[join.table], survey.table(join.table)):
             best[join.table] = join
@@ -615,6 +617,17 @@ def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]
         if sidecars is not None and (facts.id not in best or _join_rank(sidecars)[0] >= _join_rank(best[facts.id])[0]):
             best[facts.id] = sidecars
     return dict(sorted(best.items(), key=lambda pair: _join_rank(pair[1]), reverse=True))
+
+
+def _names_other_images(join: Join, facts: TableFacts) -> bool:
+    """Whether running numbers match some of the rows, and each row has a name of an image in another column."""
+    return join.rows_share < MIN_WHOLE_JOIN and any(
+        column.kind in ("id", "path", "text")
+        and column.distinct == facts.rows
+        and f"{{{column.name}}}" not in join.key
+        and roles_of(column.name) & {"identifier", "image"}
+        for column in facts.columns
+    )
 
 
 def _sidecar_join(image_set: ImageSet, facts: TableFacts) -> Join | None:
@@ -663,15 +676,20 @@ def _sidecar_join(image_set: ImageSet, facts: TableFacts) -> Join | None:
 
 
 def _join_rank(join: Join, facts: TableFacts | None = None) -> tuple[float, ...]:
-    """How good a join is: shares of files and rows, a key that is called like a file or image, strictness, and the first columns."""
+    """How good a join is: shares of files and rows, a key that is called like a file or image, strictness, and the first columns.
+
+    A column of patients names the images, too, if each has a row of its own, alone or with a second column.
+    """
     strictness = ("exact", "path_tail", "basename", "stem", "normalized", "number")
     names = [column.name for column in facts.columns] if facts is not None else []
     keys = re.findall(r"\{([^{}]+)\}", join.key)
-    is_named = float(any(roles_of(key) & {"identifier", "image"} for key in keys))
+    roles = frozenset[str]().union(*map(roles_of, keys))
+    has_patients = "patient" in roles and join.rows_per_file == 1 and join.chance < MIN_CHANCE
+    named = 1.0 if roles & {"identifier", "image"} else 0.5 * has_patients
     place = min((names.index(key) for key in keys if key in names), default=0)
     is_whole = min(join.files_share, join.rows_share) >= MIN_WHOLE_JOIN
     shares = (round(join.files_share * (1 if is_whole else 1 - join.chance), 2), round(join.rows_share, 2))
-    return (*shares, is_named, float(join.rows_per_file == 1), -place, -strictness.index(join.match))
+    return (*shares, named, float(join.rows_per_file == 1), -place, -strictness.index(join.match))
 
 
 def _add_table(image_set: ImageSet, facts: TableFacts, key: str, image: str, match: object, chance: float) -> None:

@@ -15,6 +15,7 @@ DoubtCode = Literal[
     "test_part_without_targets",
     "rival",
     "unexplained_exclusions",
+    "images_without_target",
     "images_missing",
     "mask_size_differs",
     "turned_pixels",
@@ -71,10 +72,10 @@ class Doubt(OutcomePart):
 
 
 class Assumption(OutcomePart):
-    """What the request claims and nothing in the folder confirms.
+    """What the request claims and nothing in the folder confirms, or how many images are left out for want of a target.
 
     Args:
-        kind: of the claim: modality, anatomy, target, classes, dimension.
+        kind: of the claim: modality, anatomy, target, classes, dimension; or `exclusions`.
     """
 
     kind: str
@@ -144,7 +145,7 @@ class Outcome(OutcomePart):
         kind: `proposed`: nothing that decides is open. `ask`: one question. `refuse`: something is missing.
         task: of the best proposal, or what the request asks for; empty if neither is known.
         proposals: best first; with `ask` they are the candidates.
-        assumptions: claims of the request that nothing in the folder confirms.
+        assumptions: images without a target, then claims of the request that nothing in the folder confirms.
     """
 
     kind: Literal["proposed", "ask", "refuse"]

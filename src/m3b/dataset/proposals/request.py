@@ -13,7 +13,15 @@ from m3b.dataset.manifest.overrides import Overrides
 from m3b.dataset.proposals.roles import roles_of, split_words
 from m3b.dataset.words.lexicon import get_lexicon, split_tokens
 from m3b.dataset.words.matching import GENERIC_CONCEPTS, MATCH_SCORE, match_classes, match_term
-from m3b.dataset.words.requests import CONCRETE_KINDS, RequestClaims, is_flat, names_clinical, parse_request
+from m3b.dataset.words.requests import (
+    CONCRETE_KINDS,
+    TASK_VERBS,
+    RequestClaims,
+    is_flat,
+    names_clinical,
+    parse_request,
+)
+from m3b.dataset.words.unions import take_unions
 
 TASK_WEIGHTS = (1.0, 0.5, 0.25)
 """Weights of the tasks that a request's words may mean, the likeliest first."""
@@ -55,6 +63,7 @@ class Request:
         has_several: whether it says that several classes can apply to one image.
         wants_own_test: whether it asks for a test on the folder's own test part.
         overrides: what the user fixed besides.
+        unions: name -> the class that it counts as.
         patient_key: column of patients by a data card; used if there is one of this name.
     """
 
@@ -68,6 +77,7 @@ class Request:
     has_several: bool = False
     overrides: Overrides = NO_OVERRIDES
     patient_key: str = ""
+    unions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def target(self) -> str:
@@ -125,7 +135,7 @@ class Request:
             *self.claims.classes,
             *(["count", "number"] if self.claims.form == "count" else []),
         ]
-        literal = LITERAL_SCORE if self.contains(name) else 0.0
+        literal = LITERAL_SCORE if self.contains(name) or self.spells_out(name) else 0.0
         return max([literal, *(match_term(phrase, name) for phrase in phrases if phrase and name)])
 
     def contains(self, name: str) -> bool:
@@ -137,6 +147,11 @@ class Request:
             and not roles_of(name) & {"image", "identifier", "patient", "split"}
             and words <= set(split_words(self.text))
         )
+
+    def spells_out(self, name: str) -> bool:
+        """Whether neighbouring words of the text have the capital letters of a name as their initials (`EF`)."""
+        initials = r"[^\w]+".join(rf"{letter}\w{{{MIN_WORD},}}" for letter in name)
+        return bool(re.fullmatch(r"[A-Z]{2,5}", name) and re.search(rf"\b{initials}\b", self.text, re.IGNORECASE))
 
     def is_more_than_asked(self, name: str) -> bool:
         """Whether a name holds what is asked for, and an organ, finding, cell or device that the request does not mention."""
@@ -162,20 +177,37 @@ class Request:
         """Return class -> the folder's names of it, if the request names fewer classes and what each of them is; else nothing.
 
         Classes that it does not name are left out, except that of images without a finding if findings are to be found; several
-        that it names as one are united.
+        that it names as one, or of which it says that one counts as another, are united.
         """
-        if len(self.claims.classes) < 2 or self.has_several or self.asks_for_grades:
+        is_selection = len(self.claims.classes) >= 2 and not self.has_several and not self.asks_for_grades
+        if not is_selection and not self.unions:
             return {}
-        assignment = match_classes(self.claims.classes, available, notes=self.notes)
-        if not assignment.is_complete or assignment.ambiguous:
+        requested = dict.fromkeys([*self.unions, *self.unions.values(), *(self.claims.classes if is_selection else ())])
+        assignment = match_classes(list(requested), available, notes=self.notes)
+        missing = set(assignment.unmatched) - set(self.unions.values())
+        if missing or assignment.ambiguous:
             return {}
-        groups = dict(assignment.pairs)
-        if "detection" in self.tasks and not self.claims.negatives:
-            names = {name for group in groups.values() for name in group}
+        groups: dict[str, tuple[str, ...]] = {
+            name: () for name in (*self.claims.classes, *self.unions.values()) if name in requested
+        }
+        for wanted, group in assignment.pairs.items():
+            name = self.unions.get(wanted, wanted)
+            groups[name] = (*groups.get(name, ()), *group)
+        names = {name for group in groups.values() for name in group}
+        if not is_selection:
+            groups |= {name: (name,) for name in available if name not in names}
+        elif "detection" in self.tasks and not self.claims.negatives:
             groups |= {name: (name,) for name in available if name not in names and "none" in roles_of(name)}
         if sum(map(len, groups.values())) == len(available) == len(groups):
             return {}
         return {group[0] if len(group) == 1 else wanted: group for wanted, group in groups.items()}
+
+    def list_unmet_unions(self, available: Sequence[str]) -> tuple[str, ...]:
+        """Return the names that shall count as another class and that no name of the folder means."""
+        requested = [*self.unions, *self.unions.values(), *self.claims.classes]
+        return tuple(
+            name for name in match_classes(requested, available, notes=self.notes).unmatched if name in self.unions
+        )
 
     def select_marked(self, available: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return class -> the folder's names of it, of the classes that are marked and asked for; all if it asks for others, too.
@@ -225,9 +257,8 @@ def parse(text: str, notes: str = "") -> Request:
     Args:
         notes: texts of the folder.
     """
-    sentences = [
-        sentence for sentence in re.split(r"(?<=[.!?])\s+|(?<=[。！？])|\n+", text.strip()) if sentence.strip()
-    ]
+    wish, unions = take_unions(_EVALUATION.sub("", text.strip()), TASK_VERBS)
+    sentences = [sentence for sentence in _SENTENCE_END.split(wish) if re.search(r"\w", sentence)]
     has_several = any(_SEVERAL.search(sentence) for sentence in sentences)
     sentences = [_PRESENT.sub(" ", _LISTED.sub(r" \1 ", _SEVERAL.sub("", sentence))) for sentence in sentences]
     for pattern, verb in _WHICH_FINDINGS:
@@ -250,6 +281,7 @@ def parse(text: str, notes: str = "") -> Request:
         notes,
         bool(_OWN_TEST.search(text)),
         has_several,
+        unions=unions,
     )
 
 
@@ -266,6 +298,10 @@ def _prefer(tasks: dict[Task, float], claims: RequestClaims, text: str, *, has_s
     return dict(zip((first, *rest), TASK_WEIGHTS, strict=False))
 
 
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bresp\.)(?<!\bbzw\.)\s+|(?<=[。！？])|\n+", re.IGNORECASE
+)
+"""Ends of sentences, which those of abbreviations are not."""
 _AND = re.compile(r"(?<![^\W_])(?:and|und|et|y)(?![^\W_])", re.IGNORECASE)
 _SECTIONS = {
     "findings": re.compile(r"\bfindings?\b|\bbefund\b|\brésultats?\b|\bhallazgos?\b|所见", re.IGNORECASE),
@@ -323,9 +359,16 @@ _WHICH_FINDINGS = tuple(
     )
 )
 """Questions which findings there are, wishes for a model, and the verb that says the same without a name."""
+_EVALUATION = re.compile(
+    r"(?<=\w)\s*[,;，]\s*(?:(?:and|then|please|und|dann|bitte|et|puis|y|luego)\s+)*"
+    r"(?:(?:evaluate|test|validate)\b[^.;,]*?\b(?:on|with|using)|(?:evaluiere|teste|validiere)\w*\b[^.;,]*?\b(?:auf|mit|an)"
+    r"|(?:évalue|teste|valide)[rz]?\b[^.;,]*?\bsur|(?:evalúa|evaluar|probar|prueba|validar)\b[^.;,]*?\b(?:en|con))\s[^.;,]*",
+    re.IGNORECASE,
+)
+"""A clause that says on what a model is tested, behind the wish for it."""
 _OWN_TEST = re.compile(
     r"\b(?:test|evaluat|report|validat)\w*\b[^.]{0,60}\b(?:on|with|using)\b[^.]{0,60}"
-    r"\btest(?:ing)?[ -]?(?:part|set|split|data|images|cases)\b"
+    r"\b(?:test(?:ing)?|validation|external|held[ -]?out)[ -]?(?:part|set|split|data|images|cases|patches|cohort|validation)\b"
     r"|\btest\w*\b[^.]{0,30}\bTestteil|\bauf dem Test(?:teil|satz|daten)"
     r"|\btester\b[^.]{0,30}\b(?:partie|jeu|ensemble) de test"
     r"|\b(?:probar|evaluar|comprobar)\b[^.]{0,30}\b(?:parte|conjunto) de prueba"

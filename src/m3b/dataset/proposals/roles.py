@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from m3b.dataset.tables.yes_no import NO, YES
+
 WORDS_FILE = Path(__file__).with_name("roles.json")
 _WORDS = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
-ROLE_WORDS: dict[str, frozenset[str]] = {role: frozenset(words) for role, words in _WORDS["roles"].items()}
+ROLE_WORDS: dict[str, frozenset[str]] = {role: frozenset(words) for role, words in _WORDS["roles"].items()} | {
+    "yes_no": YES | NO
+}
 """Role -> words of names in five languages."""
 _ROLE_WORDS = frozenset().union(*ROLE_WORDS.values())
 MIN_COMPOUND_PART = 4

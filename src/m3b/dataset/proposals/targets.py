@@ -15,12 +15,12 @@ from m3b.dataset.annotations.box_tables import BoxColumns, BoxReading
 from m3b.dataset.manifest.annotated import ANY
 from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
-from m3b.dataset.manifest.resolve import NO, YES
-from m3b.dataset.proposals.context import entropy, restart_of_others
+from m3b.dataset.proposals.context import entropy, is_part_level, restart_of_others
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
 from m3b.dataset.proposals.pairs import list_pairings
 from m3b.dataset.proposals.request import ClassMatch, Request
-from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of
+from m3b.dataset.proposals.restrictions import find_forbidden_classes, find_forbidden_folder
+from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of, split_words
 from m3b.dataset.proposals.table_marks import find_boxes, find_runs
 from m3b.dataset.survey.facts import (
     AnnotationFacts,
@@ -37,8 +37,9 @@ from m3b.dataset.tables import EMPTY_LIST, LIST_SEPARATOR
 from m3b.dataset.tables.columns import UNCLEAR_WORDS, fold
 from m3b.dataset.tables.headers import is_number
 from m3b.dataset.tables.loading import ARRAY_SUFFIXES
+from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
 from m3b.dataset.words.lexicon import split_tokens
-from m3b.dataset.words.matching import MATCH_SCORE, match_classes
+from m3b.dataset.words.matching import MATCH_SCORE, match_classes, match_term
 
 MAX_CLASSES = 60
 MIN_LIST_SHARE = 0.03
@@ -46,13 +47,13 @@ MIN_LIST_SHARE = 0.03
 MIN_TEXT_CHARS = 20
 MAX_VERSIONS = 6
 """Values of a slot that tells apart several masks of one image."""
+MIN_COUNTED_WORD = 3
+"""Letters of a word, from which on a number or letter behind it counts what it names."""
 MAX_LISTED_FILES = 6
 """Annotation files that a manifest names one by one."""
 CERTAIN_SEPARATORS = (LIST_SEPARATOR, "\n", ";")
 """Signs that names of classes do not contain."""
 BACKGROUND = "background"
-YES_NO_TEXTS = frozenset({"0", "1", "0.0", "1.0", "-1", "-1.0", "yes", "no", "true", "false", "y", "n", "x"})
-"""Texts of columns each of which says whether a class applies."""
 BOX_SHAPES = frozenset({"box", "outline"})
 """Shapes of annotation files from which boxes follow."""
 ACQUISITION_GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028)
@@ -76,7 +77,7 @@ class Target:
         legend: path of the legend that names the classes.
         requested: request's class -> class of the folder.
         sizes: pair of a mask and image of different size, if there is one.
-        assumed: what nothing in the folder says and the request suggests.
+        assumed: what notes or the request suggest, and a person should confirm.
     """
 
     parts: Mapping[str, Any]
@@ -138,9 +139,9 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
     yes_no_columns = _yes_no_columns(image_set)
     for column in image_set.columns:
         stats = column.stats
-        if column.is_composite or _place_in_rows(image_set, column)[0]:
+        if column.is_composite or _place_in_rows(image_set, column)[0] or is_part_level(image_set, column):
             continue
-        if _describes_acquisition(column, request):
+        if _describes_acquisition(column, request) or (stats.counts and all(map(side_of, stats.counts))):
             continue
         series = image_set.texts(column.template)
         separator = _separator(column, series)
@@ -203,7 +204,12 @@ def _describes_acquisition(column: Column, request: Request) -> bool:
     if column.source != "tag" or request.match_phrase(column.name) >= MATCH_SCORE:
         return False
     tag = tag_for_keyword(column.name)
-    return tag is not None and tag >> 16 in ACQUISITION_GROUPS and not re.search(DESCRIBING_FIELDS, column.name)
+    return tag is not None and tag >> 16 in ACQUISITION_GROUPS and not _is_written_by_people(column)
+
+
+def _is_written_by_people(column: Column) -> bool:
+    """Whether a column is a header field for a description in words, such as `ImageComments`."""
+    return column.source == "tag" and bool(re.search(DESCRIBING_FIELDS, column.name))
 
 
 def _label_features(
@@ -257,26 +263,38 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     named_values = [value for value in values if fold(value) not in UNCLEAR_WORDS or request.contains(value)]
     if len(named_values) > 1:
         values = named_values  # cases of which nobody knows the class are left out, and said
+    forbidden = {
+        value: sentence
+        for value, sentence in find_forbidden_classes(request.notes, values).items()
+        if not request.contains(value)
+    }
+    values = [value for value in values if value not in forbidden]
     if (ranks := severity_ranks(values)) is not None:
         values = sorted(values, key=lambda value: ranks[value])
     coded = all(is_code(value) or _is_yes_no(value) for value in values)
     names, legend = find_legend(values, survey.legends, column.name) if coded else ({}, "")
     classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
+    same = _same_classes(image_set, column, values) if not coded else {}
+    if same:
+        classes = same
     binary = _binary_names(values, column.name, request) if coded and not names else {}
     if binary:
         classes = {binary[value]: (value,) for value in values}
-    assumed: tuple[str, ...] = ()
+    assumed = tuple(f"{value} is left out: {sentence}" for value, sentence in forbidden.items())
     unnamed = tuple(value for value in values if coded and not names and not binary)
-    if selected := request.select_classes(list(classes)):
+    available = list(classes)
+    if selected := request.select_classes(available):
         numbers_beside = [value for value in values if is_number(value)] if not coded else []
         named_by_selection = {label for group in selected.values() for label in group}
         # numbers beside names are other texts for the same classes, not classes that are left out
         unnamed = (*unnamed, *(value for value in numbers_beside if value not in named_by_selection))
-        classes = {name: tuple(classes[label][0] for label in group) for name, group in selected.items()}
-        assumed = tuple(f"{', '.join(group)} count as {name}" for name, group in selected.items() if len(group) > 1)
+        classes = {name: tuple(text for label in group for text in classes[label]) for name, group in selected.items()}
+    if selected or same:
+        united = [(name, texts) for name, texts in classes.items() if len(texts) > 1]
+        assumed = (*assumed, *(f"{', '.join(texts)} count as {name}" for name, texts in united))
     ordered = request.asks_for_grades
     match = request.match_classes(list(classes))
-    used, unmatched = dict(match.pairs), match.unmatched
+    used, unmatched = dict(match.pairs), (*match.unmatched, *request.list_unmet_unions(available))
     counts = {value: column.stats.counts[value] for texts in classes.values() for value in texts}
     features = _label_features(image_set, request, column, list(classes), counts)
     features["legend"] = float(bool(legend))
@@ -301,6 +319,37 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     )
 
 
+def _same_classes(image_set: ImageSet, column: Column, values: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return class -> values if some differ in case or spaces alone, or if each part of a split has its own name of each class
+    (`train/COVID`, `test/Covid-19`); else nothing."""
+    folded: dict[str, list[str]] = {}
+    for value in values:
+        folded.setdefault(fold(value), []).append(value)
+    classes = {texts[0]: tuple(texts) for texts in folded.values()}
+    for sides in image_set.columns:
+        if sides is column or not 2 <= sides.stats.distinct <= 3 or not all(map(side_of, sides.stats.counts)):
+            continue
+        pairs = pl.DataFrame({"value": image_set.values(column.template), "side": image_set.values(sides.template)})
+        sides_of = {
+            name: set(pairs.filter(pl.col("value").is_in(list(texts)))["side"].drop_nulls())
+            for name, texts in classes.items()
+        }
+        partial = [name for name in classes if len(sides_of[name]) < sides.stats.distinct]
+        united = dict(classes)
+        for name in partial:
+            partners = [
+                item
+                for item in partial
+                if not sides_of[name] & sides_of[item] and match_term(name, item) >= MATCH_SCORE
+            ]
+            if len(partners) == 1 and name in united and partners[0] in united:
+                united[name] = (*united[name], *united.pop(partners[0]))
+                sides_of[name] |= sides_of[partners[0]]
+        if len(united) > 1 and all(len(sides_of[name]) == sides.stats.distinct for name in united):
+            classes = united
+    return classes if len(classes) < len(values) else {}
+
+
 def _is_yes_no(text: str) -> bool:
     """Whether a text is a word for yes or no, and nothing else."""
     return "yes_no" in roles_of(text) and len(split_tokens(text)) == 1
@@ -308,14 +357,12 @@ def _is_yes_no(text: str) -> bool:
 
 def _binary_names(values: Sequence[str], column: str, request: Request) -> dict[str, str]:
     """Names of a yes/no column: the column's own name, and `no` with it."""
-    yes = {"1", "yes", "true", "y", "t", "ja", "oui", "si", "sí", "pos", "positive", "1.0", "present", "vorhanden"}
-    no = {"0", "no", "false", "n", "f", "nein", "non", "neg", "negative", "0.0", "absent"}
     folded = {value.strip().casefold(): value for value in values}
-    if len(values) != 2 or len(set(folded) & yes) != 1 or len(set(folded) & no) != 1:
+    if len(values) != 2 or len(set(folded) & YES) != 1 or len(set(folded) & NO) != 1:
         return {}
     positive, negative = (
-        next(folded[item] for item in folded if item in yes),
-        next(folded[item] for item in folded if item in no),
+        next(folded[item] for item in folded if item in YES),
+        next(folded[item] for item in folded if item in NO),
     )
     requested, negatives = request.classes, set(request.claims.negatives)
     if len(requested) == 2 and len(negatives & set(requested)) == 1:
@@ -372,11 +419,10 @@ def _label_lists(
         or "none" in roles_of(value)
         or value.casefold() in ("no finding", "none", "normal", "no findings", "-")
     }
-    coded = all(is_code(value) for value in counts)
-    names, legend = find_legend(list(counts), survey.legends, column.name) if coded else ({}, "")
-    classes: dict[str, tuple[str, ...]] = {
-        names.get(value, value): (value,) for value in map(str, counts) if value not in none_values
-    }
+    values = [value for value in counts if value not in none_values]
+    coded = all(map(is_code, values))
+    names, legend = find_legend(values, survey.legends, column.name) if coded else ({}, "")
+    classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
     match = request.match_classes(list(classes))
     assumed: tuple[str, ...] = ()
     if len(request.classes) > 1 and not match.unmatched and not match.remainder:
@@ -408,7 +454,7 @@ def _label_lists(
         (column.template,),
         series,
         tuple(classes),
-        tuple(counts) if coded and not names else (),
+        tuple(values) if coded and not names else (),
         legend,
         match.pairs,
         match.unmatched,
@@ -440,7 +486,11 @@ def _yes_no_columns(image_set: ImageSet) -> dict[str, list[Column]]:
 
 def _says_yes_or_no(column: Column) -> bool:
     values = {value.casefold() for value in column.stats.counts}
-    return column.source in ("table", "member") and 1 <= len(values) <= 3 and values <= YES_NO_TEXTS
+    return column.source in ("table", "member") and 1 <= len(values) <= 3 and values <= YES | NO | UNCERTAIN
+
+
+def _says_yes(column: Column) -> bool:
+    return any(value.casefold() in YES for value in column.stats.counts)
 
 
 def _one_hot(
@@ -449,8 +499,13 @@ def _one_hot(
     """Yes/no columns of one table: the ones that the request names, or all next to each other."""
     for columns in yes_no_columns.values():
         missing = _meaning_of_blanks(image_set, columns)
+        empty = [column for column in columns if not _says_yes(column)]
         for selected in _column_sets(columns, request):
-            yield _one_hot_target(image_set, survey, request, selected, missing)
+            target = _one_hot_target(image_set, survey, request, selected, missing)
+            if left_out := [column.name for column in empty if column.template not in target.templates]:
+                assumed = (*target.assumed, f"no image has {', '.join(left_out[:6])}, which are left out")
+                target = replace(target, assumed=assumed)
+            yield target
 
 
 def _meaning_of_blanks(image_set: ImageSet, columns: Sequence[Column]) -> str | None:
@@ -470,6 +525,8 @@ def _asks_for_several(request: Request, match: ClassMatch) -> bool:
 
 
 def _column_sets(columns: Sequence[Column], request: Request) -> Iterator[tuple[Column, ...]]:
+    match = request.match_classes([column.name for column in columns])
+    columns = [column for column in columns if _says_yes(column) or column.name in match.pairs.values()]
     if len(columns) < 2:
         return
     yield tuple(columns)
@@ -478,7 +535,6 @@ def _column_sets(columns: Sequence[Column], request: Request) -> Iterator[tuple[
     )
     if 2 <= len(without_none) < len(columns):
         yield without_none
-    match = request.match_classes([column.name for column in columns])
     entries = tuple(column for column in columns if column.name in match.pairs.values())
     if 2 <= len(entries) < len(columns):
         yield entries
@@ -560,7 +616,9 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
         stats, roles, texts = column.stats, roles_of(column.name), image_set.values(column.template).drop_nulls()
         features = {
             "named_request": request.match_phrase(column.name),
-            "named_identifier": float(bool(roles & {"identifier", "patient", "split"})),
+            "named_identifier": float(
+                bool(roles & {"identifier", "patient", "split"}) and not _is_written_by_people(column)
+            ),
             "named_label": float(bool(roles & {"label", "grade"})),
             "named_attribute": float("attribute" in roles),
             "padded": mean_of(texts.str.contains(r"^0\d")),
@@ -768,7 +826,8 @@ def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     """Yield every group of masks that is paired with the images, members of containers, and outlines of annotation files."""
     for pairing, right, content, member in list_pairings(image_set, survey):
         if content.is_mask or content.values in ("float_probability", "grey"):
-            yield from _paired_masks(image_set, survey, request, pairing, right, content, member)
+            targets = _paired_masks(image_set, survey, request, pairing, right, content, member)
+            yield from (target for target in targets if not _is_forbidden(target, request.notes))
     yield from _member_masks(image_set, survey, request)
     for facts in survey.annotations:
         if facts.group in image_set.groups:
@@ -780,6 +839,13 @@ def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     for name in image_set.frame.tables:
         if (result := find_runs(image_set, name)) is not None:
             yield _table_runs(image_set, survey, request, name, *result)
+
+
+def _is_forbidden(target: Target, notes: str) -> bool:
+    """Whether notes say that a folder of these masks must not be used."""
+    files = target.parts["masks"].files
+    patterns = (files,) if isinstance(files, str) else tuple(files or ())
+    return any(find_forbidden_folder(notes, pattern) for pattern in patterns)
 
 
 def _table_runs(
@@ -1378,25 +1444,29 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
     names = [value.text for value in facts.classes]
     coded = bool(names) and all(is_code(name) for name in names)
     legend_names, legend = find_legend(names, survey.legends) if coded else ({}, "")
-    classes = {
+    classes: dict[str, tuple[Any, ...]] = {
         legend_names.get(name, name): (_code(name) if coded and re.fullmatch(r"\d+", name) else name,) for name in names
     } or {request.target or "object": ("*",)}
+    spellings = {} if coded else _unite_spellings(names)
+    if spellings:
+        classes = dict(spellings)
     match = request.match_classes(list(classes))
     selected: dict[str, tuple[Any, ...]] = dict(classes)
     if match.pairs and not match.unmatched and request.classes and len(match.pairs) < len(classes):
         requested = set(match.pairs.values())
         selected = {name: codes for name, codes in classes.items() if name in requested}
     elif len(request.claims.targets) == 1 and not request.classes and len(classes) > 1:
-        fitting = [name for name in classes if request.match_phrase(name) >= MATCH_SCORE]
+        fitting = [name for name in classes if _fits_request(request, (name, *spellings.get(name, ())))]
         if len(fitting) == 1:
             selected = {name: classes[name] for name in fitting}
         elif fitting and not all(map(request.contains, fitting)):
             selected = {request.target: tuple(code for name in fitting for code in classes[name])}
+    n_found = facts.images_found
+    if facts.images_group in image_set.groups:
+        n_found = sum(facts.images_by_group.get(id, 0) for id in image_set.groups)
     features = {
-        "images_found": facts.images_found / max(facts.images, 1),
-        "set_share": min(1.0, facts.images_found / max(image_set.count, 1))
-        if facts.images_group in image_set.groups
-        else 0.0,
+        "images_found": min(1.0, n_found / max(facts.images, 1)),
+        "set_share": min(1.0, n_found / max(image_set.count, 1)) if facts.images_group in image_set.groups else 0.0,
         "named_set": float(facts.images_group in image_set.groups),
         "image_is_mask": float(image_set.content.is_mask),
         "annotation": 1.0,
@@ -1422,16 +1492,51 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         legend,
         match.pairs,
         match.unmatched,
+        assumed=tuple(
+            f"{', '.join(group)} are spellings of one class"
+            for group in spellings.values()
+            if len(group) > 1 and any(set(group) & set(codes) for codes in selected.values())
+        ),
     )
+
+
+def _fits_request(request: Request, spellings: Sequence[str]) -> bool:
+    """Whether a name of a class in any of its spellings is what the request asks for."""
+    return any(request.match_phrase(name) >= MATCH_SCORE for name in spellings)
+
+
+def _unite_spellings(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return name -> its spellings: names that differ in case and separators, in the plural, or in a number or letter at the end
+    of a name that also occurs without it (`GTV`, `gtv`, `GTV-1`).
+
+    Args:
+        names: the most frequent first; of the spellings of fewest words it names the class.
+    """
+    words_of_name = {name: tuple(split_words(name)) for name in names}
+    known = set(words_of_name.values())
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, words in words_of_name.items():
+        if words[:-1] in known and _is_enumerating(words):
+            words = words[:-1]
+        if words and (singular := (*words[:-1], words[-1].removesuffix("s"))) in known:
+            words = singular
+        groups.setdefault(words or (name,), []).append(name)
+    return {min(group, key=lambda name: len(words_of_name[name])): tuple(group) for group in groups.values()}
+
+
+def _is_enumerating(words: Sequence[str]) -> bool:
+    """Whether the last word of a name only counts: a number or a letter for no side, behind a word."""
+    *base, last = words
+    is_counter = last.isdecimal() or (len(last) == 1 and "laterality" not in roles_of(last))
+    return is_counter and bool(base) and len(base[-1]) >= MIN_COUNTED_WORD and not base[-1].isdecimal()
 
 
 def _annotation_files(survey: Survey, facts: AnnotationFacts) -> str | tuple[str, ...]:
     """The files of an annotation: their paths, or the pattern of the group if there are many."""
     if len(facts.files) == facts.file_count <= MAX_LISTED_FILES or not facts.group:
         return facts.files[0] if len(facts.files) == 1 else tuple(facts.files)
-    group = survey.group(facts.group)
-    family = [item.pattern for item in survey.groups if group.family and item.family == group.family]
-    return tuple(family) if len(family) > 1 else group.pattern
+    patterns = [survey.group(id).pattern for id in facts.groups]
+    return tuple(patterns) if len(patterns) > 1 else survey.group(facts.group).pattern
 
 
 def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:

@@ -101,8 +101,8 @@ def _read_file(path: Path, files: int, limits: SurveyLimits, lengths: set[int]) 
 def _vectors_beside(path: Path, own_names: set[str]) -> set[int]:
     """Lengths of the vectors in the files of other names beside one: `labels.npy` beside `images.npy`."""
     lengths = set()
-    others = [file for file in sorted(path.parent.iterdir()) if file.suffix.lower() in _VECTOR_SUFFIXES]
-    for file in [file for file in others if file.name not in own_names][:_MAX_FILES_BESIDE]:
+    vector_files = [file for file in sorted(path.parent.iterdir()) if file.suffix.lower() in _VECTOR_SUFFIXES]
+    for file in [file for file in vector_files if file.name not in own_names][:_MAX_FILES_BESIDE]:
         try:
             shapes = [_shape_of(array) for array in attempt(partial(open_arrays, file), file).values()]
         except Unreadable:
@@ -293,8 +293,17 @@ def _find_row_keys(
         key, image = (pairing.key, pairing.image) if is_owner else (pairing.image, pairing.key)
         counts = _count_by(groups[table.facts.group], key, rows)
         if len(counts) == len(rows) and counts == _count_by(groups[owner], image, items) and len(counts) == len(items):
-            return f"{key}/{{(row)}}", f"{image}/{{index}}"
+            return f"{_name_slot(table, groups[table.facts.group], key)}/{{(row)}}", f"{image}/{{index}}"
     return None
+
+
+def _name_slot(table: SurveyTable, group: Group, key: str) -> str:
+    """The slot of a table's own pattern that holds what a key of the whole group does: slots of a part are counted anew."""
+    texts = dict(_texts_of(group, key).iter_rows())
+    for name in re.findall(r"\{(\w+):\w+\}", table.facts.files):
+        if all(texts[path] == text for path, text in table.frame.select(FILE_COLUMN, name).unique().iter_rows()):
+            return f"{{{name}}}"
+    return key
 
 
 def count_rows(table: SurveyTable) -> dict[str, int]:
@@ -306,12 +315,17 @@ def count_rows(table: SurveyTable) -> dict[str, int]:
 
 def _count_by(group: Group, template: str, counts: Mapping[str, int]) -> dict[str, int]:
     """Counts of files by a template's text of each."""
+    texts = _texts_of(group, template).iter_rows()
+    return {text: counts[path] for path, text in texts if text is not None and path in counts}
+
+
+def _texts_of(group: Group, template: str) -> pl.DataFrame:
+    """Path and a template's text of each file; no rows if the files have no such columns."""
     parsed = parse_template(template)
-    frame = with_path_columns(group.frame.filter(pl.col("path").is_in(list(counts))), parsed.columns)
+    frame = with_path_columns(group.frame, parsed.columns)
     if set(parsed.columns) - set(frame.columns):
-        return {}
-    texts = frame.select("path", text=parsed.expression())
-    return {text: counts[path] for path, text in texts.iter_rows() if text is not None}
+        return pl.DataFrame(schema={"path": pl.String, "text": pl.String})
+    return frame.select("path", text=parsed.expression())
 
 
 def _describe_archive(group: Group, root: Path, limits: SurveyLimits) -> Container | None:

@@ -15,7 +15,9 @@ from m3b.dataset.inventory import Inventory
 from m3b.dataset.survey.facts import Container, Document, Duplicates, Legend, SurveyLimits
 from m3b.dataset.survey.groups import Group
 from m3b.dataset.survey.tables import SurveyTable
+from m3b.dataset.tables import Legend as TableLegend
 from m3b.dataset.tables import find_legend_in_frame, find_legends
+from m3b.dataset.tables.text_tables import decode_text
 from m3b.isolation.untrusted import announce_opening
 
 MAX_TEXT = 4096
@@ -74,12 +76,7 @@ def _read_text(root: Path, path: str) -> tuple[str | None, int]:
         return None, 0
     if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return None, size
-    for encoding in ("utf-8-sig", "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "cp1252", "latin-1"):
-        try:
-            return data.decode(encoding), size
-        except UnicodeDecodeError:
-            continue
-    return None, size
+    return decode_text(data)[0], size
 
 
 def collect_legends(
@@ -99,6 +96,9 @@ def collect_legends(
     for table in tables:
         if len(table.frame) <= _MAX_NAMES and (legend := find_legend_in_frame(table.frame, table.facts.files)):
             table_legends.append(legend)
+        table_legends += [
+            TableLegend(dict(names), table.facts.files, column) for column, names in table.code_names.items()
+        ]
     legends = [
         Legend(
             source=legend.source, names=tuple(legend.codes.items())[:_MAX_NAMES], hint=legend.column, kind=legend.kind

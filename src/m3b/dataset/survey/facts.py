@@ -558,19 +558,23 @@ class AnnotationFacts(Fact):
     """Files of an annotation format; see `m3b.dataset.annotations`.
 
     Args:
+        groups: ids of the file groups that hold the files; `group` holds the first file.
         images_renamed: those of `images_found` that have another suffix than the annotations say.
+        images_by_group: file group -> images found in it; `images_found` are those of `images_group`, which has the most.
     """
 
     format: str
     files: tuple[str, ...]
     file_count: int
     group: str = ""
+    groups: tuple[str, ...] = ()
     shapes: tuple[str, ...]
     classes: tuple[ValueCount, ...]
     images: int
     images_found: int = 0
     images_renamed: int = 0
     images_group: str = ""
+    images_by_group: dict[str, int] = {}
     notes: tuple[str, ...] = ()
 
 

@@ -492,7 +492,7 @@ def make_group(part: pl.DataFrame, shape: str, suffix: str) -> Group:
         parts.columns = [f"folder{level}" for level in range(depth)]
         tokens = []
         for level in range(depth):
-            pieces, columns = _read_level(parts[f"folder{level}"], level, names)
+            pieces, columns = _read_level(parts[f"folder{level}"], names)
             levels.append(pieces)
             tokens += columns
         folders = pl.concat([folders, parts, *([pl.DataFrame(tokens)] if tokens else [])], how="horizontal")
@@ -500,13 +500,13 @@ def make_group(part: pl.DataFrame, shape: str, suffix: str) -> Group:
     if shape == FREE:
         levels.append([Piece(slot="*", kind="text") if len(part) > 1 else Piece(text=str(part["stem"][0]))])
     else:
-        pieces, columns = _read_tokens(part["stem"], shape, names)
+        pieces, columns = _cut_pieces(shape, extract_tokens(part["stem"], shape), names)
         levels.append(pieces)
         part = part.with_columns(columns)
     return Group(part, levels, suffix, "", shape)
 
 
-def _read_level(values: pl.Series, level: int, names: SlotNames) -> tuple[list[Piece], list[pl.Series]]:
+def _read_level(values: pl.Series, names: SlotNames) -> tuple[list[Piece], list[pl.Series]]:
     """Read one folder level: fixed, several tokens of which some are fixed, or a slot as a whole."""
     distinct = values.unique()
     if len(distinct) == 1:
@@ -517,26 +517,24 @@ def _read_level(values: pl.Series, level: int, names: SlotNames) -> tuple[list[P
         tokens = extract_tokens(distinct, shapes[0])
         fixed = [tokens[column].n_unique() == 1 for column in tokens.columns]
         if len(kinds) > 1 and (any(fixed) or set(kinds) == {"number"}):
-            return _read_tokens(values, shapes[0], names)
+            return _cut_pieces(shapes[0], extract_tokens(values, shapes[0]), names)
         if len(kinds) == 1:
             return [Piece(slot="*", kind=kinds[0])], []
     return [Piece(slot="*", kind="text")], []
 
 
-def _read_tokens(texts: pl.Series, shape: str, names: SlotNames) -> tuple[list[Piece], list[pl.Series]]:
-    tokens = extract_tokens(texts, shape)
+def _cut_pieces(shape: str, tokens: pl.DataFrame, names: SlotNames) -> tuple[list[Piece], list[pl.Series]]:
+    """Return the pieces of a shape: tokens that are always the same are fixed, the others are slots with their values."""
     pieces: list[Piece] = []
     columns: list[pl.Series] = []
-    at = 0
+    remaining = iter(tokens.get_columns())
     for text, kind in split_shape(shape):
         if kind is None:
             pieces.append(Piece(text=text))
             continue
-        values = tokens[f"t{at}"]
-        at += 1
-        first = values[0]
-        if (values == first).all():
-            pieces.append(Piece(text=str(first)))
+        values = next(remaining)
+        if (values == values[0]).all():
+            pieces.append(Piece(text=str(values[0])))
             continue
         slot = names.next(kind)
         pieces.append(Piece(slot=slot, kind=kind))
@@ -635,22 +633,8 @@ def _read_beginning(
     struct = texts.str.extract_groups(shape_regex(shape)[:-1] + "(.+)$").struct.unnest()
     if struct.null_count().sum_horizontal()[0]:
         return None, [], None
-    pieces: list[Piece] = []
-    columns: list[pl.Series] = []
-    at = 0
-    for text, kind in split_shape(shape):
-        if kind is None:
-            pieces.append(Piece(text=text))
-            continue
-        values = struct.to_series(at)
-        at += 1
-        if values.n_unique() == 1:
-            pieces.append(Piece(text=str(values[0])))
-            continue
-        slot = names.next(kind)
-        pieces.append(Piece(slot=slot, kind=kind))
-        columns.append(values.alias(slot))
-    return _join_fixed(pieces), columns, struct.to_series(at)
+    pieces, columns = _cut_pieces(shape, struct, names)
+    return pieces, columns, struct.to_series(-1)
 
 
 def _merge_suffixes(groups: list[Group]) -> list[Group]:

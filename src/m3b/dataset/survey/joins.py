@@ -213,12 +213,12 @@ def find_joins(
     for table in tables:
         for group in images:
             pair_joins = [join for join in joins if (join.table, join.group) == (table.id, group.id)]
-            if (
-                not any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins)
-                and not is_late()
-            ):
-                pairs = _find_pairs(table, group, by_table[table.id], partial.get((table.id, group.id), []), limits)
-                joins += [join for join in pairs if _improves(join, pair_joins)]
+            if is_late():
+                continue
+            has_column = any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins)
+            columns = [] if has_column else by_table[table.id]
+            pairs = _find_pairs(table, group, columns, partial.get((table.id, group.id), []), limits)
+            joins += [join for join in pairs if _improves(join, pair_joins) or (has_column and _is_one_to_one(join))]
     return _select(joins)
 
 
@@ -372,6 +372,13 @@ def _is_join(join: Join, hit: _Hit) -> bool:
     return not (is_many_to_many and hit.keys < _FEW_KEYS)
 
 
+def _is_one_to_one(join: Join) -> bool:
+    """Whether each row names one file and each file has its row: as sure a join as that of a column of other images."""
+    return (
+        join.rows == join.rows_matched == join.files == join.files_matched and join.rows_per_file == join.files_per_row
+    )
+
+
 def _improves(join: Join, rivals: Sequence[Join]) -> bool:
     best = max((rival.files_share for rival in rivals if rival.files_per_row == 1), default=0.0)
     return join.files_per_row == 1 and join.files_share > max(best + 0.02, _MIN_PAIR_SHARE)
@@ -380,7 +387,11 @@ def _improves(join: Join, rivals: Sequence[Join]) -> bool:
 def _find_pairs(
     table: SurveyTable, group: Group, columns: Sequence[End], hits: Sequence[_Hit], limits: SurveyLimits
 ) -> list[Join]:
-    """Joins by two columns: each names a slot of its own, or both together the stem."""
+    """Joins by two columns: each names a slot of its own, or both together the stem.
+
+    Args:
+        columns: that may name the stem together.
+    """
     if len(table.frame) > limits.keys or len(group.frame) > limits.keys:
         return []
     pair_joins: list[Join] = []
@@ -443,6 +454,13 @@ def _select(joins: Sequence[Join]) -> list[Join]:
     by_column: dict[tuple[str, str, str], list[Join]] = defaultdict(list)
     for join in sorted(joins, key=_quality, reverse=True):
         by_column[join.table, join.group, join.key].append(join)
+    for column, candidates in by_column.items():
+        most_rows = max(join.rows_matched for join in candidates)
+        if any(
+            join.match == "path_tail" and join.files_per_row == 1 and join.rows_matched == most_rows
+            for join in candidates
+        ):  # rows that name the folder of their file mean no file of the same name elsewhere
+            by_column[column] = [join for join in candidates if join.files_per_row == 1]
     by_table: dict[tuple[str, str], list[Join]] = defaultdict(list)
     for (table, group, _), candidates in by_column.items():
         selection = candidates[:1]
@@ -595,7 +613,7 @@ def _extra_slot(group: Group, hit: _Hit, max_count: int) -> str:
     columns = [
         column for _, column, _ in group.slot_pieces() if column not in used and group.frame[column].n_unique() > 1
     ]
-    keys = [column for column in hit.second.columns if column in group.frame.columns]
+    keys = [column for column in group.frame.columns if column in used]
     if not keys:
         return min(columns, key=lambda column: (group.frame[column].n_unique(), column), default="")
     varying = group.frame.group_by(keys).agg((pl.col(column).n_unique() > 1).alias(column) for column in columns)

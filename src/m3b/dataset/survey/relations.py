@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -25,14 +24,7 @@ _MAX_CROSS = 20
 """Distinct values of each side of a cross table."""
 _MAX_COUNTS = 200
 _MAX_CROSS_TABLES = 30
-
-
-@dataclass
-class _Assignment:
-    """A split with the side of each file (path -> text)."""
-
-    facts: SplitFacts
-    texts: dict[str, str] = field(default_factory=dict)
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def find_splits(
@@ -41,6 +33,8 @@ def find_splits(
     """Return every division into training, validation and test parts whose words say so."""
     images = [group for group in groups if group.format in IMAGE_FORMATS]
     splits = [split for group in images for split in _slot_splits(group)]
+    known = {(split.owner, split.source) for split in splits}
+    splits += [split for group in images for split in _word_splits(group) if (split.owner, split.source) not in known]
     splits += _family_splits(images)
     splits += _folder_splits(images)
     splits += _table_splits(images, tables, joins)
@@ -78,6 +72,41 @@ def _slot_splits(group: Group) -> list[SplitFacts]:
                 covers=round(covered, 4),
                 crossing=crossing,
                 crossing_examples=examples,
+            )
+        )
+    return splits
+
+
+def _word_splits(group: Group) -> list[SplitFacts]:
+    """Names of folders or files that all differ, and hold a word that means a side (`be1bf6_train/`, `case12_test/`)."""
+    splits = []
+    for column in (*(f"folder{level}" for level in range(len(group.levels) - 1)), "stem"):
+        texts = group.frame[column].unique().to_list()
+        words = {text: [word for word in _WORD.findall(text) if side_of(word)] for text in texts if side_of(text)}
+        names = {found[0].casefold() for found in words.values() if len(found) == 1}
+        sides = {side_of(name) for name in names}
+        unnamed = len(texts) - len(words)
+        missing = "train" if unnamed and sides and sides <= {"test", "val"} and unnamed >= len(words) else ""
+        if (
+            len(texts) <= _MAX_SIDES
+            or any(len(found) != 1 for found in words.values())
+            or (unnamed and not missing)
+            or len(sides | {missing} - {""}) < 2
+        ):
+            continue
+        expression = f"(?i)(?:^|[\\W\\d_])({'|'.join(sorted(map(re.escape, names)))})(?:[\\W\\d_]|$)"
+        parts = group.frame[column].str.extract(expression, 1)
+        counts = Counter(parts.drop_nulls().to_list())
+        splits.append(
+            SplitFacts(
+                source="name" if column == "stem" else "folder",
+                owner=group.id,
+                group=group.id,
+                value=f"{{{column}}}",
+                find=expression,
+                missing=missing,
+                sides=_sides(dict(sorted(counts.items()))),
+                covers=1.0 if missing else round(parts.count() / len(parts), 4),
             )
         )
     return splits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from m3b.data.phi import mask, scrub
@@ -26,6 +27,10 @@ from m3b.writing import to_one_line
 _MAX_VALUES = 12
 _MAX_LINE = 300
 _MAX_SHORT_LINE = 260
+_MAX_VALUE = 60
+"""Characters of a value that is shown among others."""
+_SEPARATOR = re.compile(r"[;,] ")
+_MORE = re.compile(r"and ([0-9,]+) more")
 MAX_SHORT_GROUPS, MAX_SHORT_TABLES = 4, 2
 """Groups of images and tables that a summary has."""
 _WHOLE_TEXT = 400
@@ -57,7 +62,7 @@ def render(survey: Survey, budget: int = 120) -> str:
     lines = [render_head(survey)]
     for (section, _), count in zip(sections, allowed, strict=True):
         lines += _cut(section, count)
-    return "\n".join(_show(line)[:_MAX_LINE] for line in lines)
+    return "\n".join(_fit(line, _MAX_LINE) for line in lines)
 
 
 def render_head(survey: Survey) -> str:
@@ -82,8 +87,10 @@ def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
             f"{group.pattern} x{group.count:,} {group.format}{_content(group.content)}; {details}".rstrip("; ")
         )
     if len(images) > MAX_SHORT_GROUPS:
-        others = images[MAX_SHORT_GROUPS:]
-        lines.append(f"{sum(group.count for group in others):,} more images under {len(others)} more patterns of names")
+        remaining = images[MAX_SHORT_GROUPS:]
+        lines.append(
+            f"{sum(group.count for group in remaining):,} more images under {len(remaining)} more patterns of names"
+        )
     for table in survey.tables[:MAX_SHORT_TABLES]:
         columns = sorted(table.columns, key=lambda column: not 1 < column.distinct <= _MAX_VALUES)
         lines.append(f"{_table(table)[0].strip()}: {'; '.join(_column(column) for column in columns)}")
@@ -91,14 +98,28 @@ def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
     lines += [f"members {_member(member)}" for container in survey.containers for member in container.members[:4]]
     lines += [f"split by {_split(split)}" for split in survey.splits[:1]]
     lines += [f"note {line.strip()}" for line in _notes(survey)[1:2]]
-    return [
-        line if len(line) <= _MAX_SHORT_LINE else f"{line[: _MAX_SHORT_LINE - 4]} ..." for line in map(_show, lines)
-    ][:max_lines]
+    return [_fit(line, _MAX_SHORT_LINE) for line in lines[:max_lines]]
 
 
-def _show(line: str) -> str:
-    """Return a line as others may see it: without what names a person, and without breaks and control codes."""
-    return to_one_line(scrub(line))
+def _fit(line: str, max_chars: int) -> str:
+    """Return a line as others may see it: without what names a person, without breaks and control codes, and cut between two
+    values with the number of those that are left out."""
+    text = to_one_line(scrub(line))
+    if len(text) <= max_chars:
+        return text
+    separators = [match for match in _SEPARATOR.finditer(text) if match.start() <= max_chars - len(", and 1,000 more")]
+    if not separators:
+        return f"{text[: max_chars - 4]} ..."
+    last = separators[-1]
+    left_out = _SEPARATOR.split(text[last.end() :].removesuffix(", ..."))
+    counts = [int(match[1].replace(",", "")) if (match := _MORE.match(part)) else 1 for part in left_out]
+    return text[: last.start()] + _and_more(sum(counts))
+
+
+def _shorten(value: str, max_chars: int = _MAX_VALUE) -> str:
+    """Return a value without what names a person, its end left out if it is long."""
+    text = scrub(value)
+    return text if len(text) <= max_chars else f"{text[: max_chars - 4]} ..."
 
 
 def _cut(lines: list[str], count: int) -> list[str]:
@@ -110,8 +131,13 @@ def _cut(lines: list[str], count: int) -> list[str]:
 
 
 def _values(values: Sequence[ValueCount], distinct: int = 0) -> str:
-    text = ", ".join(f"{value.text} x{value.count}" for value in values[:_MAX_VALUES])
-    return text + (f", ... ({max(distinct, len(values))} distinct)" if max(distinct, len(values)) > _MAX_VALUES else "")
+    text = ", ".join(f"{_shorten(value.text)} x{value.count}" for value in values[:_MAX_VALUES])
+    return text + _and_more(max(distinct, len(values)) - min(len(values), _MAX_VALUES))
+
+
+def _and_more(n_left_out: int) -> str:
+    """Return the end of a list whose last items are left out."""
+    return f", and {n_left_out:,} more" if n_left_out > 0 else ""
 
 
 def _groups(survey: Survey) -> list[str]:
@@ -131,7 +157,7 @@ def _groups(survey: Survey) -> list[str]:
         ]
     stray_patterns = [group.pattern for group in survey.groups if group.stray]
     if stray_patterns:
-        lines.append(f"  also: {', '.join(stray_patterns[:10])}{' ...' if len(stray_patterns) > 10 else ''}")
+        lines.append(f"  also: {', '.join(stray_patterns[:10])}{_and_more(len(stray_patterns) - 10)}")
     return lines
 
 
@@ -185,7 +211,7 @@ def _content_lines(content: Content | None) -> list[str]:
             f"{level.value}{f' ({level.colour})' if level.colour else ''} {100 * level.share:.3g} %"
             for level in content.levels[:_MAX_VALUES]
         )
-        rest_text = f", ... {len(content.levels)} values" if len(content.levels) > _MAX_VALUES else ""
+        rest_text = _and_more(len(content.levels) - _MAX_VALUES)
         foreground = (
             f"; foreground {100 * content.foreground[0]:.2g}-{100 * content.foreground[2]:.2g} %"
             if content.foreground
@@ -214,7 +240,7 @@ def _slot(slot: Slot) -> str:
     if slot.low is not None:
         width = f", {slot.width} digits" if slot.width else ""
         return f"{{{slot.name}}}{hint} {slot.distinct:,} numbers {slot.low}-{slot.high}{width}"
-    examples = ", ".join(value.text for value in slot.values[:3])
+    examples = ", ".join(_shorten(value.text) for value in slot.values[:3])
     return f"{{{slot.name}}}{hint} {slot.distinct:,} distinct: {examples}, ..."
 
 
@@ -284,7 +310,7 @@ def _column(column: Column) -> str:
         unit = f" {column.unit}" if column.unit else ""
         numbers = f"{column.low:g} to {column.high:g}{unit}{comma}"
         return f"{column.name}{hint}{masked} number: {numbers}, {column.distinct:,} distinct{missing}"
-    examples = ", ".join(column.examples[:3])
+    examples = ", ".join(map(_shorten, column.examples[:3]))
     return f"{column.name}{hint}{masked} {column.kind}: {column.distinct:,} distinct, such as {examples}{missing}"
 
 
@@ -381,7 +407,7 @@ def _dicom(facts: DicomFacts) -> str:
 
 def _cross(table: CrossTable) -> str:
     cells = ", ".join(f"{row} & {column} x{count}" for row, column, count in table.counts[:_MAX_VALUES])
-    dots = " ..." if len(table.counts) > _MAX_VALUES else ""
+    dots = _and_more(len(table.counts) - _MAX_VALUES)
     share = f"equal in {100 * table.agree:.0f} %" if table.agree else f"one to one in {100 * table.one_to_one:.0f} %"
     return f"{table.group} {table.rows} and {table.columns} ({share}): {cells}{dots}"
 
@@ -396,13 +422,14 @@ def _texts(survey: Survey) -> list[str]:
     ):
         text = [line.strip() for line in document.text.splitlines() if line.strip()]
         lines.append(f"Text of {document.path} ({document.bytes} bytes):")
-        lines += _cut([f"  {line}" for line in text], 14)
+        lines += _cut([f"  {_shorten(line, _MAX_LINE - 2)}" for line in text], 14)
     return lines
 
 
 def _legend(legend: Legend) -> str:
     names = ", ".join(f"{code}: {name}" for code, name in legend.names[:20])
-    return f"{legend.source}{f' [{legend.hint}]' if legend.hint else ''}: {names}"
+    hint = f" [{legend.hint}]" if legend.hint else ""
+    return f"{legend.source}{hint}: {names}{_and_more(len(legend.names) - 20)}"
 
 
 def _notes(survey: Survey) -> list[str]:

@@ -129,7 +129,7 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
     group_of = {group.id: group for group in groups}
     vectors = [group_of[container.group] for container in containers if holds_vectors(container)]
     item_files = {container.files for container in containers if counts_items(container)}
-    tables += load_vectors(vectors, root, limits, tables, item_files) if not is_late() else []
+    tables += load_vectors(vectors, root, limits, tables, item_files, pairings) if not is_late() else []
     item_joins = join_items(containers, group_of, tables, pairings, root) if not is_late() else []
     splits = find_splits(groups, tables, joins, containers)
     documents, texts = read_documents(groups, root, _long_lists(groups, tables))
@@ -228,27 +228,34 @@ def _size(path: Path) -> int:
 def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> AnnotationFacts:
     """Facts of one source, and the group whose images it names most."""
     best, match_count, n_renamed = "", 0, 0
+    images_by_group: dict[str, int] = {}
     for group in groups:
         if group.format in IMAGE_FORMATS and not (group.facts.content and group.facts.content.is_mask):
             matches = source.annotations.match(group.paths)
+            if matches:
+                images_by_group[group.id] = len(matches)
             if len(matches) > match_count:
                 best, match_count = group.id, len(matches)
                 suffixes = [
                     (PurePosixPath(path).suffix, PurePosixPath(image.name).suffix) for path, image in matches.items()
                 ]
                 n_renamed = sum(bool(written) and suffix.lower() != written.lower() for suffix, written in suffixes)
+    files = set(source.files)
+    owners = [group.id for group in groups if not files.isdisjoint(group.paths)]
     owner = next((group.id for group in groups if source.files and source.files[0] in set(group.paths)), "")
     return AnnotationFacts(
         format=source.format,
         files=source.files[:5],
         file_count=len(source.files),
         group=owner,
+        groups=tuple(owners),
         shapes=tuple(sorted(source.shapes)),
         classes=tuple(ValueCount(text=name, count=count) for name, count in source.classes.items()),
         images=len(source.images),
         images_found=match_count,
         images_renamed=n_renamed,
         images_group=best,
+        images_by_group=images_by_group,
         notes=tuple(f"{note.code} x{note.count}: {', '.join(note.examples[:3])}" for note in source.notes),
     )
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from m3b.data.phi import cell, mask
-from m3b.dataset.survey.facts import Column, SurveyLimits, TableFacts, ValueCount
+from m3b.dataset.inventory import with_path_columns
+from m3b.dataset.survey.facts import Column, Pairing, SurveyLimits, TableFacts, ValueCount
 from m3b.dataset.survey.groups import Group, make_group, spread
 from m3b.dataset.survey.names import TABLE_FORMATS, Piece, write_pattern
 from m3b.dataset.survey.walk import sort_naturally
@@ -44,10 +45,11 @@ _SECONDS = 20.0
 
 @dataclass
 class SurveyTable:
-    """A loaded table with its facts."""
+    """A loaded table with its facts, and what the file itself says that the codes of a column mean."""
 
     facts: TableFacts
     frame: pl.DataFrame
+    code_names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -77,7 +79,7 @@ def load_tables(
         loaded = _load_group(group, paths, root, limits)
         for files, table in loaded:
             if len(tables) < limits.tables:
-                tables.append(_describe(f"t{len(tables) + 1}", files, table, group, len(paths)))
+                tables.append(_describe(f"t{len(tables) + 1}", files, table, group))
     return tables
 
 
@@ -87,23 +89,31 @@ def load_vectors(
     limits: SurveyLimits,
     tables: Sequence[SurveyTable],
     item_files: Collection[int],
+    pairings: Sequence[Pairing],
 ) -> list[SurveyTable]:
     """Return groups of array files that hold nothing but values of items as tables.
 
     Args:
         tables: that there are already.
-        item_files: how many files the items lie in. As many files are stacked; of others those of each name.
+        item_files: how many files the items lie in. As many files are stacked; of others those of each name, or of each part of
+            a name that tells apart the files of the same items (`train_labels.npy`, `train_patients.npy`).
     """
+    slots = {
+        pairing.partner_group: pairing.extra_slot
+        for pairing in pairings
+        if pairing.per_image[0] == pairing.per_image[2]
+    }
     loaded = []
     for group in groups:
-        names = group.frame.select("path", name=pl.col("path").str.extract(r"([^/]*)$"))
+        name = [slots[group.id]] if slots.get(group.id) else ["path"]
+        names = with_path_columns(group.frame, name).select("path", name=pl.col(name[0]).str.extract(r"([^/]*)$"))
         by_name = [part["path"].to_list() for _, part in names.group_by("name", maintain_order=True)]
         for paths in [group.paths] if len(group.paths) in item_files else by_name:
             part = _part_of(group, paths)
-            loaded += [(group, len(paths), stack) for stack in _load_stacked(part, paths, root, limits)]
+            loaded += [(group, stack) for stack in _load_stacked(part, paths, root, limits)]
     return [
-        _describe(f"t{number}", files, table, group, count)
-        for number, (group, count, (files, table)) in enumerate(loaded, len(tables) + 1)
+        _describe(f"t{number}", files, table, group)
+        for number, (group, (files, table)) in enumerate(loaded, len(tables) + 1)
         if number <= limits.tables
     ]
 
@@ -276,7 +286,7 @@ def _with_values(piece: Piece, frame: pl.DataFrame) -> Piece:
     return replace(piece, choices=tuple(sort_naturally(frame[piece.slot].unique().to_list())))
 
 
-def _describe(id: str, files: str, loaded: _Loaded, group: Group, count: int) -> SurveyTable:
+def _describe(id: str, files: str, loaded: _Loaded, group: Group) -> SurveyTable:
     frame, info = loaded.table.frame, loaded.table.info
     names = [name for name in frame.columns if name != ROW_COLUMN][:_MAX_COLUMNS]
     facts = TableFacts(
@@ -288,14 +298,14 @@ def _describe(id: str, files: str, loaded: _Loaded, group: Group, count: int) ->
         group=group.id,
         file_count=loaded.files,
         rows=len(frame),
-        columns=tuple(_column_facts(frame, names)),
+        columns=tuple(_column_facts(frame, names, info.units)),
         notes=tuple(info.notes[:8]) + tuple(info.title_rows[:4]),
         exact=loaded.exact,
     )
-    return SurveyTable(facts, frame)
+    return SurveyTable(facts, frame, info.code_names)
 
 
-def _column_facts(frame: pl.DataFrame, names: Sequence[str]) -> list[Column]:
+def _column_facts(frame: pl.DataFrame, names: Sequence[str], units: Mapping[str, str]) -> list[Column]:
     columns = []
     for fact in describe_columns(frame.select(names)):
         show = mask if fact.sensitive == "identity" else cell if fact.sensitive else str
@@ -314,7 +324,7 @@ def _column_facts(frame: pl.DataFrame, names: Sequence[str]) -> list[Column]:
                 examples=tuple(show(text)[:80] for text, _ in fact.values[:3]),
                 low=fact.low,
                 high=fact.high,
-                unit=fact.unit,
+                unit=fact.unit or units.get(fact.name, ""),
                 decimal_comma=fact.decimal_comma,
                 separator=fact.separator,
                 role_hint=_hint(fact.name, [text for text, _ in fact.values]),

@@ -20,6 +20,8 @@ _MIN_EQUAL_NEIGHBOURS = 0.8
 _MIN_COHERENCE = 0.5
 _LOSSY_NOISE = 0.14
 """Of the range: how far compression takes a value from its level, at most."""
+_COLOUR_ROUNDING = 3
+"""How far the channels of a grey picture differ that was compressed as one with colours."""
 _MIN_AT_LEVELS = 0.93
 _MAX_BETWEEN = 1.0
 """Pixels between two levels (blurred edges), as a part of those of the smaller level."""
@@ -61,8 +63,9 @@ def analyse_values(array: Any, *, channels_last: bool = False) -> ValueStructure
     if array.size == 0 or array.dtype.kind not in "biuf":
         return ValueStructure()
     if channels_last:
-        if (array[..., 0] == array[..., 1]).all() and (array[..., 0] == array[..., 2]).all():
-            return analyse_values(array[..., 0])
+        spread = array.max(axis=-1) - array.min(axis=-1)
+        if spread.max() <= (_COLOUR_ROUNDING if array.max() > 16 * _COLOUR_ROUNDING else 0):
+            return analyse_values(array[..., 1])
         return _analyse_colours(array)
     plane = array.astype(np.uint8) if array.dtype.kind == "b" else array
     if plane.dtype.kind == "f":
@@ -215,12 +218,17 @@ def _is_smooth(plane: Any) -> bool:
 
 
 def _find_two_levels(plane: Any, low: float, high: float) -> dict[float, float] | None:
-    """The centres of two levels with noise around them, and their shares; None if there is more between."""
+    """The centres of two levels with noise around them, and their shares; None if there is more between.
+
+    The lower level of a mask is 0: that of a CT volume of air and soft tissue lies far below.
+    """
     import numpy as np
 
     if plane.dtype.kind == "f" and high <= 1.001 and low >= -0.001:
         return None  # probabilities have such ends too
     noise = _LOSSY_NOISE * (high - low)
+    if low < -noise:
+        return None
     below, above = plane <= low + noise, plane >= high - noise
     lower, upper = float(below.mean()), float(above.mean())
     if lower + upper < _MIN_AT_LEVELS or upper < 5e-5 or lower < 5e-5:

@@ -196,21 +196,21 @@ def _open_archives(state: _Walk, paths: list[str], sizes: list[int | None]) -> t
     """Put the members of archives in their place; an archive that cannot be listed stays a file, with a note."""
     if not any(is_archive(path) for path in paths):
         return paths, sizes
-    opened: list[tuple[str, int | None]] = []
+    entries: list[tuple[str, int | None]] = []
     for path, size in zip(paths, sizes, strict=True):
         if not is_archive(path):
-            opened.append((path, size))
+            entries.append((path, size))
             continue
         try:
             members = sorted(list_members(Path(state.root, path)))
         except (DataError, OSError) as error:
             state.note("damaged", path, detail=str(error))
-            opened.append((path, size))
+            entries.append((path, size))
             continue
         names = {name: size for name, size in members if not _is_stray(name)}
         ordered = sort_naturally(list(names))
-        opened += [(f"{path}/{name}", names[name]) for name in ordered] or [(path, size)]
-    return [path for path, _ in opened], [size for _, size in opened]
+        entries += [(f"{path}/{name}", names[name]) for name in ordered] or [(path, size)]
+    return [path for path, _ in entries], [size for _, size in entries]
 
 
 def _is_stray(name: str) -> bool:

@@ -2,14 +2,11 @@
 
 from m3b.dataset.tables.columns import (
     ColumnFact,
-    ColumnGroup,
     describe_columns,
-    find_survival_columns,
-    find_yes_no_groups,
     parse_numbers,
 )
 from m3b.dataset.tables.legends import Legend, find_legend_in_frame, find_legends
-from m3b.dataset.tables.loading import TABLE_SUFFIXES, load_table
+from m3b.dataset.tables.loading import ROW_SUFFIXES, TABLE_SUFFIXES, WORKBOOK_SUFFIXES, load_table
 from m3b.dataset.tables.model import (
     EMPTY_LIST,
     FILE_COLUMN,
@@ -28,19 +25,18 @@ __all__ = [
     "EMPTY_LIST",
     "LIST_SEPARATOR",
     "ColumnFact",
-    "ColumnGroup",
     "Legend",
     "describe_columns",
     "find_legend_in_frame",
     "find_legends",
-    "find_survival_columns",
-    "find_yes_no_groups",
     "parse_numbers",
     "ROW_COLUMN",
+    "ROW_SUFFIXES",
     "TABLE_SUFFIXES",
     "LoadedTable",
     "TableError",
     "TableInfo",
     "TableLimits",
+    "WORKBOOK_SUFFIXES",
     "load_table",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +14,7 @@ from m3b.data.phi import PROSE_WORDS, Siblings, is_personal
 from m3b.data.phi_shapes import beside_persons, unnamed
 from m3b.dataset.tables.headers import is_date, is_path, is_unit
 from m3b.dataset.tables.model import ROW_COLUMN
+from m3b.dataset.tables.yes_no import are_yes_no
 
 ColumnKind = Literal["empty", "id", "path", "number", "category", "boolean", "date", "text", "free_text", "list"]
 Sensitivity = Literal["", "identity", "free_text"]
@@ -25,6 +26,8 @@ _MAX_CATEGORIES = 60
 _MAX_LEVELS = 20
 """Whole numbers with so few different values are categories (grades) if they repeat."""
 _MAX_LABEL_CHARACTERS = 60
+_MAX_YES_NO = 8
+"""Different texts of a column of yes and no: several ways to write each."""
 
 _MISSING_WORD_LIST = """
 na|n/a|n.a.|nan|null|nil|none|#n/a|#na|#null!|#value!|#div/0!|#ref!|<na>|nat|-|--|---|–|—|?|??|.|..|missing|not available
@@ -36,33 +39,19 @@ non disponible|n.d.|nd|non renseigné|manquant|vide|no disponible|s/d|sin datos|
 MISSING_WORDS = frozenset(re.split(r"[|\n]", _MISSING_WORD_LIST.strip()))
 """Cells that say that there is no value. `none` and `-` are values in some columns, see `find_missing_words`."""
 _UNCLEAR_WORD_LIST = """
-unknown|unclear|unsure|uncertain|indeterminate|tbd|todo|to do|undetermined|unspecified|not sure|unbekannt|unklar|unsicher
-inconnu|incertain|indéterminé|desconocido|desconocida|incierto|indeterminado|不明|不确定
+unknown|unclear|unsure|uncertain|indeterminate|tbd|todo|to do|undetermined|to be determined|unspecified|not sure|pending
+questionable|equivocal|inconclusive|ungradable|ungradeable|not gradable|not assessable|fraglich|zweifelhaft|nicht beurteilbar
+nicht auswertbar|douteux|non évaluable|non interprétable|dudoso|no valorable|no evaluable|无法评估|不能评估
+unbekannt|unklar|unsicher|ausstehend|inconnu|incertain|indéterminé|en attente|à déterminer
+desconocido|desconocida|incierto|indeterminado|pendiente|por determinar|不明|不确定|待定|待查|未定
 """
 UNCLEAR_WORDS = frozenset(re.split(r"[|\n]", _UNCLEAR_WORD_LIST.strip()))
 """Values that name no class: nobody knows which applies."""
-_YES_NO_LIST = """
-1/0 1.0/0.0 true/false t/f yes/no y/n ja/nein j/n oui/non o/n sí/no si/no s/n 是/否 有/无 positive/negative pos/neg
-positiv/negativ positif/négatif positivo/negativo 阳性/阴性 +/- present/absent vorhanden/fehlend x/ checked/unchecked
-"""
-_YES_NO = [tuple(pair.split("/")) for pair in _YES_NO_LIST.split()]
-"""Pairs of words for yes and no."""
-_UNCERTAIN_NUMBERS = frozenset({"-1", "-1.0", "u"})
 _ID_WORD_LIST = """
 id ids uid uuid nr no num number index idx key code patient patients subject pid mrn case study series accession fall nummer
 kennung identifier paciente sujet numéro número 编号 病历号
 """
 _ID_WORDS = frozenset(_ID_WORD_LIST.split())
-_TIME_WORDS = re.compile(
-    r"time|duration|surviv|follow|months?|days|years?|\b(os|pfs|dfs|rfs|tte)\b|überleb|ueberleb|dauer|beobachtung"
-    r"|survie|durée|suivi|superviv|tiempo|duración|seguimiento|生存|随访|时间",
-    re.IGNORECASE,
-)
-_EVENT_WORDS = re.compile(
-    r"event|death|dead|died|deceased|status|censor|relapse|recurrence|progress|vital|alive|ereignis|tod|verstorben|gestorben"
-    r"|zensiert|rezidiv|décès|décédé|évén|censur|récidive|muerte|fallec|evento|censura|recidiva|死亡|事件|删失|复发",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(
     r"(?P<sign>[<>≤≥~≈±]?\s*[+-]?)\s*(?P<digits>\d[\d.,'\u00a0\u202f ]*?|[.,]\d+)(?P<exponent>e[+-]?\d+)?"
     r"\s*(?P<unit>[%°]|[A-Za-zµμ岁年月天][\wµμ²³/^.*·-]{0,11})?",
@@ -76,7 +65,6 @@ class ColumnFact:
 
     Args:
         kind: `category` also of numbers that are few and repeat (grades); `list` if cells hold several values.
-        rows: cells that hold a value.
         missing: cells that are empty or say that there is no value.
         distinct: different values, exactly; letter case counts.
         values: up to 60 (value, count), most frequent first; of a list those of its items. Identities and prose are not masked here.
@@ -85,15 +73,11 @@ class ColumnFact:
         decimal_comma: whether numbers are written with a decimal comma.
         is_integer: whether all numbers are whole.
         separator: between the values in a cell of a `list`.
-        yes, no, uncertain: the texts of a `boolean`.
-        missing_words: texts that were counted as missing.
-        unclear: texts that name no class ("unknown"); they are counted as values.
         sensitive: `identity` (names, birth dates, addresses) or `free_text`, in which people may be named.
     """
 
     name: str
     kind: ColumnKind
-    rows: int
     missing: int
     distinct: int
     values: tuple[tuple[str, int], ...] = ()
@@ -103,28 +87,7 @@ class ColumnFact:
     decimal_comma: bool = False
     is_integer: bool = False
     separator: str = ""
-    yes: tuple[str, ...] = ()
-    no: tuple[str, ...] = ()
-    uncertain: tuple[str, ...] = ()
-    missing_words: tuple[str, ...] = ()
-    unclear: tuple[str, ...] = ()
     sensitive: Sensitivity = ""
-
-
-@dataclass(frozen=True)
-class ColumnGroup:
-    """Yes/no columns side by side: one-hot columns of exclusive classes, or the columns of a multi-label target.
-
-    Args:
-        exactly_one: whether each row has exactly one yes.
-        at_most_one: whether no row has several.
-        counts: column -> rows with a yes.
-    """
-
-    columns: tuple[str, ...]
-    exactly_one: bool
-    at_most_one: bool
-    counts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -164,13 +127,16 @@ def describe_column(cells: pl.Series, siblings: Siblings | Sequence[str] = ()) -
     rows = sum(count for _, count in pairs)
     missing = len(cells) - rows
     if not pairs:
-        return ColumnFact(cells.name, "empty", 0, missing, 0, missing_words=tuple(sorted(missing_words)))
+        return ColumnFact(cells.name, "empty", missing, 0)
     sample = [text for text, _ in pairs[:_MAX_TYPED]]
     parsed = parse_numbers(sample)
     separator = "" if parsed.share == 1 else find_cell_separator(pairs[:_MAX_TYPED])
-    yes, no, uncertain = _read_yes_no(sample)
     kind: ColumnKind = (
-        "list" if separator else "boolean" if yes else _find_kind(cells.name, pairs, sample, parsed, rows)
+        "list"
+        if separator
+        else "boolean"
+        if len(sample) <= _MAX_YES_NO and are_yes_no(frozenset(map(fold, sample)))
+        else _find_kind(cells.name, pairs, sample, parsed, rows)
     )
     if separator:
         items: Counter[str] = Counter()
@@ -190,7 +156,6 @@ def describe_column(cells: pl.Series, siblings: Siblings | Sequence[str] = ()) -
     return ColumnFact(
         name=cells.name,
         kind=kind,
-        rows=rows,
         missing=missing,
         distinct=len(pairs),
         values=tuple(counted_values),
@@ -200,11 +165,6 @@ def describe_column(cells: pl.Series, siblings: Siblings | Sequence[str] = ()) -
         decimal_comma=parsed.decimal_comma,
         is_integer=is_integer,
         separator=separator,
-        yes=yes,
-        no=no,
-        uncertain=uncertain,
-        missing_words=tuple(sorted(missing_words)),
-        unclear=tuple(text for text in sample if fold(text) in UNCLEAR_WORDS),
         sensitive=_find_sensitivity(cells.name, sample, siblings, kind),
     )
 
@@ -324,92 +284,6 @@ def find_cell_separator(pairs: Sequence[tuple[str, int]]) -> str:
 def split_cell(text: str, separator: str) -> list[str]:
     """Return the values in one cell; brackets and quotes of a written list are taken off."""
     return [item.strip().strip("'\"").strip() for item in text.strip("[]() ").split(separator)]
-
-
-def find_yes_no_groups(frame: pl.DataFrame, facts: Sequence[ColumnFact]) -> list[ColumnGroup]:
-    """Return the groups of two or more yes/no columns side by side, widest first within a run: those with exactly one yes a row."""
-    groups: list[ColumnGroup] = []
-    run: list[ColumnFact] = []
-    for fact in (*facts, None):
-        if fact is not None and fact.kind == "boolean" and fact.yes and (not run or _have_equal_words(run[-1], fact)):
-            run.append(fact)
-            continue
-        if len(run) > 1:
-            groups += _group_run(frame, run)
-        run = [fact] if fact is not None and fact.kind == "boolean" and fact.yes else []
-    return groups
-
-
-def find_survival_columns(facts: Sequence[ColumnFact]) -> list[tuple[str, str]]:
-    """Return pairs of a column of times and a column of events, both by their names and values."""
-    times = [
-        fact.name for fact in facts
-        if fact.kind in ("number", "category", "id") and fact.low is not None and fact.low >= 0 and _TIME_WORDS.search(fact.name)
-        and not _EVENT_WORDS.search(fact.name.replace("time", "").replace("to_event", ""))
-    ]  # fmt: skip
-    events = [
-        fact.name for fact in facts
-        if fact.distinct in (1, 2, 3) and fact.kind in ("boolean", "category") and _EVENT_WORDS.search(fact.name)
-    ]  # fmt: skip
-    return [(time, event) for time in times for event in events if time != event]
-
-
-def _group_run(frame: pl.DataFrame, run: Sequence[ColumnFact]) -> list[ColumnGroup]:
-    names = [fact.name for fact in run]
-    yes = frame.select(pl.col(fact.name).is_in(list(fact.yes)).fill_null(value=False).cast(pl.Int32) for fact in run)
-    sums = [pl.repeat(0, frame.height, dtype=pl.Int32, eager=True)]
-    for name in names:
-        sums.append(sums[-1] + yes[name])
-    counts = {name: int(yes[name].sum()) for name in names}
-    for width in range(len(names), 2, -1):
-        for start in range(len(names) - width + 1):
-            totals = sums[start + width] - sums[start]
-            if bool((totals == 1).all()) and all(counts[name] for name in names[start : start + width]):
-                exclusive = names[start : start + width]
-                beside_groups = [
-                    _make_group(run[:start], counts, sums[start]),
-                    _make_group(run[start + width :], counts, sums[-1] - sums[start + width]),
-                ]
-                return [
-                    ColumnGroup(tuple(exclusive), True, True, {name: counts[name] for name in exclusive}),
-                    *[group for group in beside_groups if group],
-                ]
-    group = _make_group(run, counts, sums[-1])
-    return [group] if group else []
-
-
-def _make_group(run: Sequence[ColumnFact], counts: Mapping[str, int], totals: pl.Series) -> ColumnGroup | None:
-    names = tuple(fact.name for fact in run)
-    if len(names) < 2:
-        return None
-    return ColumnGroup(
-        names, bool((totals == 1).all()), bool((totals <= 1).all()), {name: counts[name] for name in names}
-    )
-
-
-def _have_equal_words(first: ColumnFact, second: ColumnFact) -> bool:
-    words = [
-        {fold(text).removesuffix(".0") for text in (*fact.yes, *fact.no, *fact.uncertain)} for fact in (first, second)
-    ]
-    return bool(words[0] & words[1]) or words[0] <= {"1", "0", "-1"} >= words[1]
-
-
-def _read_yes_no(texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the texts for yes, no and uncertain, if a column holds nothing else; numbers may be written as `1` and `1.0`."""
-    if len(texts) > 8:
-        return (), (), ()
-    folded = {text: fold(text) for text in texts}
-    uncertain = tuple(text for text in texts if folded[text] in _UNCERTAIN_NUMBERS)
-    certain = [text for text in texts if text not in uncertain]
-    for pair in (*_YES_NO, ("1|1.0", "0|0.0")):
-        yes_words, no_words = pair[0].split("|"), pair[1].split("|")
-        yes = tuple(text for text in certain if folded[text] in yes_words)
-        no = tuple(text for text in certain if folded[text] in no_words)
-        if certain and len(yes) + len(no) == len(certain) and yes and (no or (len(pair[0]) > 1 or pair[0] in "1x是有")):
-            return yes, no, uncertain
-        if certain and len(no) == len(certain) and folded[certain[0]] in ("0", "0.0", "false"):
-            return (), (), ()
-    return (), (), ()
 
 
 def _find_kind(

@@ -24,13 +24,15 @@ _MAX_YAML_BYTES = 4 << 20
 _KEY_VALUE = re.compile(r"\s*([^:=\t#;][^:=\t]{0,60}?)\s*[:=\t]\s*(.*?)\s*")
 
 
-def read_json(text: str, *, records: str = "", limits: TableLimits | None = None) -> tuple[list[Row], TableInfo]:
+def read_json(
+    text: str, *, records: str = "", limits: TableLimits | None = None, is_stack: bool = False
+) -> tuple[list[Row], TableInfo]:
     """Read the records of a JSON document, or of one document a line."""
     try:
         document, form = _load_documents(text)
     except RecursionError as error:
         raise TableError("this JSON is nested too deeply for a table; write its records into a list") from error
-    return read_document(document, form, records=records, limits=limits)
+    return read_document(document, form, records=records, limits=limits, is_stack=is_stack)
 
 
 def _load_documents(text: str) -> tuple[Any, str]:
@@ -110,12 +112,15 @@ def read_keys(text: str) -> Row | None:
 
 
 def read_document(
-    document: Any, form: str, *, records: str = "", limits: TableLimits | None = None
+    document: Any, form: str, *, records: str = "", limits: TableLimits | None = None, is_stack: bool = False
 ) -> tuple[list[Row], TableInfo]:
     """Return the records at a place of a document (`annotations`, `data.cases`), by default at the one with most rows.
 
     Records are a list of objects or of lists, an object of objects or of texts (its keys are the column `(key)`), an
     object of equally long lists, or a list of texts (column `value`). A document without any of them is one record.
+
+    Args:
+        is_stack: whether it is one of several documents, in which a list of texts beside texts is a cell of the record.
     """
     limits = limits or TableLimits()
     places = {place: count for place, count, _ in _find_places(document)}
@@ -130,7 +135,8 @@ def read_document(
             raise TableError(f"records: {records!r} is not in the document; places with rows: {known_places}")
         place = records
     else:
-        ranked = sorted(_find_places(document), key=lambda item: (item[2], item[1]), reverse=True)
+        record_places = [item for item in _find_places(document) if not (is_stack and _is_cell(document, item[0]))]
+        ranked = sorted(record_places, key=lambda item: (item[2], item[1]), reverse=True)
         place, value = (ranked[0][0], _follow(document, ranked[0][0])) if ranked else ("", document)
         if not ranked and form == "json lines":
             value = document
@@ -160,6 +166,17 @@ def _find_places(document: Any) -> Iterator[tuple[str, int, int]]:
                 for key, item in list(value.items())[:200]
                 if isinstance(item, (Mapping, list))
             ]
+
+
+def _is_cell(document: Any, place: str) -> bool:
+    """Return whether a place holds a list of texts, beside a text."""
+    beside = _follow(document, place.rpartition(".")[0])
+    return (
+        bool(place)
+        and _find_layout(_follow(document, place))[0] == "values"
+        and isinstance(beside, Mapping)
+        and any(not isinstance(item, (Mapping, list)) for item in beside.values())
+    )
 
 
 def _find_layout(value: Any) -> tuple[_Layout | None, int]:

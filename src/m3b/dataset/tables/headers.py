@@ -189,7 +189,11 @@ def _score_column(cell: str, below: list[str], is_series: bool) -> float:
         return -2.0
     path_share = sum(map(is_path, below)) / len(below)
     if path_share > 0.8:
-        return -3.0 if is_path(cell) and "." in cell else 1.5
+        folder = cell.rpartition("/")[0]
+        is_value = is_path(cell) and (
+            "." in cell or (folder and any(value.startswith(f"{folder}/") for value in below))
+        )
+        return -3.0 if is_value else 1.5
     shapes = {re.sub(r"\d+", "#", value) for value in (cell, *below)}
     if len(below) >= _MIN_ROWS_OF_SHAPE and len(shapes) == 1 and "#" in shapes.pop():
         return -3.0

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import polars as pl
@@ -31,9 +32,9 @@ _NAME_IN_BRACKETS = re.compile(
     rf"({_NAME})\s*\(\s*(?:(?:value|label|class|code|grade|wert|klasse|valeur|valor)\s+)?(\d{{1,3}})\s*\)",
     re.IGNORECASE,
 )
-_SPACED_LIST = re.compile(rf":((?:\s*-?\d{{1,3}}\s+{_NAME}\s*(?:[,;]|$|\.(?=\s|$)|\n)){{3,}})")
-"""A list of codes and names without a sign between both, after a colon: `Labels: 0 none, 1 mild, 2 severe.`"""
-_SPACED = re.compile(rf"(?<=[:,;])\s*(-?\d{{1,3}})\s+({_NAME})(?=\s*(?:[,;.\n]|$))")
+_SPACED_LIST = re.compile(rf"[:(]((?:\s*-?\d{{1,3}}\s+{_NAME}\s*(?:[,;)]|$|\.(?=\s|$)|\n)){{3,}})")
+"""A list of codes and names without a sign between both, in brackets or after a colon: `Labels: 0 none, 1 mild, 2 severe.`"""
+_SPACED = re.compile(rf"(?<=[:(,;])\s*(-?\d{{1,3}})\s+({_NAME})(?=\s*(?:[,;.)\n]|$))")
 _TO = r"\s*(?:-|–|\bto\b|\bbis\b|\bà\b|\ba\b)\s*"
 _RANGE = re.compile(
     rf"(?<![\w.-])(\d{{1,3}}){_TO}(\d{{1,3}})\s*(?:[:=]|=>|->|\bis\b|\bare\b)?\s*"
@@ -199,7 +200,9 @@ def _find_in_document(document: Any, path: str) -> Iterator[Legend]:
         column = place.rpartition(".")[2]
         if isinstance(value, Mapping):
             items = {str(key).strip(): item for key, item in value.items()}
-            if 1 < len(items) <= _MAX_CODES or (len(items) == 1 and _PLACE_WORDS.search(place)):
+            if 1 < len(items) <= _MAX_CODES or (
+                len(items) == 1 and _PLACE_WORDS.search(place or PurePosixPath(path).stem)
+            ):
                 yield from _read_object(items, source, column)
             if depth < 6:
                 stack += [

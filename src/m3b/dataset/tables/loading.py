@@ -164,7 +164,7 @@ def _read_file(
     data, is_partial = _read_bytes(path, limits.megabytes << 20)
     if not data.strip():
         raise TableError("the file is empty")
-    reader = _find_whole_file_reader(data, suffix, sheet, records, header, limits)
+    reader = _find_whole_file_reader(data, suffix, sheet, records, header, is_stack, limits)
     if reader is not None:
         if is_partial:
             raise TableError(
@@ -179,7 +179,7 @@ def _read_file(
         raise TableError("this is a binary file, not a text table")
     is_small_text = is_stack and suffix not in ROW_SUFFIXES and len(data) < limits.text_kilobytes << 10
     if suffix in _KEY_SUFFIXES or is_small_text:
-        record = _read_small_text(data, suffix)
+        record = _read_small_text(data)
         if record is not None:
             return [record], TableInfo("keys" if "text" not in record else "text", encoding=decode_text(data)[1])
     if suffix not in ROW_SUFFIXES and header is None and is_prose(decode_text(data[:65536])[0]):
@@ -188,7 +188,7 @@ def _read_file(
 
 
 def _find_whole_file_reader(
-    data: bytes, suffix: str, sheet: str, records: str, header: int | None, limits: TableLimits
+    data: bytes, suffix: str, sheet: str, records: str, header: int | None, is_stack: bool, limits: TableLimits
 ) -> Callable[[], tuple[_Part, TableInfo]] | None:
     """Return the reader of a file that must be read whole, by its first bytes and suffix; None for delimited text."""
     start = data[:512].lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -197,7 +197,7 @@ def _find_whole_file_reader(
     if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         return lambda: read_workbook(data, sheet=sheet, header=header, limits=limits)
     if suffix in (".json", ".jsonl", ".ndjson", ".geojson") or start.startswith((b'{"', b"[{")):
-        return lambda: read_json(decode_text(data)[0], records=records, limits=limits)
+        return lambda: read_json(decode_text(data)[0], records=records, limits=limits, is_stack=is_stack)
     if suffix == ".xml" or start.startswith(b"<?xml"):
         return lambda: read_xml(data, records=records, limits=limits)
     if suffix in (".yaml", ".yml"):
@@ -205,7 +205,7 @@ def _find_whole_file_reader(
     return None
 
 
-def _read_small_text(data: bytes, suffix: str) -> Row | None:
+def _read_small_text(data: bytes) -> Row | None:
     """Return the record of a small file of which each is a row: `key: value` lines, or prose; None if it is a table."""
     text = decode_text(data)[0]
     record = read_keys(text)

@@ -127,7 +127,7 @@ def match_classes(
         }
         for requested_name in requested
     }
-    remainder = next((requested_name for requested_name in requested if _is_other(lexicon, requested_name)), "")
+    remainder = next((requested_name for requested_name in requested if is_remainder(requested_name, lexicon)), "")
     pairs: dict[str, tuple[str, ...]] = {}
     scores: dict[str, float] = {}
     ambiguous: dict[str, tuple[str, ...]] = {}
@@ -181,9 +181,9 @@ def match_classes(
     return Assignment(pairs, scores, unmatched, unassigned, remainder, ambiguous)
 
 
-def match_words(text: str, candidates: Iterable[str], lexicon: Lexicon | None = None) -> dict[str, float]:
+def match_words(text: str, candidates: Iterable[str]) -> dict[str, float]:
     """Return the candidates that a text names, with scores: all their units are in it."""
-    lexicon = lexicon or get_lexicon()
+    lexicon = get_lexicon()
     units = lexicon.find_units(text)
     scores = {}
     for candidate in candidates:
@@ -513,5 +513,6 @@ def _are_letters_of(text: str, words: Sequence[str]) -> bool:
     return bool(words) and words[0][0] == text[0] and all(letter in letters for letter in text)
 
 
-def _is_other(lexicon: Lexicon, name: str) -> bool:
+def is_remainder(name: str, lexicon: Lexicon | None = None) -> bool:
+    lexicon = lexicon or get_lexicon()
     return any(unit.concepts & _OTHER for unit in lexicon.find_units(name))

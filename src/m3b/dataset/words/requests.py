@@ -30,7 +30,7 @@ _MAX_REQUEST = 2000
 """Characters of a request that are read."""
 _VERBS: dict[str, str] = {
     "segment": (
-        r"segment(?!ation|ier)\w*|segmentier\w*(?<!ung)|delineat\w*|outlin\w*|contour\w*|trac(?:e|es|ing)\b"
+        r"segment(?!ation|ier)\w*|segmentier\w*(?<!ung)|delineat\w*|outlin\w*|(?:auto-?)?contour\w*|trac(?:e|es|ing)\b"
         r"|umrand\w*|umreiß\w*|konturier\w*|zeichne\w*|abgrenz\w*|délimit\w*|detour\w*|détour\w*|"
         r"delimit\w*|contorn\w*|draw|分割|勾画|勾勒"
     ),
@@ -39,7 +39,7 @@ _VERBS: dict[str, str] = {
     "grade": (
         r"grad(?:e|es|ing)\b|rate\b|scor(?:e|es|ing)\b|stag(?:e|es|ing)\b|stufe\w*|graduier\w*|bewert\w*|grader\b"
         r"|gradue\w*|graduar\w*|"
-        r"gradú\w*|estadific\w*|évalue\w*|evalu[aeé]\w*|分级|评级|分期|评分"
+        r"gradú\w*|estadific\w*|évalue(?!\w*\s+sur\b)\w*|evalu(?!\w*\s+(?:it\s+)?(?:on|with|using|against|en|con)\b)[aeé]\w*|分级|评级|分期|评分"
     ),
     "predict": (
         r"predict\w*|estimat\w*|measur\w*|regress\w*|quantif\w*|forecast\w*|how old|schätz\w*|sage\b|sagen\b"
@@ -101,6 +101,7 @@ _TASK_OF_NOUN: dict[tuple[TaskHint, ...], str] = {
 _SURVIVAL = re.compile(
     r"\bsurvival\b|\bsurviv\w+|time[- ]to[- ](?:event|death|relapse|recurrence|progression)|\bprognos(?:is|tic"
     r"|e)\b|\bhazards?\b|überleb\w*|"
+    r"\bhow long\b[^.]{0,60}\b(?:live|lives|survive)\b|\bwie lange\b[^.]{0,60}\bleben\b|"
     r"\bsurvie\b|\bpronostic\b|supervivencia|pronóstico|生存|预后",
     re.IGNORECASE,
 )
@@ -182,6 +183,8 @@ _SECOND_VERBS = "|".join(_VERBS[verb] for verb in ("classify", "count", "grade",
 _VERB_PATTERNS = {
     verb: re.compile(rf"(?<![^\W\u3400-\u9fff])(?:{pattern})", re.IGNORECASE) for verb, pattern in _VERBS.items()
 }
+TASK_VERBS = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in _VERB_PATTERNS.values()), re.IGNORECASE)
+"""Any verb of a task."""
 _EXPLANATION = re.compile(rf"(?<=\w):\s+(?=(?:{_VERBS['classify']})\s)", re.IGNORECASE)
 """A colon after which a sentence says what is meant: "Find ill knees: tell arthritis from normal"."""
 _JOINT_VERB = re.compile(rf"\s*(?:and|und|et|y|or|/|,|并|和)\s*((?:{'|'.join(_VERBS.values())}))(?!\w)", re.IGNORECASE)
@@ -469,6 +472,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     )
     remaining = _BOXES.sub(" ", remaining)
     second_half = ""
+    preamble = _PREAMBLE.match(remaining)
     remaining = _PREAMBLE.sub("", remaining, count=1).strip(" ¿¡") or remaining
     if (match := _SECOND_HALF.search(remaining) or _SECOND_TASK.search(remaining)) and re.search(
         r"\w+\s+\S|[\u3400-\u9fff]{3}", remaining[: match.start()]
@@ -498,6 +502,8 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     elif verb_match and verb_match.second:
         second_half = second_half or remaining[verb_match.start : verb_match.end].split()[-1]
     tasks = _rank_tasks(lexicon, remaining, verb, form, unit, grade_range, classes or targets[:1])
+    if not tasks and targets and preamble:
+        tasks = _tasks_of_noun(preamble[0])  # "a classifier of tissue types"
     is_open = bool(targets) and not classes and all(_OPEN_TARGET.fullmatch(target) for target in targets)
     if tasks[:1] == ("report",) or (is_open and not names_clinical(targets)):
         targets = ()
@@ -622,6 +628,10 @@ def _rank_tasks(
         return ("diagnosis", "detection")
     if verb:
         return _TASKS_OF_VERB[verb]
+    return _tasks_of_noun(text)
+
+
+def _tasks_of_noun(text: str) -> tuple[TaskHint, ...]:
     return next((hint for hint, pattern in _TASK_OF_NOUN.items() if re.search(pattern, fold_text(text))), ())
 
 
@@ -881,8 +891,8 @@ def _judge_anatomy(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
     return _judge_concepts("anatomy", claims.anatomies, folder, lexicon, "anatomy")
 
 
-_ANY_PICTURE = frozenset({"photography"})
-"""Modalities after which folders of any pictures are called (`photos`), so that they contradict none."""
+_ANY_PICTURE = frozenset({"photography", "video"})
+"""Modalities after which folders of any pictures are called (`photos`, `video01`), so that they contradict none."""
 
 
 def _judge_concepts(
@@ -913,13 +923,22 @@ def _judge_concepts(
     described = {
         name
         for line in folder.notes.splitlines()
-        if lexicon.find_concepts(line, ("modalities",)) and lexicon.find_concepts(line, ("anatomy",))
+        if _describes_images(lexicon, line)
         for name in lexicon.find_concepts(line, (concept_kind,))
-    }  # a line with imaging and anatomy says what the images are
+    }
     repeated = [name for name in dict.fromkeys(notes) if notes.count(name) > 1 or name in described]
     if repeated:
         return Claim(kind, label, f"notes: {', '.join(repeated)}", "contradicted")
     return Claim(kind, label, "", "silent")
+
+
+def _describes_images(lexicon: Lexicon, line: str) -> bool:
+    """Return whether a line of notes says what the images are: it names imaging with an organ, or in two words."""
+    units = lexicon.find_units(line)
+    imaging = {
+        unit.words for unit in units if any(lexicon.concepts[name].kind == "modalities" for name in unit.concepts)
+    }
+    return bool(imaging) and (len(imaging) > 1 or bool(lexicon.find_concepts(line, ("anatomy",))))
 
 
 def _find_evidence(lexicon: Lexicon, text: str, kind: str) -> list[str]:

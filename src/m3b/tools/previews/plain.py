@@ -17,7 +17,8 @@ LONGEST = 4000
 
 def preview(path: Path, phi: Phi) -> list[str]:
     """First lines and the number of all lines; tables without a telling extension are shown as tables."""
-    from m3b.tools.previews import tables
+    from m3b.dataset.tables import TABLE_SUFFIXES
+    from m3b.tools.previews import loaded_tables, tables
 
     with open_for_reading(path, path.name) as file:
         head = file.read(1 << 16)
@@ -26,8 +27,11 @@ def preview(path: Path, phi: Phi) -> list[str]:
         return tables.preview(path, phi)
     lines = text.split("\n")[:25]
     total = count_lines(path, quotes=False).lines
-    shown = [shorten(line.rstrip("\r"), LONGEST) for line in lines]
-    if phi == "mask":
-        shown = [masked_line(line) for line in shown]
+    lines = [shorten(line.rstrip("\r"), LONGEST) for line in lines]
+    shown = [masked_line(line) for line in lines] if phi == "mask" else lines
+    is_personal = shown != lines
     shown = [shorten(line, 200) for line in shown]
-    return [f"text, {encoding}, {pluralize(total, 'line')}; the first:", *shown]
+    described = [f"text, {encoding}, {pluralize(total, 'line')}; the first:", *shown]
+    if is_personal or path.suffix.lower() not in TABLE_SUFFIXES:
+        return described
+    return loaded_tables.add_table(described, path, phi)

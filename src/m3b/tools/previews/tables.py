@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from m3b.tools.text import pluralize
 _WHOLE_UP_TO = 64 * 2**20
 _FIRST_ROWS = 20_000
 _PLACES = 20
-_MAX_COLUMNS = 60
+MAX_COLUMNS = 60
 _LONGEST = 2**24
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", " ": "space"}
 
@@ -36,7 +36,7 @@ def preview(path: Path, phi: Phi) -> Lines:
         head = file.read(1 << 18)
         length = os.fstat(file.fileno()).st_size
     layout = sniff(head, path.suffix.lower(), whole=length <= len(head))
-    columns = [ColumnTally(name) for name in layout.names[:_MAX_COLUMNS]]
+    columns = [ColumnTally(name) for name in layout.names[:MAX_COLUMNS]]
     width = len(layout.names)
     if length <= _WHOLE_UP_TO:
         rows, ragged, first = _feed(columns, width, _rows(path, layout))
@@ -46,20 +46,39 @@ def preview(path: Path, phi: Phi) -> Lines:
         more, _, _ = _feed(columns, width, _spread_rows(path, layout))
         of = f"the first {taken:,} rows and {more:,} spread over the rest"
         total = _total(path, layout)
-    masked = personal_columns(layout.names[:_MAX_COLUMNS], first) if phi == "mask" else set()
     lines = [f"table, {_NAMES[layout.delimiter]}-separated, {layout.encoding}, {total} x {pluralize(width, 'column')}"]
     if not layout.header:
         lines.append("no header; columns are numbered from 0")
     if ragged:
         lines.append(f"{pluralize(ragged, 'row')} with another number of cells than {width}")
-    lines.append(f"columns, of {of}:")
-    lines += ["  " + one.describe(index in masked) for index, one in enumerate(columns)]
-    if width > _MAX_COLUMNS:
-        lines.append(f"  ... {width - _MAX_COLUMNS} more columns, up to {layout.names[-1]}")
+    described = describe_rows(columns, layout.names, first, of, phi, layout.delimiter)
+    return Lines([*lines, *described], described.summary)
+
+
+def describe_rows(
+    columns: Sequence[ColumnTally],
+    names: Sequence[str],
+    first_rows: Sequence[list[str]],
+    scope: str,
+    phi: Phi,
+    delimiter: str = ",",
+) -> Lines:
+    """Return a line for each column and the first rows; columns of personal data are masked.
+
+    Args:
+        columns: statistics of the first columns.
+        names: of all columns.
+        scope: the rows that the statistics are computed from, in words.
+    """
+    masked = personal_columns(names[: len(columns)], first_rows) if phi == "mask" else set()
+    lines = [f"columns, of {scope}:"]
+    lines += ["  " + column.describe(index in masked) for index, column in enumerate(columns)]
+    if len(names) > len(columns):
+        lines.append(f"  ... {len(names) - len(columns)} more columns, up to {names[-1]}")
     lines.append("first rows:")
-    lines += ["  " + _shown(row, layout, masked) for row in first[:3]]
-    told = tuple(one.summary(index in masked) for index, one in enumerate(columns))
-    return Lines(lines, TableSummary(rows=max((one.count for one in columns), default=0), columns=told))
+    lines += ["  " + _show_row(row, delimiter, masked, len(names) > len(columns)) for row in first_rows[:3]]
+    summaries = tuple(column.summary(index in masked) for index, column in enumerate(columns))
+    return Lines(lines, TableSummary(rows=max((column.count for column in columns), default=0), columns=summaries))
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[list[str]]:
@@ -105,8 +124,8 @@ def _total(path: Path, layout: Layout) -> str:
     return pluralize(found.lines - layout.header, "row")
 
 
-def _shown(row: list[str], layout: Layout, masked: set[int]) -> str:
+def _show_row(row: list[str], delimiter: str, masked: set[int], is_cut: bool) -> str:
     cells = [masked_value(cell, index in masked) for index, cell in enumerate(row)]
     out = io.StringIO()
-    csv.writer(out, delimiter=layout.delimiter, lineterminator="").writerow(cells)
-    return out.getvalue() + (" ..." if len(layout.names) > _MAX_COLUMNS else "")
+    csv.writer(out, delimiter=delimiter, lineterminator="").writerow(cells)
+    return out.getvalue() + (" ..." if is_cut else "")

@@ -1,0 +1,94 @@
+"""What the notes of a folder say must not be used: rows with a value of a column, classes, and folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from m3b.dataset.proposals.roles import split_words
+
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[;。；！？\n]")
+_FORBIDS = re.compile(
+    r"\b(?:must|may|should|shall|can|do|is|are)\s*(?:not|n[o']t)\s+(?:to\s+)?(?:be\s+)?(?:us|includ|train|consider)\w+"
+    r"|\bnot\s+(?:to\s+be\s+used|for\s+(?:use|training|research|analysis))|\bnever\s+use|\bunusable\b"
+    r"|\b(?:must|should|shall|to|please)\s+(?:be\s+)?(?:exclude|ignore|discard|leave\s+out|left\s+out)d?\b"
+    r"|^\W*(?:exclude|ignore|discard|leave\s+out)\b"
+    r"|\bnicht\s+(?:für\s|zu\s|zum\s|ver)?\s*(?:\w+\s+){0,2}?(?:wend|nutz|benutz|training|einbezieh|einschließ)\w*"
+    r"|\b(?:auszuschließen|ausschließen|weglassen|auslassen)\b"
+    r"|\bne\s+(?:pas|doi(?:t|vent)\s+pas|peu(?:t|vent)\s+pas)\s+(?:être\s+)?(?:utilis|inclu)\w*|\bà\s+exclure\b"
+    r"|\bno\s+(?:se\s+)?(?:deben?\s+|pueden?\s+)?(?:usar|utilizar|incluir)\w*|\b(?:deben?\s+)?(?:excluirse|excluir)\b"
+    r"|(?:请勿|不要|不得|不可|不能|禁止|切勿|勿)[^，。；]{0,4}(?:用|纳入)|(?:应|需|请)(?:排除|剔除)|不(?:用于|纳入)",
+    re.IGNORECASE,
+)
+"""Statements in five languages that something must not be used."""
+_COMPARISON = r"[`'\"“”„«»\s]*(?:==?|:|\bis\b|\bist\b|\bequals?\b|\bset to\b|\best\b|\bes\b|为|是|等于)[`'\"“”„«»\s]*"
+
+
+_OTHER_PURPOSE = re.compile(
+    r"commerc|clinical|redistribut|identif|publish|shared?\b|kommerz|klinisch|weitergegeben|clinique|clínic|comercial|商业|临床|传播",
+    re.IGNORECASE,
+)
+_UNFIT = re.compile(
+    r"\b(?:unfinished|incomplete|outdated|obsolete|deprecated|superseded|wrong)\b"
+    r"|\b(?:unfertig|unvollständig|veraltet|überholt|falsch)e?[nrs]?\b|\b(?:inachevé|incomplet|obsolète|périmé)e?s?\b"
+    r"|\b(?:incomplet|obsolet|equivocad)[oa]s?\b|错误|作废|未完成|过时",
+    re.IGNORECASE,
+)
+"""Statements that files are unfit."""
+_MAX_DISTANCE = 24
+"""Characters behind such a statement within which its object starts."""
+
+
+def list_prohibitions(notes: str) -> tuple[tuple[str, str], ...]:
+    """Return the sentences of notes that say that something must not be used, each with its part that names what that is."""
+    statements = []
+    for sentence in _SENTENCE_END.split(notes):
+        match = _FORBIDS.search(sentence)
+        if match and not _OTHER_PURPOSE.search(sentence):
+            statements.append((sentence.strip(" \t#*-"), sentence[: match.end() + _MAX_DISTANCE]))
+    return tuple(statements)
+
+
+def find_forbidden_rows(notes: str, column: str, values: Sequence[str]) -> dict[str, str]:
+    """Return the values of a column with which rows must not be used, and the sentence that says so.
+
+    It names the column and the value behind it: `consent = false`.
+    """
+    words = split_words(column)
+    name = r"[\W_]*".join(map(re.escape, words))
+    forbidden = {
+        value: sentence
+        for sentence, _ in (list_prohibitions(notes) if words else ())
+        for value in values
+        if re.search(rf"(?<![^\W_]){name}{_COMPARISON}{re.escape(value)}(?!\w)", sentence, re.IGNORECASE)
+    }
+    return forbidden if len(forbidden) < len(values) else {}
+
+
+def find_forbidden_classes(notes: str, classes: Sequence[str]) -> dict[str, str]:
+    """Return the classes of which notes say that they must not be used, and the sentence; at least two classes are left.
+
+    Numbers and letters are no names.
+    """
+    forbidden: dict[str, str] = {}
+    for sentence, subject in list_prohibitions(notes):
+        forbidden |= {name: sentence for name in classes if _names(subject, name)}
+    return forbidden if len(forbidden) <= len(classes) - 2 else {}
+
+
+def find_forbidden_folder(notes: str, pattern: str) -> str:
+    """Return the sentence that says that a folder of a pattern must not be used, or is unfit; empty if there is none."""
+    folders = [folder for folder in pattern.split("/")[:-1] if folder and not set(folder) & set("{}*")]
+    for sentence in _SENTENCE_END.split(notes):
+        is_about_use = _FORBIDS.search(sentence) or _UNFIT.search(sentence)
+        if is_about_use and not _OTHER_PURPOSE.search(sentence) and any(_names(sentence, item) for item in folders):
+            return sentence.strip(" \t#*-")
+    return ""
+
+
+def _names(text: str, name: str) -> bool:
+    """Whether a text names a class: as a word, or anywhere in a language without spaces."""
+    if re.search(r"[\u3400-\u9fff]{2}", name):
+        return name in text
+    is_name = re.search(r"[^\W\d_]{3}", name) is not None
+    return is_name and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None

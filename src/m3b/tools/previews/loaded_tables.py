@@ -1,0 +1,131 @@
+"""Tables that are no delimited text (workbooks, Parquet, MATLAB, XML, YAML, lists): columns as `m3b.dataset.tables` reads them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from m3b.data.phi import Phi, is_personal, mask
+from m3b.dataset.tables import ROW_COLUMN, LoadedTable, TableError, TableLimits, load_table
+from m3b.errors import DataError, ToolError
+from m3b.tools.previews.columns import ColumnTally
+from m3b.tools.previews.lines import Lines
+from m3b.tools.previews.masking import masked_line
+from m3b.tools.previews.tables import MAX_COLUMNS, describe_rows
+from m3b.tools.text import pluralize, shorten
+
+_LIMITS = TableLimits(megabytes=64, rows=200_000, cells=5_000_000, seconds=20)
+_MIN_ROWS = 3
+"""A text of fewer rows is shown as it is, and not as a table too."""
+_MAX_OTHER_SHEETS = 4
+_MAX_HEADINGS = 500
+_MAX_TEXT_LINES = 10
+"""Lines of a file that are shown before its table."""
+
+
+def preview_workbook(path: Path, phi: Phi) -> Lines:
+    """Return lines about the sheet that holds the records, and a few about each other sheet.
+
+    Raises:
+        ToolError: no sheet can be read.
+    """
+    try:
+        table = load_table(path.parent, [path.name], limits=_LIMITS)
+    except TableError as error:
+        raise ToolError(str(error).removeprefix(f"{path.name}: ")) from None
+    info = table.info
+    others = [name for name in info.sheets if name != info.sheet]
+    described = _describe(table, phi)
+    head = f"workbook, {pluralize(len(info.sheets), 'sheet')}; sheet {info.sheet!r}: {described[0]}"
+    lines = [head, *described[1:]]
+    for name in others[:_MAX_OTHER_SHEETS]:
+        try:
+            other = _describe(load_table(path.parent, [path.name], sheet=name, limits=_LIMITS), phi)
+        except TableError:
+            lines.append(f"sheet {name!r}: no rows below a header")
+            continue
+        lines += [f"sheet {name!r}: {other[0]}", *other[1:]]
+    if len(others) > _MAX_OTHER_SHEETS:
+        lines.append(f"more sheets: {', '.join(map(repr, others[_MAX_OTHER_SHEETS:][:20]))}")
+    return Lines(lines, described.summary)
+
+
+def preview_container(path: Path, phi: Phi) -> list[str]:
+    """Return what its format says of a Parquet or MATLAB file, and the columns of the table in it."""
+    from m3b.tools.previews import images
+
+    lines: list[str] = []
+    with contextlib.suppress(DataError):
+        lines = images.preview(path, phi)
+    return add_table(lines, path, phi, min_rows=1)
+
+
+def add_table(lines: list[str], path: Path, phi: Phi, min_rows: int = _MIN_ROWS) -> list[str]:
+    """Return lines about a file with those about its table behind them, if it is one.
+
+    Raises:
+        ToolError: it is no table, and there are no lines.
+    """
+    try:
+        table = load_table(path.parent, [path.name], limits=_LIMITS)
+    except (TableError, OSError) as error:
+        if not lines:
+            raise ToolError(str(error).removeprefix(f"{path.name}: ")) from None
+        return lines
+    if table.frame.height < min_rows or table.frame.width < 3:
+        return lines
+    described = _describe(table, phi)
+    return Lines(
+        [*lines[: _MAX_TEXT_LINES + 1], f"as a {described[0]}", *described[1:]] if lines else described,
+        described.summary,
+    )
+
+
+def _describe(table: LoadedTable, phi: Phi) -> Lines:
+    """Return the size of a table, what stands above its header, its columns and first rows."""
+    frame, info = table.frame.drop(ROW_COLUMN), table.info
+    if phi == "mask":
+        frame = _mask_forms(frame)
+    tallies = []
+    for name in frame.columns[:MAX_COLUMNS]:
+        tally = ColumnTally(name)
+        tally.feed(frame[name].fill_null("").to_list())
+        tallies.append(tally)
+    first_rows = [[cell or "" for cell in row] for row in frame[:, :MAX_COLUMNS].head(200).iter_rows()]
+    is_part = " (read in part)" if info.partial else ""
+    place = f" at {info.records!r}" if info.records else ""
+    lines = [f"table{place}, {pluralize(frame.height, 'row')} x {pluralize(frame.width, 'column')}{is_part}"]
+    lines += _quote("above and below it", info.title_rows, phi) + _quote("notes", info.notes, phi)
+    if info.header_row == -1:
+        lines.append("no header; columns are numbered from 0")
+    if info.units:
+        lines.append(f"units: {', '.join(f'{name} {unit}' for name, unit in info.units.items())}")
+    other_places = {name: count for name, count in info.places.items() if name != info.records and info.records}
+    if other_places:
+        lines.append(
+            f"rows at other places: {', '.join(f'{name} x {count:,}' for name, count in other_places.items())}"
+        )
+    described = describe_rows(tallies, frame.columns, first_rows, "the rows read" if info.partial else "all rows", phi)
+    return Lines([*lines, *described], described.summary)
+
+
+def _quote(title: str, texts: Sequence[str], phi: Phi) -> list[str]:
+    """Return texts of a workbook in one line."""
+    shown = [masked_line(text) if phi == "mask" else text for text in texts]
+    return [f"{title}: {shorten('; '.join(shown), 300)}"] if texts else []
+
+
+def _mask_forms(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table with the rows masked in which one cell says that another names a person (`Date of birth`, `12.3.1956`)."""
+    masked = frame
+    for name in frame.columns:
+        texts = frame[name].drop_nulls().unique()
+        rows = frame.partition_by(name, as_dict=True, include_key=False) if len(texts) <= _MAX_HEADINGS else {}
+        headings = [text for (text,), part in rows.items() if text and is_personal(str(text), part.row(0))]
+        if headings:
+            others = pl.exclude(name).map_elements(mask, return_dtype=pl.String)
+            masked = masked.with_columns(pl.when(pl.col(name).is_in(headings)).then(others).otherwise(pl.exclude(name)))
+    return masked
