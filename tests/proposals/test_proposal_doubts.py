@@ -168,8 +168,10 @@ def test_groups_of_names_that_cross_the_own_split_are_counted(tmp_path: Path) ->
     assert any(number in crossing[0].message for number in ("15", "20"))
 
 
-@pytest.mark.parametrize(("n_patients", "kind"), [(8, "ask"), (24, "proposed")])
-def test_an_own_split_that_costs_most_cases_is_asked_about(tmp_path: Path, n_patients: int, kind: str) -> None:
+@pytest.mark.parametrize(("n_patients", "is_kept"), [(8, False), (24, True)])
+def test_an_own_split_that_divides_all_its_patients_is_drawn_anew(
+    tmp_path: Path, n_patients: int, is_kept: bool
+) -> None:
     rows: list[list[object]] = [["image", "patient_id", "finding"]]
     for number in range(72):
         part = "test" if number < 24 else "train"
@@ -178,8 +180,10 @@ def test_an_own_split_that_costs_most_cases_is_asked_about(tmp_path: Path, n_pat
         rows.append([f"{number:03d}.png", f"P{patient:03d}", ("cyst", "nodule")[number // 4 % 2]])
     write_table(tmp_path / "labels.csv", rows)
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
-    assert outcome.kind == kind
-    assert why(outcome) == ("unexplained_exclusions" if kind == "ask" else "")
+    assert outcome.kind == "proposed"
+    assert (outcome.proposals[0].manifest.split.value is not None) == is_kept
+    assert ("split_divides_patients" in {item.code for item in outcome.proposals[0].evidence}) != is_kept
+    assert why(outcome) == ""
 
 
 def test_copies_of_an_image_stay_together(tmp_path: Path) -> None:
