@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -119,3 +120,15 @@ def test_files_of_one_name_belong_to_the_only_image_of_their_folder(tmp_path: Pa
     assert {path: image.source for path, image in matches.items()} == {
         f"case{number}/scan.png": f"case{number}/outline.json" for number in range(4)
     }
+
+
+def test_files_keep_the_order_of_their_folder(tmp_path: Path) -> None:
+    """Otherwise the order of classes, and with it their names, would change from process to process."""
+    names = [f"p{number:02d}.json" for number in range(30)]
+    documents = {
+        name: {"imagePath": name, "shapes": [{"label": name, "points": [[1, 1], [5, 1], [5, 5]]}]} for name in names
+    }
+    write_files(tmp_path, {name: json.dumps(document) for name, document in documents.items()})
+    source = detect_only(tmp_path)
+    assert list(source.files) == names
+    assert list(source.classes) == names

@@ -55,6 +55,8 @@ def earlier_run(tmp_path: Path) -> RunFolder:
     with tarfile.open(EARLIER_RUN / "data.tar.gz") as archive:
         archive.extractall(data, filter="data")
     shutil.copytree(EARLIER_RUN / "run", run)
+    (run / "locked" / "data").mkdir()
+    (run / "locked" / "data" / "spots").symlink_to(data)
     fingerprint = json.loads((run / "locked" / "raw.json").read_text())["fingerprint"]  # of the paths as they were
     replacements = {"@RUN@": str(run), "@DATA@": str(data), fingerprint: fingerprint_folder(data, change_times=False)}
     for file in (*run.glob("*.json"), *run.glob("readings/*.json"), *run.glob("locked/*.json")):

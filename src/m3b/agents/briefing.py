@@ -19,6 +19,7 @@ from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.phi import scrub
 from m3b.dataset.jobs import MANIFEST_PATH
 from m3b.dataset.manifest.reference import short_page
+from m3b.dataset.manifest.resolve import TARGETS
 from m3b.dataset.tables import ROW_SUFFIXES, WORKBOOK_SUFFIXES
 from m3b.facts import (
     AuditSummary,
@@ -234,10 +235,12 @@ def _index_instructions(task: str, proposals: Sequence[ManifestProposal]) -> lis
     """Return how an index is made."""
     if any(proposal.given for proposal in proposals):
         return ["Look, and say so."]
+    records = f"## Records of a {task} index\n{get_family(task).index_guide}"
+    if task not in TARGETS:  # of a plug-in: manifests cannot say its targets
+        return [records, "Write a script that writes the index files."]
     form = re.sub("^# Manifest$", "## The form of a manifest", short_page(task), flags=re.MULTILINE)
     if proposals:
         return [form, SCRIPT_FALLBACK_NOTE, "Choose or write a manifest."]
-    records = f"## Records of a {task} index\n{get_family(task).index_guide}"
     return [form, SCRIPT_FALLBACK_NOTE, records, f"Write {MANIFEST_PATH} or the index files."]
 
 

@@ -192,7 +192,8 @@ def _detect_in_folder(inventory: Inventory, suffix: str, files: Sequence[tuple[s
             if head and annotation_format.detect(local_file(inventory.root, path), head):
                 by_format[annotation_format.name].append(path)
                 break
-    filled = sum(size > 0 for path, size in files if path in checked)
+    sizes = dict(files)
+    filled = sum(sizes[path] > 0 for path in checked)
     for name, paths in by_format.items():
         if not ANNOTATIONS[name].per_image:
             continue
@@ -207,14 +208,16 @@ def _ends_with(suffix: str, format_suffix: str) -> bool:
     return suffix == format_suffix or (format_suffix.count(".") > 1 and format_suffix.endswith(suffix) and bool(suffix))
 
 
-def _choose_files(files: Sequence[tuple[str, int]]) -> set[str]:
+def _choose_files(files: Sequence[tuple[str, int]]) -> list[str]:
+    """Return the files that are opened, in the order of the folder."""
     if len(files) <= MAX_CHECKED_FILES:
-        return {path for path, _ in files}
+        return [path for path, _ in files]
     step = len(files) // (MAX_CHECKED_FILES // 2) + 1
     spaced = [path for path, size in files[::step]]
     usual = sorted(size for _, size in files)[len(files) // 2]
     unusual = sorted(files, key=lambda item: -abs(item[1] - usual))[: MAX_CHECKED_FILES // 2]
-    return {*spaced, *(path for path, _ in unusual)}
+    chosen = {*spaced, *(path for path, _ in unusual)}
+    return [path for path, _ in files if path in chosen]
 
 
 def _join_folders(by_folder: dict[str, list[str]]) -> list[list[str]]:

@@ -1447,7 +1447,8 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
     classes: dict[str, tuple[Any, ...]] = {
         legend_names.get(name, name): (_code(name) if coded and re.fullmatch(r"\d+", name) else name,) for name in names
     } or {request.target or "object": ("*",)}
-    spellings = {} if coded else _unite_spellings(names)
+    by_frequency = sorted(facts.classes, key=lambda value: -value.count)
+    spellings = {} if coded else _unite_spellings([value.text for value in by_frequency])
     if spellings:
         classes = dict(spellings)
     match = request.match_classes(list(classes))
