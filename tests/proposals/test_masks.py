@@ -9,9 +9,11 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from proposals_kit import decide_folder, write_mask, write_picture
+from proposals_kit import decide_folder, write_mask, write_picture, write_rows
 
+from m3b.dataset.manifest.execute import execute
 from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.proposals.decide import list_candidates
 from m3b.dataset.proposals.image_sets import list_image_sets
 from m3b.dataset.proposals.outcome import Outcome
@@ -319,3 +321,30 @@ def test_folders_of_masks_that_notes_forbid_are_not_taken(tmp_path: Path, notes:
     masks = outcome.proposals[0].manifest.masks
     assert masks is not None
     assert masks.files == "masks_v2_final/case{number1:number}.png"
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        (["xmin", "ymin", "xmax", "ymax"], ["[{0}, 20]", "[{1}, 20]", "[{2}, 30]", "[{3}, 30]"]),
+        (["xmin", "ymin", "width", "height"], ["{0}", "{1}", "9", "8"]),
+        (["x", "y", "width", "height"], ["{0} 20", "{1} 20", "9 10", "8 10"]),
+        (["bbox"], ["[[{0}, {1}, 9, 8], [20, 20, 10, 10]]"]),
+    ],
+)
+def test_boxes_of_tables_are_executed_as_they_were_proposed(
+    tmp_path: Path, header: list[str], cells: list[str]
+) -> None:
+    rows: list[list[object]] = [["image", *header, "finding"]]
+    for number in range(30):
+        write_picture(tmp_path / f"images/p{number:02d}.png", number)
+        sides = (3 + number % 5, 4 + number % 7, 12 + number % 5, 12 + number % 7)
+        rows.append([f"p{number:02d}.png", *(cell.format(*sides) for cell in cells), "nodule"])
+    write_rows(tmp_path / "boxes.csv", rows)
+    manifest = best_manifest(decide_folder(tmp_path, "Find nodules with boxes"))
+    inventory = walk(tmp_path)
+    executed = execute(manifest, inventory, name="data", work=tmp_path / "work", readers=FolderReaders(inventory))
+    boxes = [len(record.boxes or ()) for record in (*executed.train, *executed.test)]
+    assert boxes == [2 if any(mark in "".join(cells) for mark in "[ ") else 1] * 30
+    first = next(record for record in (*executed.train, *executed.test) if "p00" in str(record.image))
+    assert next(tuple(mark.box) for mark in first.boxes or ()) == (3, 4, 12, 12)

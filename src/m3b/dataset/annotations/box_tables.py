@@ -197,11 +197,11 @@ def _holds_numbers(series: pl.Series) -> bool:
 
 
 def find_roles(frame: pl.DataFrame) -> dict[str, str]:
-    """Return role -> first column of numbers that has it by its name."""
+    """Return role -> first column of numbers, or of lists of numbers, that has it by its name."""
     roles: dict[str, str] = {}
     numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for column in frame.columns:
-        if not is_numeric(frame[column]):
+        if not is_numeric(frame[column]) and not _holds_number_lists(frame[column]):
             continue
         text = "".join(token for token in _split_words(column) if not _NOISE.match(token))
         if text in _EDGES:
@@ -226,6 +226,12 @@ def find_roles(frame: pl.DataFrame) -> dict[str, str]:
         elif len(columns) == 1:
             roles.setdefault(f"{axis}min", columns[0][1])
     return roles
+
+
+def _holds_number_lists(series: pl.Series) -> bool:
+    """Whether each filled cell is a number or a list of numbers."""
+    cells = [cell for cell in series.drop_nulls().unique().to_list() if not _is_missing(cell)]
+    return bool(cells) and all(_parse_list(cell) for cell in cells)
 
 
 def _split_words(column: str) -> list[str]:
@@ -327,7 +333,7 @@ def read_box_rows(
     numbers: list[tuple[float, ...]] = []
     for place, boxes in enumerate(_parse_rows(frame, columns)):
         if boxes and names[place]:
-            box_labels = _split_labels(labels[place], len(boxes))
+            box_labels = split_labels(labels[place], len(boxes))
             numbers += boxes
             rows.names += [str(names[place])] * len(boxes)
             rows.labels += box_labels
@@ -338,7 +344,7 @@ def read_box_rows(
     return rows
 
 
-def _split_labels(text: str | None, count: int) -> list[str]:
+def split_labels(text: str | None, count: int) -> list[str]:
     """Return the labels of the boxes of one row: a list of as many texts, else one for all."""
     cleaned = (text or "").strip()
     pieces = _cut_labels(cleaned)
@@ -353,56 +359,33 @@ def _parse_rows(frame: pl.DataFrame, columns: BoxColumns) -> Iterable[list[tuple
     """Yield the boxes of each row: none of empty cells, None of cells that hold something else."""
     if columns.list_column:
         for cell in frame[columns.list_column].to_list():
-            yield [] if cell is None or cell.casefold() in MISSING else parse_box_lists(cell)
+            yield [] if _is_missing(cell) else parse_box_lists(cell)
         return
-    roles = _order_roles(columns)
-    series = [frame[columns.columns[role]] for role in roles]
-    values = [parse_numbers(column).to_list() for column in series]
-    texts = [column.to_list() for column in series]
-    for row, numbers in enumerate(zip(*values, strict=True)):
-        cells = [column[row] for column in texts]
-        if any(cell is None or cell.casefold() in MISSING for cell in cells):
+    for boxes in _parse_sides(frame, columns.columns):
+        yield None if boxes is None else [_complete(columns, sides) for sides in boxes]
+
+
+def _is_missing(cell: str | None) -> bool:
+    return cell is None or cell.casefold() in MISSING
+
+
+def _parse_sides(frame: pl.DataFrame, columns: Mapping[str, str]) -> Iterable[list[dict[str, float]] | None]:
+    """Yield the boxes of each row as role -> number: one, or as many as each of its cells lists."""
+    values = [parse_numbers(frame[column]).to_list() for column in columns.values()]
+    texts = [frame[column].to_list() for column in columns.values()]
+    for numbers, cells in zip(zip(*values, strict=True), zip(*texts, strict=True), strict=True):
+        if any(map(_is_missing, cells)):
             yield []
-        elif all(isinstance(number, float) for number in numbers):
-            yield [_complete(columns, dict(zip(roles, numbers, strict=True)))]
-        else:
-            yield _parse_lists_of_sides(columns, roles, cells)
+            continue
+        lists = [
+            [number] if number is not None else _parse_list(cell) for number, cell in zip(numbers, cells, strict=True)
+        ]
+        same_length = bool(lists[0]) and len(set(map(len, lists))) == 1
+        yield [dict(zip(columns, box, strict=True)) for box in zip(*lists, strict=True)] if same_length else None
 
 
-def _parse_lists_of_sides(
-    columns: BoxColumns, roles: Sequence[str], cells: Sequence[str | None]
-) -> list[tuple[float, ...]] | None:
-    """Return the boxes of a row each of whose cells lists one side of several boxes."""
-    lists = [
-        [float(number) for number in _NUMBER.findall(cell or "")] if _LIST.fullmatch(cell or "") else []
-        for cell in cells
-    ]
-    if not lists[0] or len({len(numbers) for numbers in lists}) != 1:
-        return None
-    return [_complete(columns, dict(zip(roles, numbers, strict=True))) for numbers in zip(*lists, strict=True)]
-
-
-def _order_roles(columns: BoxColumns) -> list[str]:
-    order = (
-        "xmin",
-        "x",
-        "cx",
-        "ymin",
-        "y",
-        "cy",
-        "zmin",
-        "z",
-        "cz",
-        "xmax",
-        "width",
-        "ymax",
-        "height",
-        "zmax",
-        "depth",
-        "radius",
-        "diameter",
-    )
-    return [role for role in order if role in columns.columns]
+def _parse_list(cell: str) -> list[float]:
+    return [float(number) for number in _NUMBER.findall(cell)] if _LIST.fullmatch(cell) else []
 
 
 def _complete(columns: BoxColumns, sides: Mapping[str, float]) -> tuple[float, ...]:
@@ -413,6 +396,56 @@ def _complete(columns: BoxColumns, sides: Mapping[str, float]) -> tuple[float, .
         size = 2 * sides["radius"] if "radius" in sides else sides["diameter"]
         return (*low, *[size] * len(axes))
     return (*low, *(sides[f"{axis}max"] if f"{axis}max" in sides else sides[size] for axis, size in axes))
+
+
+def read_corners(frame: pl.DataFrame, columns: Mapping[str, str]) -> list[list[Box]] | None:
+    """Return the boxes of each row as lower and upper corners in the table's own unit; None if the columns give no box.
+
+    Args:
+        columns: role -> column, as `Boxes.columns` of a manifest without the class.
+    """
+    form = next((form for form in FORMS if form in columns), None)
+    if form is not None:
+        cells = frame[columns[form]].to_list()
+        return [[] if _is_missing(cell) else [form_box(form, box) for box in _cut_boxes(cell)] for cell in cells]
+    if _to_corners(dict.fromkeys(columns, 0.0)) is None:
+        return None
+    return [
+        [box for sides in boxes or () if (box := _to_corners(sides)) is not None]
+        for boxes in _parse_sides(frame, columns)
+    ]
+
+
+def _cut_boxes(cell: str) -> list[tuple[float, ...]]:
+    """Return the boxes of a cell; numbers that nothing separates are cut into boxes of four, or of six."""
+    boxes = parse_box_lists(cell)
+    if boxes is not None:
+        return boxes
+    numbers = tuple(float(number) for number in _NUMBER.findall(cell))
+    count = 6 if len(numbers) % 4 and not len(numbers) % 6 else 4
+    return [numbers[at : at + count] for at in range(0, len(numbers) - count + 1, count)]
+
+
+def _to_corners(sides: Mapping[str, float]) -> Box | None:
+    """Return the box that numbers of roles give; None if they leave an axis of the picture open."""
+    radius = sides.get("radius", sides["diameter"] / 2 if "diameter" in sides else None)
+    low, high = [], []
+    for axis, size in AXES:
+        middle = sides.get(f"c{axis}", sides.get(axis) if radius is not None else None)
+        half = sides[size] / 2 if size in sides else radius
+        if f"{axis}min" in sides and f"{axis}max" in sides:
+            ends = sides[f"{axis}min"], sides[f"{axis}max"]
+        elif middle is not None and half is not None:
+            ends = middle - half, middle + half
+        elif (start := sides.get(axis, sides.get(f"{axis}min"))) is not None and size in sides:
+            ends = start, start + sides[size]
+        elif axis != "z":
+            return None
+        else:
+            continue
+        low.append(ends[0])
+        high.append(ends[1])
+    return (*low, *high)
 
 
 # --- what numbers mean ------------------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from m3b.dataset.annotations.box_tables import FORMS, Form, form_box
+from m3b.dataset.annotations.box_tables import read_corners, split_labels
 from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
 from m3b.dataset.manifest.model import Boxes, ClassCodes, Masks
-from m3b.dataset.manifest.numbers import parse_numbers
 from m3b.dataset.manifest.patterns import match_any, parse_pattern
 from m3b.dataset.manifest.problems import PatternError, Problem, list_names, unknown_column
 from m3b.dataset.manifest.templates import fold, match_keys
@@ -257,7 +256,7 @@ def _find_rows(images: ImageFrame, part: Masks | Boxes, name: str) -> AnnotatedI
     if missing:
         images.problems += [unknown_column(f"{name}.columns", column, table.table.columns) for column in missing]
         return empty
-    marks = _run_rows(table, part) if isinstance(part, Masks) else box_rows(frame, part)
+    marks = _run_rows(table, part) if isinstance(part, Masks) else _box_rows(frame, part)
     if marks is None:
         images.problems.append(
             Problem(
@@ -302,59 +301,16 @@ def _run_rows(table: JoinedTable, masks: Masks) -> list[list[MarkRow]] | None:
     ]
 
 
-_AXES = ("x", "y", "z")
-_SIZES = ("width", "height", "depth")
+def _box_rows(frame: pl.DataFrame, boxes: Boxes) -> list[list[MarkRow]] | None:
+    """The boxes of each row as lower and upper corners in the table's own unit; None if its columns give no box.
 
-
-def box_rows(frame: pl.DataFrame, boxes: Boxes) -> list[list[MarkRow]] | None:
-    """The boxes of each row as lower and upper corners in the table's own unit; None if its columns give no box."""
-    labels = _label_column(frame, boxes)
-    columns = boxes.columns
-    form = next((role for role in FORMS if role in columns), None)
-    if form is not None:
-        cells = frame[columns[form]].to_list()
-        return [_boxes_of_cell(cell or "", label, form) for cell, label in zip(cells, labels, strict=True)]
-    corners = _corner_columns(frame, columns)
+    A cell of the class with as many names as its row has boxes gives one name to each.
+    """
+    columns = {role: column for role, column in boxes.columns.items() if role != "class"}
+    corners = read_corners(frame, columns)
     if corners is None:
         return None
-    numbers = zip(*(column.to_list() for column in corners), strict=True)
     return [
-        [MarkRow(label, corners=tuple(map(float, row)))] if None not in row else []
-        for label, row in zip(labels, numbers, strict=True)
+        [MarkRow(name, corners=box) for name, box in zip(split_labels(label, len(row)), row, strict=True)]
+        for label, row in zip(_label_column(frame, boxes), corners, strict=True)
     ]
-
-
-def _corner_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> list[pl.Series] | None:
-    """Columns of the lower corner, then of the upper one."""
-    role = {name: parse_numbers(frame[column]).values for name, column in columns.items() if name != "class"}
-    low, high = [], []
-    for axis, size in zip(_AXES, _SIZES, strict=True):
-        if f"{axis}min" in role and f"{axis}max" in role:
-            low.append(role[f"{axis}min"])
-            high.append(role[f"{axis}max"])
-            continue
-        radius = role["radius"] if "radius" in role else role["diameter"] / 2 if "diameter" in role else None
-        middle = role.get(f"c{axis}", role.get(axis) if radius is not None else None)
-        half = role[size] / 2 if size in role else radius
-        if middle is not None and half is not None:
-            low.append(middle - half)
-            high.append(middle + half)
-        elif axis in role and size in role:
-            low.append(role[axis])
-            high.append(role[axis] + role[size])
-        elif axis != "z":
-            return None
-    return [*low, *high]
-
-
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-
-
-def _boxes_of_cell(cell: str, label: str, form: Form) -> list[MarkRow]:
-    """The boxes of a cell with a list of numbers, or of lists; with as many names in the cell of the class, one each."""
-    numbers = [float(text) for text in _NUMBER.findall(cell)]
-    count = 6 if len(numbers) % 4 and not len(numbers) % 6 else 4
-    groups = [numbers[at : at + count] for at in range(0, len(numbers) - count + 1, count)]
-    names = [name.strip(" '\"[]") for name in re.split(r"[|,;]", label)] if len(groups) != 1 else [label]
-    labels = names if len(names) == len(groups) else [label] * len(groups)
-    return [MarkRow(name, corners=form_box(form, group)) for name, group in zip(labels, groups, strict=True)]
