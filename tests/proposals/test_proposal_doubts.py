@@ -440,6 +440,82 @@ def test_rows_that_notes_forbid_are_left_out(tmp_path: Path, note: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("note", "column", "bad", "good"),
+    [
+        ("Quality was good / usable / reject; images rated reject are not to be used.", "quality", "reject", "good"),
+        ("Aufnahmen mit starker Unschärfe bitte nicht verwenden.", "bemerkung", "starker Unschärfe", None),
+        ("撤回知情同意的病例请勿使用。", "备注", "撤回知情同意", None),
+        ("Patients who withdrew consent must not be used.", "consent_withdrawn", "1", "0"),
+        ("Patients without consent must not be used.", "consent", "no", "yes"),
+        ("Les images avec artefact ne doivent pas être utilisées.", "artefact", "oui", "non"),
+        ("Images from the test part must not be used for training.", "part", None, "test"),
+        ("Images from site reject may not be shared commercially or used.", "quality", None, "reject"),
+    ],
+)
+def test_rows_are_left_out_by_what_notes_call_unusable(
+    tmp_path: Path, note: str, column: str, bad: str | None, good: str | None
+) -> None:
+    rows: list[list[object]] = [["image", "condition", column]]
+    for number in range(60):
+        write_picture(tmp_path / f"images/{number:03d}.png", number)
+        value = bad if number % 5 == 0 and bad else good if number % 4 == 0 or bad else "train"
+        rows.append([f"{number:03d}.png", ("eczema", "acne")[number % 2], value])
+    write_rows(tmp_path / "labels.csv", rows)
+    (tmp_path / "README.txt").write_text(f"Photos of skin.\n{note}\n", encoding="utf-8")
+    outcome = decide_folder(tmp_path, "Tell eczema from acne on photos of skin")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == (48 if bad else 60)
+
+
+@pytest.mark.parametrize(
+    ("note", "reader"),
+    [
+        ("masks_b is the agreed outline and the reference.", "b"),
+        ("Als Referenz gelten die Masken in masks_a.", "a"),
+        ("Two readers drew masks; use only masks_b.", "b"),
+        ("Two readers drew masks.", None),
+    ],
+)
+def test_of_two_readers_the_one_that_notes_call_the_reference_is_taken(
+    tmp_path: Path, note: str, reader: str | None
+) -> None:
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"k{number:02d}.png", number)
+        for place, name in enumerate("ab"):
+            write_mask(tmp_path / f"masks_{name}" / f"k{number:02d}.png", number, shift=place)
+    (tmp_path / "README.txt").write_text(f"Ultrasound of kidneys.\n{note}\n", encoding="utf-8")
+    outcome = decide_folder(tmp_path, "Segment the kidney on ultrasound")
+    assert outcome.kind == ("ask" if reader is None else "proposed")
+    masks = outcome.proposals[0].manifest.masks
+    assert masks is not None
+    assert reader is None or f"masks_{reader}" in str(masks.files)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("W{subject:02d}_2021-{month:02d}-{day:02d}.png", "{number1}"),
+        ("W{subject:02d}_{day:02d}.{month:02d}.2021.png", "{number1}"),
+        ("B21-{subject:04d}-A{block}_x{x}_y{y}.png", "{number1}"),
+        ("case{subject:03d}_slice{x:03d}.png", "{number1}"),
+        ("2021-{month:02d}-{day:02d}_{subject:02d}.png", None),
+        ("x{x}_y{y}_{unique:03d}.png", None),
+    ],
+)
+def test_pictures_that_differ_in_date_or_position_alone_are_of_one_subject(
+    tmp_path: Path, name: str, value: str | None
+) -> None:
+    for number in range(60):
+        subject, picture = divmod(number, 5)
+        parts = {"month": 1 + picture * 2, "day": 1 + number * 7 % 28, "block": 1 + picture % 2, "x": number * 37 % 97,
+                 "y": number * 53 % 89, "unique": number * 29 % 1000}  # fmt: skip
+        file = name.format(subject=subject * 3 + 11, **parts)
+        write_picture(tmp_path / ("eczema", "acne")[number % 2] / file, number)
+    (proposal, *_) = decide_folder(tmp_path, "Tell eczema from acne on photos of skin").proposals
+    assert (proposal.manifest.patient.value if proposal.manifest.patient else None) == value
+
+
+@pytest.mark.parametrize(
     ("note", "encoding", "classes"),
     [
         (

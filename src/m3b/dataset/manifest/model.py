@@ -421,13 +421,21 @@ class CaseFilter(ManifestPart):
     """Cases that are meant.
 
     Args:
-        texts: of `value`; cases with another text are left out.
+        texts: of `value`; cases with another text, or with none, are left out.
+        without: texts of `value` with which cases are left out, in place of `texts`; cases with none stay.
         reason: why they are; default: the text that they have.
     """
 
     value: Value
-    texts: Texts = Field(min_length=1)
+    texts: Texts = ()
+    without: Texts = ()
     reason: str = ""
+
+    @model_validator(mode="after")
+    def _needs_texts(self) -> CaseFilter:
+        if bool(self.texts) == bool(self.without):
+            raise ValueError("`only` needs `texts` that are meant, or texts that are not (`without`), and not both.")
+        return self
 
 
 class Manifest(ManifestPart):

@@ -165,7 +165,12 @@ FIELD_EXAMPLES: dict[str, dict[str, Any]] = {
         "test_images": ["images/7.png"],
     },
     "Exclusion": {"files": "old/**", "reason": "an older version"},
-    "CaseFilter": {"value": "{patients.view}", "texts": ["AP", "PA"], "reason": "lateral views are not asked for"},
+    "CaseFilter": {
+        "value": "{patients.view}",
+        "texts": ["AP", "PA"],
+        "without": ["lateral"],
+        "reason": "lateral views are not asked for",
+    },
 }
 """Class -> key -> an example of its value; other keys are shown with their class, choices or default."""
 

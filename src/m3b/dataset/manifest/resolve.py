@@ -444,13 +444,17 @@ class _Resolver:
     def _exclude_unwanted(self) -> None:
         for at, case_filter in enumerate(self.manifest.only):
             text = self._text(f"only.{at}")
-            names = " or ".join(case_filter.texts)
-            self._exclude(text.is_null(), "unknown_kind", case_filter.reason or f"nothing says whether it is {names}")
             reason = (
                 pl.lit(case_filter.reason)
                 if case_filter.reason
                 else pl.concat_str(pl.lit("not asked for: "), text.str.head(40))
             )
+            if case_filter.without:
+                is_unwanted = _folded(text).is_in(_folded_all(case_filter.without)).fill_null(False)
+                self._exclude(is_unwanted, "not_asked_for", reason)
+                continue
+            names = " or ".join(case_filter.texts)
+            self._exclude(text.is_null(), "unknown_kind", case_filter.reason or f"nothing says whether it is {names}")
             self._exclude(~_folded(text).is_in(_folded_all(case_filter.texts)), "not_asked_for", reason)
 
     def _add_labels(self) -> None:

@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import polars as pl
 
 from m3b.dataset.manifest.model import Split, Table, ValueSource
-from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of
+from m3b.dataset.proposals.image_sets import Column, ImageSet, describe, mean_of
 from m3b.dataset.proposals.roles import roles_of, side_of
 from m3b.dataset.proposals.scoring import probability
 from m3b.dataset.survey.facts import SplitFacts, Survey
@@ -26,6 +26,12 @@ MIN_HOLDER = 0.5
 MIN_HOLDERS, MAX_HELD = 10, 5
 """Distinct values, and studies of each on average, of a column that may be the persons of studies."""
 CLASS_KINDS = ("findings", "anatomy", "cells_tissues")
+MIN_SUBJECTS = 5
+"""Subjects of which the names of pictures must tell, for a split between them."""
+MAX_COUNTED = 5
+"""Values of a last part of a subject's name that counts its blocks, eyes or visits."""
+SUBJECT_PROBABILITY = 0.8
+"""Of the part of names before a position or a date."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +227,9 @@ def choose_patient(
     """
     choices = []
     parts = list_parts(image_set, exclude)
-    for column in image_set.columns:
+    subject = find_subject_column(image_set, exclude)
+    columns = [column for column in image_set.columns if column.template not in subject.later_slots]
+    for column in columns:
         if any(template in column.template for template in exclude) or column.stats.distinct < 2:
             continue
         if column.source in ("table", "tag", "member") and not _is_called_person(column):
@@ -235,6 +243,8 @@ def choose_patient(
         features = patient_features(image_set, column, cases, parts, exclude)
         choices.append(PatientChoice(column, features, probability("patient", features)))
     choices.sort(key=lambda choice: (-choice.probability, choice.column.template))
+    if subject.column is not None and not (choices and choices[0].probability >= SUBJECT_PROBABILITY):
+        choices.insert(0, PatientChoice(subject.column, {"before_position": 1.0}, SUBJECT_PROBABILITY))
     return sorted(choices, key=lambda choice: -_holds_best(image_set, choice, choices[0]))
 
 
@@ -252,6 +262,100 @@ def _holds_best(image_set: ImageSet, choice: PatientChoice, best: PatientChoice)
         {"inner": image_set.values(best.column.template), "outer": image_set.values(choice.column.template)}
     ).unique()
     return len(pairs) == pairs["inner"].n_unique()
+
+
+@dataclass(frozen=True)
+class SubjectColumn:
+    """What the names of pictures say of their subject, if they end with a date or a position.
+
+    Args:
+        column: the part before that; None if each picture has its own, or too few share one.
+        later_slots: templates of date and position, which tell no persons apart.
+    """
+
+    column: Column | None = None
+    later_slots: frozenset[str] = frozenset()
+
+
+_NAME_NUMBER = re.compile(r"\{(number\d+):number\}|\d+")
+_NAME_SLOT = re.compile(r"\{(\w+?)(?::\w+)?\}")
+
+
+def find_subject_column(image_set: ImageSet, used: Sequence[str] = ()) -> SubjectColumn:
+    """Return the part of names before a position (`_x3_y7`, `_slice12`) or a date (`_2021-03-04`).
+
+    Pictures that differ in these alone are tiles, slices or visits of one subject.
+
+    Args:
+        used: templates of target and split, which are no part of the subject.
+    """
+    files = image_set.images.files
+    pattern = files if isinstance(files, str) else files[0]
+    name = pattern.rpartition("/")[2]
+    columns = {column.template: column for column in image_set.columns if column.source == "slot"}
+    dated = _find_date(image_set, name)
+    slots = [f"{{{match[1]}}}" for match in _NAME_SLOT.finditer(name)]
+    later = [
+        template in dated or (template in columns and "position" in roles_of(columns[template].name))
+        for template in slots
+    ]
+    if True not in later:
+        return SubjectColumn()
+    first = later.index(True)
+    templates = [template for template in slots[:first] if template in columns and template not in used]
+    later_slots = frozenset(slots[first:])
+    while len(templates) > 1 and columns[templates[-1]].stats.distinct <= MAX_COUNTED:
+        shorter = describe(image_set.values("/".join(templates[:-1])))
+        if shorter.distinct < MIN_SUBJECTS:
+            break
+        templates.pop()
+    if not templates:
+        return SubjectColumn(None, later_slots)
+    template = "/".join(templates)
+    stats = describe(image_set.values(template))
+    folders = [column for column in image_set.columns if column.source == "folder" and column.stats.distinct > 1]
+    is_shared = MIN_SUBJECTS <= stats.distinct < stats.filled
+    if not is_shared or not all(
+        _lies_within(image_set, template, folder) for folder in folders if folder.template not in used
+    ):
+        return SubjectColumn(None, later_slots)
+    return SubjectColumn(Column(template, "slot", columns[templates[0]].name, stats), later_slots)
+
+
+def _lies_within(image_set: ImageSet, template: str, folder: Column) -> bool:
+    """Whether pictures that share a part of their names are in one folder, whose numbers do not start anew in others."""
+    pairs = pl.DataFrame({"subject": image_set.values(template), "folder": image_set.values(folder.template)}).unique()
+    return len(pairs) == pairs["subject"].n_unique()
+
+
+def _find_date(image_set: ImageSet, name: str) -> frozenset[str]:
+    """Return the slots of a name that are a date: year, month and day with the same separator, in this order or its reverse."""
+    numbers = list(_NAME_NUMBER.finditer(name))
+    for at in range(len(numbers) - 2):
+        three = numbers[at : at + 3]
+        separators = [name[first.end() : second.start()] for first, second in pairwise(three)]
+        if separators[0] != separators[1] or separators[0] not in ("-", "_", ".", ""):
+            continue
+        ranges = [_range_of(image_set, match) for match in three]
+        is_date = any(
+            all(low <= values[0] and values[1] <= high for values, (low, high) in zip(order, _DATE_RANGES, strict=True))
+            for order in (ranges, ranges[::-1])
+        )
+        if is_date:
+            return frozenset(f"{{{match[1]}}}" for match in three if match[1])
+    return frozenset()
+
+
+_DATE_RANGES = ((1950, 2099), (1, 12), (1, 31))
+"""Of year, month and day."""
+
+
+def _range_of(image_set: ImageSet, match: re.Match[str]) -> tuple[int, int]:
+    """Return the lowest and the highest number at a place of names."""
+    if not match[1]:
+        return int(match[0]), int(match[0])
+    numbers = image_set.values(f"{{{match[1]}}}").cast(pl.Int64, strict=False).drop_nulls()
+    return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)  # type: ignore[arg-type]
 
 
 # --- split ------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from m3b.dataset.archives import local_reference
 from m3b.dataset.formats import DataError, probe_image, read_image
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.model import CaseFilter, Labels, Manifest, Masks, Split, Task, ValueSource
-from m3b.dataset.manifest.overrides import DRAWN, Overrides
+from m3b.dataset.manifest.overrides import DRAWN
 from m3b.dataset.manifest.patterns import parse_pattern
 from m3b.dataset.manifest.pixels import find_factor
 from m3b.dataset.manifest.problems import PatternError
@@ -52,7 +52,7 @@ from m3b.dataset.proposals.overriding import (
     narrow_joins,
 )
 from m3b.dataset.proposals.request import NO_OVERRIDES, Request
-from m3b.dataset.proposals.restrictions import find_forbidden_rows
+from m3b.dataset.proposals.restrictions import find_forbidden_rows, find_reference
 from m3b.dataset.proposals.roles import roles_of, severity_ranks, split_words
 from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
 from m3b.dataset.proposals.targets import (
@@ -392,12 +392,14 @@ def filter_usable(image_set: ImageSet, target: Target, request: Request) -> tupl
     used = set(image_set.tables_of(target.templates))
     filters = {}
     for column in sorted(image_set.columns, key=lambda column: bool(used & set(column.tables))):
-        if column.source != "table" or not (used & set(column.tables) or column.stats.coverage > 1 - MAX_UNEXPLAINED):
+        is_joined = used & set(column.tables) or column.stats.coverage > 1 - MAX_UNEXPLAINED
+        if column.source != "table" or column.template in target.templates or not is_joined:
             continue
-        if forbidden := find_forbidden_rows(request.notes, column.name, list(column.stats.counts)):
-            texts = tuple(value for value in column.stats.counts if value not in forbidden)
+        values, has_blanks = list(column.stats.counts), column.stats.filled < image_set.count
+        if forbidden := find_forbidden_rows(request.notes, column.name, values, has_blanks=has_blanks):
             reason = next(iter(forbidden.values()))
-            filters[reason] = CaseFilter(value=ValueSource(value=column.template), texts=texts, reason=reason)
+            source = ValueSource(value=column.template)
+            filters[reason] = CaseFilter(value=source, without=tuple(forbidden), reason=reason)
     return tuple(filters.values())
 
 
@@ -1048,7 +1050,7 @@ def decide(
                 remedy="Correct the options, or leave them out.",
             ),
         )
-    outcome = _settle(measured_candidates, request.overrides) if measured_candidates else None
+    outcome = _settle(measured_candidates, request) if measured_candidates else None
     if outcome is None:
         outcome = _refuse(survey, image_sets, tasks, request, measured_candidates)
     return _replace_patterns(outcome, survey, inventory)
@@ -1342,8 +1344,9 @@ def to_proposal(measured_candidates: MeasuredCandidate) -> ManifestProposal:
     )
 
 
-def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrides) -> Outcome | None:
+def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) -> Outcome | None:
     """Return what the best candidate leads to; None if it fits so badly that there are no targets."""
+    overrides = request.overrides
     best = measured_candidates[0]
     task = best.candidate.task
     rivals = [
@@ -1356,12 +1359,15 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrid
         and not (item.leaves_out_cases and not best.leaves_out_cases and _have_same_classes(item, best))
         and not _agree(best, item)
     ]
+    titles = [item.candidate.target.title for item in (best, *rivals)]
+    if rivals and (reference := find_reference(request.notes, titles)) is not None:
+        best, rivals = (best, *rivals)[reference], []
     doubts = [doubt for doubt in best.doubts if not (overrides.names_target and doubt.code in SETTLED_BY_USER)]
-    others = [item for item in measured_candidates[1:] if item not in rivals]
+    others = [item for item in measured_candidates if not any(item is chosen for chosen in (best, *rivals))]
     proposals = [to_proposal(item) for item in (best, *rivals, *others)[:MAX_PROPOSALS]]
-    titles = _tell_apart((best, *rivals)[:MAX_OPTIONS])
+    options = _tell_apart((best, *rivals)[:MAX_OPTIONS])
     if rivals and not overrides.names_target:
-        doubts.append(Doubt(code="rival", message=f"{' and '.join(titles)} fit nearly as well"))
+        doubts.append(Doubt(code="rival", message=f"{' and '.join(options)} fit nearly as well"))
     if best.score < MIN_SCORE and not overrides.names_target:
         doubts.append(
             Doubt(code="weak_evidence", message=f"{best.candidate.target.title} fits weakly (score {best.score:.2f})")
@@ -1380,8 +1386,8 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], overrides: Overrid
             proposals=tuple(proposals),
             question=Question(
                 code="rival",
-                text=f"Several readings fit the request: {'; '.join(titles)}. Which one is meant?",
-                options=titles,
+                text=f"Several readings fit the request: {'; '.join(options)}. Which one is meant?",
+                options=options,
                 remedy="Name the column, the masks or the classes in the request.",
             ),
         )

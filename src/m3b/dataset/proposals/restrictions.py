@@ -1,11 +1,12 @@
-"""What the notes of a folder say must not be used: rows with a value of a column, classes, and folders."""
+"""What the notes of a folder say must not be used (rows with a value of a column, classes, folders), and what is the reference."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from m3b.dataset.proposals.roles import split_words
+from m3b.dataset.proposals.roles import side_of, split_words
+from m3b.dataset.tables.yes_no import NO, YES
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[;。；！？\n]")
 _FORBIDS = re.compile(
@@ -49,20 +50,51 @@ def list_prohibitions(notes: str) -> tuple[tuple[str, str], ...]:
     return tuple(statements)
 
 
-def find_forbidden_rows(notes: str, column: str, values: Sequence[str]) -> dict[str, str]:
+def find_forbidden_rows(notes: str, column: str, values: Sequence[str], *, has_blanks: bool = False) -> dict[str, str]:
     """Return the values of a column with which rows must not be used, and the sentence that says so.
 
-    It names the column and the value behind it: `consent = false`.
+    It names the column and the value behind it (`consent = false`), the value alone (`rated reject`), or a column of yes and no
+    alone (`patients who withdrew consent`).
+    Names of parts of a split are no such values: what must not be trained on is tested on.
+
+    Args:
+        has_blanks: whether rows without a value stay, so that each value may be forbidden.
     """
     words = split_words(column)
     name = r"[\W_]*".join(map(re.escape, words))
     forbidden = {
         value: sentence
-        for sentence, _ in (list_prohibitions(notes) if words else ())
+        for sentence, subject in list_prohibitions(notes)
         for value in values
-        if re.search(rf"(?<![^\W_]){name}{_COMPARISON}{re.escape(value)}(?!\w)", sentence, re.IGNORECASE)
+        if (words and re.search(rf"(?<![^\W_]){name}{_COMPARISON}{re.escape(value)}(?!\w)", sentence, re.IGNORECASE))
+        or (not side_of(value) and value.casefold() not in YES | NO and _names(subject, value))
     }
-    return forbidden if len(forbidden) < len(values) else {}
+    if not forbidden and any(value.casefold() in YES | NO for value in values):
+        forbidden = _find_forbidden_answers(notes, words, values)
+    return forbidden if has_blanks or len(forbidden) < len(values) else {}
+
+
+_ABSENT = re.compile(
+    r"\b(?:without|no|lack\w*|missing|withdr\w+|revok\w+|refus\w+|ohne|kein\w*|fehl\w+|widerruf\w*|sans|retir\w+|sin|revoc\w+)\b"
+    r"|撤|未|无|缺",
+    re.IGNORECASE,
+)
+_STEM = 5
+"""Letters in which inflections of a word agree."""
+
+
+def _find_forbidden_answers(notes: str, words: Sequence[str], values: Sequence[str]) -> dict[str, str]:
+    """Return the answers (yes or no) to a column with which rows must not be used: a sentence names the column by its words."""
+    stems = {word[:_STEM] for word in words if len(word) > 2 or not word.isascii()}
+    for sentence, _ in list_prohibitions(notes):
+        subject = _FORBIDS.sub(" ", sentence)
+        present = {word[:_STEM] for word in split_words(subject)}
+        if not stems or not all(stem in present or (not stem.isascii() and stem in subject) for stem in stems):
+            continue
+        is_absent = (_ABSENT.search(subject) is not None) != (_ABSENT.search(" ".join(words)) is not None)
+        answers = NO if is_absent else YES
+        return {value: sentence for value in values if value.casefold() in answers}
+    return {}
 
 
 def find_forbidden_classes(notes: str, classes: Sequence[str]) -> dict[str, str]:
@@ -84,6 +116,32 @@ def find_forbidden_folder(notes: str, pattern: str) -> str:
         if is_about_use and not _OTHER_PURPOSE.search(sentence) and any(_names(sentence, item) for item in folders):
             return sentence.strip(" \t#*-")
     return ""
+
+
+_REFERENCE = re.compile(
+    r"\b(?:reference|ground[ -]?truth|gold[ -]?standard|authoritative|definitive|agreed|use\s+only|only\s+use)\b"
+    r"|\b(?:referenz\w*|maßgeb\w+|massgeb\w+|goldstandard|verbindlich\w*|gültig\w*)\b"
+    r"|\b(?:référence|vérité\s+terrain|fait\s+foi|referencia|verdad\s+de\s+referencia|patrón\s+oro)\b|金标准|参考标准|为准",
+    re.IGNORECASE,
+)
+"""Statements in five languages that something is the reference."""
+
+
+def find_reference(notes: str, titles: Sequence[str]) -> int | None:
+    """Return which of several targets the notes call the reference; None if they name none or several.
+
+    A sentence names a target by all the words that its title does not share with the others.
+    """
+    words_of_title = [set(split_words(title)) for title in titles]
+    shared = set.intersection(*words_of_title)
+    named = {
+        place
+        for sentence in _SENTENCE_END.split(notes)
+        if _REFERENCE.search(sentence) and not _FORBIDS.search(sentence)
+        for place, words in enumerate(words_of_title)
+        if words > shared and words - shared <= set(split_words(sentence))
+    }
+    return named.pop() if len(named) == 1 else None
 
 
 def _names(text: str, name: str) -> bool:
