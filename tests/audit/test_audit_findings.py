@@ -230,9 +230,19 @@ def test_sixteen_bits_and_archives_and_volumes(work: Path) -> None:
     volumes = [record(at, image=f"{at}.npy") for at in range(20, 30)]
     slices = [record(at, image=(f"{at}.png", f"{at + 1}.png", f"{at + 2}.png")) for at in range(30, 36)]
     audit = audit_index(index(train=[*map(record, range(10)), *archive], test=[*volumes, *slices]), work)
-    assert weights(audit) == {"small_test": "warn"}
+    assert weights(audit) == {"small_test": "warn", "volumes_among_pictures": "fix"}
     assert audit.opened == 36
     assert set(audit.shapes) == {"1x128x128", "1x16x18x20", "1x128x128x3"}
+
+
+def test_volumes_among_pictures_and_pictures_among_volumes(work: Path) -> None:
+    for at in range(20, 40):
+        np.save(work / f"{at}.npy", RANDOM.normal(0, 300, (16, 18, 20)).astype(np.int16))
+    pictures, volumes = [*map(record, range(20))], [record(at, image=f"{at}.npy") for at in range(20, 40)]
+    audit = audit_index(index(train=pictures, test=volumes[:5]), work)
+    assert weights(audit)["volumes_among_pictures"] == "fix"
+    audit = audit_index(index(train=volumes, test=pictures[:5]), work)
+    assert "volumes_among_pictures" not in weights(audit)
 
 
 def test_an_item_that_an_archive_does_not_hold(work: Path) -> None:

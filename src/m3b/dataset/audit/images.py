@@ -10,6 +10,8 @@ from m3b.dataset.audit.probes import ImageProbe, find_burnt_in_text
 
 ANISOTROPIC = 3.0
 MAX_CHANNELS = 8
+MAX_MIDDLE_SLICES = 8
+"""Slices of a volume up to which a model of pictures takes the middle one."""
 VOLUME_TARGETS = (*MARKS, "states", "report", "")
 """Targets for which volumes are looked at."""
 
@@ -101,11 +103,30 @@ class SingleSlice(VolumeCheck):
 
     def find(self, data: AuditData) -> Iterator[Finding]:
         pictures = [key for key, probe in data.readable_images.items() if len(probe.size) != 4]
-        if 0 < len(pictures) < len(data.readable_images):
+        if 0 < len(pictures) <= len(data.readable_images) / 2:
             yield self.make_finding(
                 f"{len(pictures)} of {len(data.readable_images)} images have a single slice, the others are volumes. They are "
                 "taken as volumes of one slice; leave them out if they are scouts or secondary captures.",
                 data.shorten_all(pictures),
+            )
+
+
+class VolumesAmongPictures(AuditCheck):
+    """Volumes or clips among pictures, which a model of pictures does not take."""
+
+    code = "volumes_among_pictures"
+    severity = "fix"
+    remedy = "Leave them out, or take one frame of each: `images.frames` 1 of clips and animated pictures."
+    needs_images = True
+
+    def find(self, data: AuditData) -> Iterator[Finding]:
+        volumes = _get_volumes(data)
+        deep = {key: probe.size[-1] for key, probe in volumes.items() if probe.size[-1] > MAX_MIDDLE_SLICES}
+        if deep and len(volumes) < len(data.readable_images) / 2:
+            yield self.make_finding(
+                f"{len(deep)} of {len(data.readable_images)} images are volumes or clips of up to {max(deep.values())} slices, "
+                "the others are pictures. A model of pictures takes none of them.",
+                data.shorten_all(deep),
             )
 
 
@@ -192,6 +213,7 @@ class FourAxes(VolumeCheck):
 
 
 CHECKS = (
-    NothingOpens(), UnreadableImage(), BlankImage(), TextInPixels(), SingleSlice(), ChannelsDiffer(), TimeAsChannels(),
+    NothingOpens(), UnreadableImage(), BlankImage(), TextInPixels(), SingleSlice(), VolumesAmongPictures(), ChannelsDiffer(),
+    TimeAsChannels(),
     FourAxes(), ThickSlices(),
 )  # fmt: skip
