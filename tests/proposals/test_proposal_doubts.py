@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pytest
 from PIL import Image
 from proposals_kit import decide_folder, write_mask, write_picture, write_rows
@@ -563,3 +564,22 @@ def test_frames_of_several_videos_with_the_same_numbers_are_no_views(tmp_path: P
     assert outcome.kind == "proposed"
     assert outcome.proposals[0].manifest.patient is not None
     assert not outcome.proposals[0].manifest.together
+
+
+@pytest.mark.parametrize("sheet", ["Hinweise", "Info"])
+def test_sheets_of_prose_in_a_workbook_are_notes(tmp_path: Path, sheet: str) -> None:
+    book = openpyxl.Workbook()
+    rows: list[list[object]] = [["Bild", "Befund", "Qualität"]]
+    for number in range(60):
+        write_picture(tmp_path / f"bilder/{number:03d}.png", number)
+        rows.append([f"{number:03d}", ("Fraktur", "unauffällig")[number % 2], "schlecht" if number % 6 == 0 else "gut"])
+    for row in rows:
+        book.active.append(row)
+    notes = book.create_sheet(sheet)
+    notes.append(["Aufnahmen des Unterarms, Stand Mai 2022"])
+    notes.append(["Bilder mit Qualität schlecht bitte nicht verwenden."])
+    book.save(tmp_path / "Befunde.xlsx")
+    outcome = decide_folder(tmp_path, "Detect fractures on X-rays of the forearm")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == 50
+    assert not [item for item in outcome.assumptions if "forearm" in item.message]

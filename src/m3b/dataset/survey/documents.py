@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,10 @@ from m3b.isolation.untrusted import announce_opening
 MAX_TEXT = 4096
 """Characters of a text file that are kept."""
 _MAX_DOCUMENTS = 30
+_MAX_PROSE_ROWS, _MAX_PROSE_COLUMNS = 60, 3
+"""Of a sheet of notes in a workbook."""
+_SENTENCE = re.compile(r"(?:\S+\s+){3}\S|[\u3400-\u9fff]{8}")
+"""Four words, or as much without spaces."""
 _MAX_LEGEND_BYTES = 4 * 2**20
 _MAX_LEGEND_TEXT = 2**16
 """Characters of prose in which legends are looked for."""
@@ -35,12 +40,13 @@ _LICENSES = ("licen", "copying", "citation", "authors", "changelog")
 
 
 def read_documents(
-    groups: Sequence[Group], root: Path, lists: frozenset[str] = frozenset()
+    groups: Sequence[Group], root: Path, lists: frozenset[str] = frozenset(), tables: Sequence[SurveyTable] = ()
 ) -> tuple[list[Document], dict[str, str]]:
     """Return the small documents of a folder, and the texts in which legends may stand (path -> text).
 
     Args:
         lists: files of long tables, which are no documents.
+        tables: whose sheets of prose are documents, called `FILE#SHEET`.
     """
     paths = [
         path
@@ -62,7 +68,23 @@ def read_documents(
         is_document = path not in lists and (name.endswith(_TEXT_SUFFIXES) or "." not in name)
         if is_document and not name.startswith(_LICENSES) and len(documents) < _MAX_DOCUMENTS and text.strip():
             documents.append(Document(path=path, text=scrub(text[:MAX_TEXT]), bytes=size, cut=len(text) > MAX_TEXT))
+    for table in tables:
+        if len(documents) < _MAX_DOCUMENTS and (text := _prose_of_sheet(table)):
+            path = f"{table.facts.files}#{table.facts.sheet}"
+            size = len(text.encode())
+            documents.append(Document(path=path, text=scrub(text[:MAX_TEXT]), bytes=size, cut=len(text) > MAX_TEXT))
     return documents, texts
+
+
+def _prose_of_sheet(table: SurveyTable) -> str:
+    """Return the rows of a further sheet of a workbook if some of its cells are sentences; empty otherwise."""
+    columns = [column.name for column in table.facts.columns]
+    if not table.facts.sheet or len(table.frame) > _MAX_PROSE_ROWS or len(columns) > _MAX_PROSE_COLUMNS:
+        return ""
+    rows = [[cell for cell in row if cell] for row in table.frame.select(pl.col(columns).cast(pl.String)).iter_rows()]
+    heads = [[name for name in columns if not name.isdecimal()]]
+    has_sentence = any(_SENTENCE.search(cell) for row in (*heads, *rows) for cell in row)
+    return "\n".join(" ".join(row) for row in (*heads, *rows) if row) if has_sentence else ""
 
 
 def _read_text(root: Path, path: str) -> tuple[str | None, int]:

@@ -132,7 +132,7 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
     tables += load_vectors(vectors, root, limits, tables, item_files, pairings) if not is_late() else []
     item_joins = join_items(containers, group_of, tables, pairings, root) if not is_late() else []
     splits = find_splits(groups, tables, joins, containers)
-    documents, texts = read_documents(groups, root, _long_lists(groups, tables))
+    documents, texts = read_documents(groups, root, _long_lists(groups, tables), tables)
     duplicates = find_duplicates(inventory, groups, limits, is_late)
     facts = Survey(
         name=root.name,
