@@ -70,6 +70,16 @@ def test_a_test_split_that_could_be_larger_is_worth_a_word(tmp_path: Path) -> No
     assert any("2 cases" in note for note in verdict.warnings)
 
 
+def test_a_small_test_part_of_the_sets_own_split_is_no_warning(tmp_path: Path) -> None:
+    def take(train: Records, test: Records) -> None:
+        train.extend(test[2:])
+        del test[2:]
+
+    work = make_work(tmp_path, change=take)
+    (work / "Datapath" / "manifest.json").write_text('{"split": {"value": "{folder0}"}}')
+    assert check_index(work, CHOICE).warnings == ()
+
+
 @pytest.mark.parametrize("patients", [3, 9])
 def test_a_class_of_few_patients_is_not_put_to_the_agent_again(tmp_path: Path, patients: int) -> None:
     """No other split would have more of it."""

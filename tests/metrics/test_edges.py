@@ -78,7 +78,9 @@ def test_a_perfect_kappa_is_accepted_and_three_patients_are_too_few() -> None:
     assert all(metric.low is not None for metric in scores.metrics.values())
     small_verdict = judge(score_grading(graded(3), GRADES, constant_grades=["1"]), None)
     assert not small_verdict.ok
+    assert small_verdict.is_open
     assert "3 test" in small_verdict.reason
+    assert not judge(scores, (0.8, 0.9)).is_open
 
 
 def test_just_below_an_edge_an_interval_is_no_narrower_than_there() -> None:

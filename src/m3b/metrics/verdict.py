@@ -29,10 +29,15 @@ MIN_NOTED_NOISE_CHANGE = 0.05
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """Whether the model is accepted (`ok`), and the reason in a sentence either way."""
+    """Whether the model is accepted (`ok`), and the reason in a sentence either way.
+
+    Args:
+        is_open: whether there are too few patients for a verdict.
+    """
 
     ok: bool
     reason: str
+    is_open: bool = False
 
 
 def judge(scores: Scores, acceptable: tuple[float, float | None] | None, split_name: str = "test") -> ModelVerdict:
@@ -71,7 +76,7 @@ def judge(scores: Scores, acceptable: tuple[float, float | None] | None, split_n
     )
     for problem in problems:
         if problem:
-            return ModelVerdict(False, problem)
+            return ModelVerdict(False, problem, is_open=problem is problems[0])
     range_note = "" if acceptable is None else f", inside the acceptable range {_format_range(acceptable)}"
     name = "" if compared is main else f"{compared.name}'s "
     reason = f"{main}{range_note}: {name}{_describe_gain(compared)}"

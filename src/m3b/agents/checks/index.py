@@ -17,6 +17,7 @@ from m3b.data.index import Index, read_index
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.dataset.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.dataset.audit.registry import are_installed
+from m3b.dataset.jobs import MANIFEST_PATH
 from m3b.errors import DataError, DataRejected, DecisionNeeded
 from m3b.isolation.reader import Reader
 from m3b.plugins import is_installed
@@ -85,12 +86,22 @@ def check_index(
     if findings:
         is_data_problem = any(finding.code in DATA_PROBLEM_CODES for finding in findings)
         return reject(*map(_issue_from_finding, findings), end_error=DataRejected if is_data_problem else None)
-    unfixable = {
-        *UNFIXABLE_CODES,
-        *(["small_test"] if len(index.test) >= SUFFICIENT_TEST_SHARE * len(index.records) else []),
-    }
+    unfixable = {*UNFIXABLE_CODES}
+    if _keeps_own_split(work):
+        unfixable |= {"small_test", "class_rare_test"}
+    elif len(index.test) >= SUFFICIENT_TEST_SHARE * len(index.records):
+        unfixable.add("small_test")
     fixable = [finding for finding in audit.of("warn") if finding.code not in unfixable]
     return accept(_make_artifact(work, index, audit), *map(_format_finding, fixable))
+
+
+def _keeps_own_split(work: Path) -> bool:
+    """Whether the manifest takes the data set's own split, whose test part no other index would enlarge."""
+    try:
+        manifest = json.loads((work / MANIFEST_PATH).read_text(encoding="utf-8"))
+        return bool(manifest["split"].get("value") or manifest["split"].get("test_images"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool) -> CheckResult:
