@@ -1,6 +1,7 @@
 """Measure how generated folders of many layouts are read: rightly, asked about, refused, or wrongly and accepted.
 
     python benchmarks/layouts.py --seeds 1-199:2 --jobs 2 [--results FILE]
+    python benchmarks/layouts.py --seeds 0-98:2 --fixed habit=further_structures
     python benchmarks/layouts.py --each-value diagnosis segmentation_2d
     make bench-layouts SEEDS=1-199:2
 
@@ -9,6 +10,8 @@ Each seed is a folder that `tests/layouts/generate.py` draws and writes, with a 
 with the truth. Odd seeds are for reports: whoever changes how folders are read looks at the
 totals of odd seeds, and at single folders of even seeds only. FILE (JSON lines) has the outcome of every seed; seeds that it holds
 already are not measured again.
+
+`--fixed` draws layouts that all have these values of axes.
 
 `--each-value` shows what fails on its own: for each task named, otherwise usual folders (PNG, one table, English, ...) with each
 value of each axis in turn, all of even seeds.
@@ -304,6 +307,14 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
+def parse_choice(text: str) -> tuple[str, str]:
+    """Return axis and value of `habit=none`."""
+    axis, _, value = text.partition("=")
+    if value not in AXES.get(axis, ()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no value of an axis such as habit=none")
+    return axis, value
+
+
 def list_single_values(tasks: Sequence[str]) -> list[tuple[int, float, dict[str, str]]]:
     """Return the arguments of `measure_seed` for usual folders of these tasks that differ in one value of one axis."""
     import numpy as np
@@ -338,6 +349,7 @@ def load_results(file: Path | None) -> dict[int, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("1-199:2"))
+    parser.add_argument("--fixed", nargs="+", type=parse_choice, default=(), metavar="AXIS=VALUE", help="see above")
     parser.add_argument("--each-value", nargs="+", choices=AXES["task"], default=(), metavar="TASK", help="see above")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument(
@@ -356,7 +368,7 @@ def main() -> None:
                 for row in pool.imap(measure_single_value, list_single_values(options.each_value)):
                     print(row, flush=True)
                 return
-            for line in pool.imap_unordered(partial(measure_seed, by=options.by), remaining):
+            for line in pool.imap_unordered(partial(measure_seed, fixed=dict(options.fixed), by=options.by), remaining):
                 results[line["seed"]] = line
                 code = describe_failure(line) if line["verdict"] != RIGHT else line["kind"]
                 print(f"{line['seed']:>6} {line['verdict']:8} {line['seconds']:5.1f} s  {code}", flush=True)

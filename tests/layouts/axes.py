@@ -25,7 +25,7 @@ PLAIN = {
     "label_place": "table", "mask_form": "ids", "mask_place": "same_name", "box_format": "coco", "patients": "none",
     "images_per_patient": "one", "split": "none", "id_style": "padded", "sizes": "same", "join": "file_name", "table_dress": "plain",
     "class_naming": "english", "legend": "txt", "distractor": "none", "notes": "description", "request_wording": "names_classes",
-    "wrapping": "none", "balance": "even",
+    "wrapping": "none", "balance": "even", "habit": "none",
 }  # fmt: skip
 """The most usual value of each axis but task and domain."""
 
@@ -108,6 +108,12 @@ FILE_MASKS = ("binary_255", "ids", "palette_void", "colours", "file_per_class", 
 SINGLE_CLASS_MASKS = ("binary_255", "file_per_object")
 BOX_FORMATS = ("coco", "coco_parts_stale", "yolo", "voc", "kitti", "csv_corners_pixels", "csv_size_pixels", "csv_centre_shares",
                "csv_corners_shares", "labelme", "via", "cvat")  # fmt: skip
+LISTING_FORMATS = ("coco", "coco_parts_stale", "coco_rle", "via", "cvat")
+"""Formats with a list of images, which holds those without marks, too."""
+MARK_TABLES = ("csv_corners_pixels", "csv_size_pixels", "csv_centre_shares", "csv_corners_shares")
+"""Tables with a row for each mark, which hold no image without marks."""
+FILE_FORMATS = ("yolo", "yolo_outline", "voc", "kitti", "labelme")
+"""Formats with a file for each image, which is empty if nothing is marked."""
 
 AXES: dict[str, tuple[str, ...]] = {
     "task": ("diagnosis", "multi_label", "grading", "regression", "survival", "segmentation_2d", "segmentation_3d", "detection",
@@ -139,6 +145,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "request_wording": ("names_classes", "task_only", "synonyms", "superfluous"),
     "wrapping": ("none", "one_folder", "two_folders"),
     "balance": ("even", "skewed"),
+    "habit": ("none", "images_outside_list", "further_structures"),
 }  # fmt: skip
 
 
@@ -171,6 +178,7 @@ class Axes:
     request_wording: str
     wrapping: str
     balance: str
+    habit: str = "none"
 
     def to_dict(self) -> dict[str, str]:
         return {item.name: getattr(self, item.name) for item in fields(self)}
@@ -462,6 +470,32 @@ def _request_wording(choices: Mapping[str, str]) -> tuple[str, ...]:
     return AXES["request_wording"]
 
 
+def _has_images_outside_list(choices: Mapping[str, str]) -> bool:
+    formats = (*LISTING_FORMATS, *MARK_TABLES, *FILE_FORMATS)
+    has_list = choices["mask_form"] in formats or choices["box_format"] in formats
+    return choices["solvability"] == "solvable" and has_list and choices["split"] != "test_unlabelled"
+
+
+def _has_further_structures(choices: Mapping[str, str]) -> bool:
+    return (
+        choices["task"] in (*MASK_TASKS, "detection")
+        and choices["solvability"] in ("solvable", "other_classes")
+        and choices["request_wording"] in ("names_classes", "synonyms")
+        and choices["mask_form"] not in SINGLE_CLASS_MASKS
+    )
+
+
+HABITS: dict[str, Callable[[Mapping[str, str]], bool]] = {
+    "images_outside_list": _has_images_outside_list,
+    "further_structures": _has_further_structures,
+}
+"""Value of the axis `habit` -> whether it goes with the other axes. `layouts.habits` changes the layout."""
+
+
+def _habit(choices: Mapping[str, str]) -> tuple[str, ...]:
+    return ("none", *(habit for habit, is_valid in HABITS.items() if is_valid(choices)))
+
+
 VALID: dict[str, Callable[[Mapping[str, str]], tuple[str, ...]]] = {
     "solvability": _solvability,
     "carrier_family": _carrier_family,
@@ -483,6 +517,7 @@ VALID: dict[str, Callable[[Mapping[str, str]], tuple[str, ...]]] = {
     "distractor": _distractor,
     "notes": _notes,
     "request_wording": _request_wording,
+    "habit": _habit,
 }
 
 
@@ -505,12 +540,14 @@ def draw_axes(rng: np.random.Generator, fixed: Mapping[str, str] | None = None, 
     if "carrier" in fixed:
         family = next(name for name, carriers in FAMILIES.items() if fixed["carrier"] in carriers)
         fixed.setdefault("carrier_family", family)
+    habit_rng = rng.spawn(1)[0]  # layouts without a habit stay those that were drawn before there were habits
     for _ in range(MAX_DRAWS if not plainness else MAX_PLAIN_DRAWS):
         choices: dict[str, str] = {}
         for axis in AXES:
             usual = PLAIN.get(axis, "")
-            is_usual = plainness > 0 and usual in valid_values(axis, choices) and rng.random() < plainness
-            choices[axis] = usual if is_usual else _draw_value(rng, axis, choices)
+            axis_rng = habit_rng if axis == "habit" else rng
+            is_usual = plainness > 0 and usual in valid_values(axis, choices) and axis_rng.random() < plainness
+            choices[axis] = usual if is_usual else _draw_value(axis_rng, axis, choices)
             if axis in fixed and fixed[axis] != choices[axis]:
                 if fixed[axis] not in valid_values(axis, choices):
                     break

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from layouts import requests
-from layouts.axes import IMAGE_TASKS, MASK_TASKS, Axes, draw_axes
+from layouts.axes import IMAGE_TASKS, MARK_TABLES, MASK_TASKS, Axes, draw_axes
 from layouts.carriers import SUFFIXES
+from layouts.habits import HABIT_CHANGES
 from layouts.layout import Case, Layout, case_files, distractor_files, image_file, truncated_cases
 from layouts.shapes import Shape, label_map, place_shapes
 from layouts.terms import DOMAINS, FOLDERS, QUANTITIES, SEVERITY, TERMS, Domain, Term
@@ -82,6 +83,9 @@ def draw_layout(seed: int, *, plainness: float = 0.0, **fixed: str) -> Layout:
         tuple((number + 1) * step for number in range(len(classes))), "", Truth(axes.task, (), "", ()),
     )  # fmt: skip
     layout = replace(layout, cases=_draw_cases(rng, layout))
+    if change := HABIT_CHANGES.get(axes.habit):
+        layout = change(np.random.default_rng([seed, 10**7]), layout)
+        layout = replace(layout, class_names=_name_classes(axes, layout.classes))
     layout = replace(layout, request=_draw_request(rng, layout))
     return replace(layout, truth=_make_truth(layout))
 
@@ -390,7 +394,7 @@ def _draw_request(rng: np.random.Generator, layout: Layout) -> str:
     kind = "segmentation" if axes.task in MASK_TASKS else axes.task
     language = axes.request_language
     imaging_of = domain
-    classes: list[Term] = [TERMS[name] for name in layout.classes if name in TERMS]
+    classes: list[Term] = [TERMS[name] for name in layout.classes[: layout.n_targets] if name in TERMS]
     if axes.solvability == "other_anatomy":
         candidates = [
             candidate
@@ -407,6 +411,8 @@ def _draw_request(rng: np.random.Generator, layout: Layout) -> str:
     elif axes.solvability in ("other_classes", "more_classes"):
         absent = _draw_absent_classes(rng, layout)
         classes = absent if axes.solvability == "other_classes" else [*classes, *absent[:1]]
+        if axes.habit == "further_structures":
+            classes = absent[:1]
     images = requests.describe_images(domain, language, imaging_of)
     request = requests.make_request(
         kind, language, axes.request_wording, images, classes if axes.task != "report" else (), quantity=layout.quantity,
@@ -430,14 +436,16 @@ def _make_truth(layout: Layout) -> Truth:
     axes = layout.axes
     task = "segmentation" if axes.task in MASK_TASKS else axes.task
     outcomes: tuple[str, ...] = ("proposed",)
+    if axes.habit == "images_outside_list" and axes.box_format in MARK_TABLES:
+        outcomes = ("proposed", "ask")  # nothing says whether images without a row were looked at
     if axes.solvability != "solvable":
         outcomes = ("ask",) if axes.solvability in ASK_ONLY else ("ask", "refuse")
-    exclusions = {
-        file: "its test part has no targets"
-        for case in layout.cases
-        if not case.is_labelled
-        for file in case_files(layout, case)
-    }
+    why = (
+        "the list of annotations does not name it"
+        if axes.habit == "images_outside_list"
+        else "its test part has no targets"
+    )
+    exclusions = {file: why for case in layout.cases if not case.is_labelled for file in case_files(layout, case)}
     exclusions |= distractor_files(layout)
     usable = [case for case in layout.cases if case.is_labelled]
     if axes.distractor == "truncated":
@@ -450,7 +458,9 @@ def _make_truth(layout: Layout) -> Truth:
         outcomes=outcomes,
         reason=REASONS[axes.solvability],
         cases=tuple(_make_truth_case(layout, case) for case in usable),
-        class_forms=() if layout.classes == ("object",) or task == "report" else _class_forms(layout),
+        class_forms=()
+        if layout.classes == ("object",) or task == "report"
+        else _class_forms(layout)[: layout.n_targets],
         exclusions=exclusions,
         side_rule="own_or_patients" if axes.split == "crossing" else side_rule,
     )
@@ -466,12 +476,13 @@ def _make_truth_case(layout: Layout, case: Case) -> TruthCase:
         counts = np.bincount(labels.ravel(), minlength=len(layout.classes) + 1)
         areas = {
             position: float(counts[position + 1] / labels.size)
-            for position in range(len(layout.classes))
+            for position in range(layout.n_targets)
             if counts[position + 1]
         }
         tolerance = {position: _area_tolerance(layout, case, position) for position in areas}
     elif task == "detection":
-        boxes = tuple((shape.class_index, tuple(map(float, shape.box))) for shape in case.shapes)  # type: ignore[misc]
+        shapes = [shape for shape in case.shapes if shape.class_index < layout.n_targets]
+        boxes = tuple((shape.class_index, tuple(map(float, shape.box))) for shape in shapes)  # type: ignore[misc]
     return TruthCase(
         id=f"{case.number:03d}",
         files=case_files(layout, case),

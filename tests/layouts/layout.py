@@ -71,6 +71,7 @@ class Layout:
         base: the folder below the root that holds everything but notes.
         side_words: how the folder calls train, val and test.
         values: of each class, its number in masks.
+        n_further: how many of the classes, the last ones, are marked and not asked for.
     """
 
     seed: int
@@ -85,6 +86,12 @@ class Layout:
     values: tuple[int, ...]
     request: str
     truth: Truth
+    n_further: int = 0
+
+    @property
+    def n_targets(self) -> int:
+        """How many classes are asked for, the first ones."""
+        return len(self.classes) - self.n_further
 
     @property
     def language(self) -> str:

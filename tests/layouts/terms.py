@@ -119,7 +119,16 @@ TERMS: dict[str, Term] = {
     "bone": make_term("bo", "bone", "Knochen", "os", "hueso", "骨骼", synonym="skeleton"),
     "nucleus": make_term("nuc", "nucleus", "Zellkern", "noyau", "núcleo", "细胞核", synonym="cell nucleus"),
     "stroma": make_term("str", "stroma", "Stroma", "stroma", "estroma", "间质", synonym="connective tissue"),
+    "body": make_term("bod", "body", "Körper", "corps", "cuerpo", "体表", synonym="external contour"),
+    "spinal_cord": make_term(
+        "sc", "spinal cord", "Rückenmark", "moelle épinière", "médula espinal", "脊髓", synonym="myelon"
+    ),
+    "artefact": make_term("art", "artefact", "Artefakt", "artefact", "artefacto", "伪影", synonym="image error"),
+    "ruler": make_term("rul", "ruler", "Lineal", "règle", "regla", "标尺", synonym="scale bar"),
 }
+
+FURTHER_STRUCTURES = {2: ("artefact", "ruler"), 3: ("body", "spinal_cord")}
+"""Dimensions -> what people also mark on images, and few ask for."""
 
 
 @dataclass(frozen=True)

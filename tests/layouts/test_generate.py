@@ -26,7 +26,7 @@ from pycocotools import mask as coco_mask
 
 from layouts.axes import AXES, UNUSED, draw_axes, valid_values
 from layouts.generate import draw_layout, write_layout
-from layouts.layout import Layout
+from layouts.layout import Layout, case_files
 from layouts.truth import IndexRecord, Truth, TruthCase, compare
 
 TIMED = (".npz", ".xlsx", ".mat", ".zip", ".gz", ".ome.tif")
@@ -91,7 +91,7 @@ def test_a_fifth_is_not_solvable_and_says_what_is_right_and_why(layouts: list[La
     assert len(unsolvable) >= 0.2 * len(layouts)
     for layout in layouts:
         is_solvable = layout.axes.solvability == "solvable"
-        assert (layout.truth.outcomes == ("proposed",)) == is_solvable
+        assert ("proposed" in layout.truth.outcomes) == is_solvable
         assert (layout.truth.reason == "") == is_solvable
         assert set(layout.truth.outcomes) <= {"proposed", "ask", "refuse"}
 
@@ -382,3 +382,77 @@ def test_series_count_by_their_folder_and_arrays_by_their_item() -> None:
         replace(record, files=(record.files[0].replace("#", "#images[") + "]",)) for record in make_index(layout.truth)
     ]
     assert compare(index, layout.truth) == []
+
+
+# --- habits ------------------------------------------------------------------------------------------------------------
+
+LISTS = [("detection", "box_format", name) for name in ("coco", "via", "cvat", "csv_corners_pixels", "yolo", "labelme")]
+LISTS += [("segmentation_2d", "mask_form", name) for name in ("coco_rle", "via")]
+
+
+@pytest.mark.parametrize(("task", "axis", "value"), LISTS)
+def test_images_outside_a_list_are_there_and_no_annotation_names_them(
+    task: str, axis: str, value: str, tmp_path: Path
+) -> None:
+    fixed = {"task": task, axis: value, "carrier": "png", "patients": "none", "split": "none", "distractor": "none"}
+    layout = draw_solvable(habit="images_outside_list", **fixed)
+    write_layout(layout, tmp_path)
+    outside = [case for case in layout.cases if not case.is_labelled]
+    assert 0.14 < len(outside) / len(layout.cases) < 0.31
+    listed = {case.id for case in layout.truth.cases}
+    assert listed == {f"{case.number:03d}" for case in layout.cases if case.is_labelled}
+    names = {file.name for file in tmp_path.rglob("*") if file.suffix != ".png"}
+    texts = " ".join(
+        file.read_text("utf-8") for file in tmp_path.rglob("*") if file.suffix in (".json", ".xml", ".csv", ".txt")
+    )
+    for case in outside:
+        assert case_files(layout, case)[0] in layout.truth.exclusions
+        assert (tmp_path / case_files(layout, case)[0]).is_file()
+        assert f"{case.stem}.png" not in texts
+        assert not {f"{case.stem}.txt", f"{case.stem}.json"} & names
+    assert layout.truth.outcomes == (("proposed", "ask") if value.startswith("csv") else ("proposed",))
+
+
+STRUCTURES = [
+    ("detection", "box_format", "coco"),
+    ("detection", "box_format", "csv_corners_pixels"),
+    ("segmentation_2d", "mask_form", "coco_rle"),
+    ("segmentation_2d", "mask_form", "ids"),
+    ("segmentation_3d", "mask_form", "file_per_class"),
+    ("segmentation_3d", "mask_form", "rtstruct"),
+]
+
+
+@pytest.mark.parametrize(("task", "axis", "value"), STRUCTURES)
+def test_further_structures_are_marked_and_not_asked_for(task: str, axis: str, value: str) -> None:
+    layout = draw_solvable(
+        habit="further_structures", task=task, **{axis: value}, request_language="en", class_naming="english"
+    )
+    assert 1 <= layout.n_further <= 2
+    assert len(layout.class_names) == len(layout.classes) == len(layout.values) == layout.n_targets + layout.n_further
+    assert len(layout.truth.class_forms) == layout.n_targets
+    further = layout.class_names[layout.n_targets :]
+    assert not any(name in layout.request for name in further)
+    marked = {shape.class_index for case in layout.cases for shape in case.shapes}
+    assert marked == set(range(len(layout.classes)))
+    in_truth = {position for case in layout.truth.cases for position in (*case.areas, *(box[0] for box in case.boxes))}
+    assert in_truth == set(range(layout.n_targets))
+    for case in layout.cases:
+        covered = sum(shape.mask(case.size).astype(int) for shape in case.shapes)
+        assert np.max(covered, initial=0) <= 1
+
+
+def test_a_single_target_among_further_structures_that_the_folder_lacks() -> None:
+    layout = draw_layout(
+        2, habit="further_structures", solvability="other_classes", request_language="en", class_naming="english"
+    )
+    assert len(layout.classes) >= 2
+    assert set(layout.truth.outcomes) == {"ask", "refuse"}
+    assert not any(name in layout.request for name in layout.class_names)
+
+
+def test_layouts_without_a_habit_are_drawn_as_if_there_were_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts = {seed: draw_layout(seed) for seed in range(12)}
+    monkeypatch.setitem(AXES, "habit", ("none",))
+    for seed, layout in layouts.items():
+        assert layout.axes.habit != "none" or draw_layout(seed) == layout

@@ -100,11 +100,11 @@ def test_images_without_a_label(
 
 
 def test_most_images_without_a_label_are_asked_about(tmp_path: Path) -> None:
-    rows: list[list[object]] = [["image", "label"]]
+    rows: list[list[object]] = [["image", "label", "sex"]]
     for number in range(90):
         write_picture(tmp_path / "images" / f"{number:03d}.png", number)
         if number % 7 < 4:
-            rows.append([f"{number:03d}.png", ("cyst", "nodule")[(number // 5) % 2]])
+            rows.append([f"{number:03d}.png", ("cyst", "nodule")[(number // 5) % 2], "FM"[number % 2]])
     write_table(tmp_path / "labels.csv", rows)
     outcome = decide_folder(tmp_path, "Classify ultrasound images as cyst or nodule")
     assert (outcome.kind, why(outcome)) == ("ask", "unexplained_exclusions")

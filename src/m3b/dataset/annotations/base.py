@@ -25,6 +25,7 @@ from m3b.errors import DataError
 
 ShapeKind = Literal["box", "outline", "mask", "point", "text"]
 Space = Literal["pixels", "shares", "percent"]
+UnnamedImages = Literal["not_annotated", "negative", "unknown"]
 UNNAMED = "(none)"
 """The class of marks that their file gives no name."""
 MAX_EXAMPLES = 5
@@ -362,12 +363,15 @@ class AnnotationFormat(ABC):
         suffixes: of its files, lower case with dots; `""` for files without one.
         per_image: whether each image has a file of its own; files of a folder then belong together.
         needs_image: whether files of other kinds look alike, so that only those count whose stem another kind of file has.
+        unnamed_images: what images are that no file names: not annotated, as files list those without marks, too; negative, by
+            the convention of the format; or unknown.
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     per_image: ClassVar[bool] = False
     needs_image: ClassVar[bool] = False
+    unnamed_images: ClassVar[UnnamedImages] = "unknown"
 
     @abstractmethod
     def detect(self, path: Path, head: bytes) -> bool:

@@ -66,6 +66,7 @@ class Coco(AnnotationFormat):
 
     name = "coco"
     suffixes = (".json",)
+    unnamed_images = "not_annotated"
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Return whether a JSON document begins like one of COCO."""

@@ -22,6 +22,7 @@ class Cvat(AnnotationFormat):
 
     name = "cvat"
     suffixes = (".xml",)
+    unnamed_images = "not_annotated"
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Return whether the root is `annotations`, with CVAT's words."""

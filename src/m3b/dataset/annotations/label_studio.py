@@ -25,6 +25,7 @@ class LabelStudio(AnnotationFormat):
 
     name = "label_studio"
     suffixes = (".json",)
+    unnamed_images = "not_annotated"
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Return whether a list begins with words of the export."""

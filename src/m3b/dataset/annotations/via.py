@@ -31,6 +31,7 @@ class Via(AnnotationFormat):
 
     name = "via"
     suffixes = (".json", ".csv")
+    unnamed_images = "not_annotated"
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Return whether the words of the format stand at its start."""

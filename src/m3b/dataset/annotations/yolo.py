@@ -50,6 +50,7 @@ class Yolo(AnnotationFormat):
     suffixes = (".txt",)
     per_image = True
     needs_image = True
+    unnamed_images = "negative"  # "If no objects in an image, no *.txt file is required" (https://docs.ultralytics.com/datasets/detect)
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Return whether each line is a class number with shares."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from m3b.dataset.annotations import get_annotation_format
 from m3b.dataset.annotations.geometry import ImageSize
 from m3b.dataset.archives import local_reference
 from m3b.dataset.formats import DataError, probe_image, read_image
@@ -140,7 +141,9 @@ MAX_COMPARED, MAX_DIFFERENCE = 3, 0.02
 """Pairs of files that are compared, and the mean difference of copies in another format, as a share of their mean above black."""
 MAX_COPIES = 10
 """Images of one mean that share their names up to a random text, such as augmented copies; more are a series or a class."""
-SETTLED_BY_USER = frozenset({"fewer_classes", "legend_not_applied", "request_contradicted", "task_unclear"})
+SETTLED_BY_USER = frozenset(
+    {"fewer_classes", "target_not_marked", "legend_not_applied", "request_contradicted", "task_unclear"}
+)
 """Codes of doubts that a user settles who says where the targets are, as a weak score and rivals."""
 
 
@@ -517,6 +520,10 @@ def measure(
     if target.decision == "label" and max(class_counts(resolved).values(), default=0) < 2:
         return None  # nothing can be learnt and tested if each class has one case
     hidden = _hidden_paths(image_set, splits[0]) if splits and split is None else frozenset()
+    unlisted = _find_unlisted(candidate, resolved, hidden)
+    if unlisted is not None and unlisted.are_negative:
+        resolved = resolve(_with_unlisted_as_negatives(resolved.manifest), inventory, readers=readers)
+        evidence.append(Evidence(code="unlisted_negatives", message=unlisted.message))
     claims = tuple(contradictions(request.claims, folder_words(candidate, survey, inventory, request)))
     if target.sizes and (share := _share_of_other_sizes(resolved, inventory.root)) <= MAX_OTHER_SIZES:
         message = f"{share:.0%} of the masks have another size than their image, and are left out: {target.sizes}"
@@ -527,17 +534,13 @@ def measure(
         resolved = replace(resolved, manifest=resolved.manifest.model_copy(update={"masks": masks}))
         assumed = f"the masks show the whole image at {factor:.2g} of its size, and are brought to it ({target.sizes})"
         candidate = replace(candidate, target=replace(target, sizes="", assumed=(*target.assumed, assumed)))
+    doubts += (
+        [Doubt(code="unlisted_images", message=unlisted.message)] if unlisted and not unlisted.are_negative else []
+    )
     doubts += list(_doubts(candidate, survey, resolved, request, claims, hidden))
     doubts += list(_find_missing_images(image_set, survey))
     doubts += list(_find_other_sizes(resolved, readers))
-    left_out = resolved.excluded.filter(pl.col("code") == "text_without_class")
-    if len(left_out):
-        evidence.append(
-            Evidence(
-                code="classes_left_out",
-                message=f"{len(left_out):,} cases of classes that the request does not name are left out",
-            )
-        )
+    evidence += list(_describe_classes_left_out(target, resolved))
     features = {**candidate.features, **_resolved_features(candidate, resolved)}
     log_odds = logit(target.decision, features)
     return MeasuredCandidate(
@@ -553,6 +556,17 @@ def measure(
         tuple(evidence),
         claims,
     )
+
+
+def _describe_classes_left_out(target: Target, resolved: Resolved) -> Iterator[Evidence]:
+    """Say which classes of cases, or of marks, the request does not name."""
+    left_out = resolved.excluded.filter(pl.col("code") == "text_without_class")
+    if len(left_out):
+        message = f"{len(left_out):,} cases of classes that the request does not name are left out"
+        yield Evidence(code="classes_left_out", message=message)
+    if target.not_asked:
+        message = f"marked and not asked for: {', '.join(target.not_asked[:8])}"
+        yield Evidence(code="classes_left_out", message=message)
 
 
 def _are_united(copies: AlteredCopies, resolved: Resolved) -> bool:
@@ -759,7 +773,7 @@ def _doubts(
     if len(lacking) == 1 and "" not in lacking and _has_targets_used_up(candidate, survey, resolved, unexplained):
         message = f"{len(unexplained):,} of {total:,} images have no {lacking.pop()} and are left out"
         yield Doubt(code="images_without_target", message=message)
-    elif total and len(unexplained) > MAX_UNEXPLAINED * total and not _find_part(candidate, unexplained):
+    elif total and len(unexplained) > MAX_UNEXPLAINED * total and not _find_part(candidate, unexplained)[0]:
         reasons = "; ".join(f"{item.count:,}: {item.reason}" for item in resolved.excluded_cases[:3])
         yield Doubt(
             code="unexplained_exclusions", message=f"{len(unexplained):,} of {total:,} cases cannot be used ({reasons})"
@@ -770,6 +784,62 @@ def _doubts(
         yield Doubt(code="unexplained_exclusions", message=crossing.rstrip("."))
     if manifest.patient is None:
         yield Doubt(code="patients_unknown", message="nothing in names, tables or headers says whose an image is")
+
+
+@dataclass(frozen=True)
+class UnlistedImages:
+    """Images that annotations do not name, and that could have no mark or could not have been looked at.
+
+    Args:
+        are_negative: whether they have no mark, by the convention of the format or by the part that they are in.
+        message: how many there are, and what they are taken for.
+    """
+
+    are_negative: bool
+    message: str
+
+
+def _find_unlisted(candidate: Candidate, resolved: Resolved, hidden: frozenset[str]) -> UnlistedImages | None:
+    """Return the images that boxes do not name, if there are more than a few and nothing says that nobody looked at them.
+
+    Annotations that name images without a mark name all images that people looked at.
+
+    Args:
+        hidden: images of a test part without targets.
+    """
+    annotated = resolved.annotated.get("boxes")
+    unlisted = resolved.excluded.filter(pl.col("code") == "no_annotation")
+    unlisted = unlisted.filter(~pl.col("paths").list.first().is_in(list(hidden)))
+    total = len(resolved.frame) + len(unlisted)
+    if annotated is None or len(unlisted) <= MAX_UNEXPLAINED * total:
+        return None
+    count = f"{len(unlisted):,} of {total:,} images"
+    part, texts = _find_part(candidate, unlisted)
+    if texts and all(is_negative(text) for text in texts):
+        return UnlistedImages(True, f"{count} have no annotation and are negative ({part} {', '.join(texts)})")
+    source = annotated.source
+    if source is None:
+        names_negatives, convention = not all(annotated.rows.values()), "unknown"
+    else:
+        names_negatives = any(not source.marks.get(image) for image in source.images)
+        convention = get_annotation_format(source.format).unnamed_images
+    if names_negatives or part or convention == "not_annotated":
+        return None
+    if convention == "negative" and len(unlisted) <= MAX_WITHOUT_TARGET * total:
+        return UnlistedImages(
+            True, f"{count} have no annotation file and are negative, as is usual for {source.format if source else ''}"
+        )
+    return UnlistedImages(
+        False,
+        f"{candidate.target.title} name no image without a mark, and {count} not at all: nothing says whether they show nothing "
+        "or were not annotated",
+    )
+
+
+def _with_unlisted_as_negatives(manifest: Manifest) -> Manifest:
+    """Return a manifest that takes images as negative which its boxes do not name."""
+    boxes = manifest.boxes.model_copy(update={"empty": "healthy"}) if manifest.boxes is not None else None
+    return manifest.model_copy(update={"boxes": boxes})
 
 
 def _has_targets_used_up(candidate: Candidate, survey: Survey, resolved: Resolved, lacking: pl.DataFrame) -> bool:
@@ -835,7 +905,13 @@ def _has_other_masks(image_set: ImageSet, survey: Survey, masks: Masks, n_lackin
 
 
 def _class_doubts(target: Target, resolved: Resolved, request: Request) -> Iterator[Doubt]:
-    """Yield what speaks against the number of classes, and those of each case."""
+    """Yield what speaks against the names and the number of classes, and those of each case."""
+    if target.decision in ("mask", "boxes") and not target.codes and request.names_none_of(target.classes):
+        yield Doubt(
+            code="target_not_marked",
+            message=f"the request asks for {request.target}; nothing in {target.title} is called so "
+            f"(there: {', '.join(target.classes[:8])})",
+        )
     if target.decision == "label" and request.class_count is not None and len(target.classes) < request.class_count:
         yield Doubt(
             code="fewer_classes",
@@ -950,8 +1026,8 @@ def _codes_suffice(manifest: Manifest, target: Target, request: Request) -> bool
     )
 
 
-def _find_part(candidate: Candidate, excluded: pl.DataFrame) -> str:
-    """Return the column and text that all excluded images have and no others, such as a test part; empty if none does."""
+def _find_part(candidate: Candidate, excluded: pl.DataFrame) -> tuple[str, tuple[str, ...]]:
+    """Return the column and texts that all excluded images have and no others, such as a test part; empty if none does."""
     image_set = candidate.image_set
     is_excluded = image_set.frame.frame["path"].is_in(excluded["paths"].explode().to_list())
     for column in image_set.columns:
@@ -959,9 +1035,9 @@ def _find_part(candidate: Candidate, excluded: pl.DataFrame) -> str:
             continue
         texts = image_set.values(column.template).fill_null("")
         outside, inside = set(texts.filter(is_excluded)), set(texts.filter(~is_excluded))
-        if outside and inside and not outside & inside:
-            return f"{column.template} {', '.join(sorted(outside))}"
-    return ""
+        if outside and inside and "" not in outside and not outside & inside:
+            return column.template, tuple(sorted(outside))
+    return "", ()
 
 
 def _count_crossing_cases(resolved: Resolved) -> int:
@@ -1379,6 +1455,25 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
     first = blocking[0]
     if first.code in ("weak_evidence", "legend_not_applied") and best.score < MIN_SCORE / 4:
         return None
+    if first.code == "unlisted_images":
+        n_unlisted = len(best.resolved.excluded.filter(pl.col("code") == "no_annotation"))
+        update = {
+            "manifest": _with_unlisted_as_negatives(best.manifest),
+            "title": f"{proposals[0].title}, images that are not named as negatives",
+            "cases": proposals[0].cases + n_unlisted,
+        }
+        proposals.insert(1, proposals[0].model_copy(update=update))
+        return Outcome(
+            kind="ask",
+            task=task,
+            proposals=tuple(proposals),
+            question=Question(
+                code=first.code,
+                text=f"{first.message[:1].upper()}{first.message[1:]}. Which holds?",
+                options=("They were not annotated: leave them out", "They show nothing: keep them as negatives"),
+                remedy='Write "leave_out" or "healthy" as `empty` of the boxes into the manifest.',
+            ),
+        )
     if first.code == "rival":
         return Outcome(
             kind="ask",
@@ -1476,6 +1571,11 @@ def _assumptions(best: MeasuredCandidate) -> tuple[Assumption, ...]:
         Assumption(kind="copies", claim=fact.message, message=fact.message)
         for fact in best.evidence
         if fact.code == "altered_copies"
+    )
+    statements += tuple(
+        Assumption(kind="negatives", claim=fact.message, message=fact.message)
+        for fact in best.evidence
+        if fact.code == "unlisted_negatives"
     )
     return statements + tuple(
         Assumption(

@@ -10,12 +10,14 @@ from m3b.dataset.manifest.model import Manifest, Task
 
 DoubtCode = Literal[
     "fewer_classes",
+    "target_not_marked",
     "classes_overlap",
     "legend_not_applied",
     "test_part_without_targets",
     "rival",
     "unexplained_exclusions",
     "images_without_target",
+    "unlisted_images",
     "images_missing",
     "mask_size_differs",
     "turned_pixels",
@@ -31,11 +33,13 @@ DoubtCode = Literal[
 BLOCKING: frozenset[DoubtCode] = frozenset(
     {
         "fewer_classes",
+        "target_not_marked",
         "classes_overlap",
         "legend_not_applied",
         "test_part_without_targets",
         "rival",
         "unexplained_exclusions",
+        "unlisted_images",
         "images_missing",
         "mask_size_differs",
         "turned_pixels",
@@ -72,10 +76,10 @@ class Doubt(OutcomePart):
 
 
 class Assumption(OutcomePart):
-    """What the request claims and nothing in the folder confirms, or how many images are left out for want of a target.
+    """What the request claims and nothing in the folder confirms, or how many images without a target are left out or negative.
 
     Args:
-        kind: of the claim: modality, anatomy, target, classes, dimension; or `exclusions`.
+        kind: of the claim: modality, anatomy, target, classes, dimension; or `exclusions`, `negatives`, `copies`.
     """
 
     kind: str

@@ -209,6 +209,41 @@ class Request:
             name for name in match_classes(requested, available, notes=self.notes).unmatched if name in self.unions
         )
 
+    def list_asked(self, available: Sequence[str]) -> tuple[str, ...]:
+        """Return the marked classes of a folder that are asked for; all of them if it is not sure which.
+
+        A single target may be the whole of several structures: one name that only tells a part of it (`enhancing tumour` of a
+        tumour) selects nothing.
+        """
+        requested = self.classes or self.claims.targets[:1]
+        assignment = match_classes(requested, available, notes=self.notes)
+        if not requested or not assignment.is_complete or set(assignment.ambiguous) & set(self.classes):
+            return tuple(available)
+        groups = (assignment.ambiguous.get(wanted, names) for wanted, names in assignment.pairs.items())
+        asked = {name for group in groups for name in group}
+        if len(requested) == 1 == len(asked) and assignment.scores[requested[0]] < MATCH_SCORE:
+            [name] = asked
+            if len(split_tokens(name)) > len(split_tokens(requested[0])):
+                return tuple(available)
+        return tuple(name for name in available if name in asked)
+
+    def names_none_of(self, available: Sequence[str]) -> bool:
+        """Whether a single organ, finding, cell or device is asked for, and none of several classes has to do with it.
+
+        Regions or classes of it ("tumour regions") have names of their own.
+        """
+        requested = self.classes or self.claims.targets
+        if len(requested) != 1 or len(available) < 2 or not self.match_classes(available).unmatched:
+            return False
+        lexicon, words = get_lexicon(), set(split_words(requested[0]))
+        concepts = set(lexicon.find_concepts(requested[0], CONCRETE_KINDS))
+        if not concepts or GENERIC_CONCEPTS & set(lexicon.find_concepts(requested[0])):
+            return False
+        return not any(
+            self.contains(name) or words & set(split_words(name)) or concepts & set(lexicon.find_concepts(name))
+            for name in available
+        )
+
     def select_marked(self, available: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return class -> the folder's names of it, of the classes that are marked and asked for; all if it asks for others, too.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -78,6 +78,7 @@ class Target:
         requested: request's class -> class of the folder.
         sizes: pair of a mask and image of different size, if there is one.
         assumed: what notes or the request suggest, and a person should confirm.
+        not_asked: classes that are marked and not asked for.
     """
 
     parts: Mapping[str, Any]
@@ -94,6 +95,7 @@ class Target:
     sizes: str = ""
     turned: int = 0
     assumed: tuple[str, ...] = ()
+    not_asked: tuple[str, ...] = ()
 
 
 # --- naming classes ---------------------------------------------------------------------------------------------------------
@@ -859,7 +861,8 @@ def _table_runs(
     counts: Mapping[str, int],
 ) -> Target:
     table = image_set.frame.tables[name]
-    classes, legend, codes = _named_classes(survey, request, list(counts) if class_column else [], class_column)
+    names, legend, codes = _named_classes(survey, request, list(counts) if class_column else [], class_column)
+    classes = _keep_asked(request, names, codes)
     match = request.match_classes(list(classes))
     features = {
         "images_found": table.matched_rows / max(len(table.table.frame), 1),
@@ -895,6 +898,7 @@ def _table_runs(
         legend,
         match.pairs,
         match.unmatched,
+        not_asked=_others(names, classes),
     )
 
 
@@ -1187,7 +1191,8 @@ def _valued_masks(
             ),
         )
         unnamed = [codes for codes in foreground if codes not in names]
-    classes = {names.get(codes, f"value {codes[0]}"): tuple(_code(code) for code in codes) for codes in foreground}
+    codes_of_name = {names.get(codes, f"value {codes[0]}"): tuple(map(_code, codes)) for codes in foreground}
+    classes = _keep_asked(request, codes_of_name, unnamed)
     match = request.match_classes(list(classes))
     if classes:
         masks = Masks.model_validate({**base, "classes": classes, "void": tuple(_code(code) for code in void)})
@@ -1204,6 +1209,7 @@ def _valued_masks(
             match.pairs,
             match.unmatched,
             assumed=assumed,
+            not_asked=_others(codes_of_name, classes),
             **common,
         )
     if len(classes) > 1 and request.target and not request.classes:
@@ -1244,8 +1250,9 @@ def _layered_masks(
     assumed = tuple(
         f"layer {place} is taken as {name}, in the order of the request" for place, name in names.items() if not legend
     )
-    places_of_class = {names.get(place, f"value {place}"): (place,) for place in places}
     unnamed = tuple(str(place) for place in places if place not in names)
+    marked = {names.get(place, f"value {place}"): (place,) for place in places}
+    places_of_class = _keep_asked(request, marked, unnamed)
     united = {request.target: tuple(places)} if request.target and not request.classes else {}
     for classes, is_united in ((places_of_class, False), (united, True)):
         if not classes or (is_united and len(places) < 2 and not unnamed):
@@ -1265,8 +1272,20 @@ def _layered_masks(
             requested=match.pairs,
             unmatched_request=match.unmatched,
             assumed=() if is_united else assumed,
+            not_asked=() if is_united else _others(marked, classes),
             **common,
         )
+
+
+def _keep_asked(
+    request: Request, classes: Mapping[str, tuple[Any, ...]], unnamed: Sequence[object]
+) -> dict[str, tuple[Any, ...]]:
+    """Return the classes that are asked for, with their codes; all of them if codes have no name."""
+    return dict(classes) if unnamed else {name: classes[name] for name in request.list_asked(list(classes))}
+
+
+def _others(classes: Iterable[str], kept: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in classes if name not in kept)
 
 
 def _name_layers(layers: Layers, legends: Sequence[Legend], hint: str) -> tuple[dict[int, str], str]:
@@ -1453,15 +1472,14 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         classes = dict(spellings)
     match = request.match_classes(list(classes))
     selected: dict[str, tuple[Any, ...]] = dict(classes)
-    if match.pairs and not match.unmatched and request.classes and len(match.pairs) < len(classes):
-        requested = set(match.pairs.values())
-        selected = {name: codes for name, codes in classes.items() if name in requested}
-    elif len(request.claims.targets) == 1 and not request.classes and len(classes) > 1:
+    if len(request.claims.targets) == 1 and not request.classes and len(classes) > 1:
         fitting = [name for name in classes if _fits_request(request, (name, *spellings.get(name, ())))]
-        if len(fitting) == 1:
-            selected = {name: classes[name] for name in fitting}
-        elif fitting and not all(map(request.contains, fitting)):
+        if len(fitting) > 1 and not all(map(request.contains, fitting)):
             selected = {request.target: tuple(code for name in fitting for code in classes[name])}
+        else:
+            selected = {name: classes[name] for name in fitting or request.list_asked(list(classes))}
+    else:
+        selected = _keep_asked(request, classes, ())
     n_found = facts.images_found
     if facts.images_group in image_set.groups:
         n_found = sum(facts.images_by_group.get(id, 0) for id in image_set.groups)
@@ -1480,6 +1498,8 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
     body: dict[str, Any] = {"format": facts.format, "files": files, "classes": selected}
     if part == "masks":
         body["overlapping"] = False
+    else:
+        body["empty"] = "leave_out"
     model = (Masks if part == "masks" else Boxes).model_validate(body)
     return Target(
         {part: model},
@@ -1497,6 +1517,9 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
             f"{', '.join(group)} are spellings of one class"
             for group in spellings.values()
             if len(group) > 1 and any(set(group) & set(codes) for codes in selected.values())
+        ),
+        not_asked=tuple(
+            name for name, codes in classes.items() if not any(set(codes) & set(kept) for kept in selected.values())
         ),
     )
 
@@ -1564,7 +1587,8 @@ def _table_boxes(
 ) -> Target:
     table = image_set.frame.tables[name]
     images = table.pairs["left"].n_unique()
-    classes, legend, codes = _named_classes(survey, request, list(counts) if class_column else [], class_column)
+    names, legend, codes = _named_classes(survey, request, list(counts) if class_column else [], class_column)
+    classes = _keep_asked(request, names, codes)
     match = request.match_classes(list(classes))
     features = {
         "images_found": table.matched_rows / max(len(table.table.frame), 1),
@@ -1587,6 +1611,7 @@ def _table_boxes(
             "columns": roles,
             "space": reading.space,
             "sizes_mm": reading.sizes_mm,
+            "empty": "leave_out",
         }
     )
     return Target(
@@ -1601,6 +1626,7 @@ def _table_boxes(
         legend,
         match.pairs,
         match.unmatched,
+        not_asked=_others(names, classes),
     )
 
 
