@@ -137,6 +137,7 @@ class Images(Files):
         several: what the images of a case are: `one` (no second), `slices` of a volume in natural order, or `views` of a
             study.
         unit: `file`, or `folder` if a case is a folder of slices or of one DICOM series.
+        min_files: files of a case; those of fewer (scouts) are left out.
         frames: of clips: how many evenly spaced frames are the case; 1 is the middle one as a picture. 0: no clips.
         name: of the first channel, if there are `channels`.
         channels: further channels, put on the grid of the first, on which the masks lie too.
@@ -145,6 +146,7 @@ class Images(Files):
     case: str = "{path}"
     several: Literal["one", "slices", "views"] = "one"
     unit: Literal["file", "folder"] = "file"
+    min_files: int = Field(default=1, ge=1)
     frames: int = Field(default=0, ge=0, le=64)
     name: str = ""
     channels: tuple[Channel, ...] = ()

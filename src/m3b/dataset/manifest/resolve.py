@@ -442,6 +442,10 @@ class _Resolver:
             self._exclude(conflict, code, reason)
 
     def _exclude_unwanted(self) -> None:
+        if (min_files := self.manifest.images.min_files) > 1:
+            self._exclude(
+                pl.col("refs").list.len() < min_files, "few_slices", f"fewer than {min_files} slices, as scouts have"
+            )
         for at, case_filter in enumerate(self.manifest.only):
             text = self._text(f"only.{at}")
             reason = (

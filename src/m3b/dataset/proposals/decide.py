@@ -52,6 +52,7 @@ from m3b.dataset.proposals.overriding import (
     list_given_splits,
     narrow_joins,
 )
+from m3b.dataset.proposals.patient_series import PatientSeries, find_patient_series
 from m3b.dataset.proposals.request import NO_OVERRIDES, Request
 from m3b.dataset.proposals.restrictions import find_forbidden_rows, find_reference
 from m3b.dataset.proposals.roles import roles_of, severity_ranks, split_words
@@ -130,7 +131,9 @@ MIN_UNMATCHED = 10
 TOMOGRAPHY = frozenset({"computed tomography", "magnetic resonance imaging", "positron emission tomography"})
 PATIENT_SCORE = 0.5
 SPLIT_SCORE = 0.5
-EXPLAINED_CODES = frozenset({"stated", "not_asked_for", "text_without_class", "mask_of_no_class", "uncertain_label"})
+EXPLAINED_CODES = frozenset(
+    {"stated", "not_asked_for", "few_slices", "text_without_class", "mask_of_no_class", "uncertain_label"}
+)
 """Codes of exclusions that a manifest or the folder itself explains: by patterns, filters, the classes that it selects, and cells
 that say that nobody knows."""
 MIN_SHARED = 0.25
@@ -141,6 +144,8 @@ MAX_COMPARED, MAX_DIFFERENCE = 3, 0.02
 """Pairs of files that are compared, and the mean difference of copies in another format, as a share of their mean above black."""
 MAX_COPIES = 10
 """Images of one mean that share their names up to a random text, such as augmented copies; more are a series or a class."""
+STATED_EVIDENCE = {"altered_copies": "copies", "series_left_out": "series", "unlisted_negatives": "negatives"}
+"""Code of evidence that is stated as an assumption -> its kind."""
 SETTLED_BY_USER = frozenset(
     {"fewer_classes", "target_not_marked", "legend_not_applied", "request_contradicted", "task_unclear"}
 )
@@ -149,13 +154,14 @@ SETTLED_BY_USER = frozenset(
 
 @dataclass(frozen=True)
 class Candidate:
-    """An image set with a target, patients and a split."""
+    """An image set with a target; its volumes are some of `series` if each patient has several with that target."""
 
     task: Task
     image_set: ImageSet
     target: Target
     features: Mapping[str, float]
     logit: float
+    series: PatientSeries | None = None
 
 
 @dataclass(frozen=True)
@@ -210,6 +216,7 @@ def list_candidates(
     mask_groups = find_masks_of_images(survey)
     volume_files = {image_set.images.files for image_set in image_sets if is_volume(image_set)}
     studies = {image_set.images.files for image_set in image_sets if image_set.images.several == "views"}
+    series = [found for image_set in image_sets if (found := find_patient_series(image_set, survey, request.text))]
     candidates = []
     for task in tasks:
         for image_set in image_sets:
@@ -224,11 +231,15 @@ def list_candidates(
                         continue
                     if image_set.images.several == "views" and target.decision != "text":
                         continue  # a study has one report; its images have labels of their own
+                    own_series = _find_series(image_set, target, series)
+                    if own_series is not None and not own_series.is_meant(image_set):
+                        continue
                     rows = row_features(image_set, target, is_divided=is_divided or target.decision == "text")
                     if target.decision == "text" and rows.get("row:shared") and image_set.images.files in studies:
                         continue
                     features = {**shared, **rows, **target.features}
-                    candidates.append(Candidate(task, image_set, target, features, logit(target.decision, features)))
+                    log_odds = logit(target.decision, features)
+                    candidates.append(Candidate(task, image_set, target, features, log_odds, own_series))
     return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
 
 
@@ -242,6 +253,15 @@ def _weigh_tasks(candidates: Sequence[Candidate]) -> list[Candidate]:
         features = {**candidate.features, "task:weight": candidate.features["task:weight"] / largest}
         weighed.append(replace(candidate, features=features, logit=logit(candidate.target.decision, features)))
     return weighed
+
+
+def _find_series(image_set: ImageSet, target: Target, series: Sequence[PatientSeries]) -> PatientSeries | None:
+    """Return the series of patients that an image set takes, all or some of them, if a target is that of the patients."""
+    if target.decision in ("mask", "boxes"):
+        return None
+    covering = [item for item in series if item.covers(image_set) and (item.value or item.image_set is image_set)]
+    own = sorted(covering, key=lambda item: (item.image_set is not image_set, item.image_set.count))
+    return next((item for item in own if item.shares_target(target.templates)), None)
 
 
 def select_requested(survey: Survey, image_sets: Sequence[ImageSet], request: Request) -> list[ImageSet]:
@@ -347,18 +367,31 @@ def build_manifest(
     image_set, target = candidate.image_set, candidate.target
     templates = [*target.templates, image_set.images.case, *(item.value.value for item in only)]
     parts: dict[str, Any] = dict(target.parts)
+    together: tuple[ValueSource, ...] = ()
     if patient is not None:
         templates.append(patient.column.template)
-        parts["patient"] = ValueSource(value=patient.column.template)
+        source = ValueSource(value=patient.column.template)
+        if _lacks_patients(patient.column):
+            together = (source,)
+        else:
+            parts["patient"] = source
     if split is not None and split.split.value is not None:
         templates.append(split.split.value.value)
         parts["split"] = split.split
     used = (*target.templates, *([patient.column.template] if patient is not None else []))
-    if together := shared_key(image_set, used, split):
-        parts["together"] = (ValueSource(value=together),)
-    return Manifest(
-        task=candidate.task, images=image_set.images, tables=image_set.tables_of(templates), only=only, **parts
-    )
+    if shared := shared_key(image_set, used, split):
+        together = (*together, ValueSource(value=shared))
+    if together:
+        parts["together"] = together
+    images = image_set.images
+    if candidate.series is not None and candidate.series.min_files:
+        images = images.model_copy(update={"min_files": candidate.series.min_files})
+    return Manifest(task=candidate.task, images=images, tables=image_set.tables_of(templates), only=only, **parts)
+
+
+def _lacks_patients(column: Column) -> bool:
+    """Whether names of another style lack the part that says whose an image is, so that it only keeps images together."""
+    return column.source in ("slot", "folder") and column.stats.coverage < 1 - MAX_UNEXPLAINED
 
 
 def _put_finding_last(labels: Labels) -> Labels:
@@ -388,6 +421,27 @@ def filter_modality(image_set: ImageSet, survey: Survey, request: Request) -> tu
         return ()
     reason = f"the request asks for {', '.join(request.claims.modalities)}"
     return (CaseFilter(value=ValueSource(value="{tag.Modality}"), texts=wanted, reason=reason),)
+
+
+def _filter_series(candidate: Candidate) -> tuple[CaseFilter, ...]:
+    """Return a filter for the kind of series that is meant if an image set holds other kinds too."""
+    series = candidate.series
+    if series is None or not series.chosen or series.image_set is not candidate.image_set:
+        return ()
+    reason = f"another series of the patient than {series.chosen}"
+    return (CaseFilter(value=ValueSource(value=series.value), texts=(series.chosen,), reason=reason),)
+
+
+def _list_series_left_out(candidate: Candidate) -> list[Evidence]:
+    series = candidate.series
+    return [Evidence(code="series_left_out", message=series.describe())] if series and series.is_decided else []
+
+
+def _find_open_series(candidate: Candidate) -> Iterator[Doubt]:
+    """Yield a doubt if each patient has several kinds of series, and nothing says which is meant."""
+    series = candidate.series
+    if series is not None and not series.is_decided and series.image_set is candidate.image_set:
+        yield Doubt(code="several_series", message=f"{series.describe()}, and nothing says which is meant")
 
 
 def filter_usable(image_set: ImageSet, target: Target, request: Request) -> tuple[CaseFilter, ...]:
@@ -480,6 +534,8 @@ def measure(
     doubts, evidence = [], [Evidence(code="target", message=target.title)]
     only = (*filter_modality(image_set, survey, request), *filter_usable(image_set, target, request))
     evidence += [Evidence(code="cases_left_out", message=f"left out: {item.reason}") for item in only]
+    only = (*only, *_filter_series(candidate))
+    evidence += _list_series_left_out(candidate)
     resolved = resolve(build_manifest(candidate, patient, split, only), inventory, readers=readers)
     if split is not None and _is_hidden(resolved, split, image_set.count):
         if request.wants_own_test:
@@ -538,6 +594,7 @@ def measure(
         [Doubt(code="unlisted_images", message=unlisted.message)] if unlisted and not unlisted.are_negative else []
     )
     doubts += list(_doubts(candidate, survey, resolved, request, claims, hidden))
+    doubts += list(_find_open_series(candidate))
     doubts += list(_find_missing_images(image_set, survey))
     doubts += list(_find_other_sizes(resolved, readers))
     evidence += list(_describe_classes_left_out(target, resolved))
@@ -985,6 +1042,7 @@ def folder_words(candidate: Candidate, survey: Survey, inventory: Inventory, req
         value.text for group in groups for slot in group.slots if slot.kind == "word" for value in slot.values[:20]
     ]
     names += [table.files for table in survey.tables if table.id in image_set.table_ids.values()]
+    names += candidate.series.texts if candidate.series is not None else ()
     target = candidate.target
     columns = [column.name for column in image_set.columns if column.name and column.template in target.templates]
     volumes = content.dims == 3 or image_set.images.several == "slices"
@@ -1230,6 +1288,7 @@ def measure_candidates(
     )
     if not measured_candidates:
         return []
+    measured_candidates = _with_other_names(measured_candidates, candidates, survey, inventory, readers, request)
     best = measured_candidates[0]
     wider_candidates = [candidate for candidate in candidates if _has_further_images(candidate, best.candidate)][
         :MAX_WIDER
@@ -1252,6 +1311,80 @@ def measure_candidates(
         doubts = (*best.doubts, Doubt(code="unexplained_exclusions", message=message))
         return [replace(best, doubts=doubts), *measured_candidates[1:]]
     return measured_candidates
+
+
+def _with_other_names(
+    measured_candidates: list[MeasuredCandidate],
+    candidates: Sequence[Candidate],
+    survey: Survey,
+    inventory: Inventory,
+    readers: FolderReaders,
+    request: Request,
+) -> list[MeasuredCandidate]:
+    """Return the candidates with the best one united with images in the same folders that are called otherwise and have masks of
+    their own; with a doubt if one key does not fit both."""
+    best = measured_candidates[0].candidate
+    others: dict[tuple[str, ...], Candidate] = {}
+    for candidate in candidates:
+        if _has_other_names(candidate, best, survey):
+            others.setdefault(candidate.image_set.groups, candidate)
+    parts = [best, *others.values()]
+    n_further = sum(candidate.image_set.count for candidate in others.values())
+    if n_further <= MAX_UNEXPLAINED * best.image_set.count:
+        return measured_candidates
+    masks = [candidate.target.parts["masks"] for candidate in parts]
+    groups = {group for candidate in parts for group in candidate.image_set.groups}
+    wholes = [item.image_set for item in candidates if set(item.image_set.groups) == groups]
+    wholes = [whole for whole in wholes if whole.images.several == "one" and not whole.images.channels]
+    if wholes and len({(item.key, item.image, item.match) for item in masks}) == 1:
+        files = tuple(dict.fromkeys(pattern for item in masks for pattern in _list_patterns(item)))
+        excluded = tuple(dict.fromkeys(pattern for item in masks for pattern in item.exclude if pattern not in files))
+        united = masks[0].model_copy(update={"files": files, "exclude": excluded})
+        target = replace(best.target, parts={**best.target.parts, "masks": united}, title=f"masks {', '.join(files)}")
+        item = measure(replace(best, image_set=wholes[0], target=target), survey, inventory, readers, request)
+        n_masks = [_count_masks(each) for each in (item, measured_candidates[0]) if each is not None]
+        if (
+            item is not None
+            and len(item.resolved.frame) > len(measured_candidates[0].resolved.frame)
+            and n_masks[0] <= n_masks[1]
+        ):
+            return [item, *measured_candidates[1:]]
+    patterns = ", ".join(pattern for item in others.values() for pattern in item.image_set.images.patterns)
+    message = f"{n_further:,} images of other names in the same folders have masks too and are left out ({patterns})"
+    doubts = (*measured_candidates[0].doubts, Doubt(code="unexplained_exclusions", message=message))
+    return [replace(measured_candidates[0], doubts=doubts), *measured_candidates[1:]]
+
+
+def _count_masks(item: MeasuredCandidate) -> int:
+    """Return the most masks that a case has; numbers that names of two styles share give it those of two images."""
+    return int(item.resolved.frame["mask_refs"].list.len().max() or 0)  # type: ignore[arg-type]
+
+
+def _list_patterns(masks: Masks) -> tuple[str, ...]:
+    return (masks.files,) if isinstance(masks.files, str) else masks.files
+
+
+def _has_other_names(candidate: Candidate, best: Candidate, survey: Survey) -> bool:
+    """Whether a candidate has images and masks of the same kind as another one, in the same folders, under names of their own."""
+    sets = candidate.image_set, best.image_set
+    masks = [item.target.parts.get("masks") for item in (candidate, best)]
+    if candidate.task != best.task or not all(isinstance(item, Masks) and item.format == "image" for item in masks):
+        return False
+    if any(item.images.several != "one" or item.images.channels or len(item.groups) > 1 for item in sets):
+        return False
+    if len({(item.content.dims, item.content.colour, survey.group(item.groups[0]).suffixes) for item in sets}) > 1:
+        return False
+    folders = [{pattern.rpartition("/")[0] for pattern in item.images.patterns} for item in sets]
+    mask_folders = [{pattern.rpartition("/")[0] for pattern in _list_patterns(item)} for item in masks if item]
+    left_out = {"files", "exclude", "key", "image", "match"}
+    forms = [item.model_dump(exclude=left_out) for item in masks if item]
+    stems = [{PurePosixPath(path).stem for path in item.paths} for item in sets]
+    return (
+        folders[0] == folders[1]
+        and mask_folders[0] == mask_folders[1]
+        and forms[0] == forms[1]
+        and stems[0].isdisjoint(stems[1])
+    )
 
 
 def _count_targets(item: MeasuredCandidate) -> int:
@@ -1568,14 +1701,9 @@ def _assumptions(best: MeasuredCandidate) -> tuple[Assumption, ...]:
     )
     statements += tuple(Assumption(kind="classes", claim=text, message=text) for text in best.candidate.target.assumed)
     statements += tuple(
-        Assumption(kind="copies", claim=fact.message, message=fact.message)
+        Assumption(kind=STATED_EVIDENCE[fact.code], claim=fact.message, message=fact.message)
         for fact in best.evidence
-        if fact.code == "altered_copies"
-    )
-    statements += tuple(
-        Assumption(kind="negatives", claim=fact.message, message=fact.message)
-        for fact in best.evidence
-        if fact.code == "unlisted_negatives"
+        if fact.code in STATED_EVIDENCE
     )
     return statements + tuple(
         Assumption(

@@ -19,6 +19,7 @@ DoubtCode = Literal[
     "images_without_target",
     "unlisted_images",
     "images_missing",
+    "several_series",
     "mask_size_differs",
     "turned_pixels",
     "request_contradicted",
@@ -41,6 +42,7 @@ BLOCKING: frozenset[DoubtCode] = frozenset(
         "unexplained_exclusions",
         "unlisted_images",
         "images_missing",
+        "several_series",
         "mask_size_differs",
         "turned_pixels",
         "request_contradicted",
@@ -79,7 +81,7 @@ class Assumption(OutcomePart):
     """What the request claims and nothing in the folder confirms, or how many images without a target are left out or negative.
 
     Args:
-        kind: of the claim: modality, anatomy, target, classes, dimension; or `exclusions`, `negatives`, `copies`.
+        kind: of the claim: modality, anatomy, target, classes, dimension; or `exclusions`, `negatives`, `copies`, `series`.
     """
 
     kind: str

@@ -40,6 +40,7 @@ from m3b.dataset.tables.loading import ARRAY_SUFFIXES
 from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
 from m3b.dataset.words.lexicon import split_tokens
 from m3b.dataset.words.matching import MATCH_SCORE, match_classes, match_term
+from m3b.dataset.words.requests import is_clause
 
 MAX_CLASSES = 60
 MIN_LIST_SHARE = 0.03
@@ -372,7 +373,8 @@ def _binary_names(values: Sequence[str], column: str, request: Request) -> dict[
             negative: next(item for item in requested if item in negatives),
             positive: next(item for item in requested if item not in negatives),
         }
-    name = request.target if roles_of(column) & {"label"} and request.target and len(requested) < 2 else column
+    has_name = request.target and not is_clause(request.target) and len(requested) < 2
+    name = request.target if has_name and roles_of(column) & {"label"} else column
     if not name or is_code(name):
         return {}
     return {negative: f"no {name}", positive: name}

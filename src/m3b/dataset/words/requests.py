@@ -49,8 +49,9 @@ _VERBS: dict[str, str] = {
     "classify": (
         r"classif(?!ic|ier)\w*|(?:know|check|see)\s+(?:whether|if)|prüf\w*|vérifi\w*|comprob\w*|distinguish\w*"
         r"|tell(?:s|ing)?\b|differentiat\w*|separat\w*|discriminat\w*|diagnos\w*|recogni[sz]\w*|sort(?:s|ing)?\b"
-        r"|categori[sz]e\w*|"
-        r"decid\w*|decir\b|dire\b|say\b|screen\w*|klassifizier(?!ung)\w*|unterscheid\w*|ordne\w*|trenn\w*|diagnostizier\w*"
+        r"|categori[sz]e\w*|sortier\w*|"
+        r"find\s+out\b|sag(?:en?|t)?\b(?=\s+(?:mir|uns)\b|[^.]{0,20}\bob\b)|d(?:is|ites)(?:-moi|-nous)?\b(?=\s+si\b)|d[ií](?:me|nos|game)\b"
+        r"|decid\w*|décide\w*|decir\b|dire\b|say\b|screen\w*|klassifizier(?!ung)\w*|unterscheid\w*|ordne\w*|trenn\w*|diagnostizier\w*"
         r"|entscheide\w*|teile\b|class(?:e|er|ez)\b|"
         r"disting\w*|différenci\w*|diagnosti\w*|reconna\w*|clasific(?!ació|ador)\w*|distingu\w*|diferenci\w*"
         r"|diagnosti[cq]\w*|reconoc\w*|separ\w*|"
@@ -292,19 +293,41 @@ _OF = frozenset(
 )
 _LEADING = re.compile(
     r"^\s*(?:(?:apart|the|a|an|all|any|every|each|some|whether|if|that|there|is|are|was|were|has|have|presence|absence"
+    r"|me|out|who|them|it|he|she|they|this|these|those|should|must|can|could|will|would|to|needs?|mir|uns|es|sie"
+    r"|moi|nous|faut|doit|doivent|peut|être|que|está|están|debe|puede|ser"
     r"|signs?|evidence|cases?|patients?|images?|scans?|"
     r"of|with|for|as|by|between|be|given|as being|types?|kinds?|subtypes?|der|die|das|den|dem|ein|eine|einen|alle"
     r"|jede\w*|ob|zwischen|ist|liegt|vorliegt|le|la|les|"
     r"l'|un|une|des|du|de|si|entre|tous|toutes|el|los|las|una|unos|todos|todas|si|hay|entre|是否|所有|有|存在"
-    r"|the following|following)\b\s*|l')+",
+    r"|the following|following)\b\s*|l'|s'(?=ils?\b|elles?\b)(?:ils?|elles?)\b\s*|c'est\b\s*)+",
     re.IGNORECASE,
 )
 _TRAILING = re.compile(
     r"\s*\b(?:stud(?:y|ies)|exams?|examinations?|untersuchungen|examens|estudios"
     r"|apart|or not|or none|is present|are present|present|are|is|was|were|sind|son|sont|hay|was given"
+    r"|werden|geworden|muss|müssen|soll|sollte|kann|wird|necessary|nötig|notwendig|erforderlich|nécessaires?|necesari[oa]s?"
     r"|voneinander|voraus|vorher|vor|vorliegt|stellt|ist|ein|correctly|automatically|here|it)\s*$|[\s.:?!。？！]+$",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(
+    r"\b(?:according to|as in|like(?: in)?|by|nach|gemäß|laut|(?:so\s+)?wie in|selon|d'après|comme dans|según|como en)\s+"
+    r"(?:(?:the|my|our|this|last|first|der|die|dem|den|das|letzten|unserer|la|le|les|el|mi|nuestra)\s+)*"
+    r"(?:tables?|columns?|spreadsheets?|(?:sub-?)?folders?|lists?|sheets?|labels?|Tabellen?|Spalten?|Ordnern?|Listen?|tableaux?"
+    r"|colonnes?|dossiers?|tablas?|columnas?|carpetas?|listas?)\b",
+    re.IGNORECASE,
+)
+"""A phrase that says where the targets are, and not what they are called."""
+_SUBJECT = re.compile(
+    r"^(?:[^\W\d_]+[\s-]+){1,4}?(?:is|are|ist|sind|est|sont|está|son)\s+(?:(?:more|rather|eher|plutôt|más)\s+)?(?=\w)|^[\u3400-\u9fff]{1,8}?是(?!否)",
+    re.IGNORECASE,
+)
+"""What classes are said of: "the nodule is" benign or malignant."""
+_CLAUSE = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|should|must|can|could|will|would|needs?|i|we|you|it|they|who|what|which"
+    r"|ist|sind|hat|haben|wird|muss|soll|kann|est|sont|doit|peut|faut|está|están|tiene|debe|puede|hay)\b|是否|需要",
+    re.IGNORECASE,
+)
+"""Words of sentences that no name of a class has."""
 _LIST_SEPARATORS = (
     r",|;|、|，|\band\b|\bor\b|\bund\b|\boder\b|\bsowie\b|\bet\b|\bou\b|\by\b|\bo\b|\be\b(?=\s+i)|和|与|及|或|还是|跟"
 )
@@ -448,7 +471,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     """Return what a request in English, German, French, Spanish or Chinese asks for."""
     lexicon = lexicon or get_lexicon()
     remaining = re.sub(r"\s+", " ", _FILLED_PHRASES.sub(" ", _ORIGINS.sub(" from ", text.strip()[:_MAX_REQUEST])))
-    remaining = _NOT_WANTED.sub(" ", remaining)
+    remaining = _REFERENCE.sub(" ", _NOT_WANTED.sub(" ", remaining))
     if match := _EXPLANATION.search(remaining):
         remaining = remaining[match.end() :]
     superfluous = tuple(match[0].strip(" ,;") for match in _SUPERFLUOUS.finditer(remaining))
@@ -797,6 +820,8 @@ def _split_list(lexicon: Lexicon, text: str, *, contrast: bool) -> list[str]:
         )
     ]
     pieces = [piece for piece in pieces if piece]
+    if len(pieces) > 1:
+        pieces[0] = _SUBJECT.sub("", pieces[0])
     for place in range(len(pieces) - 2, -1, -1):
         item, following = pieces[place], pieces[place + 1].split()
         if len(item.split()) == 1 and len(following) > 1:
@@ -826,7 +851,8 @@ def _clean_item(lexicon: Lexicon, text: str) -> str:
         for unit in lexicon.find_units(text)[:0:-1]:
             if _is_image_unit(lexicon, unit):
                 text = text.removesuffix("".join(unit.words))
-        text = re.sub(r"^(?:的|出|是否有?|所有)+|(?:的|区域|进行|数量|个数)+$", "", text)
+        text = re.sub(r"^(?:病人|患者)?(?:是否|是)(?:需要|应该|能|有|存在)?(?!否)|^(?:的|出|是否有?|所有)+", "", text)
+        text = re.sub(r"(?:的|区域|进行|数量|个数)+$", "", text)
     units = lexicon.find_units(text)
     telling = [unit for unit in units if not _is_filler(lexicon, unit)]
     if not telling or not re.search(r"[^\W\d_]", text):
@@ -998,6 +1024,11 @@ def is_flat(modalities: Sequence[str], lexicon: Lexicon | None = None) -> bool:
     lexicon = lexicon or get_lexicon()
     families = [{name, *lexicon.get_wider(name, 6)} for name in modalities]
     return bool(families) and all(names & _FLAT_MODALITIES and not names & _DEEP_MODALITIES for names in families)
+
+
+def is_clause(phrase: str) -> bool:
+    """Return whether a phrase is part of a sentence ("bone will heal") and no name of a class."""
+    return _CLAUSE.search(phrase) is not None
 
 
 def names_clinical(phrases: Iterable[str]) -> bool:
