@@ -348,3 +348,26 @@ def test_boxes_of_tables_are_executed_as_they_were_proposed(
     assert boxes == [2 if any(mark in "".join(cells) for mark in "[ ") else 1] * 30
     first = next(record for record in (*executed.train, *executed.test) if "p00" in str(record.image))
     assert next(tuple(mark.box) for mark in first.boxes or ()) == (3, 4, 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("organs.ctbl", "# Color table\n0 none 0 0 0 0\n2 pancreas 9 8 7 255\n5 stomach 1 2 3 255\n"),
+        ("itksnap.label", '  2 9 0 0 1 1 1 "pancreas"\n 5 0 0 9 1 1 1 "stomach"\n'),
+        ("organs.lsetp", '<LabelSet><Label id="2" name="pancreas"/><Label id="5" name="stomach"/></LabelSet>'),
+        ("values.txt", "5 stomach\n2 pancreas\n"),
+    ],
+)
+def test_label_files_name_the_values_of_masks(tmp_path: Path, name: str, text: str) -> None:
+    for number in range(30):
+        write_picture(tmp_path / f"scans/s{number:02d}.png", number)
+        if number < 26:
+            write_mask(tmp_path / f"labels/s{number:02d}.png", number, (2, 5))
+    (tmp_path / name).write_text(text)
+    outcome = decide_folder(tmp_path, "Segment stomach and pancreas")
+    assert outcome.kind == "proposed"
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    assert masks.classes == {"pancreas": (2,), "stomach": (5,)}
+    assert outcome.proposals[0].cases == 26

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+import scipy.io
 from proposals_kit import decide_folder
 
 from m3b.dataset.manifest.execute import execute
@@ -232,3 +235,47 @@ def test_items_of_arrays_in_an_archive(tmp_path: Path) -> None:
     first = next(record for record in records if str(record.image).endswith("set.zip#images.npy#[0]"))
     assert first.labels == ("benign",)
     assert np.array_equal(read_image("set.zip#images.npy#[0]", str(folder)).array[0], arrays["images"][0])
+
+
+LEUKOCYTES = ("eosinophil", "monocyte", "basophil")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"class_names": list(LEUKOCYTES)},
+        {"legend": json.dumps({code: name for code, name in enumerate(LEUKOCYTES)})},
+        {"meaning": json.dumps({name: code for code, name in enumerate(LEUKOCYTES)})},
+        {f"class_{code}": name for code, name in enumerate(LEUKOCYTES)},
+    ],
+)
+@pytest.mark.parametrize("is_of_root", [False, True])
+def test_names_of_codes_in_attributes(tmp_path: Path, attributes: dict[str, Any], *, is_of_root: bool) -> None:
+    with h5py.File(tmp_path / "smears.h5", "w") as store:
+        for key, array in _make_smears().items():
+            store[key] = array
+        (store if is_of_root else store["cell_type"]).attrs.update(attributes)
+    outcome = decide_folder(tmp_path, "Classify white blood cells as monocyte, basophil or eosinophil")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == dict.fromkeys(LEUKOCYTES, 16)
+
+
+def _make_smears() -> dict[str, np.ndarray]:
+    return {
+        "pictures": np.random.default_rng(0).integers(0, 255, (48, 32, 40, 3), np.uint8),
+        "cell_type": (np.arange(48) % 3).astype(np.uint8),
+        "donor": np.arange(48) // 4,
+    }
+
+
+@pytest.mark.parametrize("form", ["npz", "npz_bytes", "mat_cell", "mat_chars"])
+def test_names_of_codes_in_arrays_of_texts(tmp_path: Path, form: str) -> None:
+    names = np.array(LEUKOCYTES)
+    if form.startswith("npz"):
+        np.savez(tmp_path / "smears.npz", **_make_smears(), names=names.astype("S") if form == "npz_bytes" else names)
+    else:
+        names = names.astype(object) if form == "mat_cell" else names
+        scipy.io.savemat(tmp_path / "smears.mat", {**_make_smears(), "names": names})
+    outcome = decide_folder(tmp_path, "Classify white blood cells as monocyte, basophil or eosinophil")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].classes == dict.fromkeys(LEUKOCYTES, 16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
 import pytest
 
@@ -130,3 +132,45 @@ def test_tables_of_colours(columns):
     legend = find_legend_in_frame(pl.DataFrame(columns), "colours.csv")
     assert legend is not None
     assert legend.codes == {"#dc2828": "lesion", "#28c83c": "fluid"}
+
+
+ORGANS = {"0": "background", "2": "pancreas", "5": "left adrenal gland"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("structures.txt", '# IDX R G B A VIS MSH LABEL\n  0 0 0 0 0 0 0 "background"\n'
+         ' 2 9 0 0 1 1 1 "pancreas"\n 5 0 0 9 0.5 1 0 "left adrenal gland"\n'),
+        ("colours.ctbl", "# Color table file a.ctbl\n# 3 values\n0 background 0 0 0 0\n"
+         "2 pancreas 221 130 101 255\n5 left adrenal gland 1 2 3 255\n"),
+        ("lut.txt", "#No. Label Name: R G B A\n0 background 0 0 0 0\n\n2  pancreas  70 130 180 0\n5  left adrenal gland 1 2 3 0\n"),
+        ("key.txt", "0;0;0;0;background\n2;255;0;0;pancreas\n5;0;0;255;left adrenal gland\n"),
+        ("mask_values.txt", "0 background\n2 pancreas\n5 left adrenal gland\n"),
+        ("werte.txt", "background = 0\npancreas = 2\nleft adrenal gland = 5\n"),
+        ("organs.lsetp", '<LabelSet><Label id="0" name="background"/><Label id="2" name="pancreas"/>'
+         '<Label id="5" name="left adrenal gland"/></LabelSet>'),
+        ("organs.lsetp", "<LabelSet>" + "".join(
+            f'<Label><PropertyList><property key="name" type="string"><string value="{organ}"/></property>'
+            f'<property key="value" type="int"><int value="{code}"/></property></PropertyList></Label>'
+            for code, organ in ORGANS.items()) + "</LabelSet>"),
+        ("mitk.json", json.dumps({"groups": [{"labels": [{"name": name, "value": int(code)} for code, name in ORGANS.items()]}]})),
+        ("dataset.json", json.dumps({"labels": {name: int(code) for code, name in ORGANS.items()}})),
+        ("metadata.json", json.dumps({"network_data_format": {"outputs": {"pred": {"channel_def": ORGANS}}}})),
+    ],
+)  # fmt: skip
+def test_label_files_of_segmentation_tools(name, text):
+    assert ORGANS in [legend.codes for legend in find_legends({name: text})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3 anna\n3 berta\n",
+        "Scanner 3\nPatients of 2019\n",
+        "1 yes\nAll cases were read twice.\n",
+        "7 slices\n7 slices\n",
+    ],
+)
+def test_other_lines_are_no_label_file(text):
+    assert not find_legends({"info.txt": text})

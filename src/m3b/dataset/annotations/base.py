@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from m3b.dataset.annotations.geometry import (
+    MIN_REACH,
+    SLACK,
     Bitmap,
     Box,
     ImageSize,
@@ -138,6 +140,7 @@ class AnnotationSet:
         shapes: kinds of marks that occur.
         space: what coordinates count.
         notes: what a reader of the data should know.
+        resized: whether boxes and outlines are brought to the size of images that were resized after they were drawn.
     """
 
     format: str
@@ -148,6 +151,7 @@ class AnnotationSet:
     shapes: set[ShapeKind] = field(default_factory=set)
     space: Space = "pixels"
     notes: tuple[AnnotationNote, ...] = ()
+    resized: bool = False
     _names: ImageNames | None = field(default=None, repr=False)
 
     @property
@@ -302,6 +306,8 @@ class AnnotationSet:
             return False, (1.0, 1.0)
         if size.orientation >= 5 and declared == size.stored:
             return True, (1.0, 1.0)
+        if self.resized and self._get_mask_size(image) is None:
+            return False, (size.width / declared[0], size.height / declared[1])
         message = (
             f"{image.source} was drawn on {image.name} with {declared[0]} x {declared[1]} pixels; the image has "
             f"{size.width} x {size.height}. Use the image that was annotated."
@@ -315,6 +321,34 @@ class AnnotationSet:
             ((region.width, region.height) for region in regions if isinstance(region, Bitmap) and region.is_whole),
             None,
         )
+
+    def is_resized(self, sizes: Mapping[AnnotatedImage, ImageSize]) -> bool:
+        """Return whether images were made smaller after they were drawn on: the files say a larger size, all marks lie in it, some
+        beyond the image that is there, and all together they reach over most of it.
+
+        Args:
+            sizes: of the upright images; a sample suffices.
+        """
+        import numpy as np
+
+        boxes: list[tuple[float, ...]] = []
+        for image, size in sizes.items():
+            declared, marks = image.size, self.marks.get(image, ())
+            if declared is None or self.space != "pixels" or any(isinstance(mark.region, Bitmap) for mark in marks):
+                return False
+            if not (declared[0] > size.width and declared[1] > size.height):
+                return False
+            factors = (size.width / declared[0], size.height / declared[1])
+            boxes += [
+                (box[0] / declared[0], box[1] / declared[1], box[2] / declared[0], box[3] / declared[1], *factors)
+                for mark in marks
+                if (box := mark.bounds()) is not None
+            ]
+        if not boxes:
+            return False
+        low, high, limits = np.split(np.array(boxes), 3, axis=1)
+        is_inside = bool((low >= -SLACK).all() and (high <= 1 + SLACK).all())
+        return is_inside and bool((high > limits).any()) and bool((high.max(axis=0) > MIN_REACH).all())
 
     def _volume_masks(self, image: AnnotatedImage, grid: VolumeGrid) -> dict[str, Any]:
         raise DataError(f"{self.format} annotations are flat; a volume was asked for.", code="flat_annotations")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from m3b.dataset.annotations.geometry import Box, ImageSize, VolumeGrid
+from m3b.dataset.annotations.geometry import MIN_REACH, SLACK, Box, ImageSize, VolumeGrid
 from m3b.dataset.tables.model import FILE_COLUMN, ROW_COLUMN
 from m3b.errors import DataError
 
@@ -32,8 +32,6 @@ MIN_NUMERIC = 0.98
 """Share of filled cells that must be numbers for a column of coordinates."""
 MIN_FIT = 0.98
 """Share of boxes that must lie in their images; tables have a few boxes that do not."""
-SLACK = 0.02
-"""Share of a side by which a box may reach beyond its image, besides one pixel."""
 MAX_SHARE = 1.05
 MAX_MEASURED_IMAGES = 60
 MIN_IMAGES_FOR_PERCENT = 6
@@ -66,6 +64,8 @@ _SIZES = {
     "diameter": ("diameter", "diam", "d", "durchmesser", "diamètre", "diametre", "diámetro", "diametro"),
 }
 _SIZE_WORDS = {word: role for role, words in _SIZES.items() for word in words}
+_IMAGE_WORDS = frozenset(("image", "img", "picture", "frame", "orig", "original", "source", "full", "bild", "imagen"))
+"""Words of columns that hold the size of the image, and not of a box."""
 _FORM_WORDS: dict[str, Form] = {
     "xyxy": "corners", "xywh": "sides", "cxcywh": "centres", "xyzxyz": "corners", "xyzwhd": "sides", "cxcyczwhd": "centres",
 }  # fmt: skip
@@ -81,6 +81,8 @@ _CLASS_WORDS = (
 _BOX_WORDS = re.compile(r"box|rect|roi", re.I)
 """Words of columns of boxes."""
 MAX_CLASSES = 200
+IMAGE_SIZE_ROLES = ("image_width", "image_height")
+"""Roles of the size of the image on which boxes were drawn, if the images were reduced afterwards."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class BoxColumns:
         sizes_mm: whether names of sizes end in mm.
         in_mm: whether names of places do.
         in_percent: whether names say percent.
+        image_size: columns of width and height of the image on which a box was drawn; empty if there are none.
     """
 
     columns: dict[str, str]
@@ -102,6 +105,7 @@ class BoxColumns:
     sizes_mm: bool = False
     in_mm: bool = False
     in_percent: bool = False
+    image_size: tuple[str, ...] = ()
 
     @property
     def list_column(self) -> str:
@@ -122,6 +126,17 @@ def propose_box_columns(frame: pl.DataFrame) -> BoxColumns | None:
     Corners go before sizes, since tables with both often hold the size of the image in `width` and `height`.
     """
     roles = find_roles(frame)
+    box_columns = _propose_columns(frame, roles)
+    if box_columns is None:
+        return None
+    for names in (IMAGE_SIZE_ROLES, ("width", "height")):
+        image_size = tuple(roles.get(name, "") for name in names)
+        if all(image_size) and not set(image_size) & set(box_columns.columns.values()):
+            return replace(box_columns, image_size=image_size)
+    return box_columns
+
+
+def _propose_columns(frame: pl.DataFrame, roles: Mapping[str, str]) -> BoxColumns | None:
     for places, sizes, form in (
         (("{}min",), ("{}max",), "corners"),
         (("c{}",), (), "centres"),
@@ -130,8 +145,8 @@ def propose_box_columns(frame: pl.DataFrame) -> BoxColumns | None:
         for place in places:
             pairs = [(place.format(axis), sizes[0].format(axis) if sizes else size) for axis, size in AXES]
             if all(role in roles for pair in pairs[:2] for role in pair):
-                box_columns = pairs if all(role in roles for role in pairs[2]) else pairs[:2]
-                columns = {role: roles[role] for pair in box_columns for role in pair}
+                named_pairs = pairs if all(role in roles for role in pairs[2]) else pairs[:2]
+                columns = {role: roles[role] for pair in named_pairs for role in pair}
                 return _describe(BoxColumns(columns, form))  # type: ignore[arg-type]
     for place in ("c{}", "{}"):
         names = [place.format(axis) for axis in "xyz" if place.format(axis) in roles]
@@ -203,8 +218,12 @@ def find_roles(frame: pl.DataFrame) -> dict[str, str]:
     for column in frame.columns:
         if not is_numeric(frame[column]) and not _holds_number_lists(frame[column]):
             continue
-        text = "".join(token for token in _split_words(column) if not _NOISE.match(token))
-        if text in _EDGES:
+        words = _split_words(column)
+        text = "".join(token for token in words if not _NOISE.match(token))
+        size_of_image = _SIZE_WORDS.get(text.removeprefix("original").removeprefix("orig"), "")
+        if _IMAGE_WORDS & set(words) and size_of_image in ("width", "height"):
+            roles.setdefault(f"image_{size_of_image}", column)
+        elif text in _EDGES:
             roles.setdefault(_EDGES[text], column)
         elif text in _SIZE_WORDS:
             roles.setdefault(_SIZE_WORDS[text], column)
@@ -306,12 +325,14 @@ class BoxRows:
         labels: class of each box.
         numbers: (boxes, 4 or 6): two corners, or a place and the sizes.
         columns: where they come from.
+        image_sizes: (boxes, 2): width and height of the images on which they were drawn, as the table says; NaN if it does not.
     """
 
     names: list[str]
     labels: list[str]
     numbers: Any
     columns: BoxColumns
+    image_sizes: Any = None
 
 
 def read_box_rows(
@@ -331,17 +352,32 @@ def read_box_rows(
     labels = frame[class_column].to_list() if class_column else [label] * frame.height
     rows = BoxRows([], [], np.zeros((0, 4)), columns)
     numbers: list[tuple[float, ...]] = []
+    sizes = read_image_sizes(frame, columns.image_size)
+    image_sizes = []
     for place, boxes in enumerate(_parse_rows(frame, columns)):
         if boxes and names[place]:
             box_labels = split_labels(labels[place], len(boxes))
             numbers += boxes
+            image_sizes += [sizes[place]] * len(boxes)
             rows.names += [str(names[place])] * len(boxes)
             rows.labels += box_labels
     if len({len(box) for box in numbers}) > 1:
         raise DataError("boxes.columns: some boxes have four numbers and some six.", code="damaged")
     if numbers:
         rows.numbers = np.array(numbers, float)
+    rows.image_sizes = np.array(image_sizes, float).reshape(-1, 2)
     return rows
+
+
+def read_image_sizes(frame: pl.DataFrame, columns: Sequence[str]) -> list[tuple[float, float]]:
+    """Return width and height of the image of each row by two columns; NaN if a cell has no positive number."""
+    import polars as pl
+
+    if len(columns) != 2:
+        return [(float("nan"), float("nan"))] * frame.height
+    sides = [parse_numbers(frame[column]).fill_null(float("nan")) for column in columns]
+    sides = [side.set(side <= 0, float("nan")).cast(pl.Float64) for side in sides]
+    return list(zip(*sides, strict=True))
 
 
 def split_labels(text: str | None, count: int) -> list[str]:
@@ -464,6 +500,9 @@ class BoxReading:
         fit: share of measured boxes that lie in their images.
         rivals: others that fit as well and give other boxes.
         sizes_mm: whether sizes are mm though places are not.
+        scale: pixels of the image to one unit of the numbers, along columns and rows; not 1 if images were reduced.
+        is_of_image_size: whether numbers are pixels of an image of the size that the table says.
+        n_measured: boxes whose image was measured.
     """
 
     form: Form
@@ -471,14 +510,93 @@ class BoxReading:
     fit: float
     rivals: tuple[Reading, ...] = ()
     sizes_mm: bool = False
+    scale: tuple[float, float] = (1.0, 1.0)
+    is_of_image_size: bool = False
+    n_measured: int = 0
 
 
-def measure_boxes(rows: BoxRows, sizes: Mapping[str, ImageGrid]) -> BoxReading:
+def measure_boxes(rows: BoxRows, sizes: Mapping[str, ImageGrid], originals: Sequence[OriginalSize] = ()) -> BoxReading:
     """Return what the numbers of boxes mean.
 
     Args:
         sizes: image as the table names it -> its size or grid; a sample suffices.
+        originals: sizes of the images on which boxes may have been drawn; one is taken if boxes lie outside the images that are
+            there, and inside originals of this size alone.
     """
+    reading = _measure_as_given(rows, sizes)
+    flat_sizes = {name: grid for name, grid in sizes.items() if isinstance(grid, ImageSize)}
+    is_fitting = reading.fit >= MIN_FIT and (reading.space != "percent" or rows.columns.in_percent)
+    if not reading.n_measured or is_fitting or rows.numbers.shape[1] != 4 or len(flat_sizes) < len(sizes):
+        return reading
+    places = [place for place, name in enumerate(rows.names) if name in flat_sizes]
+    measured_rows = replace(
+        rows, names=[rows.names[place] for place in places], labels=[], numbers=rows.numbers[places], image_sizes=None
+    )
+    if rows.image_sizes is not None and (
+        in_size := _measure_in_sizes(measured_rows, flat_sizes, rows.image_sizes[places])
+    ):
+        return replace(in_size, is_of_image_size=True)
+    scales = {scale for original in originals for scale in original.list_scales(list(flat_sizes.values()))}
+    readings = []
+    for scale in scales:
+        size_by_name = {name: (grid.width / scale[0], grid.height / scale[1]) for name, grid in flat_sizes.items()}
+        if in_size := _measure_in_sizes(
+            measured_rows, flat_sizes, [size_by_name[name] for name in measured_rows.names]
+        ):
+            readings.append(replace(in_size, scale=scale))
+    return readings[0] if len(readings) == 1 else reading
+
+
+def _measure_in_sizes(
+    rows: BoxRows, sizes: Mapping[str, ImageSize], image_sizes: Sequence[tuple[float, float]]
+) -> BoxReading | None:
+    """Return what numbers mean if they are pixels of images of other sizes, one a box; None if they do not fit these.
+
+    Boxes that keep to a corner of the originals may be those of smaller ones.
+    """
+    import numpy as np
+
+    grids = np.array([(sizes[name].width, sizes[name].height) for name in rows.names], float)
+    scales = grids / np.array(image_sizes, float)
+    if not np.isfinite(scales).all():
+        return None
+    scaled_rows = replace(rows, numbers=rows.numbers * np.hstack([scales, scales]))
+    reading = _measure_as_given(scaled_rows, sizes)
+    corners = np.array([form_box(reading.form, numbers) for numbers in scaled_rows.numbers])
+    has_reach = bool(((corners[:, 2:] / grids).max(axis=0) > MIN_REACH).all())
+    return reading if reading.fit >= MIN_FIT and reading.space == "pixels" and has_reach else None
+
+
+@dataclass(frozen=True)
+class OriginalSize:
+    """The size of the images on which boxes were drawn, as notes state it.
+
+    Args:
+        width, height: in pixels; 0 if only the factor is stated.
+        factor: how many times as large as the images they are.
+    """
+
+    width: int = 0
+    height: int = 0
+    factor: float = 0.0
+
+    def list_scales(self, sizes: Sequence[ImageSize]) -> list[tuple[float, float]]:
+        """Return the scales from the originals to all images; none if images differ in theirs, or if they are no smaller.
+
+        Notes write a size as width and height, and as rows and columns: the order in which images have the proportions goes first.
+        """
+        if self.factor > 1:
+            return [(1 / self.factor, 1 / self.factor)]
+        if self.factor or len({(size.width, size.height) for size in sizes}) != 1:
+            return []
+        orders = dict.fromkeys(((self.width, self.height), (self.height, self.width)))
+        scales = [(sizes[0].width / width, sizes[0].height / height) for width, height in orders]
+        in_proportion = [scale for scale in scales if abs(scale[0] / scale[1] - 1) <= SLACK]
+        return [scale for scale in in_proportion or scales if max(scale) < 1]
+
+
+def _measure_as_given(rows: BoxRows, sizes: Mapping[str, ImageGrid]) -> BoxReading:
+    """Return what numbers mean if they count the pixels, shares or mm of the images that are there."""
     places = [place for place, name in enumerate(rows.names) if name in sizes]
     names = list(dict.fromkeys(rows.names[place] for place in places))
     sample = set(names[:: max(1, len(names) // MAX_MEASURED_IMAGES)][:MAX_MEASURED_IMAGES])
@@ -519,7 +637,7 @@ def measure_boxes(rows: BoxRows, sizes: Mapping[str, ImageGrid]) -> BoxReading:
         and _gives_other_boxes(best, reading, boxes, ball=ball)
     )
     sizes_mm = rows.columns.sizes_mm and best[1] == "pixels" and all(isinstance(grid, VolumeGrid) for _, grid in boxes)
-    return BoxReading(*best, fits[best], rivals, sizes_mm)
+    return BoxReading(*best, fits[best], rivals, sizes_mm, n_measured=len(boxes))
 
 
 def _list_forms(rows: BoxRows) -> list[Form]:

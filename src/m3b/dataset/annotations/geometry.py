@@ -18,6 +18,10 @@ Box = tuple[float, ...]
 
 MAX_PIXELS = 2**31
 """Pixels of a mask that is drawn; larger images are refused before memory is asked for."""
+SLACK = 0.02
+"""Share of a side by which a box may reach beyond its image, besides one pixel."""
+MIN_REACH = 0.5
+"""Share of the sides of larger originals that boxes must reach beyond to be taken as drawn on these."""
 ELLIPSE_CORNERS = 180
 """Corners of the polygon that stands for an ellipse; its area is 0.02 % smaller."""
 

@@ -16,7 +16,7 @@ from m3b.dataset.annotations.geometry import Bitmap, Polygon, check_pixels, elli
 from m3b.dataset.annotations.names import clean_name, split_suffix
 from m3b.errors import DataError
 
-_UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")
+UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-(?=.)")
 LABEL_KEYS = ("rectanglelabels", "polygonlabels", "ellipselabels", "brushlabels", "keypointlabels", "labels", "choices")
 
 
@@ -76,9 +76,9 @@ def _add_task(builder: SetBuilder, path: str, task: Mapping[str, Any]) -> None:
     name = _locate(_get_image(task))
     if not _is_answered(task):
         return  # nobody has said that there is nothing on the image
-    file_name = _UPLOAD_PREFIX.sub("", PurePosixPath(name).name)
+    file_name = UPLOAD_PREFIX.sub("", PurePosixPath(name).name)
     if isinstance(task.get("file_upload"), str):
-        file_name = _UPLOAD_PREFIX.sub("", task["file_upload"])
+        file_name = UPLOAD_PREFIX.sub("", task["file_upload"])
     regions = list(_list_regions(builder, name, task))
     sizes = {
         (int(region["original_width"]), int(region["original_height"]))

@@ -6,6 +6,7 @@ differs from two equal ones or is less than half as long as the others; all othe
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -36,12 +37,58 @@ _ITEM = re.compile(r"(?P<key>[^\[\]]*)(?:\[(?P<index>-?\d{1,12})\])?")
 MAX_LISTED_KEYS = 12
 MAX_TEXTS = 2**20
 """Texts of one array that are read."""
+ATTRIBUTE = "@"
+"""Sign between the key of an array or group and the name of its attribute: `label@names`."""
 
 
 def parse_item(item: str) -> tuple[str, int | None] | None:
     """Return key and index of `key`, `key[3]` or `[3]`; None of other texts."""
     match = _ITEM.fullmatch(item)
     return (match["key"], int(match["index"]) if match["index"] else None) if match else None
+
+
+def attribute_names(key: str, attributes: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the lists of names in the attributes of an array or group, as `key@attribute`.
+
+    A list, a JSON list, and an object or several attributes of codes and names (`"0": "normal"`, `class_1 = "abnormal"`) whose
+    names are then written as `0=normal`.
+    """
+    names: dict[str, np.ndarray] = {}
+    numbered: dict[str, str] = {}
+    for name, value in attributes.items():
+        texts = _read_names(value)
+        if texts:
+            names[f"{key}{ATTRIBUTE}{name}"] = np.array(texts, dtype=str)
+        elif (code := re.search(r"(?<!\d)(\d{1,3})$", str(name))) and isinstance(_as_text(value), str):
+            numbered[str(int(code[1]))] = _as_text(value)
+    if len(numbered) > 1:
+        names.setdefault(
+            f"{key}{ATTRIBUTE}", np.array([f"{code}={text}" for code, text in numbered.items()], dtype=str)
+        )
+    return names
+
+
+def _as_text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _read_names(value: Any) -> list[str]:
+    """Return the names that the value of an attribute lists; none if it is anything else."""
+    if isinstance(value := _as_text(value), str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return []
+    if isinstance(value, Mapping):
+        pairs = [(str(code), name) for code, name in value.items()]
+        if all(isinstance(name, int) and not isinstance(name, bool) for _, name in pairs):
+            pairs = [(str(name), code) for code, name in pairs]
+        is_coded = all(re.fullmatch(r"-?\d{1,4}", code) and isinstance(name, str) for code, name in pairs)
+        return [f"{code}={name}" for code, name in pairs] if is_coded else []
+    if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) != 1:
+        return []
+    texts = [_as_text(text) for text in list(value)[:MAX_TEXTS]]
+    return texts if len(texts) > 1 and all(isinstance(text, str) for text in texts) else []
 
 
 class ArrayFormat(Format):
@@ -316,6 +363,7 @@ class Hdf5(ArrayFormat):
         values: dict[str, np.ndarray] = {}
 
         def collect(name: str, item: Any) -> None:
+            values.update(attribute_names(name, item.attrs))
             if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.size > MAX_TEXTS:
                 return
             if h5py.check_string_dtype(item.dtype):
@@ -324,6 +372,7 @@ class Hdf5(ArrayFormat):
                 values[name] = np.asarray(item[()])
 
         with h5py.File(path, "r") as store:
+            values.update(attribute_names("", store.attrs))
             store.visititems(collect)
         return values
 
@@ -375,7 +424,7 @@ class Matlab(ArrayFormat):
             return {name: np.asarray(items, str) for name, items in texts.items() if items and name[0] != "#"}
         variables = {name: array for name, array in loadmat(path).items() if not name.startswith("__")}
         return {
-            name: np.asarray([str(np.squeeze(item)) for item in np.asarray(array).ravel()])
+            name: np.asarray([str(np.squeeze(item)).rstrip() for item in np.asarray(array).ravel()])
             for name, array in variables.items()
             if array.dtype.kind in "UO" and array.dtype.names is None and array.size <= MAX_TEXTS
         }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from m3b.dataset.annotations.box_tables import read_corners, split_labels
+from m3b.dataset.annotations.box_tables import IMAGE_SIZE_ROLES, read_corners, read_image_sizes, split_labels
 from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
 from m3b.dataset.manifest.model import Boxes, ClassCodes, Masks
 from m3b.dataset.manifest.patterns import match_any, parse_pattern
@@ -56,6 +56,7 @@ class AnnotatedImages:
         source: the annotations, if a format has them; `images` is then path -> annotated image.
         rows: path -> rows, if a table has them.
         strange: names in the files that are of no class -> marks.
+        unfinished: paths of images without the tag of those that were looked at.
     """
 
     frame: pl.DataFrame
@@ -64,6 +65,7 @@ class AnnotatedImages:
     images: Mapping[str, AnnotatedImage] = field(default_factory=dict)
     rows: Mapping[str, tuple[MarkRow, ...]] = field(default_factory=dict)
     strange: Mapping[str, int] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
 
 
 class ClassLookup:
@@ -157,11 +159,17 @@ def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> Annot
             )
             return empty
         source = images.readers.annotations(part.format, tuple(file_frame["path"].to_list()), f"{name}.format")
+        source = replace(source, resized=part.resized)
     except PatternError as error:
         images.problems.append(error.problem)
         return empty
     files = tuple(file_frame["path"].to_list())
     paths = images.frame["path"].to_list()
+    unfinished: frozenset[str] = frozenset()
+    if part.finished:
+        finished = [image for image in source.images if part.finished in source.captions.get(image, ())]
+        unfinished = frozenset(path for path, image in source.match(paths).items() if image not in set(finished))
+        source = replace(source, images=finished, _names=None)
     if part.key:
         matched = _match_files(images, part, name, file_frame, source)
     elif any(image.series for image in source.images):
@@ -192,7 +200,7 @@ def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> Annot
             )
         )
     _note_strange(images, part.classes, strange, name)
-    return AnnotatedImages(frame, files, source, matched, {}, strange)
+    return AnnotatedImages(frame, files, source, matched, {}, strange, unfinished)
 
 
 def _match_files(
@@ -301,15 +309,27 @@ def _run_rows(table: JoinedTable, masks: Masks) -> list[list[MarkRow]] | None:
     ]
 
 
-def _box_rows(frame: pl.DataFrame, boxes: Boxes) -> list[list[MarkRow]] | None:
-    """The boxes of each row as lower and upper corners in the table's own unit; None if its columns give no box.
+def has_image_sizes(boxes: Boxes) -> bool:
+    """Return whether a table has the size of the image on which each box was drawn."""
+    return set(IMAGE_SIZE_ROLES) <= boxes.columns.keys()
 
+
+def _box_rows(frame: pl.DataFrame, boxes: Boxes) -> list[list[MarkRow]] | None:
+    """The boxes of each row as lower and upper corners; None if its columns give no box.
+
+    They are in the table's own unit, and shares of the image's sides if it has the size of the image that they were drawn on.
     A cell of the class with as many names as its row has boxes gives one name to each.
     """
-    columns = {role: column for role, column in boxes.columns.items() if role != "class"}
+    columns = {role: column for role, column in boxes.columns.items() if role not in {"class", *IMAGE_SIZE_ROLES}}
     corners = read_corners(frame, columns)
     if corners is None:
         return None
+    if has_image_sizes(boxes):
+        sizes = read_image_sizes(frame, [boxes.columns[role] for role in IMAGE_SIZE_ROLES])
+        corners = [
+            [tuple(value / side for value, side in zip(box, size * 2, strict=True)) for box in row]
+            for row, size in zip(corners, sizes, strict=True)
+        ]
     return [
         [MarkRow(name, corners=box) for name, box in zip(split_labels(label, len(row)), row, strict=True)]
         for label, row in zip(_label_column(frame, boxes), corners, strict=True)

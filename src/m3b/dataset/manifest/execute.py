@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from m3b.data.records import UNKNOWN_PATIENT, BoxLabel, Channels, Image, Record,
 from m3b.data.sides import WITH_SIDES, sides
 from m3b.dataset.archives import local_reference
 from m3b.dataset.inventory import Inventory
-from m3b.dataset.manifest.annotated import ROW_FORMAT, ClassLookup
+from m3b.dataset.manifest.annotated import ROW_FORMAT, ClassLookup, has_image_sizes
 from m3b.dataset.manifest.box_grids import BoxGrid, clipped, grid_for, to_voxels, upright
 from m3b.dataset.manifest.model import Boxes, Manifest
 from m3b.dataset.manifest.pixels import (
@@ -478,11 +479,17 @@ class _Execution:
         if not rows:
             return []
         grid = grid_for(self._local_grid(case.image), self.inventory.root)
-        corners = [row.corners for row in rows]
-        if boxes.space == "pixels":
+        corners = [
+            tuple(value * factor for value, factor in zip(row.corners, cycle(boxes.scale)))
+            if boxes.scale != (1.0, 1.0)
+            else row.corners
+            for row in rows
+        ]
+        declared = "shares" if has_image_sizes(boxes) else boxes.space
+        if declared == "pixels":
             corners = upright(corners, grid)
         ball = bool({"radius", "diameter"} & set(boxes.columns))
-        space: Any = _SPACES.get(boxes.space, boxes.space)
+        space: Any = _SPACES.get(declared, declared)
         return [
             (row.label, to_voxels(box, grid, space, ball=ball, sizes_mm=boxes.sizes_mm), grid)
             for row, box in zip(rows, corners, strict=True)

@@ -250,7 +250,9 @@ class Masks(ManifestPart):
         above: for lossy or grey masks: values above it are the class.
         layers: class -> places of its layers along the last axis, from 0.
         overlapping: whether classes may overlap: one binary mask a class is then written.
-        resized: whether flat masks of another size than their image, in its proportions, are brought to its size.
+        resized: whether flat masks of another size than their image, in its proportions, are brought to its size; and outlines of
+            annotation files that were drawn on images of another size.
+        finished: tag of annotation files: images without it were not looked at, and are left out.
         empty: what an image without a mask is: left out, or healthy.
         table, columns, order, first, relative: of run lengths: name of a table, role (`runs`, `class`) -> column, whether
             pixels are counted down the columns or along the rows, the number of the first pixel, and whether starts count
@@ -272,6 +274,7 @@ class Masks(ManifestPart):
     layers: dict[str, tuple[int, ...]] = Field(default={})
     overlapping: bool = False
     resized: bool = False
+    finished: str = ""
     empty: Literal["leave_out", "healthy"] = "leave_out"
     table: str = ""
     columns: dict[str, str] = Field(default={})
@@ -291,10 +294,15 @@ class Boxes(ManifestPart):
         table, columns: name of a table, and role -> column. Roles: `class`; `xmin`, `ymin`, `xmax`, `ymax`; or a corner
             `x`, `y` or a middle `cx`, `cy` with `width`, `height`; of volumes also `zmin`, `zmax`, or `z` or `cz` with
             `depth`; or a middle with `radius` or `diameter`; or `corners`, `sides` or `centres` for a list of numbers in
-            one cell.
+            one cell. `image_width` and `image_height` hold the size of the image on which a box was drawn, if the image that is
+            there is another size.
         space: what coordinates count: pixels (or voxels along the file's axes), `shares` or `percent` of the image's sides,
             or mm of the patient (`lps`, `ras`).
         sizes_mm: whether sizes are in mm though coordinates are not.
+        resized: whether boxes of annotation files that were drawn on images of another size are brought to that of their image.
+        scale: pixels of the image to one unit of coordinates, along columns and rows; 0.25 if boxes were drawn on
+            originals four times as large.
+        finished: tag of annotation files: images without it were not looked at, and are left out.
         empty: whether an image without a box is healthy or was not looked at.
     """
 
@@ -308,6 +316,9 @@ class Boxes(ManifestPart):
     columns: dict[str, str] = Field(default={})
     space: Literal["pixels", "shares", "percent", "lps", "ras"] = "pixels"
     sizes_mm: bool = False
+    resized: bool = False
+    scale: tuple[float, float] = (1.0, 1.0)
+    finished: str = ""
     empty: Literal["leave_out", "healthy"] = "healthy"
 
 

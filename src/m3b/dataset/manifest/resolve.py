@@ -721,6 +721,9 @@ class _Resolver:
         annotated = find_annotated(self.images, part, name)
         self.annotated[name] = annotated
         self._use(annotated.files, "annotation")
+        if annotated.unfinished:
+            is_unfinished = pl.col("paths").list.eval(pl.element().is_in(list(annotated.unfinished))).list.any()
+            self._exclude(is_unfinished, "stated", f"not looked at: it lacks the tag {part.finished}")
         per_image = annotated.frame.with_columns(
             self.images.frame["(case_no)"].gather(annotated.frame["place"]).alias("(case_no)")
         )

@@ -13,10 +13,12 @@ from typing import Any
 import polars as pl
 
 from m3b.dataset.annotations import get_annotation_format
-from m3b.dataset.annotations.geometry import ImageSize
+from m3b.dataset.annotations.base import AnnotatedImage
+from m3b.dataset.annotations.geometry import SLACK, ImageSize
 from m3b.dataset.archives import local_reference
 from m3b.dataset.formats import DataError, probe_image, read_image
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
+from m3b.dataset.manifest.annotated import AnnotatedImages
 from m3b.dataset.manifest.model import CaseFilter, Labels, Manifest, Masks, Split, Task, ValueSource
 from m3b.dataset.manifest.overrides import DRAWN
 from m3b.dataset.manifest.patterns import parse_pattern
@@ -58,6 +60,7 @@ from m3b.dataset.proposals.restrictions import find_forbidden_rows, find_referen
 from m3b.dataset.proposals.roles import roles_of, severity_ranks, split_words
 from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
 from m3b.dataset.proposals.targets import (
+    MIN_INSIDE,
     Target,
     is_code,
     is_sequence,
@@ -124,7 +127,7 @@ MAX_CROSSING = 0.5
 """Share of the cases that the folder's own split may cost because it tests their patients."""
 MIN_CASES, MIN_MARKED_CASES = 10, 3
 """Cases from which on they are a data set: a few volumes with masks are, a few labels are not."""
-MAX_SIZED = 6
+MAX_SIZED = 12
 """Images whose sizes are compared with those that annotations name."""
 MIN_UNMATCHED = 10
 """Rows or files without images from which on they are targets of other images, and no legend."""
@@ -240,7 +243,32 @@ def list_candidates(
                     features = {**shared, **rows, **target.features}
                     log_odds = logit(target.decision, features)
                     candidates.append(Candidate(task, image_set, target, features, log_odds, own_series))
+    differing = {key for item in candidates for key in _list_differing(item)}
+    candidates = [item for item in candidates if not (item.image_set.images.channels and _label_key(item) in differing)]
     return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
+
+
+def _label_key(candidate: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The groups of the images, and the columns of the labels."""
+    return candidate.image_set.groups, tuple(candidate.target.templates)
+
+
+def _list_differing(candidate: Candidate) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield the groups and columns whose labels differ among images of equal names up to a slot: these are no channels of a case."""
+    image_set, target = candidate.image_set, candidate.target
+    rows = image_set.rows_of(target.templates)
+    if target.decision != "label" or image_set.images.channels or not rows or rows != image_set.case_count:
+        return
+    slots = [column for column in image_set.columns if column.source == "slot"]
+    for slot in slots:
+        others = "/".join(column.template for column in slots if column is not slot)
+        if not others or slot.crossing < MIN_SHARED or slot.stats.distinct > MAX_CHANNELS:
+            continue
+        texts = [image_set.values(template).alias(template) for template in target.templates]
+        labels = pl.DataFrame([image_set.values(others).alias("(others)"), *texts]).drop_nulls()
+        counts = labels.group_by("(others)").agg(pl.struct(pl.exclude("(others)")).n_unique().alias("n"))
+        if mean_of(counts["n"] > 1) > MAX_UNEXPLAINED:
+            yield _label_key(candidate)
 
 
 def _weigh_tasks(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -581,15 +609,8 @@ def measure(
         resolved = resolve(_with_unlisted_as_negatives(resolved.manifest), inventory, readers=readers)
         evidence.append(Evidence(code="unlisted_negatives", message=unlisted.message))
     claims = tuple(contradictions(request.claims, folder_words(candidate, survey, inventory, request)))
-    if target.sizes and (share := _share_of_other_sizes(resolved, inventory.root)) <= MAX_OTHER_SIZES:
-        message = f"{share:.0%} of the masks have another size than their image, and are left out: {target.sizes}"
-        evidence.append(Evidence(code="mask_size_differs", message=message))
-        candidate = replace(candidate, target=replace(target, sizes=""))
-    elif target.sizes and (factor := _find_common_factor(resolved, inventory.root)):
-        masks = target.parts["masks"].model_copy(update={"resized": True})
-        resolved = replace(resolved, manifest=resolved.manifest.model_copy(update={"masks": masks}))
-        assumed = f"the masks show the whole image at {factor:.2g} of its size, and are brought to it ({target.sizes})"
-        candidate = replace(candidate, target=replace(target, sizes="", assumed=(*target.assumed, assumed)))
+    candidate, resolved, size_evidence = _settle_sizes(candidate, resolved, inventory, readers)
+    evidence += size_evidence
     doubts += (
         [Doubt(code="unlisted_images", message=unlisted.message)] if unlisted and not unlisted.are_negative else []
     )
@@ -624,6 +645,29 @@ def _describe_classes_left_out(target: Target, resolved: Resolved) -> Iterator[E
     if target.not_asked:
         message = f"marked and not asked for: {', '.join(target.not_asked[:8])}"
         yield Evidence(code="classes_left_out", message=message)
+
+
+def _settle_sizes(
+    candidate: Candidate, resolved: Resolved, inventory: Inventory, readers: FolderReaders
+) -> tuple[Candidate, Resolved, list[Evidence]]:
+    """Leave out masks of another size if they are few; bring masks and annotations to the size of their images if it is known how."""
+    target = candidate.target
+    if target.sizes and (share := _share_of_other_sizes(resolved, inventory.root)) <= MAX_OTHER_SIZES:
+        message = f"{share:.0%} of the masks have another size than their image, and are left out: {target.sizes}"
+        without_doubt = replace(candidate, target=replace(target, sizes=""))
+        return without_doubt, resolved, [Evidence(code="mask_size_differs", message=message)]
+    if target.sizes and (factor := _find_common_factor(resolved, inventory.root)):
+        masks = target.parts["masks"].model_copy(update={"resized": True})
+        resolved = replace(resolved, manifest=resolved.manifest.model_copy(update={"masks": masks}))
+        assumed = f"the masks show the whole image at {factor:.2g} of its size, and are brought to it ({target.sizes})"
+        candidate = replace(candidate, target=replace(target, sizes="", assumed=(*target.assumed, assumed)))
+    elif name := _find_resized_part(resolved, readers):
+        part = target.parts[name].model_copy(update={"resized": True})
+        parts = {**target.parts, name: part}
+        resolved = resolve(resolved.manifest.model_copy(update={name: part}), inventory, readers=readers)
+        assumed = f"{name} were drawn on larger images, and are brought to the size of those that are there"
+        candidate = replace(candidate, target=replace(target, parts=parts, assumed=(*target.assumed, assumed)))
+    return candidate, resolved, []
 
 
 def _are_united(copies: AlteredCopies, resolved: Resolved) -> bool:
@@ -820,7 +864,8 @@ def _doubts(
     if target.turned:
         yield Doubt(code="turned_pixels", message=f"rows and columns of {target.turned} masks are exchanged")
     if target.sizes:
-        yield Doubt(code="mask_size_differs", message=f"a mask has another size than its image: {target.sizes}")
+        subject = "boxes are" if target.decision == "boxes" else "a mask is"
+        yield Doubt(code="mask_size_differs", message=f"{subject} of another size than the image: {target.sizes}")
     yield from _class_doubts(target, resolved, request)
     unexplained = resolved.excluded.filter(~pl.col("code").is_in(list(EXPLAINED_CODES)))
     if hidden:
@@ -1009,19 +1054,49 @@ def _find_other_sizes(resolved: Resolved, readers: FolderReaders) -> Iterator[Do
     for annotated in resolved.annotated.values():
         if annotated.source is None:
             continue
-        for path, image in list(annotated.images.items())[:MAX_SIZED]:
+        ends = []
+        for image, size in _read_sizes(annotated, readers).items():
             try:
-                info = probe_image(local_reference(readers.root, path))
-            except (DataError, OSError):
-                continue
-            if len(info.shape) != 2:
-                continue
-            try:
-                annotated.source.boxes(image, ImageSize(info.shape[1], info.shape[0], info.orientation))
+                boxes = annotated.source.boxes(image, size)
             except DataError as error:
                 if error.code == "size_differs":
                     yield Doubt(code="mask_size_differs", message=str(error))
                     return
+                continue
+            ends += [
+                box[2] > size.width * (1 + SLACK) + 1 or box[3] > size.height * (1 + SLACK) + 1 for _, box in boxes
+            ]
+        if sum(ends) > (1 - MIN_INSIDE) * len(ends):
+            message = (
+                f"{sum(ends):,} of {len(ends):,} annotations reach beyond their image: they were drawn on larger ones"
+            )
+            yield Doubt(code="mask_size_differs", message=message)
+            return
+
+
+def _find_resized_part(resolved: Resolved, readers: FolderReaders) -> str:
+    """Return which part of a manifest has annotations that were drawn on larger images; empty if none has."""
+    return next(
+        (
+            name
+            for name, annotated in resolved.annotated.items()
+            if annotated.source is not None and annotated.source.is_resized(_read_sizes(annotated, readers))
+        ),
+        "",
+    )
+
+
+def _read_sizes(annotated: AnnotatedImages, readers: FolderReaders) -> dict[AnnotatedImage, ImageSize]:
+    """The sizes of a sample of the flat images that have marks."""
+    source = annotated.source
+    paths = [path for path, image in annotated.images.items() if source is not None and source.marks.get(image)]
+    sizes = {}
+    for path in paths[:: max(1, len(paths) // MAX_SIZED)][:MAX_SIZED]:
+        with suppress(DataError, OSError):
+            info = probe_image(local_reference(readers.root, path))
+            if len(info.shape) == 2:
+                sizes[annotated.images[path]] = ImageSize(info.shape[1], info.shape[0], info.orientation)
+    return sizes
 
 
 def _is_concrete(request: Request) -> bool:

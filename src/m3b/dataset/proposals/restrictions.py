@@ -36,6 +36,14 @@ _UNFIT = re.compile(
     re.IGNORECASE,
 )
 """Statements that files are unfit."""
+_FINISHED = re.compile(
+    r"\b(?:done|finished|completed?|reviewed|checked|annotated|labell?ed|verified|fertig|erledigt|geprüft|abgeschlossen|annotiert)\b"
+    r"|\b(?:terminé|fini|vérifié|relu|annoté|hecho|listo|revisado|completado|terminado|anotado)e?[sa]?\b"
+    r"|完成|已标注|已审核|已检查",
+    re.IGNORECASE,
+)
+"""Words that call an image finished."""
+_NOT_FINISHED = re.compile(r"\b(?:not|un\w+ed|to be|nicht|zu|no|pas|à|por|sin)\b|未|待", re.IGNORECASE)
 _MAX_DISTANCE = 24
 """Characters behind such a statement within which its object starts."""
 
@@ -150,3 +158,15 @@ def _names(text: str, name: str) -> bool:
         return name in text
     is_name = re.search(r"[^\W\d_]{3}", name) is not None
     return is_name and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def is_finished_tag(tag: str, notes: str) -> bool:
+    """Return whether a tag of images says that they were looked at: by its name, or by the sentence of notes that explains it."""
+    name = " ".join(split_words(tag))
+    if _NOT_FINISHED.search(name):
+        return False
+    is_named = re.compile(rf"(?<!\w){re.escape(tag)}(?![^\W\u3400-\u9fff])", re.IGNORECASE)
+    sentences = (
+        text for text in _SENTENCE_END.split(notes) if is_named.search(text) and not _NOT_FINISHED.search(text)
+    )
+    return bool(_FINISHED.search(name)) or any(_FINISHED.search(text.replace(tag, " ")) for text in sentences)

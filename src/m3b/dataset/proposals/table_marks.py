@@ -10,6 +10,7 @@ from m3b.dataset.annotations.box_tables import (
     BoxColumns,
     BoxReading,
     ImageGrid,
+    OriginalSize,
     find_paired_column,
     measure_boxes,
     propose_box_columns,
@@ -27,19 +28,25 @@ MAX_SAMPLES = 24
 """Images whose sizes are measured."""
 
 
-def find_boxes(image_set: ImageSet, name: str) -> tuple[BoxColumns, str, BoxReading, dict[str, int]] | None:
-    """Return columns, class column and meaning of the boxes in a joined table, and the boxes a class; None if it has none."""
+def find_boxes(
+    image_set: ImageSet, name: str, originals: Sequence[OriginalSize] = ()
+) -> tuple[BoxColumns, str, BoxReading, dict[str, int]] | None:
+    """Return columns, class column and meaning of the boxes in a joined table, and the boxes a class; None if it has none.
+
+    Args:
+        originals: sizes of the images on which boxes may have been drawn.
+    """
     table = image_set.frame.tables[name]
     frame = table.table.frame
     columns = propose_box_columns(frame)
     if columns is None:
         return None
     class_column = find_paired_column(frame, columns) or propose_class_column(
-        frame, [*columns.columns.values(), *_key_columns(image_set, name)]
+        frame, [*columns.columns.values(), *columns.image_size, *_key_columns(image_set, name)]
     )
     try:
         rows = read_box_rows(frame, columns, _row_images(image_set, table), class_column, "object")
-        reading = measure_boxes(rows, _sizes(image_set, list(dict.fromkeys(rows.names))))
+        reading = measure_boxes(rows, _sizes(image_set, list(dict.fromkeys(rows.names))), originals)
     except DataError:
         return None
     return columns, class_column, reading, dict(Counter(rows.labels))
@@ -113,5 +120,4 @@ def _read_grey(image_set: ImageSet, ref: str) -> Any:
 
 
 def _spread(items: Sequence[str], count: int) -> Iterator[str]:
-    step = max(1, len(items) // count)
-    yield from list(items)[::step][:count]
+    yield from (items[place * len(items) // count] for place in range(count)) if len(items) > count else items

@@ -11,15 +11,16 @@ from typing import Any
 
 import polars as pl
 
-from m3b.dataset.annotations.box_tables import BoxColumns, BoxReading
+from m3b.dataset.annotations.box_tables import IMAGE_SIZE_ROLES, BoxColumns, BoxReading
 from m3b.dataset.manifest.annotated import ANY
 from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
 from m3b.dataset.proposals.context import entropy, is_part_level, restart_of_others
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
+from m3b.dataset.proposals.original_sizes import find_original_sizes
 from m3b.dataset.proposals.pairs import list_pairings
 from m3b.dataset.proposals.request import ClassMatch, Request
-from m3b.dataset.proposals.restrictions import find_forbidden_classes, find_forbidden_folder
+from m3b.dataset.proposals.restrictions import find_forbidden_classes, find_forbidden_folder, is_finished_tag
 from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of, split_words
 from m3b.dataset.proposals.table_marks import find_boxes, find_runs
 from m3b.dataset.survey.facts import (
@@ -57,6 +58,8 @@ CERTAIN_SEPARATORS = (LIST_SEPARATOR, "\n", ";")
 BACKGROUND = "background"
 BOX_SHAPES = frozenset({"box", "outline"})
 """Shapes of annotation files from which boxes follow."""
+MIN_INSIDE = 0.9
+"""Share of the boxes of a table that must lie in their images; tables have a few damaged ones."""
 ACQUISITION_GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028)
 """Groups of DICOM that tell how an image was made, sorted and stored (PS3.6)."""
 DESCRIBING_FIELDS = r"Comments|Description|Diagnos|Reason"
@@ -77,7 +80,7 @@ class Target:
         codes: classes that are bare codes without a legend.
         legend: path of the legend that names the classes.
         requested: request's class -> class of the folder.
-        sizes: pair of a mask and image of different size, if there is one.
+        sizes: pair of a mask and image of different size, if there is one; how many boxes lie outside their images.
         assumed: what notes or the request suggest, and a person should confirm.
         not_asked: classes that are marked and not asked for.
     """
@@ -1502,6 +1505,17 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         body["overlapping"] = False
     else:
         body["empty"] = "leave_out"
+    finished = next((tag for tag in facts.tags if is_finished_tag(tag.text, request.notes)), None)
+    assumed = [
+        f"{', '.join(group)} are spellings of one class"
+        for group in spellings.values()
+        if len(group) > 1 and any(set(group) & set(codes) for codes in selected.values())
+    ]
+    if finished is not None and finished.text not in selected:
+        body["finished"] = finished.text
+        assumed.append(
+            f"{facts.images - finished.count:,} images without the tag {finished.text} are left out as not looked at"
+        )
     model = (Masks if part == "masks" else Boxes).model_validate(body)
     return Target(
         {part: model},
@@ -1515,11 +1529,7 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         legend,
         match.pairs,
         match.unmatched,
-        assumed=tuple(
-            f"{', '.join(group)} are spellings of one class"
-            for group in spellings.values()
-            if len(group) > 1 and any(set(group) & set(codes) for codes in selected.values())
-        ),
+        assumed=tuple(assumed),
         not_asked=tuple(
             name for name, codes in classes.items() if not any(set(codes) & set(kept) for kept in selected.values())
         ),
@@ -1572,8 +1582,9 @@ def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     for facts in survey.annotations:
         if BOX_SHAPES & set(facts.shapes) and facts.group not in image_set.groups:
             yield _annotated(image_set, survey, request, facts, "boxes")
+    originals = find_original_sizes("\n".join(document.text for document in survey.documents))
     for name in image_set.frame.tables:
-        if (result := find_boxes(image_set, name)) is not None:
+        if (result := find_boxes(image_set, name, originals)) is not None:
             yield _table_boxes(image_set, survey, request, name, *result)
 
 
@@ -1605,6 +1616,14 @@ def _table_boxes(
     } | _class_features(request, list(classes))
     roles = dict(columns.columns) | ({"class": class_column} if class_column else {})
     roles = _with_form(roles, reading)
+    assumed = ""
+    if reading.is_of_image_size:
+        roles |= dict(zip(IMAGE_SIZE_ROLES, columns.image_size, strict=True))
+        assumed = f"boxes were drawn on images of the size in {' and '.join(columns.image_size)}, and are scaled"
+    elif reading.scale != (1.0, 1.0):
+        times = " x ".join(f"{1 / factor:.3g}" for factor in dict.fromkeys(reading.scale))
+        assumed = f"boxes were drawn on originals {times} times as large as the images, by the notes, and are scaled"
+    is_outside = reading.n_measured and reading.fit < MIN_INSIDE
     boxes = Boxes.model_validate(
         {
             "format": "table",
@@ -1614,6 +1633,7 @@ def _table_boxes(
             "space": reading.space,
             "sizes_mm": reading.sizes_mm,
             "empty": "leave_out",
+            "scale": reading.scale,
         }
     )
     return Target(
@@ -1629,6 +1649,8 @@ def _table_boxes(
         match.pairs,
         match.unmatched,
         not_asked=_others(names, classes),
+        sizes=f"{1 - reading.fit:.0%} of {reading.n_measured:,} boxes reach beyond their image" if is_outside else "",
+        assumed=(assumed,) if assumed else (),
     )
 
 

@@ -114,12 +114,17 @@ def _vectors_beside(path: Path, own_names: set[str]) -> set[int]:
 def _read_arrays(
     contents: Mapping[str, Any], files: int, limits: SurveyLimits, beside: set[int], is_part: bool
 ) -> dict[str, list[_Array]]:
+    import numpy as np
+
     names = list(contents)
     forms: dict[str, list[str]] = defaultdict(list)
     for name in names:
         forms[re.sub(r"\d+", "{number}", name) if len(names) > _MAX_NAMED_KEYS else name].append(name)
     shapes = {name: _shape_of(contents[name]) for name in names}
     stacks = {shape[0] for shape in shapes.values() if len(shape) > 2 or (len(shape) == 1 and shape[0] > 1)} | beside
+    rows = [name for name, shape in shapes.items() if len(shape) == 2 and shape[0] == 1 < shape[1] in stacks]
+    contents = {**contents, **{name: np.asarray(contents[name]).reshape(-1) for name in rows}}  # a row vector of MATLAB
+    shapes |= {name: shapes[name][1:] for name in rows}
     vectors = {shape[0] for shape in shapes.values() if _is_vector(shape, stacks) and shape[0] > 1} | beside
     result: dict[str, list[_Array]] = {}
     for form, members in forms.items():
@@ -157,7 +162,7 @@ def _read_array(
     letters = np.dtype(dtype).kind if dtype != "object" else "O"
     if letters not in "biuf":
         values = (
-            tuple(str(value) for value in np.asarray(array[...] if shape else array).ravel()[:100_000])
+            tuple(_decode(value) for value in np.asarray(array[...] if shape else array).ravel()[:100_000])
             if size <= 2**22
             else ()
         )
@@ -178,6 +183,10 @@ def _read_array(
     masks = sum(sample.is_mask for sample in samples)
     pictures = sum(not sample.is_mask and sample.structure.kind != "constant" for sample in samples)
     return _Array(shape, dtype, "masks" if masks > pictures else "images", shape[0] if stack else None, samples)
+
+
+def _decode(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _write(value: Any) -> str:

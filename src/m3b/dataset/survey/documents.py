@@ -35,7 +35,9 @@ _MAX_LEGEND_FILES = 60
 _MAX_LEGENDS = 60
 _MAX_NAMES = 400
 _TEXT_SUFFIXES = (".txt", ".md", ".rst", ".names", ".list", ".lst", ".cfg", ".ini", ".yml", ".yaml", ".toml")
-_READ_SUFFIXES = (*_TEXT_SUFFIXES, ".json", ".csv", ".tsv")
+_LABEL_SUFFIXES = (".ctbl", ".label", ".lut", ".lsetp", ".xml")
+"""Suffixes of files in which segmentation tools list labels."""
+_READ_SUFFIXES = (*_TEXT_SUFFIXES, *_LABEL_SUFFIXES, ".json", ".csv", ".tsv")
 _LICENSES = ("licen", "copying", "citation", "authors", "changelog")
 
 
@@ -51,7 +53,8 @@ def read_documents(
     paths = [
         path
         for group in groups
-        if len(group.frame) <= 4 and group.format in ("text", "document", "json", "table")
+        if len(group.frame) <= 4
+        and (group.format in ("text", "document", "json", "table") or set(group.facts.suffixes) <= set(_LABEL_SUFFIXES))
         for path in group.paths
     ]
     paths = [path for path in paths if path.lower().endswith(_READ_SUFFIXES) or "." not in path.rpartition("/")[2]]
@@ -131,8 +134,15 @@ def collect_legends(
         for member in container.members:
             names = [value.text for value in member.values]
             if member.kind == "text" and 1 < member.distinct == member.length == len(names) <= _MAX_NAMES:
-                codes = tuple((str(place), name) for place, name in enumerate(names))
-                legends.append(Legend(source=f"{pattern}#{member.key}", names=codes, kind="list"))
+                source = f"{pattern}#{member.key}"
+                pairs = [match.groups() for name in names if (match := re.fullmatch(r"(-?\d+)=(.+)", name))]
+                if len(pairs) == len(names):
+                    legends.append(
+                        Legend(source=source, names=tuple((code, name) for code, name in pairs), kind="codes")
+                    )
+                else:
+                    codes = tuple((str(place), name) for place, name in enumerate(names))
+                    legends.append(Legend(source=source, names=codes, kind="list"))
     return list(dict.fromkeys(legends))
 
 

@@ -561,6 +561,7 @@ class AnnotationFacts(Fact):
         groups: ids of the file groups that hold the files; `group` holds the first file.
         images_renamed: those of `images_found` that have another suffix than the annotations say.
         images_by_group: file group -> images found in it; `images_found` are those of `images_group`, which has the most.
+        tags: texts that some images have as a whole, and not all, with the number of images; of free texts none.
     """
 
     format: str
@@ -575,6 +576,7 @@ class AnnotationFacts(Fact):
     images_renamed: int = 0
     images_group: str = ""
     images_by_group: dict[str, int] = {}
+    tags: tuple[ValueCount, ...] = ()
     notes: tuple[str, ...] = ()
 
 

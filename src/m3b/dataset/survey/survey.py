@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -119,7 +120,8 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
     root = inventory.root
     groups = GroupFinder(inventory, limits, is_late).find()
     sources = _find_annotations(inventory, groups, is_late)
-    annotation_files = frozenset(path for source in sources for path in source.files)
+    tabular = [source for source in sources if source.format == "label_studio" and "text" in source.shapes]
+    annotation_files = frozenset(path for source in sources if source not in tabular for path in source.files)
     tables = load_tables(groups, root, limits, annotation_files, is_late)
     headers = read_all_headers(groups, root, limits, is_late)
     containers_of = _find_containers(groups, root, limits, tables, is_late)
@@ -225,6 +227,10 @@ def _size(path: Path) -> int:
         return 0
 
 
+_MAX_TAGS = 20
+"""Different texts of whole images from which on they are no tags."""
+
+
 def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> AnnotationFacts:
     """Facts of one source, and the group whose images it names most."""
     best, match_count, n_renamed = "", 0, 0
@@ -240,6 +246,7 @@ def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> Anno
                     (PurePosixPath(path).suffix, PurePosixPath(image.name).suffix) for path, image in matches.items()
                 ]
                 n_renamed = sum(bool(written) and suffix.lower() != written.lower() for suffix, written in suffixes)
+    tags = Counter(text for image in source.images for text in set(source.annotations.captions.get(image, ())))
     files = set(source.files)
     owners = [group.id for group in groups if not files.isdisjoint(group.paths)]
     owner = next((group.id for group in groups if source.files and source.files[0] in set(group.paths)), "")
@@ -256,6 +263,11 @@ def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> Anno
         images_renamed=n_renamed,
         images_group=best,
         images_by_group=images_by_group,
+        tags=tuple(
+            ValueCount(text=text, count=count)
+            for text, count in (tags.most_common() if len(tags) <= _MAX_TAGS else ())
+            if count < len(source.images)
+        ),
         notes=tuple(f"{note.code} x{note.count}: {', '.join(note.examples[:3])}" for note in source.notes),
     )
 

@@ -43,6 +43,7 @@ unknown|unclear|unsure|uncertain|indeterminate|tbd|todo|to do|undetermined|to be
 questionable|equivocal|inconclusive|ungradable|ungradeable|not gradable|not assessable|fraglich|zweifelhaft|nicht beurteilbar
 nicht auswertbar|douteux|non évaluable|non interprétable|dudoso|no valorable|no evaluable|无法评估|不能评估
 unbekannt|unklar|unsicher|ausstehend|inconnu|incertain|indéterminé|en attente|à déterminer
+cannot judge|cannot assess|cannot tell|can't tell|not judgeable|no consensus|annotators disagree
 desconocido|desconocida|incierto|indeterminado|pendiente|por determinar|不明|不确定|待定|待查|未定
 """
 UNCLEAR_WORDS = frozenset(re.split(r"[|\n]", _UNCLEAR_WORD_LIST.strip()))

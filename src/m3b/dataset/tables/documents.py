@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from m3b.dataset.tables.headers import is_number, is_path, make_unique
+from m3b.dataset.tables.labeling_tasks import list_answers
 from m3b.dataset.tables.model import EMPTY_LIST, KEY_COLUMN, LIST_SEPARATOR, TableError, TableInfo, TableLimits
 
 Row = dict[str, str]
@@ -123,6 +124,7 @@ def read_document(
         is_stack: whether it is one of several documents, in which a list of texts beside texts is a cell of the record.
     """
     limits = limits or TableLimits()
+    document = list_answers(document) or document
     places = {place: count for place, count, _ in _find_places(document)}
     info = TableInfo(form, places=dict(sorted(places.items(), key=lambda item: -item[1])[:_MAX_PLACES]))
     if records:

@@ -17,6 +17,8 @@ from m3b.dataset.tables.model import ROW_COLUMN
 LegendKind = Literal["codes", "list", "abbreviations"]
 _MAX_TEXT = 1 << 20
 _MAX_CODES = 2000
+_MAX_GROUPS = 20
+"""Groups of labels of a document, each with a list of its own."""
 _NAME = r"[^\W\d_](?:[^\n,;:=|()\[\]{}.]|\.(?=\d)){0,60}?"
 _VERBS = r"\bis\b|\bare\b|\bmeans\b|\bfor\b|\bist\b|\bbedeutet\b|\best\b|\bsignifie\b|\bes\b|\bsignifica\b|表示|代表"
 _IS = rf"\s*(?:[:=|]|=>|->|→|{_VERBS}|[–—-](?=\s))\s*"
@@ -68,6 +70,26 @@ _LIST_FILES = re.compile(
     r"(^|/)(class|classes|label|labels|names|categories|obj|klassen|clases|etiquetas)[\w.-]*\.(txt|names|lst|list)$",
     re.IGNORECASE,
 )
+_BYTE = r"\d{1,3}(?:\.\d+)?"
+_LABEL_LINES = (
+    (re.compile(rf"(\d{{1,5}})\s+(?:{_BYTE}\s+){{4}}[01]\s+[01]\s+\"([^\"]+)\""), 1, 2),
+    (re.compile(rf"(\d{{1,5}})[\s,;]+\"?([^\W\d][^\",;\t]*?)\"?(?:[\s,;]+{_BYTE}){{3,4}}"), 1, 2),
+    (re.compile(rf"(\d{{1,5}})(?:[\s,;]+{_BYTE}){{3,4}}[\s,;]+\"?([^\W\d][^\",;\t]*?)\"?"), 1, 2),
+    (re.compile(r"(\d{1,3})\s*[:=,;\t ]\s*\"?([^\W\d][^\",;:=\t\d]{0,60}?)\"?"), 1, 2),
+    (re.compile(r"\"?([^\W\d][^\",;:=\t\d]{0,60}?)\"?\s*[:=,;\t]\s*(\d{1,3})"), 2, 1),
+)
+"""Lines of label files, with the places of number and name: ITK-SNAP, colour tables of 3D Slicer and FreeSurfer with the colour
+behind or before the name, and plain lists."""
+_LABEL_ELEMENT = re.compile(
+    r"<(?:label|segment|class|structure|region)\b([^>]*?)(?:/>|>(.*?)</(?:label|segment|class|structure|region)>)",
+    re.I | re.S,
+)
+_NUMBER_IN_ELEMENT = re.compile(
+    r"\b(?:value|id|index|number)\s*=\s*\"(\d{1,5})\"|key=\"value\"[^>]*>\s*<\w+\s+value=\"(\d{1,5})\"", re.I
+)
+_NAME_IN_ELEMENT = re.compile(
+    r"\b(?:name|label|title)\s*=\s*\"([^\"]+)\"|key=\"name\"[^>]*>\s*<\w+\s+value=\"([^\"]+)\"", re.I
+)
 _NUMBERED_NAMES = (
     (r"(-?\d{1,3})\s*[:=,;\t |]\s*(.+)", 1, 2),
     (r"(.*[^\W\d_].*?)\s*[:=,;\t |]\s*(-?\d{1,3})", 2, 1),
@@ -108,6 +130,9 @@ def find_legends(texts: Mapping[str, str]) -> list[Legend]:
         if document is not None:
             legends += _find_in_document(document, path)
             continue
+        if labels := _read_label_file(text):
+            legends.append(Legend(labels, path))
+            continue
         if colours := _find_colours(text):
             legends.append(Legend(colours, path))
         elif _LIST_FILES.search(path) and (names := _read_list(text)):
@@ -115,6 +140,27 @@ def find_legends(texts: Mapping[str, str]) -> list[Legend]:
             continue
         legends += _find_in_text(_MARKUP.sub(" ", text), path)
     return _drop_repeated(legends)
+
+
+def _read_label_file(text: str) -> dict[str, str]:
+    """Return the numbers and names of a file that holds nothing but labels and comments; empty if it holds anything else."""
+    if text.lstrip().startswith("<"):
+        codes = {}
+        for attributes, content in _LABEL_ELEMENT.findall(text):
+            number, name = (pattern.search(attributes) or pattern.search(content)
+                            for pattern in (_NUMBER_IN_ELEMENT, _NAME_IN_ELEMENT))  # fmt: skip
+            if number and name:
+                codes[str(int(number[1] or number[2]))] = (name[1] or name[2]).strip()
+        return codes if len(set(codes.values())) == len(codes) > 1 else {}
+    lines = [line.strip() for line in text.split("\n") if not re.match(r"\s*(?:#|//|;|$)", line)]
+    if not 2 <= len(lines) <= _MAX_CODES:
+        return {}
+    for pattern, code_place, name_place in _LABEL_LINES:
+        matches = [pattern.fullmatch(line) for line in lines]
+        codes = {str(int(match[code_place])): match[name_place].strip() for match in matches if match}
+        if len(codes) == len(lines) == len({name.casefold() for name in codes.values()}):
+            return codes
+    return {}
 
 
 def _colour_code(match: re.Match[str] | None) -> str:
@@ -220,6 +266,9 @@ def _find_in_document(document: Any, path: str) -> Iterator[Legend]:
             records = [item for item in value[:_MAX_CODES] if isinstance(item, Mapping)]
             if len(records) == len(value) > 0:
                 yield from _read_records(records, source, column)
+            if len(records) <= _MAX_GROUPS and depth < 6:
+                lists = [(key, item) for record in records for key, item in record.items() if isinstance(item, list)]
+                stack += [(f"{place}.{key}" if place else str(key), item, depth + 1) for key, item in lists]
 
 
 def _read_object(items: Mapping[str, Any], source: str, column: str) -> Iterator[Legend]:

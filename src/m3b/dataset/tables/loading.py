@@ -12,6 +12,7 @@ import polars as pl
 from m3b.dataset.archives import local_file
 from m3b.dataset.tables.arrays import read_arrays, read_parquet
 from m3b.dataset.tables.documents import Row, read_json, read_keys, read_xml, read_yaml
+from m3b.dataset.tables.labeling_tasks import add_file_names
 from m3b.dataset.tables.model import FILE_COLUMN, ROW_COLUMN, LoadedTable, TableError, TableInfo, TableLimits
 from m3b.dataset.tables.text_tables import clean_cells, decode_text, is_prose, read_delimited, read_written_lists
 from m3b.dataset.tables.workbooks import read_workbook
@@ -99,7 +100,7 @@ def load_table(
         parts.append((path, _add_columns(part, columns)))
     if first_info is None:
         raise TableError(f"none of {len(slots)} files is a table; the first: {failures[0]}")
-    frame = read_written_lists(_stack([part for _, part in parts]))
+    frame = add_file_names(read_written_lists(_stack([part for _, part in parts])))
     first_info.notes += [f"{len(failures)} files are left out; the first: {failures[0]}"] if failures else []
     if partial:
         first_info.partial = True
