@@ -87,10 +87,9 @@ def test_images_with_labels_are_all_cases(tmp_path: Path, style: str, n_second: 
     assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", N_FIRST + n_second)
 
 
-def test_a_part_of_names_that_half_of_the_images_lack_keeps_images_together(tmp_path: Path) -> None:
+def test_a_part_of_names_that_half_of_the_images_lack_is_no_patient(tmp_path: Path) -> None:
     for number, name in enumerate(list_names("slides", 8)):
         write_picture(tmp_path / ("benign", "malignant")[number // 2 % 2] / f"{name}.png", number)
     proposal = decide_folder(tmp_path, "Classify the images as benign or malignant").proposals[0]
     assert proposal.cases == N_FIRST + 8
     assert proposal.manifest.patient is None
-    assert proposal.manifest.together

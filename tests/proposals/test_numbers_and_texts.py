@@ -139,3 +139,24 @@ def test_initials_of_the_request_name_a_column(tmp_path: Path) -> None:
     manifest = outcome.proposals[0].manifest
     assert manifest.value is not None
     assert manifest.value.value.value == "{values.EF}"
+
+
+def test_numbers_in_another_unit_than_requested_are_no_target(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "Height (cm)", "Weight (kg)"]]
+    for number in range(40):
+        write_picture(tmp_path / f"hands/{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", 90 + number * 2, 12 + number])
+    write_rows(tmp_path / "children.csv", rows)
+    outcome = decide_folder(tmp_path, "Predict the bone age in months from X-rays of the hand")
+    assert outcome.kind != "proposed"
+    assert not any("Height" in str(item.manifest.value) for item in outcome.proposals)
+
+
+@pytest.mark.parametrize(("column", "kind"), [("smoker", "ask"), ("silicosis", "proposed"), ("finding", "proposed")])
+def test_yes_and_no_of_a_persons_habits_is_no_finding(tmp_path: Path, column: str, kind: str) -> None:
+    rows: list[list[object]] = [["image", "age", column]]
+    for number in range(40):
+        write_picture(tmp_path / f"films/{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", 40 + number % 17, ("yes", "no")[number % 3 == 0]])
+    write_rows(tmp_path / "miners.csv", rows)
+    assert decide_folder(tmp_path, "Detect silicosis on chest X-rays").kind == kind

@@ -45,6 +45,10 @@ def test_codes_in_prose(text, codes):
             {"CP": "common pneumonia", "NCP": "novel coronavirus pneumonia"},
         ),
         ("The column dx is P for pneumonia and N for normal.", {"P": "pneumonia", "N": "normal"}),
+        (
+            "HE haemorrhages, EX hard exudates, OD optic disc. No mask file = not present.",
+            {"HE": "haemorrhages", "EX": "hard exudates", "OD": "optic disc"},
+        ),
     ],
 )
 def test_abbreviations(text, codes):

@@ -27,6 +27,8 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Detect melanoma on dermoscopy", {"notes": "MRI scans. The MRI was made at 3 T."}, "modality", "contradicted"),
         ("Detect melanoma on dermoscopy", {"notes": "Cite the CT paper."}, "modality", "silent"),
         ("Detect pneumonia on chest X-rays", {"notes": "blood smear microscopy: images of two sites"}, "modality", "contradicted"),
+        ("Segment bleedings on fundus photographs", {"notes": "HE haemorrhages, OD optic disc."}, "modality", "silent"),
+        ("Predict survival from CT", {"notes": "time from radiotherapy to death"}, "modality", "silent"),
         # colour and dimension
         ("Segment the liver on CT", {"is_colour": True}, "colour", "contradicted"),
         ("Detect melanoma on dermoscopy", {"is_colour": True}, "colour", ""),
@@ -37,6 +39,13 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         # anatomy
         ("Segment the liver on CT", {"names": ("abdomen_ct",)}, "anatomy", "supported"),
         ("Segment the liver on CT", {"names": ("brain_tumor",)}, "anatomy", "contradicted"),
+        ("Segment the optic disc", {"folders": ("optic_nerve",)}, "anatomy", "supported"),
+        ("Predict the age from brain MRI", {"notes": "Quality of T1w MRI was rated by eye."}, "anatomy", "silent"),
+        (
+            "Segment white matter lesions on MRI",
+            {"notes": "Lesions were drawn by a radiologist. Brain masks from a program."}, "target", "silent",
+        ),
+        ("Segment white matter lesions on MRI", {"notes": "Brain masks from a program."}, "target", "contradicted"),
         ("Segment the liver on CT", {"names": ("imagesTr", "labelsTr")}, "anatomy", "silent"),
         ("Segment the left atrium on MRI", {"names": ("cardiac",)}, "anatomy", "supported"),
         ("Predict age from dental ultrasound", {"notes": "Ultraschall, Brust: Aufnahmen"}, "anatomy", "contradicted"),

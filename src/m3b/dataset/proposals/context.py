@@ -12,7 +12,7 @@ import polars as pl
 
 from m3b.dataset.manifest.model import Split, Table, ValueSource
 from m3b.dataset.proposals.image_sets import Column, ImageSet, describe, mean_of
-from m3b.dataset.proposals.roles import roles_of, side_of
+from m3b.dataset.proposals.roles import roles_of, side_of, split_words
 from m3b.dataset.proposals.scoring import probability
 from m3b.dataset.survey.facts import SplitFacts, Survey
 from m3b.dataset.words.lexicon import get_lexicon
@@ -295,10 +295,7 @@ def find_subject_column(image_set: ImageSet, used: Sequence[str] = ()) -> Subjec
     columns = {column.template: column for column in image_set.columns if column.source == "slot"}
     dated = _find_date(image_set, name)
     slots = [f"{{{match[1]}}}" for match in _NAME_SLOT.finditer(name)]
-    later = [
-        template in dated or (template in columns and "position" in roles_of(columns[template].name))
-        for template in slots
-    ]
+    later = [template in dated or (template in columns and _is_position(columns[template].name)) for template in slots]
     if True not in later:
         return SubjectColumn()
     first = later.index(True)
@@ -320,6 +317,12 @@ def find_subject_column(image_set: ImageSet, used: Sequence[str] = ()) -> Subjec
     ):
         return SubjectColumn(None, later_slots)
     return SubjectColumn(Column(template, "slot", columns[templates[0]].name, stats), later_slots)
+
+
+def _is_position(name: str) -> bool:
+    """Whether the word before a slot says that a place in an image or series follows."""
+    words = split_words(name)
+    return bool(words) and "position" in roles_of(words[-1])
 
 
 def _lies_within(image_set: ImageSet, template: str, folder: Column) -> bool:

@@ -74,8 +74,9 @@ from m3b.dataset.proposals.targets import (
 from m3b.dataset.survey.contents import read_grid
 from m3b.dataset.survey.facts import Legend, Survey
 from m3b.dataset.tables import find_legends
+from m3b.dataset.tables.yes_no import NO, YES
 from m3b.dataset.words.lexicon import get_lexicon
-from m3b.dataset.words.matching import find_shared_words, is_negative, is_remainder
+from m3b.dataset.words.matching import MATCH_SCORE, find_shared_words, is_negative, is_remainder
 from m3b.dataset.words.requests import CONCRETE_KINDS, Claim, FolderWords, contradictions, select_modalities
 
 TARGET_LISTS: dict[Task, tuple[Callable[[ImageSet, Survey, Request], Iterator[Target]], ...]] = {
@@ -609,6 +610,8 @@ def measure(
         resolved = resolve(_with_unlisted_as_negatives(resolved.manifest), inventory, readers=readers)
         evidence.append(Evidence(code="unlisted_negatives", message=unlisted.message))
     claims = tuple(contradictions(request.claims, folder_words(candidate, survey, inventory, request)))
+    if not target.sizes and _has_only_other_sizes(resolved, inventory.root):
+        return None  # the masks belong to other images
     candidate, resolved, size_evidence = _settle_sizes(candidate, resolved, inventory, readers)
     evidence += size_evidence
     doubts += (
@@ -714,12 +717,23 @@ def _share_of_other_sizes(resolved: Resolved, root: Path) -> float:
     return sum(opened) / len(opened) if opened else 1.0
 
 
-def _read_grids(resolved: Resolved, root: Path) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The sizes of image and mask, by the headers of at most `MAX_GRIDS` pairs."""
+def _has_only_other_sizes(resolved: Resolved, root: Path) -> bool:
+    """Whether no mask file of a few cases has the size of its image."""
+    masks = resolved.manifest.masks
+    if masks is None or masks.format != "image" or masks.member or masks.resized or resolved.manifest.images.member:
+        return False
+    grids = _read_grids(resolved, root, MAX_COMPARED)
+    return bool(grids) and all(len(image) == len(mask) and image != mask for image, mask in grids)
+
+
+def _read_grids(
+    resolved: Resolved, root: Path, count: int = MAX_GRIDS
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The sizes of image and mask, by the headers of at most `count` pairs."""
     if "mask_refs" not in resolved.frame.columns:
         return []
     pairs = resolved.frame.select(pl.col("refs").list.first(), pl.col("mask_refs").list.first()).drop_nulls()
-    pairs = pairs.gather_every(max(1, len(pairs) // MAX_GRIDS))[:MAX_GRIDS]
+    pairs = pairs.gather_every(max(1, len(pairs) // count))[:count]
     grids = [(read_grid(root, image), read_grid(root, mask)) for image, mask in pairs.iter_rows()]
     return [(image, mask) for image, mask in grids if image and mask]
 
@@ -843,6 +857,7 @@ def _doubts(
     if (
         len(asked_classes) > 1
         and target.unmatched_request
+        and not _is_kind_of_all(target, asked_classes)
         and (target.requested or _is_concrete(request))
         and target.decision in ("label", "mask", "boxes")
         and not target.codes
@@ -1006,6 +1021,26 @@ def _has_other_masks(image_set: ImageSet, survey: Survey, masks: Masks, n_lackin
     )
 
 
+def _find_other_question(target: Target, request: Request) -> str:
+    """Return the name of a column of yes and no that describes a person (`smoker`) and is not asked for; empty otherwise."""
+    labels: Labels | None = target.parts.get("labels")
+    if labels is None or len(target.templates) != 1 or len(labels.classes) != 2:
+        return ""
+    name = target.templates[0].strip("{}").rpartition(".")[2]
+    is_answer = all(text.casefold() in YES | NO for texts in labels.classes.values() for text in texts)
+    is_other = "attribute" in roles_of(name) and request.match_phrase(name) < MATCH_SCORE
+    return name if is_answer and is_other and request.target else ""
+
+
+def _is_kind_of_all(target: Target, asked_classes: Sequence[str]) -> bool:
+    """Whether the only requested class that the folder lacks comes before others that are all there (`nodules, cystic or solid`)."""
+    return (
+        tuple(target.unmatched_request) == tuple(asked_classes[:1])
+        and len(target.requested) >= 2
+        and len(target.requested) == len(target.classes) == len(asked_classes) - 1
+    )
+
+
 def _class_doubts(target: Target, resolved: Resolved, request: Request) -> Iterator[Doubt]:
     """Yield what speaks against the names and the number of classes, and those of each case."""
     if target.decision in ("mask", "boxes") and not target.codes and request.names_none_of(target.classes):
@@ -1013,6 +1048,11 @@ def _class_doubts(target: Target, resolved: Resolved, request: Request) -> Itera
             code="target_not_marked",
             message=f"the request asks for {request.target}; nothing in {target.title} is called so "
             f"(there: {', '.join(target.classes[:8])})",
+        )
+    if target.decision == "label" and (name := _find_other_question(target, request)):
+        yield Doubt(
+            code="target_not_marked",
+            message=f"the request asks for {request.target}; the yes and no of {target.title} is said of {name}",
         )
     if target.decision == "label" and request.class_count is not None and len(target.classes) < request.class_count:
         yield Doubt(
@@ -1447,6 +1487,8 @@ def _has_other_names(candidate: Candidate, best: Candidate, survey: Survey) -> b
         return False
     if any(item.images.several != "one" or item.images.channels or len(item.groups) > 1 for item in sets):
         return False
+    if candidate.features.get("set:is_mask") or candidate.features.get("image_is_mask"):
+        return False
     if len({(item.content.dims, item.content.colour, survey.group(item.groups[0]).suffixes) for item in sets}) > 1:
         return False
     folders = [{pattern.rpartition("/")[0] for pattern in item.images.patterns} for item in sets]
@@ -1459,6 +1501,7 @@ def _has_other_names(candidate: Candidate, best: Candidate, survey: Survey) -> b
         and mask_folders[0] == mask_folders[1]
         and forms[0] == forms[1]
         and stems[0].isdisjoint(stems[1])
+        and all(len(names) > 1 for names in stems)  # one name in each folder is a sequence of a case
     )
 
 

@@ -42,6 +42,7 @@ from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
 from m3b.dataset.words.lexicon import split_tokens
 from m3b.dataset.words.matching import MATCH_SCORE, match_classes, match_term
 from m3b.dataset.words.requests import is_clause
+from m3b.dataset.words.units import contradict, find_column_unit, find_requested_unit
 
 MAX_CLASSES = 60
 MIN_LIST_SHARE = 0.03
@@ -617,8 +618,9 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
         for column in image_set.columns
         if (column.stats.numeric > 0.9 and column.stats.distinct > 3) or _has_unit(image_set, column)
     ]
+    requested_unit = find_requested_unit(request.text)
     for column in numeric:
-        if _describes_acquisition(column, request):
+        if _describes_acquisition(column, request) or contradict(requested_unit, find_column_unit(column.name)):
             continue
         stats, roles, texts = column.stats, roles_of(column.name), image_set.values(column.template).drop_nulls()
         features = {
@@ -981,6 +983,8 @@ def _paired_masks(
     are_objects = not per_class and _are_objects(pairing, right)
     if pairing.per_image[1] > 1 or per_class or are_objects:
         if per_class:
+            legend_names, _ = find_legend(list(per_class), survey.legends)
+            per_class = {legend_names.get(name, name): texts for name, texts in per_class.items()}
             selected = request.select_marked(list(per_class))
             match = request.match_classes(list(per_class))
             masks = Masks.model_validate(

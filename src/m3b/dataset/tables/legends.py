@@ -54,6 +54,8 @@ _LETTERS_ARE = re.compile(rf"(?<![\w/.-])[\"'`]?([A-Z][A-Z0-9]{{0,3}})[\"'`]?\s*
 """A code of capital letters in a sentence; it counts if another one is beside it: `P for pneumonia and N for normal`."""
 _LONG_SHORT = re.compile(rf"((?:[^\W\d_][\w'’/-]*[ ]){{1,6}})\(\s*[\"'`]?({_SHORT})[\"'`]?\s*\)")
 _SHORT_LONG = re.compile(rf"(?<![\w/.-])({_SHORT})\s*\(\s*({_NAME})\s*\)")
+_CODE_AND_NAME = re.compile(r"(?<![^\s,;.:(])([A-Z]{1,4})\s+([a-zà-ÿ][^\n,;.:=()]{2,40})(?=[,;.)]|$)")
+"""One of several codes with their names in a line: `HE haemorrhages, EX hard exudates`."""
 _SKIPPED_KEY_LIST = """
 http https ftp doi url email version date license author authors year note notes source size shape figure table format link
 example warning file files name step todo hinweis quelle
@@ -477,6 +479,11 @@ def _iterate_letter_codes(text: str) -> Iterator[tuple[str, str]]:
     for passage, _ in _split_passages(text):
         names = {match[1]: match[2].strip() for match in _LETTERS_ARE.finditer(passage)}
         if len(names) > 1 and len(set(names.values())) == len(names):
+            yield from names.items()
+    for line in text.splitlines():
+        names = {match[1]: match[2].strip() for match in _CODE_AND_NAME.finditer(line)}
+        abbreviations = [short for short, long in names.items() if _abbreviates(short, long)]
+        if len(names) > 1 and 2 * len(abbreviations) >= len(names):
             yield from names.items()
 
 

@@ -381,6 +381,13 @@ _OBJECTS_OF_MASKS = re.compile(
     re.IGNORECASE,
 )
 """What masks show: "lung masks", "masks of the left lung"."""
+_BY_EYE = re.compile(r"\b(?:by|naked|with the) eyes?\b|\bbloße[mns]? Auge\b|\bà l'œil\b", re.IGNORECASE)
+"""Idioms that name no organ."""
+_DRAWN = re.compile(
+    r"\b(?:drawn|outlined|segmented|delineated|contoured|gezeichnet|segmentiert|umfahren|dessiné|délimité|contouré|dibujad|delinead)"
+    r"|勾画|标注",
+    re.IGNORECASE,
+)
 _CLINICAL_KINDS = CONCRETE_KINDS | {"measures"}
 _GENERIC_FINDINGS = frozenset({"disease", "finding", "abnormality", "lesion", "diagnosis"})
 _SUBJECT_WORDS = frozenset(
@@ -948,9 +955,9 @@ def _judge_concepts(
             return Claim(kind, label, f"{source} ({name})", "contradicted")
     described = {
         name
-        for line in folder.notes.splitlines()
+        for line in _BY_EYE.sub(" ", folder.notes).splitlines()
         if _describes_images(lexicon, line)
-        for name in lexicon.find_concepts(line, (concept_kind,))
+        for name in _find_evidence(lexicon, line, concept_kind)
     }
     repeated = [name for name in dict.fromkeys(notes) if notes.count(name) > 1 or name in described]
     if repeated:
@@ -1086,13 +1093,18 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
 def _find_other_masks(lexicon: Lexicon, requested: Sequence[str], sentences: Sequence[str]) -> str:
     """Return the words that say which organ the masks show, if a finding is requested that no sentence about masks names."""
     findings = {name for name in _find_clinical(lexicon, requested) if lexicon.concepts[name].kind == "findings"}
+    is_drawn = any(
+        findings & _find_clinical(lexicon, [sentence]) or _GENERIC_FINDINGS & set(lexicon.find_concepts(sentence))
+        for sentence in sentences
+        if _DRAWN.search(sentence)
+    )
     objects = [
         (match[0].strip(), _find_clinical(lexicon, [match[0]], generic=True))
         for sentence in sentences
         if _MASKS.search(sentence)
         for match in _OBJECTS_OF_MASKS.finditer(sentence)
     ]
-    if not findings or any(concepts & (findings | _GENERIC_FINDINGS) for _, concepts in objects):
+    if not findings or is_drawn or any(concepts & (findings | _GENERIC_FINDINGS) for _, concepts in objects):
         return ""
     organs = [text for text, concepts in objects if {lexicon.concepts[name].kind for name in concepts} == {"anatomy"}]
     return organs[0] if organs else ""

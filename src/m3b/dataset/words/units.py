@@ -67,6 +67,19 @@ def find_column_unit(name: str) -> str:
     return _spell(match) if match and match.start() else ""
 
 
+_CONVERTIBLE = (
+    {"months", "years", "weeks", "days"},
+    {"mm", "cm", "um", "m"},
+    {"g", "mg", "kg", "ug", "ng"},
+    {"ml", "dl", "l"},
+)
+
+
+def contradict(first: str, second: str) -> bool:
+    """Return whether two units are known and measure different things (months and cm)."""
+    return bool(first and second) and first != second and not any({first, second} <= units for units in _CONVERTIBLE)
+
+
 def _fold(text: str) -> str:
     return fold_text(text.translate(str.maketrans("²³µμ", "23uu")))
 

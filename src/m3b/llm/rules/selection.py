@@ -36,7 +36,8 @@ def select_card(brief: SelectionBrief, view: StageView) -> str | list[ToolCall]:
         return _format_refusal(_why_none(brief))
     best = max(matching_cards, key=lambda candidate: _score_card(brief.request, candidate))
     task = choose_task(brief, best)
-    assert task is not None  # of those that fit
+    if task is None:  # a task that the brief does not offer
+        return _format_refusal(_why_none(brief))
     reason = "Its card or folder shares most with the request."
     return _format_choice(
         best, task, "The user named it, and nothing speaks against it." if _alone(brief, best) else reason
