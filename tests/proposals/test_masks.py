@@ -323,6 +323,17 @@ def test_folders_of_masks_that_notes_forbid_are_not_taken(tmp_path: Path, notes:
     assert masks.files == "masks_v2_final/case{number1:number}.png"
 
 
+def test_a_value_that_is_to_be_ignored_forbids_no_folder(tmp_path: Path) -> None:
+    notes = "masks: 0 background, 1 cyst, 2 stone, 255 not annotated, to be ignored."
+    (tmp_path / "README.txt").write_text(notes, encoding="utf-8")
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"case{number:02d}.png", number)
+        write_mask(tmp_path / "masks" / f"case{number:02d}.png", number, (1, 2, 255))
+    masks = best_manifest(decide_folder(tmp_path, "Segment cysts and stones on ultrasound")).masks
+    assert masks is not None
+    assert sorted(code for codes in masks.classes.values() for code in codes) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("header", "cells"),
     [

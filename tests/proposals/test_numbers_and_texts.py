@@ -160,3 +160,20 @@ def test_yes_and_no_of_a_persons_habits_is_no_finding(tmp_path: Path, column: st
         rows.append([f"{number:03d}.png", 40 + number % 17, ("yes", "no")[number % 3 == 0]])
     write_rows(tmp_path / "miners.csv", rows)
     assert decide_folder(tmp_path, "Detect silicosis on chest X-rays").kind == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("NA", "proposed"), ("n/a", "proposed"), ("?", "proposed"), ("tba soon", "ask")]
+)
+def test_texts_for_unknown_numbers_are_blank_cells(tmp_path: Path, text: str, kind: str) -> None:
+    rows: list[list[object]] = [["scan", "OS_months", "OS_event", "PFS_months", "HPV"]]
+    for number in range(40):
+        write_picture(tmp_path / f"scans/{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", text if number % 20 == 3 else 3 + number * 7 % 60])
+        rows[-1] += [text if number % 20 == 3 else number % 2, 2 + number * 5 % 40, ("pos", "neg")[number // 2 % 2]]
+    write_rows(tmp_path / "clinical.csv", rows)
+    outcome = decide_folder(tmp_path, "Predict overall survival of head and neck cancer patients from the planning CT")
+    assert (outcome.task, outcome.kind) == ("survival", kind)
+    survival = outcome.proposals[0].manifest.survival
+    assert survival is not None
+    assert kind == "ask" or (survival.time.title, survival.event.value) == ("OS_months", "{clinical.OS_event}")

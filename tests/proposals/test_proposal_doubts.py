@@ -583,3 +583,27 @@ def test_sheets_of_prose_in_a_workbook_are_notes(tmp_path: Path, sheet: str) -> 
     assert outcome.kind == "proposed"
     assert outcome.proposals[0].cases == 50
     assert not [item for item in outcome.assumptions if "forearm" in item.message]
+
+
+@pytest.mark.parametrize(
+    ("note", "kind"),
+    [
+        (
+            "Use for research or for the training of algorithms is NOT covered by the consent and is not permitted.",
+            "ask",
+        ),
+        ("Die Nutzung für das Training von Algorithmen ist nicht gestattet.", "ask"),
+        ("L'utilisation pour l'entraînement de modèles est interdite.", "ask"),
+        ("禁止用于训练模型。", "ask"),
+        ("Use for commercial models is not permitted.", "proposed"),
+        ("Training of models on the test set is not allowed.", "proposed"),
+        ("These data may be used for the training of algorithms.", "proposed"),
+    ],
+)
+def test_notes_that_forbid_training_lead_to_a_question(tmp_path: Path, note: str, kind: str) -> None:
+    for number in range(40):
+        write_picture(tmp_path / ("eczema", "acne")[number % 2] / f"{number:03d}.png", number)
+    (tmp_path / "DATA_USE.txt").write_text(f"Photos of skin.\n{note}\n", encoding="utf-8")
+    outcome = decide_folder(tmp_path, "Tell eczema from acne on photos of skin")
+    assert outcome.kind == kind
+    assert kind == "proposed" or (outcome.question is not None and outcome.question.code == "use_forbidden")

@@ -58,6 +58,13 @@ class ParsedNumbers:
         return problems
 
 
+NO_NUMBER = (
+    r"(?i)^\s*(?:n[./]?\s?a\.?|nan|none|null|missing|unknown|unbekannt|inconnue?|desconocid[oa]|k\.?\s?a\.?|n\.?\s?d\.?|[-–?.]+"
+    r"|未知|不详|无)\s*$"
+)
+"""Texts that stand where a number is not known, for `str.contains`."""
+
+
 def parse_numbers(texts: pl.Series) -> ParsedNumbers:
     """Parse a column of texts; what commas and points mean is decided on the whole column."""
     texts = texts.cast(pl.String)

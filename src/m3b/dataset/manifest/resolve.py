@@ -15,7 +15,7 @@ from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ANY, AnnotatedImages, find_annotated
 from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
 from m3b.dataset.manifest.model import Boxes, Files, Manifest, Masks, Number, Split, ValueSource
-from m3b.dataset.manifest.numbers import parse_numbers
+from m3b.dataset.manifest.numbers import NO_NUMBER, parse_numbers
 from m3b.dataset.manifest.patterns import parse_pattern
 from m3b.dataset.manifest.problems import PatternError, Problem, list_names
 from m3b.dataset.manifest.readers import FolderReaders
@@ -775,7 +775,8 @@ class _Resolver:
         self.problems += parsed.problems(key)
         self.cases = self.cases.with_columns(parsed.values.alias(column))
         self._exclude_conflict(key, "conflicting_numbers", "a table has different numbers for it")
-        self._exclude(self._text(key).is_null(), "no_number", f"no {number.title}")
+        is_blank = self._text(key).is_null() | self._text(key).str.contains(NO_NUMBER)
+        self._exclude(is_blank, "no_number", f"no {number.title}")
         self._exclude(
             pl.col(column).is_null(),
             "not_a_number",

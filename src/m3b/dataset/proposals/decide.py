@@ -20,6 +20,7 @@ from m3b.dataset.formats import DataError, probe_image, read_image
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.annotated import AnnotatedImages
 from m3b.dataset.manifest.model import CaseFilter, Labels, Manifest, Masks, Split, Task, ValueSource
+from m3b.dataset.manifest.numbers import NO_NUMBER
 from m3b.dataset.manifest.overrides import DRAWN
 from m3b.dataset.manifest.patterns import parse_pattern
 from m3b.dataset.manifest.pixels import find_factor
@@ -56,7 +57,7 @@ from m3b.dataset.proposals.overriding import (
 )
 from m3b.dataset.proposals.patient_series import PatientSeries, find_patient_series
 from m3b.dataset.proposals.request import NO_OVERRIDES, Request
-from m3b.dataset.proposals.restrictions import find_forbidden_rows, find_reference
+from m3b.dataset.proposals.restrictions import find_forbidden_rows, find_general_prohibition, find_reference
 from m3b.dataset.proposals.roles import roles_of, severity_ranks, split_words
 from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
 from m3b.dataset.proposals.targets import (
@@ -619,6 +620,8 @@ def measure(
     )
     doubts += list(_doubts(candidate, survey, resolved, request, claims, hidden))
     doubts += list(_find_open_series(candidate))
+    if sentence := find_general_prohibition(request.notes):
+        doubts.append(Doubt(code="use_forbidden", message=f"the notes of the folder say: {sentence}"))
     doubts += list(_find_missing_images(image_set, survey))
     doubts += list(_find_other_sizes(resolved, readers))
     evidence += list(_describe_classes_left_out(target, resolved))
@@ -997,8 +1000,10 @@ def _has_blank_cells_or_no_rows(image_set: ImageSet, resolved: Resolved, target:
     rows = images.join(table.pairs.cast(pl.UInt32), on="left")
     if len(rows) and (labels is not None and labels.value is None):
         return False  # yes/no columns of which none says yes
-    if column in table.table.frame.columns and len(table.table.frame[column].gather(rows["right"]).drop_nulls()):
-        return False
+    if column in table.table.frame.columns:
+        cells = table.table.frame[column].gather(rows["right"]).drop_nulls()
+        if not cells.str.contains(NO_NUMBER).all():
+            return False
     is_used_up = table.matched_rows >= (1 - MAX_UNEXPLAINED) * len(table.table.frame)
     return is_used_up or rows["path"].n_unique() == len(paths)
 

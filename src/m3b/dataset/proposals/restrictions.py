@@ -44,6 +44,7 @@ _FINISHED = re.compile(
 )
 """Words that call an image finished."""
 _NOT_FINISHED = re.compile(r"\b(?:not|un\w+ed|to be|nicht|zu|no|pas|à|por|sin)\b|未|待", re.IGNORECASE)
+_CODE_WITH_NAME = re.compile(r"(?<![\w.])\d{1,3}\s*[:=]?\s*[^\W\d_]{3}")
 _MAX_DISTANCE = 24
 """Characters behind such a statement within which its object starts."""
 
@@ -121,6 +122,8 @@ def find_forbidden_folder(notes: str, pattern: str) -> str:
     folders = [folder for folder in pattern.split("/")[:-1] if folder and not set(folder) & set("{}*")]
     for sentence in _SENTENCE_END.split(notes):
         is_about_use = _FORBIDS.search(sentence) or _UNFIT.search(sentence)
+        if len(_CODE_WITH_NAME.findall(sentence)) > 1:
+            continue  # of the values of masks one must be ignored
         if is_about_use and not _OTHER_PURPOSE.search(sentence) and any(_names(sentence, item) for item in folders):
             return sentence.strip(" \t#*-")
     return ""
@@ -150,6 +153,37 @@ def find_reference(notes: str, titles: Sequence[str]) -> int | None:
         if words > shared and words - shared <= set(split_words(sentence))
     }
     return named.pop() if len(named) == 1 else None
+
+
+_LEARNING = re.compile(
+    r"\b(?:algorithms?|machine[ -]learning|deep[ -]learning|artificial intelligence|AI|models?|neural networks?|research)\b"
+    r"|\b(?:Algorithmen|maschinelle[sn]? Lernen|KI|Modellen?|Forschung)\b|\b(?:algorithmes?|IA|modèles?|recherche)\b"
+    r"|\b(?:algoritmos?|modelos?|investigación)\b|算法|模型|人工智能|研究",
+)
+_NOT_PERMITTED = re.compile(
+    r"\b(?:is|are)\s+(?:strictly\s+)?(?:not\s+(?:permitted|allowed|covered)|prohibited|forbidden)"
+    r"|\b(?:ist|sind)\s+(?:nicht\s+(?:gestattet|erlaubt|zulässig|abgedeckt)|untersagt|verboten)"
+    r"|\b(?:est|sont)\s+(?:interdite?s?|n'est pas (?:autorisée?|permise?))|\b(?:está|están)\s+prohibid[oa]s?"
+    r"|\bno\s+(?:está|se)\s+permit\w+"
+    r"|(?:禁止|不得|不允许)[^，。；]{0,6}(?:用于|训练|研究)",
+    re.IGNORECASE,
+)
+_OF_A_PART = re.compile(
+    r"\b(?:test|validation|held-out)\s+(?:set|part|split|images|cases|data)\b|\b(?:rows|images|cases|patients|files)\s+(?:with|rated|marked|of|in)\b",
+    re.IGNORECASE,
+)
+
+
+def find_general_prohibition(notes: str) -> str:
+    """Return the sentence that says that the data must not be used to train models; empty if there is none.
+
+    Prohibitions of a part of the data, and of commercial or clinical use, are others.
+    """
+    for sentence in _SENTENCE_END.split(notes):
+        forbids = _NOT_PERMITTED.search(sentence) and _LEARNING.search(sentence)
+        if forbids and not _OF_A_PART.search(sentence) and not _OTHER_PURPOSE.search(sentence):
+            return sentence.strip(" \t#*-")
+    return ""
 
 
 def _names(text: str, name: str) -> bool:

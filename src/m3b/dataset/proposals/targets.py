@@ -15,6 +15,7 @@ from m3b.dataset.annotations.box_tables import IMAGE_SIZE_ROLES, BoxColumns, Box
 from m3b.dataset.manifest.annotated import ANY
 from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
+from m3b.dataset.manifest.numbers import NO_NUMBER
 from m3b.dataset.proposals.context import entropy, is_part_level, restart_of_others
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
 from m3b.dataset.proposals.original_sizes import find_original_sizes
@@ -679,9 +680,13 @@ def is_sequence(series: pl.Series) -> bool:
 def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
     """Yield every pair of a time and an event of one table."""
     times = [column for column in image_set.columns if column.stats.numeric > 0.9 and column.stats.distinct > 5]
-    events = [column for column in image_set.columns if column.stats.distinct == 2]
-    for time in times:
-        for event in events:
+    known_texts = {
+        column.template: [text for text in column.stats.counts if not re.match(NO_NUMBER, text)]
+        for column in image_set.columns
+    }
+    events = [column for column in image_set.columns if len(known_texts[column.template]) == 2]
+    for event in events:
+        for time in _times_of(event, times):
             is_beside = time.template.endswith(".value}") and event.template.endswith(".value}")
             if time.tables != event.tables and not is_beside:
                 continue
@@ -699,7 +704,7 @@ def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Ite
                 "sequential": float(is_sequence(image_set.values(time.template))),
                 "coverage": min(time.stats.coverage, event.stats.coverage),
             }
-            values = list(event.stats.counts)
+            values = known_texts[event.template]
             observed = observed or values[-1]
             survival = Survival(
                 time=Number(value=ValueSource(value=time.template), title=time.name, unit=request.unit),
@@ -721,6 +726,12 @@ def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Ite
                 assigned,
                 (time.name,),
             )
+
+
+def _times_of(event: Column, times: Sequence[Column]) -> Sequence[Column]:
+    """Return the times that are called like an event (`OS_months` of `OS_event`); all if none is."""
+    words = set(split_words(event.name))
+    return [time for time in times if words & set(split_words(time.name))] or times
 
 
 def _observed(event: Column) -> str:

@@ -381,6 +381,10 @@ _OBJECTS_OF_MASKS = re.compile(
     re.IGNORECASE,
 )
 """What masks show: "lung masks", "masks of the left lung"."""
+_FIXED_PAIR = re.compile(
+    r"\b(head|Kopf|tête|cabeza|ear|nose)\s+(?:and|und|et|y)\s+(neck|Hals|cou|cuello|nose|throat)\b", re.IGNORECASE
+)
+"""Two words for one region, which are no two targets."""
 _BY_EYE = re.compile(r"\b(?:by|naked|with the) eyes?\b|\bbloße[mns]? Auge\b|\bà l'œil\b", re.IGNORECASE)
 """Idioms that name no organ."""
 _DRAWN = re.compile(
@@ -479,6 +483,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     lexicon = lexicon or get_lexicon()
     remaining = re.sub(r"\s+", " ", _FILLED_PHRASES.sub(" ", _ORIGINS.sub(" from ", text.strip()[:_MAX_REQUEST])))
     remaining = _REFERENCE.sub(" ", _NOT_WANTED.sub(" ", remaining))
+    remaining = _FIXED_PAIR.sub(r"\1-\2", remaining)
     if match := _EXPLANATION.search(remaining):
         remaining = remaining[match.end() :]
     superfluous = tuple(match[0].strip(" ,;") for match in _SUPERFLUOUS.finditer(remaining))
