@@ -178,3 +178,21 @@ def test_the_main_sheet_of_a_workbook_comes_before_an_archive(tmp_path: Path) ->
     proposal = propose(tmp_path, "Predict the bone density from X-rays")
     assert proposal.cases == 60
     assert not any(table.sheet for table in proposal.manifest.tables.values())
+
+
+def test_patients_of_a_table_that_lacks_some_come_from_what_divides_the_images_alike(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "label"]]
+    overview: list[list[object]] = [["patient", "sex"]]
+    for person in range(20):
+        for view in range(2):
+            name = f"MP{person * 37 + 100}_syn{person * 11 + view}.png"
+            write_picture(tmp_path / "images" / name, 2 * person + view)
+            rows.append([name, ("normal", "pneumonia")[person % 2]])
+        if person % 7:
+            overview.append([f"MP{person * 37 + 100}", "mf"[person % 3 == 0]])
+    write_rows(tmp_path / "labels.csv", rows)
+    write_rows(tmp_path / "overview.csv", overview)
+    proposal = propose(tmp_path, CHEST)
+    assert proposal.cases == 40
+    assert proposal.manifest.patient is not None
+    assert proposal.manifest.patient.value == "{number1}"

@@ -245,7 +245,22 @@ def choose_patient(
     choices.sort(key=lambda choice: (-choice.probability, choice.column.template))
     if subject.column is not None and not (choices and choices[0].probability >= SUBJECT_PROBABILITY):
         choices.insert(0, PatientChoice(subject.column, {"before_position": 1.0}, SUBJECT_PROBABILITY))
+    if choices:
+        choices[0] = _complete_choice(image_set, choices[0])
     return sorted(choices, key=lambda choice: -_holds_best(image_set, choice, choices[0]))
+
+
+def _complete_choice(image_set: ImageSet, choice: PatientChoice) -> PatientChoice:
+    """Return a choice by a column that divides the images alike and knows more of them, if there is one."""
+    coverage = choice.column.stats.coverage
+    alike = [
+        column
+        for column in image_set.columns
+        if column.stats.coverage > coverage and _divides_alike(image_set, column, choice.column.template)
+    ]
+    if not alike:
+        return choice
+    return PatientChoice(max(alike, key=lambda column: column.stats.coverage), choice.features, choice.probability)
 
 
 def _holds_best(image_set: ImageSet, choice: PatientChoice, best: PatientChoice) -> bool:
