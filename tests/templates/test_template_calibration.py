@@ -80,6 +80,12 @@ def test_decisions_without_sense_are_not_above_the_constant(multi: bool) -> None
     assert np.mean(gains) < 0.005, "scored on the cases that chose them, they would be 0.03 above"
 
 
+@pytest.mark.parametrize("cases", [3, 6])
+def test_a_few_cases_that_are_right_do_not_make_a_model_certain(cases: int) -> None:
+    labels = np.eye(2)[np.arange(cases) % 2]
+    assert 0.5 < calibration.fit(labels * 0.8, labels, multi=False)["temperature"] <= 1.0
+
+
 def test_each_class_of_several_labels_has_its_own_temperature_and_bias() -> None:
     true = rng.normal(-1, 1.5, (4000, 2))
     given = np.stack([true[:, 0] * 3, true[:, 1] * 0.5 + 1], axis=1)  # the second was weighed upwards

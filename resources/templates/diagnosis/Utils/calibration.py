@@ -14,6 +14,9 @@ import numpy as np
 ENOUGH = 10
 """Cases that a class must have on either side to be given its own temperature and bias."""
 BINS = 15
+PRIOR_SPREAD = 0.5
+"""Standard deviation of the logarithm of temperatures that is assumed before any case is seen: a few cases that happen to be right
+do not make a model certain."""
 
 
 def probabilities(logits: np.ndarray, multi_label: bool) -> np.ndarray:
@@ -37,12 +40,17 @@ def fit(logits: np.ndarray, labels: np.ndarray, multi: bool) -> dict[str, Any]:
     """{"temperature", "bias"}: a number and a list of K for one label a case, two lists of K for several. Least log loss."""
     logits, labels = logits.astype(np.float64), labels > 0.5
     grid = np.exp(np.linspace(np.log(0.25), np.log(4.0), 81))
-    shared = float(min(grid, key=lambda value: log_loss(logits / value, labels, multi)))
+    shared = float(min(grid, key=lambda value: log_loss(logits / value, labels, multi) + _penalty(value, len(labels))))
     if not multi:
         temperature, bias = _fit_together(logits, labels, shared)
         return {"temperature": round(temperature, 4), "bias": [round(float(b), 4) for b in bias]}
     rows = [_fit_class(logits[:, k], labels[:, k], shared) for k in range(labels.shape[1])]
     return {"temperature": [round(t, 4) for t, _ in rows], "bias": [round(b, 4) for _, b in rows]}
+
+
+def _penalty(temperature: float, cases: int) -> float:
+    """Negative log of a normal prior of the temperature's logarithm, a case."""
+    return 0.5 * float(np.square(np.log(temperature) / PRIOR_SPREAD)) / cases
 
 
 def _fit_together(logits: np.ndarray, labels: np.ndarray, shared: float) -> tuple[float, np.ndarray]:
@@ -61,7 +69,8 @@ def _fit_together(logits: np.ndarray, labels: np.ndarray, shared: float) -> tupl
 
     def loss(values: np.ndarray) -> float:
         moved = logits * np.exp(-values[0]) + spread(values[1:])
-        return log_loss(moved, labels, False) + 0.5 * float(np.square(values[1:]).sum()) / len(labels)
+        drawn = 0.5 * float(np.square(values[1:]).sum()) / len(labels)
+        return log_loss(moved, labels, False) + drawn + _penalty(float(np.exp(values[0])), len(labels))
 
     found = minimize(loss, np.array([np.log(shared), *np.zeros(int(free.sum()))]), method="L-BFGS-B")
     if not np.isfinite(found.x).all() or found.fun > loss(np.array([np.log(shared), *np.zeros(int(free.sum()))])):
