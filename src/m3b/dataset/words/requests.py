@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -385,6 +385,8 @@ _FIXED_PAIR = re.compile(
     r"\b(head|Kopf|tête|cabeza|ear|nose)\s+(?:and|und|et|y)\s+(neck|Hals|cou|cuello|nose|throat)\b", re.IGNORECASE
 )
 """Two words for one region, which are no two targets."""
+_CODES_IN_PROSE = ("ct", "mr")
+"""Codes of modalities that are no abbreviations of findings, as `HE` is of hemorrhages."""
 _BY_EYE = re.compile(r"\b(?:by|naked|with the) eyes?\b|\bbloße[mns]? Auge\b|\bà l'œil\b", re.IGNORECASE)
 """Idioms that name no organ."""
 _DRAWN = re.compile(
@@ -962,7 +964,7 @@ def _judge_concepts(
         name
         for line in _BY_EYE.sub(" ", folder.notes).splitlines()
         if _describes_images(lexicon, line)
-        for name in _find_evidence(lexicon, line, concept_kind)
+        for name in _find_evidence(lexicon, line, concept_kind, _CODES_IN_PROSE)
     }
     repeated = [name for name in dict.fromkeys(notes) if notes.count(name) > 1 or name in described]
     if repeated:
@@ -979,11 +981,16 @@ def _describes_images(lexicon: Lexicon, line: str) -> bool:
     return bool(imaging) and (len(imaging) > 1 or bool(lexicon.find_concepts(line, ("anatomy",))))
 
 
-def _find_evidence(lexicon: Lexicon, text: str, kind: str) -> list[str]:
-    """Return the concepts of a kind that a name means without doubt: short words may mean many things, and are left out."""
+def _find_evidence(lexicon: Lexicon, text: str, kind: str, codes: Collection[str] = ()) -> list[str]:
+    """Return the concepts of a kind that a name means without doubt: short words may mean many things, and are left out.
+
+    Args:
+        codes: short words that mean one thing.
+    """
     names = []
     for unit in lexicon.find_units(text):
-        is_short = len(unit.words) == 1 and unit.words[0].isascii() and len(unit.words[0]) < 3
+        word = unit.words[0]
+        is_short = len(unit.words) == 1 and word.isascii() and len(word) < 3 and word not in codes
         kinds = {lexicon.concepts[name].kind for name in unit.concepts}
         if not is_short and kinds == {kind}:
             names += sorted(unit.concepts)
