@@ -196,11 +196,13 @@ def test_files_of_both_sides_are_refused(build, tmp_path: Path) -> None:
     import numpy as np
 
     items = np.random.default_rng(0).integers(0, 255, (30, 12, 12)).astype(np.uint8)
-    np.savez(data / "all.npz", images=items)
+    np.savez(data / "many.npz", images=items[4:])
+    np.savez(data / "few.npz", images=items[:4])
+    places = [*(f"few.npz#images[{n}]" for n in range(4)), *(f"many.npz#images[{n}]" for n in range(25)), "few.npz"]
     rows = [
-        {"image_path": f"data/stack/all.npz#images[{n}]", "labels": ["ab"[n % 2]], "patient": str(n)} for n in range(30)
+        {"image_path": f"data/stack/{place}", "labels": ["ab"[n % 2]], "patient": str(n)}
+        for n, place in enumerate(places)
     ]
-    rows[29]["image_path"] = "data/stack/all.npz"
     files = {
         TRAINING: json.dumps(rows[10:]),
         TEST: json.dumps(rows[:10]),
@@ -209,7 +211,7 @@ def test_files_of_both_sides_are_refused(build, tmp_path: Path) -> None:
     result: Result = build(
         data=data, selection=[choice("stack")], index=[write(files), say("Indexed.")], max_iterations=0
     )
-    check_end(result, "failed", "1 files belong to training and to test cases at once", "data/stack/all.npz")
+    check_end(result, "failed", "1 files belong to training and to test cases at once", "data/stack/few.npz")
 
 
 def test_a_run_that_was_killed_can_still_be_audited(halfway_run: Path, tmp_path: Path) -> None:

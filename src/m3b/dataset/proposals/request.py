@@ -239,6 +239,8 @@ class Request:
         concepts = set(lexicon.find_concepts(requested[0], CONCRETE_KINDS))
         if not concepts or GENERIC_CONCEPTS & set(lexicon.find_concepts(requested[0])):
             return False
+        if not any(lexicon.find_concepts(name, CONCRETE_KINDS) for name in available):
+            return False  # kinds of it, such as `red` and `white`
         return not any(
             self.contains(name) or words & set(split_words(name)) or concepts & set(lexicon.find_concepts(name))
             for name in available
