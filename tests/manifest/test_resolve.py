@@ -239,7 +239,7 @@ def test_a_column_of_other_texts_is_no_yes_no_column(tmp_path: Path) -> None:
 
 
 def test_numbers_with_decimal_comma_and_unit(tmp_path: Path) -> None:
-    rows = 'image,bmd\na,"1,1 g/cm2"\nb,"0,95 g/cm2"\nc,unknown\nd,\ne,"1,1"\ne,"1,2"'
+    rows = 'image,bmd\na,"1,1 g/cm2"\nb,"0,95 g/cm2"\nc,see note\nd,\ne,"1,1"\ne,"1,2"'
     root = folder(tmp_path, *(f"images/{name}.png" for name in "abcde"), t=rows)
     resolved = resolve_folder(root, **{**diagnosis(), "task": "regression", "labels": None,
                                     "value": {"value": "{t.bmd}", "title": "density", "unit": "g/cm2"}})  # fmt: skip
