@@ -1761,7 +1761,9 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
             code=first.code,
             text=f"{first.message[:1].upper()}{first.message[1:]}. Take it as it is?",
             options=(proposals[0].title,),
-            remedy="Edit the manifest, or name what is meant in the request.",
+            remedy="Ask who gave the data; correct the note if training is allowed."
+            if first.code == "use_forbidden"
+            else "Edit the manifest, or name what is meant in the request.",
         ),
     )
 
