@@ -194,3 +194,12 @@ def test_rounding_of_a_compressed_grey_picture_is_no_colour() -> None:
     painted = np.zeros((40, 40, 3), np.uint8)
     painted[:20, :, 0], painted[:, 20:, 1] = 1, 2
     assert analyse_values(painted, channels_last=True).kind == "colour_labels"
+
+
+def test_numbers_of_labels_in_a_row_are_no_grey_values() -> None:
+    apart, touching = np.zeros((64, 64), np.uint8), np.zeros((64, 64), np.uint8)
+    for number in range(10):
+        apart[6 * number : 6 * number + 4, 20:40] = 10 + number
+        touching[6 * number : 6 * number + 6, 20:40] = 10 + number
+    assert [analyse_values(plane).kind for plane in (apart, touching)] == ["few_integers", "few_integers"]
+    assert analyse_values(smooth(11)).kind == "grey"

@@ -382,3 +382,44 @@ def test_label_files_name_the_values_of_masks(tmp_path: Path, name: str, text: s
     assert masks is not None
     assert masks.classes == {"pancreas": (2,), "stomach": (5,)}
     assert outcome.proposals[0].cases == 26
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        (["left lung", "right lung", "infection"], {"left lung": 1, "right lung": 2, "infection": 3}),
+        (["background", "left lung", "right lung", "infection"], {"left lung": 1, "right lung": 2, "infection": 3}),
+    ],
+)
+def test_a_list_of_names_counts_marks_from_one(tmp_path: Path, names: list[str], values: dict[str, int]) -> None:
+    for number in range(20):
+        write_picture(tmp_path / f"images/{number:03d}.png", number)
+        write_mask(tmp_path / f"masks/{number:03d}.png", number, (1, 2, 3))
+    (tmp_path / "labels.json").write_text(json.dumps(names))
+    outcome = decide_folder(tmp_path, "Segment lung infection and the lungs on chest CT slices")
+    masks = best_manifest(outcome).masks
+    assert masks is not None
+    assert {name: codes[0] for name, codes in masks.classes.items()} == values
+
+
+def test_numbers_that_a_sample_of_masks_lacks_are_named_by_the_legend(tmp_path: Path) -> None:
+    for number in range(60):
+        write_picture(tmp_path / f"images/{number:03d}.png", number)
+        write_mask(tmp_path / f"masks/{number:03d}.png", number, (1, 2, 28) if number == 59 else (1, 2))
+    (tmp_path / "README.md").write_text("1-2 are C1-C2, and 28 is T13.\n")
+    (tmp_path / "labels.json").write_text(json.dumps(["C1", "C2", "T13"]))
+    masks = best_manifest(decide_folder(tmp_path, "Segment the vertebrae on spine CT")).masks
+    assert masks is not None
+    assert masks.classes == {"C1": (1,), "C2": (2,), "T13": (28,)}
+
+
+def test_examples_in_a_request_leave_no_class_out(tmp_path: Path) -> None:
+    for number in range(20):
+        write_picture(tmp_path / f"images/{number:03d}.png", number)
+        write_mask(tmp_path / f"masks/{number:03d}.png", number, (1, 2, 3))
+    (tmp_path / "labels.json").write_text(json.dumps({"1": "liver", "2": "spleen", "3": "aorta"}))
+    masks = best_manifest(
+        decide_folder(tmp_path, "Segment abdominal organs such as liver and spleen on CT slices")
+    ).masks
+    assert masks is not None
+    assert set(masks.classes) == {"liver", "spleen", "aorta"}

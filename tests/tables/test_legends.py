@@ -178,3 +178,11 @@ def test_label_files_of_segmentation_tools(name, text):
 )
 def test_other_lines_are_no_label_file(text):
     assert not find_legends({"info.txt": text})
+
+
+def test_a_document_of_labels_that_is_a_list() -> None:
+    legends = find_legends({"labels.json": json.dumps(["left lung", "right lung", "infection"])})
+    assert [(legend.kind, list(legend.codes.values())) for legend in legends] == [
+        ("list", ["left lung", "right lung", "infection"])
+    ]
+    assert find_legends({"remarks.json": json.dumps(["left lung", "right lung", "infection"])}) == []

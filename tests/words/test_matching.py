@@ -232,3 +232,11 @@ def test_words_in_a_sentence():
 )
 def test_letters_stand_for_words_if_there_is_one_way(requested, available, pairs):
     assert {name: matches[0] for name, matches in match_classes(requested, available).pairs.items() if matches} == pairs
+
+
+def test_the_last_name_of_each_side_is_the_other_if_they_are_related() -> None:
+    pairs = match_classes(["pancreatic tumours", "pancreas"], ["pancreas", "cancer"]).pairs
+    assert pairs == {"pancreas": ("pancreas",), "pancreatic tumours": ("cancer",)}
+    assert match_classes(["pancreatic tumours", "pancreas"], ["pancreas", "duodenum"]).unmatched == (
+        "pancreatic tumours",
+    )

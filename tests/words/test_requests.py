@@ -45,3 +45,44 @@ def test_any_text_is_parsed(text):
 )
 def test_open_requests_want_all_findings(text: str, *, is_open: bool) -> None:
     assert parse_request(text).wants_all == is_open
+
+
+@pytest.mark.parametrize(
+    ("text", "targets", "classes", "n_classes", "wants_all"),
+    [
+        (
+            "Segment the abdominal organs on contrast-enhanced CT: thirteen organs such as liver, spleen, kidneys and pancreas.",
+            ("abdominal organs",), (), 13, True,
+        ),
+        ("Segment the organs of the abdomen (liver, spleen and so on) on CT", ("organs of the abdomen",), (), None, True),
+        ("Segmenter les organes de l'abdomen (foie, rate et les autres) sur des scanners", ("organes de l'abdomen",), (), None, True),
+        ("Localise abnormal findings on chest X-rays: effusion, nodules and the like.", ("abnormal findings",), (), None, True),
+        ("Detect cells, e.g. lymphocytes, in blood smears", ("cells",), (), None, True),
+        ("Segment the regions of the brain on MRI", ("regions of the brain",), (), None, True),
+        ("Sort dermoscopy pictures into melanoma, nevus and other", None, ("melanoma", "nevus", "other"), 3, False),
+        ("Classify the ligament on knee MRI as intact or torn", ("ligament",), ("intact", "torn"), 2, False),
+        ("Segment the liver and the spleen on CT", None, ("liver", "spleen"), 2, False),
+    ],
+)  # fmt: skip
+def test_examples_are_not_the_whole_list(
+    text: str, targets: tuple[str, ...] | None, classes: tuple[str, ...], n_classes: int | None, *, wants_all: bool
+) -> None:
+    claims = parse_request(text)
+    assert targets is None or claims.targets == targets
+    assert (claims.classes, claims.n_classes, claims.wants_all) == (classes, n_classes, wants_all)
+
+
+@pytest.mark.parametrize(
+    ("text", "targets", "task"),
+    [
+        ("Detect and outline haemorrhage on head CT without contrast.", ("haemorrhage",), "segmentation"),
+        ("Segment the liver on portal venous CT", ("liver",), "segmentation"),
+        ("Segmentiere die Leber im CT mit Kontrastmittel", ("Leber",), "segmentation"),
+        ("A model that segments and labels every visible vertebra on spine CT", ("vertebra",), "segmentation"),
+        ("Find lung infection, together with the lungs, on chest CT and outline them", ("lung infection", "lungs"), "segmentation"),
+        ("Find tumours on CT and outline them, together with the pancreas.", ("tumours", "pancreas"), "segmentation"),
+    ],
+)  # fmt: skip
+def test_how_images_were_made_and_joined_wishes_are_no_targets(text: str, targets: tuple[str, ...], task: str) -> None:
+    claims = parse_request(text)
+    assert (claims.targets, claims.tasks[0], claims.second_half) == (targets, task, "")

@@ -1163,6 +1163,11 @@ def folder_words(candidate: Candidate, survey: Survey, inventory: Inventory, req
     ]
     names += [table.files for table in survey.tables if table.id in image_set.table_ids.values()]
     names += candidate.series.texts if candidate.series is not None else ()
+    names += [
+        next(iter(column.stats.counts))
+        for column in image_set.columns
+        if column.source == "table" and column.stats.distinct == 1 and column.stats.counts
+    ]
     target = candidate.target
     columns = [column.name for column in image_set.columns if column.name and column.template in target.templates]
     volumes = content.dims == 3 or image_set.images.several == "slices"
@@ -1170,7 +1175,7 @@ def folder_words(candidate: Candidate, survey: Survey, inventory: Inventory, req
         folders=(inventory.root.name,),
         names=(*names, *columns),
         classes=_folder_classes(target, columns, request),
-        notes="\n".join(document.text for document in survey.documents),
+        notes=request.notes,
         header_modalities=header_modalities(image_set, survey),
         dimension="3d" if volumes else "2d",
         is_colour=content.colour if content.channels and max(content.channels) > 1 else None,

@@ -59,6 +59,8 @@ MAX_SAMPLES = 6
 """Images that are opened to know what a set holds."""
 MAX_SITES = 20
 """Distinct values of a column at which numbers of patients may start anew."""
+MIN_NUMBERED_SHARE = 0.5
+"""Files of a folder that the span of their numbers needs, in the median folder, for the numbers to count slices."""
 MIN_DENSITY = 0.6
 """Numbers of a site, as a part of those from its lowest to its highest, from which on they were given at the site."""
 MAX_VALUES = 80
@@ -260,13 +262,16 @@ def guesses_volumes(images: Images) -> bool:
 
 
 def _numbers_slices(frame: ImageFrame, groups: Sequence[FileGroup]) -> bool:
-    """Whether a number in the names puts the files of each folder into one order: no two have the same."""
+    """Whether a number in the names puts the files of each folder into one order: no two have the same, and few are skipped."""
     numbers = {slot.name for group in groups for slot in group.slots if slot.level == -1 and slot.kind == "number"}
     folders = frame.frame["path"].str.extract(r"^(.*)/", 1)
-    return any(
-        pl.DataFrame({"folder": folders, "number": frame.frame[name]}).drop_nulls().is_unique().all()
-        for name in numbers & set(frame.frame.columns)
-    )
+    for name in numbers & set(frame.frame.columns):
+        table = pl.DataFrame({"folder": folders, "number": frame.frame[name]}).drop_nulls()
+        number = pl.col("number").cast(pl.Int64, strict=False)
+        spans = table.group_by("folder").agg(share=pl.len() / (number.max() - number.min() + 1))["share"]
+        if table.is_unique().all() and (spans.median() or 0.0) >= MIN_NUMBERED_SHARE:  # type: ignore[operator]
+            return True
+    return False
 
 
 def _candidates(survey: Survey, readers: FolderReaders) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
@@ -512,10 +517,7 @@ def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, tu
     if any(group.content is not None and group.content.dims == 3 for group in groups):
         return
     numbered = any(  # and the numbers start anew in each folder
-        slot.level == -1
-        and slot.kind == "number"
-        and slot.distinct <= group.count / 2
-        and slot.distinct * group.folders <= 2 * group.count
+        slot.level == -1 and slot.kind == "number" and slot.distinct <= group.count / 2
         for group in groups
         for slot in group.slots
     )

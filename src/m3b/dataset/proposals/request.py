@@ -215,7 +215,7 @@ class Request:
         A single target may be the whole of several structures: one name that only tells a part of it (`enhancing tumour` of a
         tumour) selects nothing.
         """
-        requested = self.classes or self.claims.targets[:1]
+        requested = self.classes or (() if self.claims.wants_all else self.claims.targets[:1])
         assignment = match_classes(requested, available, notes=self.notes)
         if not requested or not assignment.is_complete or set(assignment.ambiguous) & set(self.classes):
             return tuple(available)
@@ -251,7 +251,7 @@ class Request:
 
         A name in words of the request is kept; an abbreviation is replaced by what it stands for.
         """
-        requested = self.classes or self.claims.targets[:1]
+        requested = self.classes or (() if self.claims.wants_all else self.claims.targets[:1])
         assignment = match_classes(requested, available, notes=self.notes)
         if not requested or not assignment.is_complete or any(name in assignment.ambiguous for name in self.classes):
             return {name: (name,) for name in available}

@@ -40,8 +40,8 @@ from m3b.dataset.tables.columns import UNCLEAR_WORDS, fold
 from m3b.dataset.tables.headers import is_number
 from m3b.dataset.tables.loading import ARRAY_SUFFIXES
 from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
-from m3b.dataset.words.lexicon import split_tokens
-from m3b.dataset.words.matching import MATCH_SCORE, match_classes, match_term
+from m3b.dataset.words.lexicon import get_lexicon, split_tokens
+from m3b.dataset.words.matching import MATCH_SCORE, is_negative, match_classes, match_term
 from m3b.dataset.words.requests import is_clause
 from m3b.dataset.words.units import contradict, find_column_unit, find_requested_unit
 
@@ -58,6 +58,7 @@ MAX_LISTED_FILES = 6
 CERTAIN_SEPARATORS = (LIST_SEPARATOR, "\n", ";")
 """Signs that names of classes do not contain."""
 BACKGROUND = "background"
+VOID_NAMES = ("void", "ignore", "unlabeled", "unlabelled", "border")
 BOX_SHAPES = frozenset({"box", "outline"})
 """Shapes of annotation files from which boxes follow."""
 MIN_INSIDE = 0.9
@@ -1191,11 +1192,10 @@ def _valued_masks(
         if not any(_is_background(code, values) for code in codes) and not set(codes) & set(void)
     ]
     names, legend = _name_marks(foreground, survey.legends)
-    skipped = [
-        codes
-        for codes in foreground
-        if names.get(codes, "").casefold() in ("void", "ignore", "unlabeled", "border", "unlabelled")
-    ]
+    if legend and right is not None and content.samples < right.count:
+        unseen = _name_unseen_marks(names, survey.legends)
+        names, foreground = names | unseen, [*foreground, *unseen]
+    skipped = [codes for codes in foreground if names.get(codes, "").casefold() in VOID_NAMES]
     foreground = [
         codes for codes in foreground if codes not in skipped and names.get(codes, "").casefold() != BACKGROUND
     ]
@@ -1352,11 +1352,41 @@ def _is_void_mark(codes: tuple[str, ...], content: Content) -> bool:
 
 def _name_marks(marks: Sequence[tuple[str, ...]], legends: Sequence[Legend]) -> tuple[dict[tuple[str, ...], str], str]:
     """Names of classes by a legend of numbers or of colours, and the legend."""
+    legends = [_count_marks(legend) for legend in legends]
     for place in (0, -1):
         result, source = find_legend([codes[place] for codes in marks], legends)
         if result:
             return {codes: result[codes[place]] for codes in marks if codes[place] in result}, source
     return {}, ""
+
+
+def _name_unseen_marks(names: Mapping[tuple[str, ...], str], legends: Sequence[Legend]) -> dict[tuple[str, ...], str]:
+    """Further numbers of a legend of which most names were seen in a sample of the masks, since others may have the rest.
+
+    A legend that gives its numbers comes before a list that is counted, which may leave numbers out.
+    """
+    seen = {_fold_code(codes[0]): name.casefold() for codes, name in names.items()}
+    for legend in sorted(map(_count_marks, legends), key=lambda item: item.kind != "codes"):
+        known = {_fold_code(code): name for code, name in legend.names}
+        known = {code: name for code, name in known.items() if code.isdecimal() and code != "0"}
+        agrees = all(code in known and known[code].casefold() == name for code, name in seen.items())
+        if agrees and 2 * len(seen) > len(known):
+            return {(code,): name for code, name in known.items() if code not in seen}
+    return {}
+
+
+def _count_marks(legend: Legend) -> Legend:
+    """A list of names counts from 1 where values are marks, unless its first name is that of the background, which is 0."""
+    first = legend.names[0][1] if legend.names else ""
+    if legend.kind != "list" or _names_background(first):
+        return legend
+    names = tuple((str(number), name) for number, (_, name) in enumerate(legend.names, 1))
+    return legend.model_copy(update={"names": names})
+
+
+def _names_background(name: str) -> bool:
+    concepts = {concept for unit in get_lexicon().find_units(name) for concept in unit.concepts}
+    return bool(concepts & {"background", "other"}) or name.casefold() in VOID_NAMES or is_negative(name)
 
 
 def _names_of_request(marks: Sequence[tuple[str, ...]], request: Request) -> dict[tuple[str, ...], str]:

@@ -25,7 +25,7 @@ is rare have 1 to 2 and 1 to 3."""
 
 ARRAY_ERRORS = ("several_arrays", "stack", "vector")
 """Of files of arrays that are no single picture or volume; `m3b.dataset.survey.containers` says what they hold."""
-ARRAY_FORMATS = ("array", "hdf5", "mat")
+ARRAY_FORMATS = ("array", "pickle", "hdf5", "mat")
 MAX_CONTAINERS = 4
 """Files of a group up to which an array of four axes is taken for a stack of items."""
 _MAX_OVERLAP_IMAGES, _MAX_OVERLAP_MASKS = 4, 3

@@ -367,7 +367,7 @@ class GroupFinder:
             slots=tuple(_slot_facts(group)),
             examples=tuple(spread(group.paths, 3)),
             content=content,
-            stray=is_voxels or group.format in ("document", "pickle") or (group.format == "other" and content is None),
+            stray=is_voxels or group.format == "document" or (group.format in ("other", "pickle") and content is None),
         )
 
     def _content(self, group: Group) -> Content | None:

@@ -55,8 +55,8 @@ _FAMILIES = {
 }
 FORMAT_OF_SUFFIX = {f".{suffix}": family for family, names in _FAMILIES.items() for suffix in names.split()}
 """Suffix, in lower case with its dot -> family of the format."""
-IMAGE_FORMATS = frozenset({"picture", "dicom", "nifti", "itk", "array", "hdf5", "mat", "video"})
-CONTAINER_FORMATS = frozenset({"array", "hdf5", "mat", "archive"})
+IMAGE_FORMATS = frozenset({"picture", "dicom", "nifti", "itk", "array", "pickle", "hdf5", "mat", "video"})
+CONTAINER_FORMATS = frozenset({"array", "pickle", "hdf5", "mat", "archive"})
 TABLE_FORMATS = frozenset({"table", "json", "xml", "text"})
 DOCUMENT_NAMES = r"^(?:readme|licen[cs]e|copying|changelog|citation|authors|notice|makefile|requirements)"
 

@@ -193,7 +193,7 @@ def _is_label_map(plane: Any, levels: dict[float, float]) -> bool:
     is_scattered = span >= 64 and nearest < 8 and _coherence(plane, levels) < _MIN_COHERENCE
     if is_scattered and _find_two_levels(plane, values[0], values[-1]):
         return False
-    if len(values) > 8 and _is_smooth(plane):
+    if len(values) > 8 and _is_smooth(plane, nearest):
         return False
     return _equal_neighbours(plane) >= _MIN_EQUAL_NEIGHBOURS
 
@@ -207,14 +207,22 @@ def _coherence(plane: Any, levels: dict[float, float]) -> float:
     return float((equal & minor[1:, 1:]).sum()) / count if count else 1.0
 
 
-def _is_smooth(plane: Any) -> bool:
-    """Whether most neighbours that differ do so by the least step, as grey values do and labels do not."""
+def _is_smooth(plane: Any, nearest: float) -> bool:
+    """Whether most neighbours that differ do so by the least steps, as grey values do along every axis; the numbers of labels that
+    lie in a row do so along this row alone.
+
+    Args:
+        nearest: the least difference of two values of the image.
+    """
     import numpy as np
 
-    axis = 0 if plane.shape[0] > 1 else 1
-    steps = np.abs(np.diff(plane.astype(np.float64), axis=axis))
-    differing = steps[steps > 0]
-    return bool(differing.size) and float((differing <= 2 * differing.min()).mean()) > 0.6
+    shares = []
+    for axis in range(plane.ndim):
+        steps = np.abs(np.diff(plane.astype(np.float64), axis=axis))
+        differing = steps[steps > 0]
+        if differing.size:
+            shares.append(float((differing <= 2 * nearest).mean()))
+    return bool(shares) and min(shares) > 0.6
 
 
 def _find_two_levels(plane: Any, low: float, high: float) -> dict[float, float] | None:

@@ -262,7 +262,7 @@ def _find_in_document(document: Any, path: str) -> Iterator[Legend]:
             if (
                 all(isinstance(item, str) for item in value)
                 and 1 < len(value) <= _MAX_CODES
-                and _PLACE_WORDS.search(place)
+                and _PLACE_WORDS.search(place or PurePosixPath(path).stem)
             ):
                 yield Legend({str(number): item for number, item in enumerate(value)}, source, column, "list")
             records = [item for item in value[:_MAX_CODES] if isinstance(item, Mapping)]

@@ -177,6 +177,14 @@ def match_classes(
         pairs[remainder], scores[remainder] = tuple(name for name in available if name in free), 1.0 if free else 0.0
         free.clear()
     unmatched = tuple(requested_name for requested_name in requested if not pairs.get(requested_name))
+    if len(unmatched) == len(free) == 1 < len(requested) and not remainder:
+        [requested_name], [name] = unmatched, free
+        if (
+            max(_cover(lexicon, lexicon.find_units(name), lexicon.find_units(requested_name)), default=0.0)
+            >= _WIDER_SCORE
+        ):
+            pairs[requested_name], scores[requested_name] = (name,), _WIDER_SCORE
+            free, unmatched = set(), ()
     unassigned = tuple(name for name in available if name in free)
     return Assignment(pairs, scores, unmatched, unassigned, remainder, ambiguous)
 

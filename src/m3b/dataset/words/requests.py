@@ -113,12 +113,19 @@ _REPORT = re.compile(
 )
 _OPEN_TARGET = re.compile(
     r"(?:(?:the|any|all|every|die|alle|les|toutes les|las|los|todos los|todas las)\s+)?"
+    r"(?:(?:abnormal|pathological|suspicious|abnorme|auffällige|pathologische|verdächtige)\s+)?"
     r"(?:findings?|abnormalit(?:y|ies)|anomal(?:y|ies)|patholog(?:y|ies)|conditions|befunde?|auffällig(?:keiten)?|pathologien|anomalies|pathologies|hallazgos|anomalías|patologías"
     r"|异常|所见|病变)"
     r"|(?:what|was|ce qui|lo que)\b.{1,12}\b(?:wrong|abnormal|unusual|falsch|auffällig|anormal|mal)(?:\s+ist)?",
     re.IGNORECASE,
 )
 """A target that names no finding, but all that there are."""
+_PARTS = re.compile(
+    r"(?:[^\W\d_]+\s+){0,2}(?:regions|structures|substructures|parts|areas|zones|lobes|organs|Regionen|Strukturen|Bereiche|Organe|Anteile"
+    r"|régions|structures|organes|parties|regiones|estructuras|órganos|partes)(?:\s+(?:of|in|de|du|des|del|der|von|at)\b.*)?",
+    re.IGNORECASE,
+)
+"""A target that stands for all parts of a thing: "regions of the brain"."""
 _BOXES = re.compile(
     r"[,;]?\s*(?:\b(?:with|by|in|as|using|draw(?:ing)?|mit|als|avec|par|con|por|en|und|and|et|y)\s+(?:an?\s+"
     r"|the\s+|einem?\s+|des\s+|une\s+|una\s+|"
@@ -188,7 +195,11 @@ TASK_VERBS = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in _VERB_P
 """Any verb of a task."""
 _EXPLANATION = re.compile(rf"(?<=\w):\s+(?=(?:{_VERBS['classify']})\s)", re.IGNORECASE)
 """A colon after which a sentence says what is meant: "Find ill knees: tell arthritis from normal"."""
-_JOINT_VERB = re.compile(rf"\s*(?:and|und|et|y|or|/|,|并|和)\s*((?:{'|'.join(_VERBS.values())}))(?!\w)", re.IGNORECASE)
+_JOINT_VERB = re.compile(
+    rf"\s*(?:and|und|et|y|or|/|,|并|和)\s*((?:{'|'.join(_VERBS.values())}"
+    r"|label(?:s|ling|ing)?\b|number(?:s|ing)?\b|benenn\w*|beschrift\w*|nummerier\w*|étiquet\w*|numérot\w*|etiquet\w*|numer\w*))(?!\w)",
+    re.IGNORECASE,
+)
 _WHETHER = re.compile(r"\bob\b|\bwhether\b|\bif\b|\bsi\b|是否", re.IGNORECASE)
 _SECOND_HALF = re.compile(
     rf"(?:[,;]?\s*(?:\band\b|\bund\b|\bet\b|\by\b|并且?|以及|然后)|[,;])\s*(?:also\s+|then\s+|dann\s+|ensuite\s+|luego\s+)?"
@@ -217,6 +228,27 @@ _COVARIATES = re.compile(
 _LISTED_COVARIATES = re.compile(
     rf"(?:\s*(?:,|\band\b|\bund\b|\bet\b|\by\b|和)\s*{_COVARIATE})+\s*[.!]?$", re.IGNORECASE
 )
+_ACQUISITION = re.compile(
+    r"[,;]?\s*\b(?:with(?:out)?|no|ohne|mit|sans|avec|sin|con)\s+(?:i\.?\s?v\.?\s+)?"
+    r"(?:contrast(?:\s+(?:agent|medium|enhancement))?|kontrast(?:mittel)?|(?:produit\s+de\s+)?contraste"
+    r"|medio\s+de\s+contraste)(?!\w)"
+    r"|\b(?:non-?\s?contrast|(?:contrast|gadolinium)[- ]enhanced|unenhanced|portal[- ]venous"
+    r"|kontrast(?:mittel)?verstärkte[mnrs]?)(?!\w)",
+    re.IGNORECASE,
+)
+"""How images were made, which is no target."""
+_BESIDES = re.compile(
+    r"[,;]?\s*\b(?:together with|along with|as well as|in addition to|zusammen mit|mitsamt"
+    r"|ainsi que|junto con|así como)\s+",
+    re.IGNORECASE,
+)
+_ETC = r"(?:the (?:like|others)|so (?:on|forth)|more|dergleichen|die anderen|(?:les|d')\s*autres|(?:los|las)\s+demás)"
+_EXAMPLES_INTRO = (
+    r"such as|e\.\s?g\.|for (?:example|instance)|including|wie (?:etwa|z\.\s?B\.|zum Beispiel)|z\.\s?B\.|zum Beispiel"
+    r"|tel(?:le)?s? que|par exemple|p\.\s?ex\.|tales como|por ejemplo|例如|比如"
+)
+_SAME_OBJECT = re.compile(r"\w+\s+(?:them|it|each(?: of them)?|sie|ihn|es|les|los|las|该|它们?)", re.IGNORECASE)
+"""A second verb for the object that was named before."""
 _NOT_WANTED = re.compile(
     r"[,;]\s*(?:(?:but|aber|mais|pero)\s+)?(?:no|not|kein\w*|pas de|aucune?|sin)\s[^.;]*?"
     r"(?:wanted|needed|required|necessary|nötig|notwendig|gewünscht|erforderlich|nécessaires?|souhaitée?s?|necesari[oa]s?)\b"
@@ -243,6 +275,9 @@ _NUMBER_WORD_LIST = """
 two zwei deux dos 两 二|three drei trois tres 三|four vier quatre cuatro 四|five fünf cinq cinco 五|six sechs seis 六
 seven sieben sept siete 七|eight acht huit ocho 八|nine neun neuf nueve 九|ten zehn dix diez 十|eleven elf onze once
 twelve zwölf douze doce
+thirteen dreizehn treize trece
+fourteen vierzehn quatorze catorce
+fifteen fünfzehn quinze quince
 """
 _NUMBER_WORDS = {
     word: number
@@ -256,6 +291,15 @@ _ORIGINS = re.compile(
 )
 _FILLED_PHRASES = re.compile(r"\b(?:y a-t-il|est-ce qu'il y a|il y a|are there|gibt es)\b", re.IGNORECASE)
 _NUMBER = "|".join(sorted(_NUMBER_WORDS, key=len, reverse=True))
+_EXAMPLES = re.compile(
+    rf"(?:[:,(]\s*(?:(?P<count>\d+|{_NUMBER})\s+)?(?:[^\W\d_]+\s+){{1,2}})?[,(]?\s*(?<!\w)(?:{_EXAMPLES_INTRO})(?!\w)"
+    r"[^.;:()]*?(?=\s+(?:on|in|from|auf|im|aus|sur|dans|en)\s|[.;:)]|$)\)?"
+    rf"|[:(][^:().;]*?(?:,|\band\b|\bund\b|\bet\b|\by\b)\s*(?:{_ETC}|etc|usw)\b\.?\)?"
+    rf"|,?\s*(?:(?:\band\b|\bund\b|\bet\b|\by\b)\s+{_ETC}|\betc\b\.?|\busw\b\.?|等)"
+    r"(?=\s*(?:[.,;)]|$|\b(?:on|in|from|auf|im|aus|sur|dans|en)\b))",
+    re.IGNORECASE,
+)
+"""A list of examples with what introduces it, or the end of such a list."""
 _N_CLASSES = re.compile(
     rf"(?<![\w-])(?<!\bto )(?<!\band )(\d+|{_NUMBER})[\s-]*个?(?:[^\W\d_]+\s+){{0,2}}?"
     r"(?:class(?:es)?|categor(?:y|ies)|(?:sub)?types?|kinds?|grades?|stages?|klassen?|kategorien?|typen|arten"
@@ -292,7 +336,7 @@ _OF = frozenset(
     {"of", "der", "des", "du", "de", "del", "la", "the", "die", "das", "den", "dem", "el", "los", "las", "les", "l"}
 )
 _LEADING = re.compile(
-    r"^\s*(?:(?:apart|the|a|an|all|any|every|each|some|whether|if|that|there|is|are|was|were|has|have|presence|absence"
+    r"^\s*(?:(?:apart|the|a|an|all|any|every|each|some|visible|whether|if|that|there|is|are|was|were|has|have|presence|absence"
     r"|me|out|who|them|it|he|she|they|this|these|those|should|must|can|could|will|would|to|needs?|mir|uns|es|sie"
     r"|moi|nous|faut|doit|doivent|peut|être|que|está|están|debe|puede|ser"
     r"|signs?|evidence|cases?|patients?|images?|scans?|"
@@ -385,6 +429,8 @@ _FIXED_PAIR = re.compile(
     r"\b(head|Kopf|tête|cabeza|ear|nose)\s+(?:and|und|et|y)\s+(neck|Hals|cou|cuello|nose|throat)\b", re.IGNORECASE
 )
 """Two words for one region, which are no two targets."""
+_HOMOGRAPHS = frozenset({"rate", "main", "os", "col", "sein", "stein", "pie"})
+"""Terms of one language that are common words of another: by themselves they say nothing of a folder."""
 _CODES_IN_PROSE = ("ct", "mr")
 """Codes of modalities that are no abbreviations of findings, as `HE` is of hemorrhages."""
 _BY_EYE = re.compile(r"\b(?:by|naked|with the) eyes?\b|\bbloße[mns]? Auge\b|\bà l'œil\b", re.IGNORECASE)
@@ -484,7 +530,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     """Return what a request in English, German, French, Spanish or Chinese asks for."""
     lexicon = lexicon or get_lexicon()
     remaining = re.sub(r"\s+", " ", _FILLED_PHRASES.sub(" ", _ORIGINS.sub(" from ", text.strip()[:_MAX_REQUEST])))
-    remaining = _REFERENCE.sub(" ", _NOT_WANTED.sub(" ", remaining))
+    remaining = _ACQUISITION.sub(" ", _REFERENCE.sub(" ", _NOT_WANTED.sub(" ", remaining)))
     remaining = _FIXED_PAIR.sub(r"\1-\2", remaining)
     if match := _EXPLANATION.search(remaining):
         remaining = remaining[match.end() :]
@@ -498,6 +544,13 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
         first = min(matches, key=lambda candidate: candidate.start())
         covariates = tuple(lexicon.find_concepts(first[0]))
         remaining = remaining[: first.start()] + remaining[first.end() :]
+    remaining = _BESIDES.sub(", ", remaining)
+    named_count: int | None = None
+    has_examples = False
+    while example := _EXAMPLES.search(remaining):
+        has_examples = True
+        named_count = _to_number(example["count"]) if example["count"] else named_count
+        remaining = f"{remaining[: example.start()]} {remaining[example.end() :]}"
     form: AnswerForm = (
         "boxes"
         if _BOXES.search(remaining)
@@ -515,10 +568,11 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
         r"\w+\s+\S|[\u3400-\u9fff]{3}", remaining[: match.start()]
     ):
         second_half, remaining = match[1].strip(), f"{remaining[: match.start()]} {remaining[match.end() :]}"
+    is_same_object = bool(_SAME_OBJECT.fullmatch(second_half))
     unit = ""
     if match := _UNIT.search(remaining):
         unit, remaining = match[1], remaining[: match.start()] + " " + remaining[match.end() :]
-    n_classes = _count_classes(remaining)
+    n_classes = _count_classes(remaining) or named_count
     range_match = _GRADE_RANGE.search(remaining)
     grade_range = (
         (int(range_match[1]), int(range_match[2]))
@@ -534,6 +588,7 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     targets, classes = _list_targets(lexicon, target_text, verb, is_distinction=is_distinction)
     if second_half and _VERB_PATTERNS["segment"].match(second_half) and verb == "detect":
         verb = "segment"
+        second_half = "" if is_same_object else second_half
     elif verb_match and verb_match.second in ("segment", "count", "grade"):
         verb = verb_match.second
     elif verb_match and verb_match.second:
@@ -544,6 +599,8 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
     is_open = bool(targets) and not classes and all(_OPEN_TARGET.fullmatch(target) for target in targets)
     if tasks[:1] == ("report",) or (is_open and not names_clinical(targets)):
         targets = ()
+    if has_examples:
+        classes = ()
     folded = set(split_tokens(text))
     text_read = text[:_MAX_REQUEST]
     concepts = lexicon.find_concepts(text_read, ("modalities",))
@@ -564,6 +621,8 @@ def parse_request(text: str, lexicon: Lexicon | None = None) -> RequestClaims:
         second_half=second_half,
         superfluous=superfluous,
         wants_all=is_open
+        or has_examples
+        or (len(targets) == 1 and not classes and _PARTS.fullmatch(targets[0]) is not None)
         or bool(folded & {"all", "every", "alle", "tous", "toutes", "todos", "todas", "所有"} and _REPORT.search(text)),
         is_distinction=is_distinction,
     )
@@ -690,7 +749,11 @@ def _count_classes(text: str) -> int | None:
     match = _N_CLASSES.search(text)
     if match is None:
         return None
-    folded = match[1].casefold()
+    return _to_number(match[1])
+
+
+def _to_number(text: str) -> int | None:
+    folded = text.casefold()
     number = int(folded) if folded.isdigit() else _NUMBER_WORDS[folded]
     return number if 2 <= number <= 1000 else None
 
@@ -747,7 +810,7 @@ def _cut_source(lexicon: Lexicon, text: str, *, is_distinction: bool) -> str:
                 pair_end = words[min(stop + 1, end - 1)].end()
                 if _names_body(lexicon, text[words[stop].start() : pair_end]) and stop + 1 < end:
                     stop += 2
-                elif _continues_source(lexicon, words[stop][0]):
+                elif words[stop][0].casefold() not in _BEFORE_CLASSES and _continues_source(lexicon, words[stop][0]):
                     stop += 1
                 else:
                     break
@@ -765,6 +828,10 @@ def _cut_source(lexicon: Lexicon, text: str, *, is_distinction: bool) -> str:
     for start, end in reversed(spans):
         text = text[:start] + " " + text[end:]
     return text
+
+
+_BEFORE_CLASSES = frozenset({"as", "into", "als", "comme", "como"})
+"""Words after images that introduce classes."""
 
 
 def _continues_source(lexicon: Lexicon, word: str) -> bool:
@@ -990,7 +1057,9 @@ def _find_evidence(lexicon: Lexicon, text: str, kind: str, codes: Collection[str
     names = []
     for unit in lexicon.find_units(text):
         word = unit.words[0]
-        is_short = len(unit.words) == 1 and word.isascii() and len(word) < 3 and word not in codes
+        is_short = len(unit.words) == 1 and (
+            (word.isascii() and len(word) < 3 and word not in codes) or word in _HOMOGRAPHS
+        )
         kinds = {lexicon.concepts[name].kind for name in unit.concepts}
         if not is_short and kinds == {kind}:
             names += sorted(unit.concepts)
@@ -1057,7 +1126,7 @@ def names_clinical(phrases: Iterable[str]) -> bool:
 
 def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim | None:
     """Compare targets with the classes of the folder; without names of classes with its other names and notes."""
-    if claims.tasks[:1] == ("survival",):
+    if claims.tasks[:1] in (("survival",), ("report",)):
         return None
     is_classified = claims.tasks[:1] in (("diagnosis",), ("grading",))
     requested = [
