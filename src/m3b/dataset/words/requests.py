@@ -31,8 +31,8 @@ _MAX_REQUEST = 2000
 _VERBS: dict[str, str] = {
     "segment": (
         r"segment(?!ation|ier)\w*|segmentier\w*(?<!ung)|delineat\w*|outlin\w*|(?:auto-?)?contour\w*|trac(?:e|es|ing)\b"
-        r"|umrand\w*|umreiß\w*|konturier\w*|zeichne\w*|abgrenz\w*|délimit\w*|detour\w*|détour\w*|"
-        r"delimit\w*|contorn\w*|draw|分割|勾画|勾勒"
+        r"|umrand\w*|umreiß\w*|konturier\w*|zeichne\w*|eingezeichnet\b|abgrenz\w*|délimit\w*|detour\w*|détour\w*|"
+        r"delimit\w*|contorn\w*|draw|(?:colou?r|paint|shade)\s+(?:in\s+)?(?:each|every|all|the)\b|分割(?!模型|网络)|勾画|勾勒"
     ),
     "count": r"count\w*\b|how many|zähl\w*|wie ?viele|compte[rz]?\b|combien|dénombre\w*|cont(?:ar|ad)\b"
     r"|cuent[ae]\w*|cuánt[oa]s|计数|数出|统计|多少",
@@ -55,13 +55,13 @@ _VERBS: dict[str, str] = {
         r"|entscheide\w*|teile\b|class(?:e|er|ez)\b|"
         r"disting\w*|différenci\w*|diagnosti\w*|reconna\w*|clasific(?!ació|ador)\w*|distingu\w*|diferenci\w*"
         r"|diagnosti[cq]\w*|reconoc\w*|separ\w*|"
-        r"分类|区分|诊断|鉴别|识别|判断|分辨|辨别"
+        r"分类(?!模型|器|网络|任务)|区分|诊断|鉴别|识别|判断|分辨|辨别"
     ),
     "detect": (
-        r"detect(?!ion|or)\w*|find(?:s|ing)?\b|locat\w*|locali[sz]\w*|spot\b|identif\w*|mark(?:s|ing)?\b|show\b"
-        r"|erkenn(?!ung)\w*|find(?:e|en|et)\b|lokalisier\w*|entdeck\w*|"
+        r"detect(?!ion|or)\w*|find(?:s|ing)?\b|locat\w*|locali[sz]\w*|spot\b|identif\w*|mark(?:s|ed|ing)?\b|show\b"
+        r"|erkenn(?!ung)\w*|find(?:e|en|et)\b|gefunden\b|lokalisier\w*|entdeck\w*|"
         r"markier\w*|such\w*|détect(?!ion)\w*|trouv\w*|repér\w*|localis\w*|cherch\w*|encontr\w*|encuentr\w*"
-        r"|localiz\w*|busc\w*|检测|检出|定位|发现|寻找|找出|查找|标出"
+        r"|localiz\w*|busc\w*|检测(?!模型|器|网络)|检出|定位|发现|寻找|找出|查找|标出"
     ),
     "write": (
         r"writ(?:e|es|ing)\b|produc\w*|generat\w*|draft\w*|compos\w*|dictat\w*|describ\w*|schreib\w*|verfass\w*"
@@ -303,7 +303,7 @@ _EXAMPLES = re.compile(
 _N_CLASSES = re.compile(
     rf"(?<![\w-])(?<!\bto )(?<!\band )(\d+|{_NUMBER})[\s-]*个?(?:[^\W\d_]+\s+){{0,2}}?"
     r"(?:class(?:es)?|categor(?:y|ies)|(?:sub)?types?|kinds?|grades?|stages?|klassen?|kategorien?|typen|arten"
-    r"|grade|stadien|classes?|catégories|stades|clases|categorías|tipos|grados|类别?|种|级)(?!\w)",
+    r"|grade|stadien|classes?|catégories|stades|clases|categorías|tipos|grados|分?类别?|种|级)(?!\w)",
     re.IGNORECASE,
 )
 _GRADE_RANGE = re.compile(
@@ -340,7 +340,8 @@ _LEADING = re.compile(
     r"|me|out|who|them|it|he|she|they|this|these|those|should|must|can|could|will|would|to|needs?|mir|uns|es|sie"
     r"|moi|nous|faut|doit|doivent|peut|être|que|está|están|debe|puede|ser"
     r"|signs?|evidence|cases?|patients?|images?|scans?|"
-    r"of|with|for|as|by|between|be|given|as being|types?|kinds?|subtypes?|der|die|das|den|dem|ein|eine|einen|alle"
+    r"of|with|for|as|by|between|be|given|as being|types?|kinds?|subtypes?"
+    r"|der|die|das|den|dem|ein|eine|einen|soll(?:en|te)?|muss|kann|alle"
     r"|jede\w*|ob|zwischen|ist|liegt|vorliegt|le|la|les|"
     r"l'|un|une|des|du|de|si|entre|tous|toutes|el|los|las|una|unos|todos|todas|si|hay|entre|是否|所有|有|存在"
     r"|the following|following)\b\s*|l'|s'(?=ils?\b|elles?\b)(?:ils?|elles?)\b\s*|c'est\b\s*)+",
@@ -348,7 +349,7 @@ _LEADING = re.compile(
 )
 _TRAILING = re.compile(
     r"\s*\b(?:stud(?:y|ies)|exams?|examinations?|untersuchungen|examens|estudios"
-    r"|apart|or not|or none|is present|are present|present|are|is|was|were|sind|son|sont|hay|was given"
+    r"|apart|(?:(?:is|are)\s+)?to be|or not|or none|is present|are present|present|are|is|was|were|sind|son|sont|hay|was given"
     r"|werden|geworden|muss|müssen|soll|sollte|kann|wird|necessary|nötig|notwendig|erforderlich|nécessaires?|necesari[oa]s?"
     r"|voneinander|voraus|vorher|vor|vorliegt|stellt|ist|ein|correctly|automatically|here|it)\s*$|[\s.:?!。？！]+$",
     re.IGNORECASE,
@@ -763,7 +764,10 @@ def _cut_to_object(text: str, verb: _Verb | None) -> str:
     if verb is None:
         return _TASK_NOUNS.sub(" ", text)
     before, behind = text[: verb.start].strip(" ,;:"), text[verb.end :]
-    if not re.search(r"\w", behind) or (re.search(r"(?:把|将|对)", before) and _HAN_OBJECT.search(before)):
+    lexicon = get_lexicon()
+    if not _clean_item(lexicon, _cut_source(lexicon, behind, is_distinction=False)) or (
+        re.search(r"(?:把|将|对)", before) and _HAN_OBJECT.search(before)
+    ):
         object_match = _HAN_OBJECT.search(before)
         return object_match[1] if object_match else before
     is_particle = behind.strip(" .!?").casefold() in ("voraus", "vorher", "ein")
@@ -810,7 +814,7 @@ def _cut_source(lexicon: Lexicon, text: str, *, is_distinction: bool) -> str:
                 pair_end = words[min(stop + 1, end - 1)].end()
                 if _names_body(lexicon, text[words[stop].start() : pair_end]) and stop + 1 < end:
                     stop += 2
-                elif words[stop][0].casefold() not in _BEFORE_CLASSES and _continues_source(lexicon, words[stop][0]):
+                elif words[stop][0].casefold() not in _AFTER_SOURCES and _continues_source(lexicon, words[stop][0]):
                     stop += 1
                 else:
                     break
@@ -830,8 +834,10 @@ def _cut_source(lexicon: Lexicon, text: str, *, is_distinction: bool) -> str:
     return text
 
 
-_BEFORE_CLASSES = frozenset({"as", "into", "als", "comme", "como"})
-"""Words after images that introduce classes."""
+_AFTER_SOURCES = frozenset(
+    {"as", "into", "als", "comme", "como", "soll", "sollen", "sollte", "should", "must", "shall", "muss"}
+)
+"""Words after images that introduce classes, or what is to be done."""
 
 
 def _continues_source(lexicon: Lexicon, word: str) -> bool:
