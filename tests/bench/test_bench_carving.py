@@ -149,3 +149,17 @@ def test_hidden_masks_lie_on_their_images(stand_in, tmp_path: Path) -> None:
 def test_as_many_patients_are_hidden_as_a_verdict_needs(patients: int, hidden: int) -> None:
     cases = [RawCase(f"c{at}", (f"{at}.nii.gz",), f"p{at}", mask=f"{at}_m.nii.gz") for at in range(patients)]
     assert {len(choose_patients(cases, 0.2, seed)) for seed in range(4)} == {hidden}
+
+
+@pytest.mark.parametrize(("patients", "hidden"), [(4, 1), (9, 3), (20, 6), (60, 12)])
+def test_as_many_patients_of_a_class_are_hidden_as_its_interval_needs(patients: int, hidden: int) -> None:
+    cases = [
+        RawCase(f"{label}{at}", (f"{label}{at}.nii.gz",), f"{label}{at}", labels=(label,))
+        for label in ("normal", "torn")
+        for at in range(patients)
+    ]
+    chosen = choose_patients(cases, 0.2, seed=0)
+    assert {label: sum(name.startswith(label) for name in chosen) for label in ("normal", "torn")} == {
+        "normal": hidden,
+        "torn": hidden,
+    }
