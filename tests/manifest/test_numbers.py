@@ -42,8 +42,8 @@ def test_commas_that_may_be_either_are_said() -> None:
 
 
 def test_units_that_differ_are_said() -> None:
-    problems = parse_numbers(pl.Series(["12 months", "3 years", "4 Years"])).problems("value")
-    assert [(problem.code, problem.values["units"]) for problem in problems] == [("mixed_units", ["months", "years"])]
+    problems = parse_numbers(pl.Series(["12 ml", "3 mg", "4 Mg"])).problems("value")
+    assert [(problem.code, problem.values["units"]) for problem in problems] == [("mixed_units", ["ml", "mg"])]
 
 
 @given(
@@ -54,3 +54,23 @@ def test_what_python_writes_is_read_back(numbers: list[float], unit: str) -> Non
     for comma in (".", ","):
         cells = [f"{number:.4f}{unit}".replace(".", comma) for number in numbers]
         assert parse_numbers(pl.Series(cells)).values.to_list() == pytest.approx(numbers)
+
+
+@pytest.mark.parametrize(
+    ("cells", "unit", "numbers"),
+    [
+        (["8 ans 6 mois", "7 ans", "11 mois"], "months", [102, 84, 11]),
+        (["8y6m", "7y", "102 mo"], "years", [8.5, 7, 8.5]),
+        (["8y6m", "7y"], "", [8.5, 7]),
+        (["3岁5个月", "4岁"], "months", [41, 48]),
+        (["4 Jahre und 3 Monate", "18 Monate", "unklar"], "months", [51, 18, None]),
+        (["2 weeks 3 days", "1 week"], "days", [17, 7]),
+        (["102 mo", "84 mo"], "years", [8.5, 7]),
+        (["064Y", "071Y"], "", [64, 71]),
+        (["5 m", "6 m"], "months", [5, 6]),
+        (["12 mm", "14 mm"], "months", [12, 14]),
+        (["3 d", "12 ml", "1.1 g/cm2"], "years", [3, 12, 1.1]),
+    ],
+)
+def test_durations(cells: list[str], unit: str, numbers: list[float | None]) -> None:
+    assert parse_numbers(pl.Series(cells), unit).values.to_list() == pytest.approx(numbers)

@@ -1,13 +1,15 @@
-"""Images without the tag of those that were looked at are left out, and are no negatives."""
+"""Images without the tag of those that were looked at, or with one that says they cannot be assessed, are left out."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from proposals_kit import decide_folder, write_picture
 
-from m3b.dataset.proposals.restrictions import is_finished_tag
+from m3b.dataset.proposals.restrictions import is_finished_tag, is_unassessable_tag
 
 IMAGES = 45
 
@@ -59,7 +61,81 @@ def test_images_without_the_tag_are_left_out(tmp_path: Path, tag: str, n_tagged:
         ("set2", "Images of set2 have been checked.", True),
         ("set2", "Images of set2 have not been checked.", False),
         ("set2", "Images of set3 have been checked.", False),
+        ("reviewed: yes", "", True),
+        ("reviewed: no", "", False),
+        ("annotated by: AB", "", False),
     ],
 )
 def test_tags_of_images_that_were_looked_at(tag: str, notes: str, *, is_finished: bool) -> None:
     assert is_finished_tag(tag, notes) == is_finished
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_unassessable"),
+    [
+        ("ungradable", True),
+        ("gradable: no", True),
+        ("gradable: yes", False),
+        ("ungradable: no", False),
+        ("quality: not assessable", True),
+        ("beurteilbar: nein", True),
+        ("不可评估", True),
+        ("quality: poor", False),
+        ("gradable", False),
+    ],
+)
+def test_tags_of_images_that_cannot_be_assessed(tag: str, *, is_unassessable: bool) -> None:
+    assert is_unassessable_tag(tag) == is_unassessable
+
+
+def _write_via(folder: Path, attribute: str, values: tuple[str, str], *, has_marks: bool) -> None:
+    """Write photographs of which the last six have the second value, and regions only if `has_marks`."""
+    images: dict[str, Any] = {}
+    for number in range(40):
+        name = f"photo{number}.png"
+        write_picture(folder / "photos" / name, number)
+        is_last = number >= 34
+        shape = {"name": "circle", "cx": 20 + number % 5, "cy": 18, "r": 7}
+        regions = [{"shape_attributes": shape, "region_attributes": {"structure": "optic disc"}}]
+        images[f"{name}100"] = {
+            "filename": name,
+            "size": 100,
+            "regions": regions if has_marks or not is_last else [],
+            "file_attributes": {attribute: values[is_last]},
+        }
+    (folder / "via_region_data.json").write_text(json.dumps(images))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "values", "has_marks", "cases"),
+    [
+        ("gradable", ("yes", "no"), False, 34),
+        ("quality", ("good", "ungradable"), False, 34),
+        ("gradable", ("yes", "no"), True, 40),
+        ("eye", ("left", "right"), False, 40),
+    ],
+)
+def test_images_that_cannot_be_assessed_are_left_out(
+    tmp_path: Path, attribute: str, values: tuple[str, str], cases: int, *, has_marks: bool
+) -> None:
+    _write_via(tmp_path, attribute, values, has_marks=has_marks)
+    outcome = decide_folder(tmp_path, "Segment the optic disc")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == cases
+
+
+def test_flags_of_labelme_say_that_an_image_cannot_be_assessed(tmp_path: Path) -> None:
+    for number in range(40):
+        write_picture(tmp_path / f"photo{number}.png", number)
+        points = [[10, 10], [30, 12], [24, 28 + number % 4]]
+        document = {
+            "flags": {"ungradable": number >= 34},
+            "shapes": [{"label": "wound", "points": points, "shape_type": "polygon"}] if number < 34 else [],
+            "imagePath": f"photo{number}.png",
+            "imageWidth": 48,
+            "imageHeight": 40,
+        }
+        (tmp_path / f"photo{number}.json").write_text(json.dumps(document))
+    outcome = decide_folder(tmp_path, "Segment the wound")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == 34

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from proposals_kit import decide_folder, list_targets, write_dicom, write_picture, write_rows
 
+from m3b.dataset.manifest.resolve import resolve
+from m3b.dataset.survey.walk import walk
+
 
 def test_a_number_that_differs_in_nearly_every_image(tmp_path: Path) -> None:
     rows: list[list[object]] = [["image", "bone density (g/cm2)"]]
@@ -177,3 +180,33 @@ def test_texts_for_unknown_numbers_are_blank_cells(tmp_path: Path, text: str, ki
     survival = outcome.proposals[0].manifest.survival
     assert survival is not None
     assert kind == "ask" or (survival.time.title, survival.event.value) == ("OS_months", "{clinical.OS_event}")
+
+
+def test_ages_in_years_and_months_are_numbers_of_the_requested_unit(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "age", "bone age"]]
+    for number in range(50):
+        write_picture(tmp_path / f"hand{number:02d}.png", number)
+        years, months = 4 + number % 13, number % 12
+        text = f"{years} y {months} mo" if months else f"{years} y"
+        rows.append([f"hand{number:02d}", f"{5 + number % 11} y 1 mo", "not assessable" if number == 7 else text])
+    write_rows(tmp_path / "ages.csv", rows)
+    outcome = decide_folder(tmp_path, "Estimate the bone age in months on hand radiographs")
+    assert outcome.kind == "proposed"
+    best = outcome.proposals[0]
+    assert best.manifest.value is not None
+    assert (best.manifest.value.value.value, best.manifest.value.unit) == ("{ages.bone age}", "months")
+    assert best.cases == 49
+    frame = resolve(best.manifest, walk(tmp_path)).frame
+    assert frame["number"].to_list()[:2] == [48, 61]
+
+
+@pytest.mark.parametrize(("n_bounds", "kind"), [(2, "proposed"), (30, "ask")])
+def test_cells_that_state_a_bound_are_no_numbers(tmp_path: Path, n_bounds: int, kind: str) -> None:
+    rows: list[list[object]] = [["image", "age"]]
+    for number in range(40):
+        write_picture(tmp_path / f"scan{number:02d}.png", number)
+        rows.append([f"scan{number:02d}", "89+" if number < n_bounds else f"{20 + number * 1.3:.1f}"])
+    write_rows(tmp_path / "ages.csv", rows)
+    outcome = decide_folder(tmp_path, "Predict the age from the picture of the retina")
+    assert outcome.kind == kind
+    assert kind == "ask" or outcome.proposals[0].cases == 38

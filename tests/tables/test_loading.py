@@ -497,3 +497,19 @@ def test_a_title_with_a_separator_in_it_is_no_header(tmp_path):
     table = load_table(tmp_path, ["t.csv"])
     assert {"filename", "patient_id"} <= set(table.frame.columns)
     assert len(table.frame) == 12
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        (["ID,grade,,age", ",left,right,"], ["ID", "grade left", "grade right", "age"]),
+        (["Clinic of radiology", "ID,grade,,age", ",left,right,"], ["ID", "grade left", "grade right", "age"]),
+        (["ID,grade,,age"], ["ID", "grade", "(column 2)", "age"]),
+        (["ID,grade,second grade,age"], ["ID", "grade", "second grade", "age"]),
+    ],
+)
+def test_two_rows_of_names(tmp_path, lines, columns):
+    rows = [f"P{number},{number % 3},{number % 4},{50 + number}" for number in range(12)]
+    table = load_table(tmp_path, [write(tmp_path, "t.csv", "\n".join([*lines, *rows]))])
+    assert table.frame.columns == [*columns, "(row)"]
+    assert len(table.frame) == 12

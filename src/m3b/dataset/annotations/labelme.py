@@ -38,6 +38,9 @@ class LabelMe(AnnotationFormat):
         def add(path: str) -> None:
             document = _check(read_json(root, path), path)
             image = _add_image(builder, path, document)
+            flags = document.get("flags")
+            tags = [tag for tag, is_set in flags.items() if is_set is True] if isinstance(flags, dict) else []
+            builder.set.captions[image] = tags
             for shape in document["shapes"]:
                 try:
                     _add_shape(builder, image, shape)

@@ -22,8 +22,9 @@ from m3b.isolation.untrusted import parse_json
 PROJECT = "_via_img_metadata"
 MAX_CELL = 16 * 2**20
 CSV_COLUMNS = ("filename", "region_shape_attributes", "region_attributes")
+IMAGE_ATTRIBUTES = "file_attributes"
 Entry = tuple[str, Mapping[str, Any] | None, Mapping[str, Any]]
-"""Image, shape (None: the image alone is named) and attributes of a region."""
+"""Image, shape (None: the image alone is named) and attributes of the region, or of the image."""
 
 
 class Via(AnnotationFormat):
@@ -57,6 +58,7 @@ class Via(AnnotationFormat):
             for name, shape, attributes in entries:
                 image = builder.add_image(name, path, (str(folder / clean_name(name)),))
                 if shape is None:
+                    _add_tags(builder, image, attributes)
                     continue
                 try:
                     _add_shape(builder, image, _get_label(attributes.get(attribute)), shape)
@@ -77,7 +79,7 @@ def _parse_document(document: Any, path: str) -> Iterator[Entry]:
         )
     for image in images:
         name, regions = str(image["filename"]), image["regions"] or ()
-        yield name, None, {}
+        yield name, None, _check_object(image.get(IMAGE_ATTRIBUTES))
         for region in regions.values() if isinstance(regions, dict) else regions:
             yield name, _check_object(region["shape_attributes"]), _check_object(region.get("region_attributes"))
 
@@ -92,7 +94,7 @@ def _parse_rows(text: str, path: str) -> Iterator[Entry]:
         raise DataError(f"{path} has not the columns {', '.join(CSV_COLUMNS)}.", code="not_this_format")
     for row in rows:
         name = str(row["filename"]).lstrip("#")
-        yield name, None, {}
+        yield name, None, _check_object(parse_json(row.get(IMAGE_ATTRIBUTES) or "{}"))
         shape, attributes = (_check_object(parse_json(row[column] or "{}")) for column in CSV_COLUMNS[1:])
         if shape:
             yield name, shape, attributes
@@ -124,6 +126,12 @@ def _get_label(value: Any) -> str:
     if isinstance(value, dict):
         value = next((name for name, ticked in value.items() if ticked), "")
     return "" if value is None else str(value).strip()
+
+
+def _add_tags(builder: SetBuilder, image: AnnotatedImage, attributes: Mapping[str, Any]) -> None:
+    """Add the attributes of an image as texts such as `gradable: no`."""
+    tags = [f"{name}: {label}" for name, value in attributes.items() if (label := _get_label(value))]
+    builder.set.captions[image] = list(dict.fromkeys([*builder.set.captions.get(image, ()), *tags]))
 
 
 def _add_shape(builder: SetBuilder, image: AnnotatedImage, label: str, shape: Mapping[str, Any]) -> None:

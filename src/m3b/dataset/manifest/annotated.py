@@ -56,7 +56,7 @@ class AnnotatedImages:
         source: the annotations, if a format has them; `images` is then path -> annotated image.
         rows: path -> rows, if a table has them.
         strange: names in the files that are of no class -> marks.
-        unfinished: paths of images without the tag of those that were looked at.
+        set_aside: path -> reason, of images that nobody could or did annotate by their tags.
     """
 
     frame: pl.DataFrame
@@ -65,7 +65,7 @@ class AnnotatedImages:
     images: Mapping[str, AnnotatedImage] = field(default_factory=dict)
     rows: Mapping[str, tuple[MarkRow, ...]] = field(default_factory=dict)
     strange: Mapping[str, int] = field(default_factory=dict)
-    unfinished: frozenset[str] = frozenset()
+    set_aside: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClassLookup:
@@ -165,10 +165,18 @@ def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> Annot
         return empty
     files = tuple(file_frame["path"].to_list())
     paths = images.frame["path"].to_list()
-    unfinished: frozenset[str] = frozenset()
+    set_aside: dict[str, str] = {}
+    for path, image in source.match(paths).items() if part.unassessable else ():
+        tags = [tag for tag in part.unassessable if tag in source.captions.get(image, ())]
+        if tags and not source.marks.get(image):
+            set_aside[path] = f"could not be assessed: {', '.join(tags)}"
     if part.finished:
         finished = [image for image in source.images if part.finished in source.captions.get(image, ())]
-        unfinished = frozenset(path for path, image in source.match(paths).items() if image not in set(finished))
+        set_aside |= {
+            path: f"not looked at: it lacks the tag {part.finished}"
+            for path, image in source.match(paths).items()
+            if image not in set(finished)
+        }
         source = replace(source, images=finished, _names=None)
     if part.key:
         matched = _match_files(images, part, name, file_frame, source)
@@ -200,7 +208,7 @@ def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> Annot
             )
         )
     _note_strange(images, part.classes, strange, name)
-    return AnnotatedImages(frame, files, source, matched, {}, strange, unfinished)
+    return AnnotatedImages(frame, files, source, matched, {}, strange, set_aside)
 
 
 def _match_files(

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from m3b.dataset.inventory import with_path_columns
-from m3b.dataset.manifest.model import Match, Table, ValueSource
+from m3b.dataset.manifest.model import Agreement, ColumnChoice, Match, Table, ValueSource
 from m3b.dataset.manifest.problems import PatternError, Problem, list_names, unknown_column
 from m3b.dataset.manifest.readers import FolderReaders, StackedTable
 from m3b.dataset.manifest.templates import (
     Template,
     check_expression,
     columns_of,
+    fold,
     match_keys,
     normalize,
     parse_template,
@@ -166,7 +167,37 @@ class ImageFrame:
             pairs = pairs.unique(maintain_order=True)
         join = self._note_join(name, table, stacked, pairs, own_keys, image_keys)
         self.tables[name] = join
-        self._take_columns(join, [column for column in columns if self._has_column(stacked, name, column)])
+        choices = {column: table.choices[column] for column in columns if column in table.choices}
+        agreements = {column: table.agreements[column] for column in columns if column in table.agreements}
+        sources = [column for choice in choices.values() for column in choice.columns.values()]
+        sources += [column for item in agreements.values() for column in (*item.readers, item.consensus)]
+        plain = [column for column in dict.fromkeys((*columns, *sources)) if column not in {*choices, *agreements}]
+        self._take_columns(join, [column for column in plain if self._has_column(stacked, name, column)])
+        for column, choice in choices.items():
+            self.add_choice(name, column, choice)
+        for column, agreement in agreements.items():
+            self.add_agreement(name, column, agreement)
+
+    def add_choice(self, name: str, column: str, choice: ColumnChoice) -> None:
+        """Add the column of a table whose cells come from one of several of its columns, which are there."""
+        text = self.template(choice.image, f"tables.{name}.choices").expression()
+        key = text.str.to_lowercase().str.strip_chars().str.replace_all(r"\s+", " ")
+        for ending in ("", CONFLICT):
+            sources = {fold(value): f"{name}.{source}{ending}" for value, source in choice.columns.items()}
+            if all(source in self.frame.columns for source in sources.values()):
+                cells = [pl.when(key == value).then(pl.col(source)) for value, source in sources.items()]
+                self.frame = self.frame.with_columns(pl.coalesce(cells).alias(f"{name}.{column}{ending}"))
+
+    def add_agreement(self, name: str, column: str, agreement: Agreement) -> None:
+        """Add the column of a table on which its readers agree, or that its consensus settles; the columns are there."""
+        first, *others = (pl.col(f"{name}.{reader}") for reader in agreement.readers)
+        agrees = pl.all_horizontal(first == other for other in others)
+        text = pl.when(agrees).then(first).otherwise(pl.col(f"{name}.{agreement.consensus}"))
+        self.frame = self.frame.with_columns(text.alias(f"{name}.{column}"))
+        flags = [f"{name}.{source}{CONFLICT}" for source in (*agreement.readers, agreement.consensus)]
+        if all(flag in self.frame.columns for flag in flags):
+            conflict = pl.any_horizontal(pl.col(flag).fill_null(False) for flag in flags)
+            self.frame = self.frame.with_columns(conflict.alias(f"{name}.{column}{CONFLICT}"))
 
     def _has_column(self, stacked: StackedTable, name: str, column: str) -> bool:
         if column in stacked.frame.columns:

@@ -158,6 +158,30 @@ class Images(Files):
         return self
 
 
+class ColumnChoice(ManifestPart):
+    """A column whose cell comes from one of several columns of its table, by what an image shows: a side, a level, a visit.
+
+    Args:
+        image: template of the image's columns.
+        columns: its text -> column of the table.
+    """
+
+    image: str
+    columns: dict[str, str] = Field(min_length=2)
+
+
+class Agreement(ManifestPart):
+    """A column with the text on which several readers agree; where they differ, that of their consensus.
+
+    Args:
+        readers: columns of the table.
+        consensus: column of the table, filled where they differ.
+    """
+
+    readers: tuple[str, ...] = Field(min_length=2)
+    consensus: str
+
+
 class Table(ManifestPart):
     """Rows that are joined to images. Anything with rows is a table: CSV, TSV, workbooks, JSON, XML, Parquet, lists of lines,
     one-dimensional arrays, and small text or JSON files of which each is one row.
@@ -173,6 +197,9 @@ class Table(ManifestPart):
             Several: each of them names an image (left and right).
         image: template of the image's columns, which may include those of tables named before.
         match: how both are compared.
+        choices: name of a further column -> the columns from which its cells come, if a row has a column for each of several images
+            (`{"grade": {"image": "{side}", "columns": {"L": "grade left", "R": "grade right"}}}`).
+        agreements: name of a further column -> the columns of readers, and that of their consensus.
     """
 
     files: tuple[str, ...] | str
@@ -183,6 +210,8 @@ class Table(ManifestPart):
     key: tuple[str, ...] | str
     image: str
     match: Match = "exact"
+    choices: dict[str, ColumnChoice] = Field(default={})
+    agreements: dict[str, Agreement] = Field(default={})
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -253,6 +282,7 @@ class Masks(ManifestPart):
         resized: whether flat masks of another size than their image, in its proportions, are brought to its size; and outlines of
             annotation files that were drawn on images of another size.
         finished: tag of annotation files: images without it were not looked at, and are left out.
+        unassessable: tags of annotation files: images with one of them and without marks could not be assessed, and are left out.
         empty: what an image without a mask is: left out, or healthy.
         table, columns, order, first, relative: of run lengths: name of a table, role (`runs`, `class`) -> column, whether
             pixels are counted down the columns or along the rows, the number of the first pixel, and whether starts count
@@ -275,6 +305,7 @@ class Masks(ManifestPart):
     overlapping: bool = False
     resized: bool = False
     finished: str = ""
+    unassessable: Texts = ()
     empty: Literal["leave_out", "healthy"] = "leave_out"
     table: str = ""
     columns: dict[str, str] = Field(default={})
@@ -303,6 +334,7 @@ class Boxes(ManifestPart):
         scale: pixels of the image to one unit of coordinates, along columns and rows; 0.25 if boxes were drawn on
             originals four times as large.
         finished: tag of annotation files: images without it were not looked at, and are left out.
+        unassessable: tags of annotation files: images with one of them and without marks could not be assessed, and are left out.
         empty: whether an image without a box is healthy or was not looked at.
     """
 
@@ -319,6 +351,7 @@ class Boxes(ManifestPart):
     resized: bool = False
     scale: tuple[float, float] = (1.0, 1.0)
     finished: str = ""
+    unassessable: Texts = ()
     empty: Literal["leave_out", "healthy"] = "healthy"
 
 

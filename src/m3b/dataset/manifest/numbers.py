@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from m3b.dataset.manifest.durations import UNITS, convert, find_unit, parse_duration
 from m3b.dataset.manifest.problems import Problem, list_names
+from m3b.dataset.tables.columns import UNCLEAR_WORDS
 
 _UNIT = r"[\p{Alphabetic}%°µ\"'][^\s]*(?:\s+[\p{Alphabetic}%°µ/(][^\s]*)*"
 _CELL = (
@@ -65,12 +67,48 @@ NO_NUMBER = (
 """Texts that stand where a number is not known, for `str.contains`."""
 
 
-def parse_numbers(texts: pl.Series) -> ParsedNumbers:
-    """Parse a column of texts; what commas and points mean is decided on the whole column."""
+BOUND = r"^\s*(?:[<>≤≥]\s*=?\s*\d+(?:[.,]\d+)?|\d+(?:[.,]\d+)?\s*\+)\s*$"
+"""Texts that state only a bound of a number (`89+`, `> 90`), for `str.contains`."""
+MIN_DURATIONS = 0.9
+"""Share of the cells that must be durations, so that a column holds durations."""
+MAX_LOOKED_AT = 20
+"""Cells of which at least half must be durations before all are looked at."""
+
+
+def says_no_number(text: pl.Expr) -> pl.Expr:
+    """Whether a text says that a number is not known or cannot be assessed."""
+    folded = text.str.strip_chars().str.to_lowercase()
+    return text.str.contains(NO_NUMBER) | folded.is_in(list(UNCLEAR_WORDS))
+
+
+def parse_durations(texts: pl.Series, unit: str = "") -> ParsedNumbers | None:
+    """Return the durations of a column in one unit, the given one or the largest that occurs; None if it holds something else."""
+    unique = pl.DataFrame({"t": texts.drop_nulls().unique(maintain_order=True)})
+    cells = unique.filter(~says_no_number(pl.col("t")))["t"].to_list()
+    if sum(bool(parse_duration(text)) for text in cells[:MAX_LOOKED_AT]) < min(len(cells), MAX_LOOKED_AT) / 2:
+        return None
+    durations = {text: counts for text in cells if (counts := parse_duration(text))}
+    largest = find_unit(durations)
+    if not largest or len(durations) < MIN_DURATIONS * len(cells):
+        return None
+    target = unit if unit in UNITS else largest
+    numbers = {text: convert(counts, target) for text, counts in durations.items()}
+    values = texts.replace_strict(list(numbers), list(numbers.values()), default=None, return_dtype=pl.Float64)
+    return ParsedNumbers(values, units=(target,))
+
+
+def parse_numbers(texts: pl.Series, unit: str = "") -> ParsedNumbers:
+    """Parse a column of texts; what commas and points mean is decided on the whole column.
+
+    Args:
+        unit: to which durations are converted.
+    """
     texts = texts.cast(pl.String)
     floats = texts.cast(pl.Float64, strict=False)
     if floats.null_count() == texts.null_count() and floats.is_finite().all():
         return ParsedNumbers(floats)
+    if (durations := parse_durations(texts, unit)) is not None:
+        return durations
     parts = (
         pl.DataFrame({"text": texts})
         .select(pl.col("text").str.strip_chars().str.extract_groups(_CELL).alias("g"))

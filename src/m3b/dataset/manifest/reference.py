@@ -109,6 +109,8 @@ FIELD_EXAMPLES: dict[str, dict[str, Any]] = {
         "frames": 8,
         "name": "T1",
     },
+    "ColumnChoice": {"image": "{side}", "columns": {"L": "grade left", "R": "grade right"}},
+    "Agreement": {"readers": ["reader 1", "reader 2"], "consensus": "consensus"},
     "Table": {
         "files": "labels.xlsx",
         "sheet": "Sheet1",

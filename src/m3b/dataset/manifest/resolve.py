@@ -15,7 +15,7 @@ from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ANY, AnnotatedImages, find_annotated
 from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
 from m3b.dataset.manifest.model import Boxes, Files, Manifest, Masks, Number, Split, ValueSource
-from m3b.dataset.manifest.numbers import NO_NUMBER, parse_numbers
+from m3b.dataset.manifest.numbers import BOUND, parse_numbers, says_no_number
 from m3b.dataset.manifest.patterns import parse_pattern
 from m3b.dataset.manifest.problems import PatternError, Problem, list_names
 from m3b.dataset.manifest.readers import FolderReaders
@@ -40,6 +40,12 @@ OPTIONAL_PARTS: dict[str, tuple[str, ...]] = {"report": ("labels",), "detection"
 TARGET_PARTS = ("labels", "masks", "boxes", "states", "report", "value", "survival")
 DOCUMENT_SUFFIXES = (".md", ".txt", ".pdf", ".rst", ".html", ".docx", "")
 MAX_EXAMPLES = 5
+PENDING_REPORT = (
+    r"(?i)^[^.。]{0,24}\b(?:to follow|will follow|follows|pending|not (?:yet )?(?:available|dictated|written)"
+    r"|folgt|ausstehend|steht (?:noch )?aus|en attente|à venir|suivra|pendiente|por redactar)\W*$"
+    r"|^[^。]{0,8}(?:待出|未出|待补|待写)\W*$"
+)
+"""Texts of a few words in five languages in place of a report that is not yet written."""
 
 
 @dataclass(frozen=True)
@@ -638,23 +644,22 @@ class _Resolver:
             mask_columns[pairs["right"].to_list()]
         )
         paired = paired.unique(["(case_no)", "ref"], maintain_order=True)
+        mask_items = mask_frame.frame
         if masks.per_file:
             class_of_text = _class_of_text(masks.per_file)
             label = _folded(pl.col("text")).replace_strict(
                 list(class_of_text), list(class_of_text.values()), default=None, return_dtype=pl.String
             )
             paired = paired.with_columns(text=label)
-            self._leave(
-                paired.filter(pl.col("text").is_null())["path"],
-                "mask_of_no_class",
-                "a mask of a class that is not asked for",
-            )
+            of_no_class = paired.filter(pl.col("text").is_null())
+            self._leave(of_no_class["path"], "mask_of_no_class", "a mask of a class that is not asked for")
+            mask_items = mask_items.join(of_no_class, on="ref", how="anti", maintain_order="left")
             paired = paired.filter(pl.col("text").is_not_null())
         grouped = paired.group_by("(case_no)", maintain_order=True).agg(
             pl.col("ref").alias("mask_refs"), pl.col("text").alias("mask_texts"), pl.col("path").alias("(mask_paths)")
         )
         self.cases = self.cases.join(grouped, on="(case_no)", how="left", maintain_order="left")
-        self._check_mask_pairs(masks, mask_frame.frame, paired, image_keys, mask_keys)
+        self._check_mask_pairs(masks, mask_items, paired, image_keys, mask_keys)
 
     def _mask_items(self, masks: Masks, files: Files) -> ImageFrame | None:
         try:
@@ -721,9 +726,9 @@ class _Resolver:
         annotated = find_annotated(self.images, part, name)
         self.annotated[name] = annotated
         self._use(annotated.files, "annotation")
-        if annotated.unfinished:
-            is_unfinished = pl.col("paths").list.eval(pl.element().is_in(list(annotated.unfinished))).list.any()
-            self._exclude(is_unfinished, "stated", f"not looked at: it lacks the tag {part.finished}")
+        for reason in sorted(set(annotated.set_aside.values())):
+            paths = [path for path, text in annotated.set_aside.items() if text == reason]
+            self._exclude(pl.col("paths").list.eval(pl.element().is_in(paths)).list.any(), "stated", reason)
         per_image = annotated.frame.with_columns(
             self.images.frame["(case_no)"].gather(annotated.frame["place"]).alias("(case_no)")
         )
@@ -771,12 +776,14 @@ class _Resolver:
     def _add_number(self, part: str, number: Number, column: str) -> None:
         key = f"{part}.value"
         texts = self.cases.select(self._text(key)).to_series()
-        parsed = parse_numbers(texts)
+        parsed = parse_numbers(texts, number.unit)
         self.problems += parsed.problems(key)
         self.cases = self.cases.with_columns(parsed.values.alias(column))
         self._exclude_conflict(key, "conflicting_numbers", "a table has different numbers for it")
-        is_blank = self._text(key).is_null() | self._text(key).str.contains(NO_NUMBER)
+        is_blank = self._text(key).is_null() | says_no_number(self._text(key))
         self._exclude(is_blank, "no_number", f"no {number.title}")
+        is_bound = pl.col(column).is_null() & self._text(key).str.contains(BOUND)
+        self._exclude(is_bound, "no_number", f"its cell states only a bound of {number.title}")
         self._exclude(
             pl.col(column).is_null(),
             "not_a_number",
@@ -791,6 +798,8 @@ class _Resolver:
             for name in parts:
                 self._exclude_conflict(f"report.{name}", "conflicting_reports", "a table has different reports for it")
             self._exclude(pl.all_horizontal(pl.col(name).is_null() for name in parts), "no_report", "no report")
+            is_pending = pl.all_horizontal(pl.col(name).fill_null("").str.contains(PENDING_REPORT) for name in parts)
+            self._exclude(is_pending, "stated", "its report says that it is still to be written")
         names = [*(f"attributes.{name}" for name in self.manifest.attributes)]
         self.cases = self.cases.with_columns(
             self._text(name).alias(name.replace("attributes.", "attribute.", 1)) for name in names

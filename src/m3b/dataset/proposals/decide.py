@@ -20,7 +20,7 @@ from m3b.dataset.formats import DataError, probe_image, read_image
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.annotated import AnnotatedImages
 from m3b.dataset.manifest.model import CaseFilter, Labels, Manifest, Masks, Split, Task, ValueSource
-from m3b.dataset.manifest.numbers import NO_NUMBER
+from m3b.dataset.manifest.numbers import BOUND, says_no_number
 from m3b.dataset.manifest.overrides import DRAWN
 from m3b.dataset.manifest.patterns import parse_pattern
 from m3b.dataset.manifest.pixels import find_factor
@@ -57,8 +57,13 @@ from m3b.dataset.proposals.overriding import (
 )
 from m3b.dataset.proposals.patient_series import PatientSeries, find_patient_series
 from m3b.dataset.proposals.request import NO_OVERRIDES, Request
-from m3b.dataset.proposals.restrictions import find_forbidden_rows, find_general_prohibition, find_reference
-from m3b.dataset.proposals.roles import roles_of, severity_ranks, split_words
+from m3b.dataset.proposals.restrictions import (
+    find_forbidden_rows,
+    find_general_prohibition,
+    find_meaning_of_no_marks,
+    find_reference,
+)
+from m3b.dataset.proposals.roles import laterality_of, roles_of, severity_ranks, split_words
 from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
 from m3b.dataset.proposals.targets import (
     MIN_INSIDE,
@@ -129,6 +134,8 @@ MAX_CROSSING = 0.5
 """Share of the cases that the folder's own split may cost because it tests their patients."""
 MIN_CASES, MIN_MARKED_CASES = 10, 3
 """Cases from which on they are a data set: a few volumes with masks are, a few labels are not."""
+MIN_SIDE_WORD = 4
+"""Letters of a word of a request that names a side."""
 MAX_SIZED = 12
 """Images whose sizes are compared with those that annotations name."""
 MIN_UNMATCHED = 10
@@ -236,6 +243,8 @@ def list_candidates(
                         continue
                     if image_set.images.several == "views" and target.decision != "text":
                         continue  # a study has one report; its images have labels of their own
+                    if target.decision == "text" and _is_view_of(image_set, image_sets, request):
+                        continue
                     own_series = _find_series(image_set, target, series)
                     if own_series is not None and not own_series.is_meant(image_set):
                         continue
@@ -245,9 +254,52 @@ def list_candidates(
                     features = {**shared, **rows, **target.features}
                     log_odds = logit(target.decision, features)
                     candidates.append(Candidate(task, image_set, target, features, log_odds, own_series))
+    divided = {key for image_set in image_sets for key in _list_divided(image_set)}
+    candidates = [
+        item
+        for item in candidates
+        if not any(
+            (item.image_set.groups, template) in divided and not _is_named(template, request)
+            for template in item.target.templates
+        )
+    ]
     differing = {key for item in candidates for key in _list_differing(item)}
     candidates = [item for item in candidates if not (item.image_set.images.channels and _label_key(item) in differing)]
     return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
+
+
+def _is_view_of(image_set: ImageSet, image_sets: Sequence[ImageSet], request: Request) -> bool:
+    """Whether pictures are one view of each study, or all of them as channels, and the request does not name this view."""
+    studies = [study for study in image_sets if study.images.several == "views" and study.content.dims == 2]
+    names = {word for pattern in image_set.images.patterns for word in split_words(pattern.rpartition("/")[2])}
+    is_part = any(
+        set(image_set.groups) <= set(study.groups)
+        and image_set.count < study.count
+        and image_set.images.several == "one"
+        for study in studies
+    )
+    return is_part and (bool(image_set.images.channels) or not names & set(split_words(request.text)))
+
+
+def _is_named(template: str, request: Request) -> bool:
+    """Whether the request or a user names the column of a template."""
+    column = template.strip("{}").partition(".")[2]
+    words = split_words(column)
+    text = split_words(request.text)
+    is_in_text = any(text[start : start + len(words)] == words for start in range(len(text)))
+    return is_in_text or request.overrides.label_column == column
+
+
+def _list_divided(image_set: ImageSet) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the groups of the images and the columns that hold a value for some of the images of each row, such as one side, or the
+    opinion of one of several readers."""
+    for name, table in image_set.tables.items():
+        for choice in table.choices.values():
+            for column in choice.columns.values():
+                yield image_set.groups, f"{{{name}.{column}}}"
+        for agreement in table.agreements.values():
+            for column in (*agreement.readers, agreement.consensus):
+                yield image_set.groups, f"{{{name}.{column}}}"
 
 
 def _label_key(candidate: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -474,6 +526,23 @@ def _find_open_series(candidate: Candidate) -> Iterator[Doubt]:
         yield Doubt(code="several_series", message=f"{series.describe()}, and nothing says which is meant")
 
 
+def filter_side(image_set: ImageSet, target: Target, request: Request) -> Iterator[CaseFilter]:
+    """Yield the side or level that the request names, of images whose labels lie in a column for each of them."""
+    words = [word for word in split_words(request.text) if len(word) >= MIN_SIDE_WORD or not word.isascii()]
+    sides = {laterality_of(word) for word in words} - {""}
+    for table in image_set.tables_of(target.templates).values():
+        for choice in table.choices.values():
+            texts = tuple(
+                text
+                for text in choice.columns
+                if ({laterality_of(text)} == sides if laterality_of(text) else text.casefold() in words)
+            )
+            if len(texts) == 1:
+                yield CaseFilter(
+                    value=ValueSource(value=choice.image), texts=texts, reason="another side than asked for"
+                )
+
+
 def filter_usable(image_set: ImageSet, target: Target, request: Request) -> tuple[CaseFilter, ...]:
     """Return filters for the rows that may be used if notes say that rows with a value of a column must not be."""
     used = set(image_set.tables_of(target.templates))
@@ -562,7 +631,11 @@ def measure(
     for name in (request.overrides.patient_column, request.patient_key):
         patient = (choose_given_patient(image_set, name) if name else None) or patient
     doubts, evidence = [], [Evidence(code="target", message=target.title)]
-    only = (*filter_modality(image_set, survey, request), *filter_usable(image_set, target, request))
+    only = (
+        *filter_modality(image_set, survey, request),
+        *filter_usable(image_set, target, request),
+        *filter_side(image_set, target, request),
+    )
     evidence += [Evidence(code="cases_left_out", message=f"left out: {item.reason}") for item in only]
     only = (*only, *_filter_series(candidate))
     evidence += _list_series_left_out(candidate)
@@ -606,7 +679,7 @@ def measure(
     if target.decision == "label" and max(class_counts(resolved).values(), default=0) < 2:
         return None  # nothing can be learnt and tested if each class has one case
     hidden = _hidden_paths(image_set, splits[0]) if splits and split is None else frozenset()
-    unlisted = _find_unlisted(candidate, resolved, hidden)
+    unlisted = _find_stated_negatives(resolved, request) or _find_unlisted(candidate, resolved, hidden)
     if unlisted is not None and unlisted.are_negative:
         resolved = resolve(_with_unlisted_as_negatives(resolved.manifest), inventory, readers=readers)
         evidence.append(Evidence(code="unlisted_negatives", message=unlisted.message))
@@ -956,10 +1029,28 @@ def _find_unlisted(candidate: Candidate, resolved: Resolved, hidden: frozenset[s
     )
 
 
+def _find_stated_negatives(resolved: Resolved, request: Request) -> UnlistedImages | None:
+    """Return the images without a file of marks if the notes say that these show nothing, and no file of marks is left over."""
+    unlisted = resolved.excluded.filter(pl.col("code").is_in(["no_mask", "no_annotation"]))
+    sentence = find_meaning_of_no_marks(request.notes, (*request.claims.targets, *request.claims.classes))
+    if not sentence or not len(unlisted):
+        return None
+    n_left = resolved.left_files.filter(pl.col("code") == "mask_without_image")["path"].n_unique()
+    n_unmatched = sum(
+        len(annotated.source.images) - len(set(annotated.images.values()))
+        for annotated in resolved.annotated.values()
+        if annotated.source is not None
+    )
+    if n_left + n_unmatched > MAX_UNEXPLAINED * len(resolved.frame):
+        return None
+    return UnlistedImages(True, f"{len(unlisted):,} images without marks show nothing, by the notes: {sentence}")
+
+
 def _with_unlisted_as_negatives(manifest: Manifest) -> Manifest:
-    """Return a manifest that takes images as negative which its boxes do not name."""
-    boxes = manifest.boxes.model_copy(update={"empty": "healthy"}) if manifest.boxes is not None else None
-    return manifest.model_copy(update={"boxes": boxes})
+    """Return a manifest that takes images as negative which its masks or boxes do not name."""
+    parts = {"masks": manifest.masks, "boxes": manifest.boxes}
+    update = {name: part.model_copy(update={"empty": "healthy"}) for name, part in parts.items() if part is not None}
+    return manifest.model_copy(update=update)
 
 
 def _has_targets_used_up(candidate: Candidate, survey: Survey, resolved: Resolved, lacking: pl.DataFrame) -> bool:
@@ -1002,7 +1093,7 @@ def _has_blank_cells_or_no_rows(image_set: ImageSet, resolved: Resolved, target:
         return False  # yes/no columns of which none says yes
     if column in table.table.frame.columns:
         cells = table.table.frame[column].gather(rows["right"]).drop_nulls()
-        if not cells.str.contains(NO_NUMBER).all():
+        if not pl.select(says_no_number(pl.lit(cells)) | pl.lit(cells).str.contains(BOUND)).to_series().all():
             return False
     is_used_up = table.matched_rows >= (1 - MAX_UNEXPLAINED) * len(table.table.frame)
     return is_used_up or rows["path"].n_unique() == len(paths)

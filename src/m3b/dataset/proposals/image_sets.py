@@ -15,11 +15,11 @@ import polars as pl
 from m3b.dataset.archives import local_file
 from m3b.dataset.inventory import KNOWN_SUFFIX_REGEX, Inventory
 from m3b.dataset.manifest.image_frame import ImageFrame
-from m3b.dataset.manifest.model import Files, Images, Match, Table
+from m3b.dataset.manifest.model import Agreement, ColumnChoice, Files, Images, Match, Table
 from m3b.dataset.manifest.problems import PatternError
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.templates import match_keys, normalize
-from m3b.dataset.proposals.roles import roles_of, side_of, split_words
+from m3b.dataset.proposals.roles import laterality_of, roles_of, side_of, split_words
 from m3b.dataset.survey.facts import Content, FileGroup, Join, Slot, Survey, TableFacts
 from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN
 from m3b.dataset.words.lexicon import get_lexicon
@@ -53,6 +53,12 @@ NAMELESS_COLUMNS = ("value", "text", "line", "0")
 """Columns that are called after their table: of vectors, texts and lists of lines."""
 MAX_LISTS = 8
 """Files of one table whose names are a column, as those of lists of parts or classes are."""
+MIN_DIVIDED_ROWS = 0.8
+"""Share of the rows with images of several sides or levels, from which on columns of these are told apart by the images."""
+MAX_GRADES, MAX_READERS = 20, 6
+"""Values of the columns of readers, and readers, whose agreement is looked for."""
+MIN_SETTLED, MIN_SETTLED_SHARE = 3, 0.5
+"""Rows in which a consensus settles what readers see differently, and their share of the rows in which they differ."""
 MIN_WHOLE_JOIN = 0.95
 """Share of rows and of files that running numbers must match to be no accident."""
 MAX_SAMPLES = 6
@@ -190,7 +196,11 @@ class ImageSet:
     def texts(self, template: str) -> pl.Series:
         """The texts of a template for each image, of all rows of a table that it has, with `LIST_SEPARATOR` between them."""
         name, _, column = template.strip("{}").partition(".")
-        if name not in self.frame.tables or not self.frame.tables[name].has_several:
+        if (
+            name not in self.frame.tables
+            or not self.frame.tables[name].has_several
+            or column in {*self.tables[name].choices, *self.tables[name].agreements}
+        ):
             return self.values(template)
         pairs = self.frame.tables[name].pairs
         cells = pl.DataFrame(
@@ -201,9 +211,10 @@ class ImageSet:
         images = self.frame.frame.select(left=pl.int_range(pl.len(), dtype=pl.UInt32))
         return images.join(texts.cast({"left": pl.UInt32}), on="left", how="left", maintain_order="left")["text"]
 
-    def tables_of(self, templates: Iterable[str]) -> dict[str, Table]:
+    def tables_of(self, templates: Sequence[str]) -> dict[str, Table]:
         """The tables that templates need, with those that these are joined by, in the order of joining."""
         names = {match for text in templates for match in re.findall(r"\{([^{}.]+)\.[^{}]*\}", text)}
+        columns = {match for text in templates for match in re.findall(r"\{([^{}]*)\}", text)}
         requested: set[str] = set()
         queue = [name for name in names if name in self.tables]
         while queue:
@@ -213,7 +224,13 @@ class ImageSet:
             requested.add(name)
             image = self.tables[name].image
             queue += [match for match in re.findall(r"\{([^{}.]+)\.[^{}]*\}", image) if match in self.tables]
-        return {name: table for name, table in self.tables.items() if name in requested}
+        tables = {}
+        for name, table in self.tables.items():
+            if name in requested:
+                choices = {key: item for key, item in table.choices.items() if f"{name}.{key}" in columns}
+                agreements = {key: item for key, item in table.agreements.items() if f"{name}.{key}" in columns}
+                tables[name] = table.model_copy(update={"choices": choices, "agreements": agreements})
+        return tables
 
 
 def list_image_sets(survey: Survey, inventory: Inventory, readers: FolderReaders | None = None) -> list[ImageSet]:
@@ -291,6 +308,7 @@ def _candidates(survey: Survey, readers: FolderReaders) -> Iterator[tuple[Images
             for images in _as_channels(survey, union[0]):
                 yield images, union
     yield from _as_sequences(groups)
+    yield from _as_folders_of_views(groups)
     yield from _container_candidates(survey)
     for group in survey.groups:
         if group.suffixes == (".parquet",):
@@ -361,6 +379,8 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
             yield Images.model_validate({"files": pattern, **excluded})
         if has_own_masks:
             continue
+        if group.content is not None and group.content.dims == 2:
+            yield Images.model_validate({"files": group.pattern, **excluded, "case": key, "several": "views"})
         channels = [
             {"files": pattern, **excluded, "name": name, "key": key, "image": key}
             for pattern, name in zip(patterns[1:], names[1:], strict=True)
@@ -386,6 +406,19 @@ def _as_sequences(groups: Sequence[FileGroup]) -> Iterator[tuple[Images, tuple[F
                 Images.model_validate({**_files((first,)), "name": _stem(first), "channels": channels}),
                 tuple(members),
             )
+
+
+def _as_folders_of_views(groups: Sequence[FileGroup]) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
+    """Pictures that lie in a folder for each study under names of their own, such as `pa.png` and `lateral.png`."""
+    by_folder: dict[str, list[FileGroup]] = {}
+    for group in groups:
+        folder, _, name = group.pattern.rpartition("/")
+        content = group.content
+        if content is not None and content.dims == 2 and not content.is_mask and "{" in folder and "{" not in name:
+            by_folder.setdefault(folder, []).append(group)
+    for members in by_folder.values():
+        if len(members) > 1 and all(group.count == group.folders for group in members):
+            yield Images.model_validate({**_files(members), "case": "{folder}", "several": "views"}), tuple(members)
 
 
 def _stem(group: FileGroup) -> str:
@@ -602,7 +635,15 @@ def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]
         owners = {f"{group.id}#{image_set.images.member.removesuffix('[#]')}" for group in groups} | owners
     has_items = image_set.images.member.endswith("[#]")
     best: dict[str, Join] = {}
+    own_rows = {
+        (join.table, join.group): join.files_share
+        for join in survey.joins
+        if join.rows_per_file == join.files_per_row == 1 and join.chance < MIN_CHANCE
+    }
     for join in survey.joins:
+        is_of_many = join.rows_per_file > 1 and join.files_per_row > 1
+        if is_of_many and own_rows.get((join.table, join.group), 0.0) >= MIN_WHOLE_JOIN:
+            continue  # each image has a row of its own by further columns
         if join.group not in owners or max(join.files_share, join.rows_share) < MIN_JOIN_SHARE:
             continue
         if join.chance > MAX_CHANCE and join.key == "{(row)}" and "{index}" not in join.image:
@@ -713,9 +754,114 @@ def _add_table(image_set: ImageSet, facts: TableFacts, key: str, image: str, mat
     if "*" in facts.files and 2 <= facts.file_count <= MAX_LISTS:
         columns.append(FILE_COLUMN)
     image_set.frame.join(name, table, columns)
+    if choices := _list_choices(image_set, name, columns):
+        for column, choice in choices.items():
+            image_set.frame.add_choice(name, column, choice)
+        table = table.model_copy(update={"choices": choices})
+    if agreements := _list_agreements(image_set, name, columns):
+        for column, agreement in agreements.items():
+            image_set.frame.add_agreement(name, column, agreement)
+        table = table.model_copy(update={"agreements": agreements})
     image_set.tables[name], image_set.table_ids[name] = table, facts.id
     names_images = any("image" in roles_of(column) for column in re.findall(r"\{([^{}]+)\}", key))
-    image_set.chances[name] = 0.0 if names_images else chance
+    folders = {pattern.rpartition("/")[0] for pattern in image_set.images.patterns}
+    is_beside = key == image and folders == {facts.files.rpartition("/")[0]} and "{" in facts.files.rpartition("/")[0]
+    image_set.chances[name] = 0.0 if names_images or is_beside else chance
+
+
+def _list_choices(image_set: ImageSet, name: str, columns: Sequence[str]) -> dict[str, ColumnChoice]:
+    """Return the columns of a table that hold the same of each of several images of a row, by a part of the names of the images:
+    `grade left` and `grade right` of `P01_L.png` and `P01_R.png`."""
+    pairs = image_set.frame.tables[name].pairs
+    choices: dict[str, ColumnChoice] = {}
+    for template in _name_parts(image_set.images.patterns):
+        texts = image_set.values(template)
+        values = texts.unique(maintain_order=True).drop_nulls().to_list()
+        if texts.null_count() or not 2 <= len(values) <= MAX_CHANNELS:
+            continue
+        rows = pl.DataFrame({"row": pairs["right"], "value": texts.gather(pairs["left"])}).unique()
+        if mean_of(rows.group_by("row").len()["len"] > 1) < MIN_DIVIDED_ROWS:
+            continue  # each row is that of one of the images
+        families: dict[str, dict[str, str]] = {}
+        for column in columns:
+            for value in values if not set("{}") & set(column) else ():
+                for title in _list_titles(column, value):
+                    families.setdefault(title, {}).setdefault(value, column)
+        for title, columns_of_value in families.items():
+            if "reader" in roles_of(title) or all(value.isdecimal() for value in values):
+                continue  # opinions of the first and second reader, and not labels of the first and second image
+            if len(set(columns_of_value.values())) == len(values) and (title or name) not in (*columns, *choices):
+                choices[title or name] = ColumnChoice(image=template, columns=columns_of_value)
+    return choices
+
+
+def _list_agreements(image_set: ImageSet, name: str, columns: Sequence[str]) -> dict[str, Agreement]:
+    """Return the columns that are filled only where columns of readers with the same few values differ: their consensus."""
+    frame = image_set.frame.tables[name].table.frame
+    values = {
+        column: set(frame[column].drop_nulls().unique().to_list())
+        for column in columns
+        if column in frame.columns and 0 < frame[column].n_unique() <= MAX_GRADES
+    }
+    agreements = {}
+    for settled, grades in values.items():
+        n_filled = len(frame) - frame[settled].null_count()
+        readers = [
+            column
+            for column in values
+            if column != settled
+            and frame[column].null_count() <= (1 - MIN_WHOLE_JOIN) * len(frame)
+            and grades <= values[column]
+            and "laterality" not in roles_of(column)
+        ]
+        if (
+            not 2 <= len(readers) <= MAX_READERS
+            or n_filled < MIN_SETTLED
+            or n_filled > len(frame) / 2
+            or len(grades) < 2
+        ):
+            continue
+        if len(set.intersection(*(values[reader] for reader in readers))) < len(
+            set.union(*(values[reader] for reader in readers))
+        ):
+            continue  # they do not grade on one scale
+        first, *others = (pl.col(reader) for reader in readers)
+        differs = ~pl.all_horizontal(first == other for other in others)
+        settled_rows = frame.select(differs.alias("differs"), pl.col(settled).is_not_null().alias("is_settled"))
+        is_settled = settled_rows["is_settled"]
+        n_differing = int(settled_rows["differs"].sum())
+        if (
+            settled_rows.filter("is_settled")["differs"].all()
+            and int(is_settled.sum()) >= MIN_SETTLED_SHARE * n_differing
+        ):
+            agreements[f"agreement or {settled}"] = Agreement(readers=tuple(readers), consensus=settled)
+    return agreements
+
+
+def _name_parts(patterns: Sequence[str]) -> list[str]:
+    """Return the parts of folders and names that have slots, as templates; several patterns must share them."""
+    parts = [
+        [
+            re.sub(r"\{(\w+):\w+\}", r"{\1}", part)
+            for part in re.split(r"[/_ .-]+", re.sub(KNOWN_SUFFIX_REGEX, "", pattern))
+            if re.search(r"\{\w+(?::\w+)?\}", part)
+        ]
+        for pattern in patterns
+    ]
+    return [part for part in dict.fromkeys(parts[0]) if all(part in others for others in parts)]
+
+
+def _list_titles(column: str, value: str) -> Iterator[str]:
+    """Yield the words of a column's name without those that say a value, a side in any language."""
+    words = list(re.finditer(r"[^\W_]+", column))
+    key = "".join(re.findall(r"[^\W_]+", value.casefold()))
+    side = laterality_of(value)
+    for start in range(len(words)):
+        for stop in range(start + 1, len(words) + 1):
+            text = "".join(word[0] for word in words[start:stop])
+            if text.casefold() == key or (side and side == laterality_of(text)):
+                rest = f"{column[: words[start].start()]} {column[words[stop - 1].end() :]}"
+                yield " ".join(re.sub(r"\(\s*\)|\[\s*\]", " ", rest).split()).strip(" _-.:/")
 
 
 def _chain(image_set: ImageSet, facts: TableFacts, min_files: float) -> None:
@@ -796,6 +942,7 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
         columns = image_set.frame.tables[name].table.columns if name in image_set.frame.tables else []
         if f"{name}.{FILE_COLUMN}" in image_set.frame.frame.columns:
             columns = [*columns, FILE_COLUMN]
+        columns = [*image_set.tables[name].choices, *image_set.tables[name].agreements, *columns]
         entries += [
             (
                 f"{{{name}.{column}}}",

@@ -30,7 +30,9 @@ def list_pairings(image_set: ImageSet, survey: Survey) -> Iterator[tuple[Pairing
         if content is None or group.id in ids or group.stray:
             continue
         pairing = (
-            _joined_pairing(image_set, whole_groups, survey, group) if whole_groups else pair_cases(image_set, group)
+            _joined_pairing(image_set, whole_groups, survey, group)
+            if whole_groups
+            else pair_cases(image_set, group, _list_templates(image_set, survey, group))
         )
         if pairing is not None:
             yield pairing, group, content, member
@@ -58,8 +60,23 @@ def _joined_pairing(image_set: ImageSet, owners: Sequence[str], survey: Survey, 
     )
 
 
-def pair_cases(image_set: ImageSet, right: FileGroup) -> Pairing | None:
-    """Measure how the cases of an image set (folders, series) and the files of a group go together by name."""
+def _list_templates(image_set: ImageSet, survey: Survey, right: FileGroup) -> list[tuple[str, str, Match]]:
+    """Return the templates by which files of a group go with those that images are some of, such as one sequence of several."""
+    return [
+        (pairing.image, pairing.key, pairing.match)
+        for pairing in survey.pairings
+        if pairing.image_group in image_set.groups and pairing.partner_group == right.id
+    ]
+
+
+def pair_cases(
+    image_set: ImageSet, right: FileGroup, templates: Sequence[tuple[str, str, Match]] = ()
+) -> Pairing | None:
+    """Measure how the cases of an image set (folders, series) and the files of a group go together by name.
+
+    Args:
+        templates: further ones of images and files, and how both are compared.
+    """
     frame = image_set.frame.frame
     case = "{folder}" if image_set.images.unit == "folder" else image_set.images.case
     cases = frame.with_columns(image_set.values(case).alias("(case)"))
@@ -69,53 +86,59 @@ def pair_cases(image_set: ImageSet, right: FileGroup) -> Pairing | None:
     folders = [f"folder{level}" for level in range(min(depth, MAX_FOLDERS))]
     image_set.frame.add_columns(folders, "proposal")
     names = list(dict.fromkeys(["parent", *names, *folders]))
+    texts = {f"{{{name}}}": image_set.values(f"{{{name}}}") for name in names}
+    texts |= {image: image_set.values(image) for image, _, _ in templates}
     cases = (
-        image_set.frame.frame.with_columns(cases["(case)"])
+        pl.DataFrame([cases["(case)"], *(series.alias(text) for text, series in texts.items())])
         .group_by("(case)", maintain_order=True)
-        .agg(*(pl.col(name).first() for name in names), *(pl.col(name).n_unique().alias(f"n.{name}") for name in names))
+        .agg(*(pl.col(text).first() for text in texts), *(pl.col(text).n_unique().alias(f"n.{text}") for text in texts))
     )
-    names = [name for name in names if cases[f"n.{name}"].max() == 1]
+    keys = dict.fromkeys(["stem", "parent", *[slot.name for slot in right.slots], *folders])
+    ways: list[tuple[str, str, Match]] = [
+        (f"{{{name}}}", f"{{{key}}}", match) for name in names for key in keys for match in MATCHES
+    ]
     files = Files(files=right.pattern, exclude=right.exclude)
     second = ImageFrame(image_set.frame.readers.items(files, "proposal"), image_set.frame.readers, [])
     best: tuple[float, Pairing] | None = None
-    for image_column in names:
-        for key in dict.fromkeys(["stem", "parent", *[slot.name for slot in right.slots], *folders]):
-            for match in MATCHES:
-                left_keys = image_set_keys(cases[image_column], match)
-                right_keys = second.keys(f"{{{key}}}", match, "proposal")
-                pairs = match_keys(left_keys, right_keys, match)
-                if not len(pairs):
-                    continue
-                counts = pairs.group_by("left").len()["len"]
-                shared = int(pairs.group_by("right").len()["len"].max() or 1)  # type: ignore[arg-type]
-                matched, used = pairs["left"].n_unique(), pairs["right"].n_unique()
-                rank = matched / len(cases) + used / max(right.count, 1) - (shared > 1) - 0.01 * MATCHES.index(match)
-                if matched < MIN_SHARE * min(len(cases), right.count) or (best is not None and rank <= best[0]):
-                    continue
-                extra, overlap = "", None
-                if int(counts.max()) > 1:  # type: ignore[arg-type]
-                    extra = _telling_slot(second, right, key, pairs)
-                    overlap = _overlap(second, right, pairs)
-                low, middle, largest = int(counts.min()), int(counts.median()), int(counts.max())  # type: ignore[arg-type]
-                best = (
-                    rank,
-                    Pairing(
-                        image_group=image_set.groups[0],
-                        partner_group=right.id,
-                        key=f"{{{key}}}",
-                        image=f"{{{image_column}}}",
-                        match=match,
-                        image_files=len(cases),
-                        images_matched=matched,
-                        partner_files=right.count,
-                        partners_matched=used,
-                        per_image=(low, middle, largest),
-                        images_per_partner=shared,
-                        extra_slot=extra if middle > 1 else "",
-                        overlap=overlap,
-                        partner_words=tuple(sorted(set(re.findall(r"[a-z]+", right.pattern.casefold())))),
-                    ),
-                )
+    for image, key, match in (*templates, *ways):
+        if cases[f"n.{image}"].max() != 1 or (cases[image].n_unique() == 1 < len(cases)):
+            continue
+        left_keys = image_set_keys(cases[image], match)
+        right_keys = second.keys(key, match, "proposal")
+        pairs = match_keys(left_keys, right_keys, match)
+        rank_of_match = MATCHES.index(match) if match in MATCHES else len(MATCHES)
+        if not len(pairs):
+            continue
+        counts = pairs.group_by("left").len()["len"]
+        shared = int(pairs.group_by("right").len()["len"].max() or 1)  # type: ignore[arg-type]
+        matched, used = pairs["left"].n_unique(), pairs["right"].n_unique()
+        rank = matched / len(cases) + used / max(right.count, 1) - (shared > 1) - 0.01 * rank_of_match
+        if matched < MIN_SHARE * min(len(cases), right.count) or (best is not None and rank <= best[0]):
+            continue
+        extra, overlap = "", None
+        if int(counts.max()) > 1:  # type: ignore[arg-type]
+            extra = _telling_slot(second, right, key.strip("{}"), pairs)
+            overlap = _overlap(second, right, pairs)
+        low, middle, largest = int(counts.min()), int(counts.median()), int(counts.max())  # type: ignore[arg-type]
+        best = (
+            rank,
+            Pairing(
+                image_group=image_set.groups[0],
+                partner_group=right.id,
+                key=key,
+                image=image,
+                match=match,
+                image_files=len(cases),
+                images_matched=matched,
+                partner_files=right.count,
+                partners_matched=used,
+                per_image=(low, middle, largest),
+                images_per_partner=shared,
+                extra_slot=extra if middle > 1 else "",
+                overlap=overlap,
+                partner_words=tuple(sorted(set(re.findall(r"[a-z]+", right.pattern.casefold())))),
+            ),
+        )
     return best[1] if best is not None else None
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from m3b.data import kinds
 from m3b.dataset.manifest.model import Task
 from m3b.dataset.manifest.overrides import Overrides
-from m3b.dataset.proposals.roles import roles_of, split_words
+from m3b.dataset.proposals.roles import roles_of, severity_rank, split_words
 from m3b.dataset.words.lexicon import get_lexicon, split_tokens
 from m3b.dataset.words.matching import GENERIC_CONCEPTS, MATCH_SCORE, match_classes, match_term
 from m3b.dataset.words.requests import (
@@ -25,6 +25,10 @@ from m3b.dataset.words.unions import take_unions
 
 TASK_WEIGHTS = (1.0, 0.5, 0.25)
 """Weights of the tasks that a request's words may mean, the likeliest first."""
+TUMOR_TISSUES = frozenset({"necrosis", "edema"})
+"""Tissues that a tumour has, and other diseases too."""
+TUMOR_PARTS = TUMOR_TISSUES | {"enhancing tumor", "non-enhancing tumor", "tumor core"}
+"""Parts by which tumours are marked: all of them together are the tumour."""
 MAX_SENTENCES = 12
 NO_OVERRIDES = Overrides()
 LITERAL_SCORE = 0.8
@@ -148,6 +152,11 @@ class Request:
             and words <= set(split_words(self.text))
         )
 
+    def lists_none(self, name: str) -> bool:
+        """Whether a list in the text has a name for no finding: `(none, mild, severe)`."""
+        is_item = rf"[(,;:/]\s*{re.escape(name)}\s*[),;/]"
+        return severity_rank(name) == 0 and re.search(is_item, self.text, re.IGNORECASE) is not None
+
     def spells_out(self, name: str) -> bool:
         """Whether neighbouring words of the text have the capital letters of a name as their initials (`EF`)."""
         initials = r"[^\w]+".join(rf"{letter}\w{{{MIN_WORD},}}" for letter in name)
@@ -198,6 +207,7 @@ class Request:
             groups |= {name: (name,) for name in available if name not in names}
         elif "detection" in self.tasks and not self.claims.negatives:
             groups |= {name: (name,) for name in available if name not in names and "none" in roles_of(name)}
+        groups = {name: (name,) for name in available if name not in names and self.lists_none(name)} | groups
         if sum(map(len, groups.values())) == len(available) == len(groups):
             return {}
         return {group[0] if len(group) == 1 else wanted: group for wanted, group in groups.items()}
@@ -241,6 +251,10 @@ class Request:
             return False
         if not any(lexicon.find_concepts(name, CONCRETE_KINDS) for name in available):
             return False  # kinds of it, such as `red` and `white`
+        is_tumor = any("tumor" in {concept, *lexicon.get_wider(concept)} for concept in concepts)
+        found = [set(lexicon.find_concepts(name)) for name in available]
+        if is_tumor and all(TUMOR_PARTS & each for each in found) and any(each - TUMOR_TISSUES for each in found):
+            return False  # all that is marked are parts of it
         return not any(
             self.contains(name) or words & set(split_words(name)) or concepts & set(lexicon.find_concepts(name))
             for name in available

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from m3b.dataset.proposals.roles import side_of, split_words
+from m3b.dataset.tables.columns import fold
 from m3b.dataset.tables.yes_no import NO, YES
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[;。；！？\n]")
@@ -196,7 +197,8 @@ def _names(text: str, name: str) -> bool:
 
 def is_finished_tag(tag: str, notes: str) -> bool:
     """Return whether a tag of images says that they were looked at: by its name, or by the sentence of notes that explains it."""
-    name = " ".join(split_words(tag))
+    _, _, value = tag.partition(": ")
+    name = " ".join(split_words(tag if not value or fold(value) in YES else value))
     if _NOT_FINISHED.search(name):
         return False
     is_named = re.compile(rf"(?<!\w){re.escape(tag)}(?![^\W\u3400-\u9fff])", re.IGNORECASE)
@@ -204,3 +206,75 @@ def is_finished_tag(tag: str, notes: str) -> bool:
         text for text in _SENTENCE_END.split(notes) if is_named.search(text) and not _NOT_FINISHED.search(text)
     )
     return bool(_FINISHED.search(name)) or any(_FINISHED.search(text.replace(tag, " ")) for text in sentences)
+
+
+_MARKS = (
+    r"(?:masks?|labels?|annotations?|segmentations?|contours?|files?|maske\w*|dateie?n?|annotation\w*|masques?|fichiers?|étiquettes?"
+    r"|máscaras?|anotaci\w+|archivos?|ficheros?|etiquetas?)"
+)
+_NO_MARKS = (
+    rf"(?:\b(?:no|without(?: an?)?|missing|absent|kein\w*|ohne|fehlend\w*|sans|aucune?|pas de|sin|ningun\w*|falta de)"
+    rf"\s+(?:\w+\s+)?{_MARKS}\b"
+    r"|(?:无|没有|缺少)(?:掩膜|掩码|标注|标签|文件)+)"
+)
+_FINDING = (
+    r"(?:findings?|lesions?|structures?|objects?|patholog\w+|abnormalit\w+|anomal\w+|disease|target|befunde?|läsion\w*|struktur\w*|objekte?"
+    r"|lésions?|objets?|hallazgos?|lesi[óo]n\w*|estructuras?|objetos?|病灶|病变|结构|异常"
+)
+_MEANS = (
+    r"(?:=+>?|->|→|:|\b(?:means?|indicates?|implies|signifies|bedeutet|heißt|signifie|indique|significa|indica)\b"
+    r"|表示|意味|说明|即)"
+)
+_NOT_LOOKED_AT = re.compile(
+    r"\bnot?\s+(?:yet\s+)?(?:been\s+)?(?:annotated|drawn|labell?ed|read|reviewed|done|available|segmented|marked|looked)"
+    r"|\bun(?:labell?ed|annotated|marked|known)\b|\byet\b|\bnoch\b|\bpas encore\b|\baún\b|\btodavía\b|尚未|未标|未知",
+    re.IGNORECASE,
+)
+
+
+def find_meaning_of_no_marks(notes: str, names: Sequence[str] = ()) -> str:
+    """Return the sentence that says that an image without a file of marks shows nothing to mark; empty if none does.
+
+    Args:
+        names: of what is marked.
+    """
+    words = {
+        word.removesuffix("s") for name in names for word in split_words(name) if len(word) > 2 or not word.isascii()
+    }
+    finding = "|".join([_FINDING, *(rf"{re.escape(word)}s?" for word in sorted(words))]) + ")"
+    nothing = (
+        rf"(?:(?:\b(?:no|without|free\s+of|kein\w*|ohne|aucune?|pas\s+de|sans|ningun\w*|sin)\s+(?:\w+\s+){{0,2}}?|[无没]有?){finding}"
+        r"|\b(?:(?:not|nicht)\s+(?:present|visible|seen|vorhanden|sichtbar)|nothing|absent|negative|normal|healthy|nichts|negativ|gesund"
+        r"|absente?s?|rien|sain|ausente|nada|sano|negativ[oa])\b|不存在|正常|阴性)"
+    )
+    means_nothing = re.compile(
+        rf"{_NO_MARKS}[^,]{{0,24}}?{_MEANS}[^,]{{0,24}}?{nothing}"
+        rf"|{nothing}\s+(?:images?\s+|cases?\s+)?(?:have|has|haben|hat|ont|a|n'ont|n'a|tienen|tiene)\s+{_NO_MARKS}",
+        re.IGNORECASE,
+    )
+    for sentence in _SENTENCE_END.split(notes):
+        if means_nothing.search(sentence) and not _NOT_LOOKED_AT.search(sentence):
+            return sentence.strip(" \t#*-")
+    return ""
+
+
+_ASSESSABLE = re.compile(
+    r"\b(?P<negated>un|non|in|not |nicht |no |non )?[ -]?"
+    r"(?:gradeable|gradable|assessable|usable|readable|interpretable|evaluable|diagnostic|(?:beurteil|auswert|verwert)bar"
+    r"|évaluable|interprétable|lisible|valorable|legible)\b"
+    r"|(?P<absent>不可|无法|不能)?(?:评估|判读|分级)",
+    re.IGNORECASE,
+)
+"""Words in five languages that say whether an image can be assessed."""
+
+
+def is_unassessable_tag(tag: str) -> bool:
+    """Return whether a tag of images (`ungradable`, `gradable: no`) says that they could not be assessed."""
+    attribute, _, value = tag.partition(": ")
+    if value and fold(value) not in YES | NO:
+        attribute = value
+    match = _ASSESSABLE.search(" ".join(split_words(attribute)))
+    if match is None:
+        return False
+    is_negated = bool(match["negated"] or match["absent"])
+    return is_negated != (fold(value) in NO)

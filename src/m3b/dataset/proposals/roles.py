@@ -68,6 +68,20 @@ def side_of(text: str) -> str:
     return sides[0] if len(sides) == 1 or sides == ["train", "val"] else ""
 
 
+_SIDES: dict[str, frozenset[str]] = {side: frozenset(words) for side, words in _WORDS["sides"].items()}
+"""Words and abbreviations for the sides of a body and of its eyes."""
+
+
+def laterality_of(word: str) -> str:
+    """Return left or right if a word as a whole means it; else an empty text."""
+    return next((side for side, words in _SIDES.items() if word.strip().casefold() in words), "")
+
+
+def severity_rank(name: str) -> int | None:
+    """Return the rank of a single word of severity; None of any other name."""
+    return next((rank for rank, words in enumerate(SEVERITY) if name.strip().casefold() in words), None)
+
+
 def severity_ranks(names: Sequence[str]) -> dict[str, int] | None:
     """Return the rank of each name by its word of severity; None if a name has none or two have the same."""
     ranks = {}

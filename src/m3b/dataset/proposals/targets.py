@@ -15,14 +15,19 @@ from m3b.dataset.annotations.box_tables import IMAGE_SIZE_ROLES, BoxColumns, Box
 from m3b.dataset.manifest.annotated import ANY
 from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
-from m3b.dataset.manifest.numbers import NO_NUMBER
+from m3b.dataset.manifest.numbers import NO_NUMBER, parse_durations
 from m3b.dataset.proposals.context import entropy, is_part_level, restart_of_others
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
 from m3b.dataset.proposals.original_sizes import find_original_sizes
 from m3b.dataset.proposals.pairs import list_pairings
 from m3b.dataset.proposals.request import ClassMatch, Request
-from m3b.dataset.proposals.restrictions import find_forbidden_classes, find_forbidden_folder, is_finished_tag
-from m3b.dataset.proposals.roles import roles_of, severity_ranks, side_of, split_words
+from m3b.dataset.proposals.restrictions import (
+    find_forbidden_classes,
+    find_forbidden_folder,
+    is_finished_tag,
+    is_unassessable_tag,
+)
+from m3b.dataset.proposals.roles import roles_of, severity_rank, severity_ranks, side_of, split_words
 from m3b.dataset.proposals.table_marks import find_boxes, find_runs
 from m3b.dataset.survey.facts import (
     AnnotationFacts,
@@ -150,6 +155,11 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
         stats = column.stats
         if column.is_composite or _place_in_rows(image_set, column)[0] or is_part_level(image_set, column):
             continue
+        if (
+            column.source == "table"
+            and image_set.tables[column.tables[0]].key == f"{{{column.template.partition('.')[2]}"
+        ):
+            continue  # what the names of the images say by themselves
         if _describes_acquisition(column, request) or (stats.counts and all(map(side_of, stats.counts))):
             continue
         series = image_set.texts(column.template)
@@ -269,7 +279,8 @@ def _label_features(
 
 def _label_column(image_set: ImageSet, survey: Survey, request: Request, column: Column) -> Target:
     values = sorted(column.stats.counts, key=_natural)
-    named_values = [value for value in values if fold(value) not in UNCLEAR_WORDS or request.contains(value)]
+    equations = list_equations(request.notes)
+    named_values = [value for value in values if not _is_unclear(value, equations) or request.contains(value)]
     if len(named_values) > 1:
         values = named_values  # cases of which nobody knows the class are left out, and said
     forbidden = {
@@ -284,12 +295,19 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     names, legend = find_legend(values, survey.legends, column.name) if coded else ({}, "")
     classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
     same = _same_classes(image_set, column, values) if not coded else {}
+    same = _unite_synonyms(same or {value: (value,) for value in values}, equations, request) if not coded else {}
+    same = same if len(same) < len(values) else {}
+    outside = _list_outside(list(same or classes), request)
+    if outside:
+        same = {name: texts for name, texts in (same or classes).items() if name not in outside}
+        values = [value for texts in same.values() for value in texts]
     if same:
         classes = same
     binary = _binary_names(values, column.name, request) if coded and not names else {}
     if binary:
         classes = {binary[value]: (value,) for value in values}
     assumed = tuple(f"{value} is left out: {sentence}" for value, sentence in forbidden.items())
+    assumed += tuple(f"{value} is left out: it is none of the grades that are asked for" for value in outside)
     unnamed = tuple(value for value in values if coded and not names and not binary)
     available = list(classes)
     if selected := request.select_classes(available):
@@ -305,6 +323,8 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     match = request.match_classes(list(classes))
     used, unmatched = dict(match.pairs), (*match.unmatched, *request.list_unmet_unions(available))
     counts = {value: column.stats.counts[value] for texts in classes.values() for value in texts}
+    if same and not selected:
+        counts = {texts[0]: sum(counts[value] for value in texts) for texts in classes.values()}
     features = _label_features(image_set, request, column, list(classes), counts)
     features["legend"] = float(bool(legend))
     features["several_match"] = float(not request.has_several)
@@ -357,6 +377,62 @@ def _same_classes(image_set: ImageSet, column: Column, values: Sequence[str]) ->
         if len(united) > 1 and all(len(sides_of[name]) == sides.stats.distinct for name in united):
             classes = united
     return classes if len(classes) < len(values) else {}
+
+
+def list_equations(notes: str) -> dict[str, frozenset[str]]:
+    """Return text -> other texts of which a line of notes says that they mean the same, folded: `severe = grave`."""
+    equals: dict[str, set[str]] = {}
+    for first, second in re.findall(r"^[\s*•-]*([^=\n]{1,30}?)\s*=\s*([^=\n]{1,40}?)[\s.;,]*$", notes, re.MULTILINE):
+        equals.setdefault(fold(first), set()).add(fold(second))
+        equals.setdefault(fold(second), set()).add(fold(first))
+    return {text: frozenset(others) for text, others in equals.items()}
+
+
+def _is_unclear(value: str, equations: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a value says that nobody knows the class, by itself or by the notes; a remark in brackets does not count."""
+    text = fold(re.sub(r"\(.*\)", "", value)) or fold(value)
+    return bool(UNCLEAR_WORDS & {fold(value), text, *equations.get(text, ())})
+
+
+def _unite_synonyms(
+    classes: Mapping[str, tuple[str, ...]], equations: Mapping[str, frozenset[str]], request: Request
+) -> dict[str, tuple[str, ...]]:
+    """Return classes with those united of which notes say that they are equal, which mean the same severity though the request names
+    only one of them, and parts of a requested grade (`4A` of BI-RADS 4)."""
+    names = list(classes)
+    targets: dict[str, str] = {}
+    for name in names:
+        others = [other for other in names if other != name and fold(other) in equations.get(fold(name), ())]
+        if not request.contains(name) and not others:
+            rank = severity_rank(name)
+            others = [
+                other
+                for other in names
+                if rank is not None and severity_rank(other) == rank and request.contains(other)
+            ]
+        if request.claims.grade_range is not None and (part := re.fullmatch(r"(\d+)\s?[A-Da-d]", name)):
+            others = [other for other in names if other == part[1]] or [part[1]]
+        if (
+            len(others) == 1
+            and targets.get(others[0]) is None
+            and not (request.contains(name) and not request.contains(others[0]))
+        ):
+            targets[name] = others[0]
+    united: dict[str, tuple[str, ...]] = {name: () for name in [targets.get(name, name) for name in names]}
+    for name, texts in classes.items():
+        target = targets.get(name, name)
+        united[target] = (*texts, *united[target]) if target == name else (*united[target], *texts)
+    return united
+
+
+def _list_outside(names: Sequence[str], request: Request) -> tuple[str, ...]:
+    """Return the grades outside the range that the request names, if all grades of the range are there."""
+    if request.claims.grade_range is None or not all(name.isdecimal() for name in names):
+        return ()
+    lowest, highest = request.claims.grade_range
+    outside = tuple(name for name in names if not lowest <= int(name) <= highest)
+    inside = {int(name) for name in names if name not in outside}
+    return outside if inside == set(range(lowest, highest + 1)) else ()
 
 
 def _is_yes_no(text: str) -> bool:
@@ -648,8 +724,10 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             "chance": column.chance,
             "conflicts": stats.conflicts / max(stats.images, 1),
         }
+        durations = parse_durations(texts, requested_unit) if column.stats.numeric < 1 else None
+        unit = request.unit or (durations.units[0] if durations is not None else "")
         number = Number(
-            value=ValueSource(value=column.template), title=column.name or request.target or "value", unit=request.unit
+            value=ValueSource(value=column.template), title=column.name or request.target or "value", unit=unit
         )
         yield Target(
             {"value": number},
@@ -666,6 +744,8 @@ def _has_unit(image_set: ImageSet, column: Column) -> bool:
     if column.stats.distinct <= 3 or column.stats.characters > 24 or column.source in ("slot", "folder"):
         return False
     series = image_set.values(column.template).drop_nulls()
+    if parse_durations(series) is not None:
+        return True
     return mean_of(series.str.contains(r"^\s*[<>~]?\s*[+-]?\d+(?:[.,]\d+)?\s*[a-zA-Zµ%/²³^]+[\w/²³^]*\s*$")) > 0.9
 
 
@@ -1561,6 +1641,9 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         assumed.append(
             f"{facts.images - finished.count:,} images without the tag {finished.text} are left out as not looked at"
         )
+    if unassessable := tuple(tag.text for tag in facts.tags if is_unassessable_tag(tag.text)):
+        body["unassessable"] = unassessable
+        assumed.append(f"images without marks and with the tag {' or '.join(unassessable)} are left out")
     model = (Masks if part == "masks" else Boxes).model_validate(body)
     return Target(
         {part: model},

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import combinations, permutations, product
 from pathlib import Path
 
 import polars as pl
@@ -34,6 +34,8 @@ _MAX_ENDS = 40
 _MAX_COLUMNS = 60
 """Columns of one table that are compared."""
 _MAX_PAIR_COLUMNS = 8
+_MAX_TRIPLE_SLOTS = 5
+"""Slots of names of which three are compared with three columns."""
 _MAX_EXAMPLES = 3
 _MIN_KEYS = 2
 _MIN_SHARE = 0.02
@@ -387,7 +389,7 @@ def _improves(join: Join, rivals: Sequence[Join]) -> bool:
 def _find_pairs(
     table: SurveyTable, group: Group, columns: Sequence[End], hits: Sequence[_Hit], limits: SurveyLimits
 ) -> list[Join]:
-    """Joins by two columns: each names a slot of its own, or both together the stem.
+    """Joins by two or three columns: each names a slot of its own, or two together the stem.
 
     Args:
         columns: that may name the stem together.
@@ -414,10 +416,25 @@ def _find_pairs(
                 if (key, image) not in tried:
                     tried.add((key, image))
                     pair_joins += _try_pair(table, group, key, image)
+    if not any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins):
+        pair_joins += _find_triples(table, group, best)
     candidates = [end for end in columns if end.columns != (ROW_COLUMN,)][:_MAX_PAIR_COLUMNS]
     for first_end, second_end in permutations(candidates, 2):
         pair_joins += _try_pair(table, group, f"{first_end.template}_{second_end.template}", "{stem}")
     return sorted(pair_joins, key=_quality, reverse=True)[:3]
+
+
+def _find_triples(table: SurveyTable, group: Group, hits_of_slot: Mapping[str, Sequence[_Hit]]) -> list[Join]:
+    """Joins by three columns, each of which names a slot of its own: patient, visit and eye."""
+    joins = []
+    slots = sorted(hits_of_slot, key=lambda slot: (_order(group, slot), slot))[:_MAX_TRIPLE_SLOTS]
+    for triple in combinations(slots, 3):
+        for hits in product(*(hits_of_slot[slot] for slot in triple)):
+            if len({hit.first.template for hit in hits}) == len(hits):
+                key = "_".join(hit.first.template for hit in hits)
+                image = "_".join(hit.second.template for hit in hits)
+                joins += _try_pair(table, group, key, image)
+    return joins
 
 
 def _order(group: Group, slot: str) -> int:

@@ -12,6 +12,8 @@ HEAD_ROWS = 200
 """Rows from which the header is found."""
 _MIN_ROWS_OF_SHAPE = 3
 """Rows below from which on a first row of the same numbered shape (`case_01`) is one of them."""
+MIN_ROWS_OF_TWO_HEADERS = 3
+"""Rows of data from which on a second row of names is looked for."""
 _MIN_SENTENCE = 4
 """Words of a cell that is rather a part of a title than a name."""
 _COMMON_NAME_LIST = """
@@ -42,7 +44,7 @@ class Header:
     """Where the header of a grid is.
 
     Args:
-        row: its number; -1 if no row names the columns.
+        row: its number, of the upper one if two rows name the columns; -1 if no row does.
         names: one a column, unique.
         titles: texts of the rows above.
         first_row: number of the first row of data.
@@ -73,7 +75,14 @@ def find_header(rows: Sequence[Sequence[str]], header: int | None = None) -> Hea
                 f"header: {header} is not among the first {len(rows)} rows; rows are numbered from 0, without blank ones"
             )
         start, is_header = max(header, 0), header >= 0
-    titles = [" ".join(cell.strip() for cell in row if cell.strip()) for row in rows[:start]]
+    parent = next((row for row in (start, start - 1) if row >= 0 and _has_second_header(rows, row)), None)
+    if parent is not None and (header is None or parent == header):
+        rows = [*rows[: parent + 1], _join_header_rows(rows[parent], rows[parent + 1]), *rows[parent + 2 :]]
+        extents[parent + 1] = _count_extent(rows[parent + 1])
+        start, is_header = parent + 1, True
+    titles = [
+        " ".join(cell.strip() for cell in row if cell.strip()) for row in rows[: start if parent is None else parent]
+    ]
     first_row = start + 1 if is_header else start
     common = [
         extent for extent, count in Counter(extents[first_row:]).items() if count * 20 >= len(extents[first_row:])
@@ -89,7 +98,42 @@ def find_header(rows: Sequence[Sequence[str]], header: int | None = None) -> Hea
         cells[0] = cells[0].lstrip("#% ")
     names = make_unique(cells)
     units = _read_units(rows[first_row:], names)
-    return Header(start, names, titles, first_row + bool(units), units)
+    return Header(start if parent is None else parent, names, titles, first_row + bool(units), units)
+
+
+def _has_second_header(rows: Sequence[Sequence[str]], number: int) -> bool:
+    """Return whether the next row divides names of this one: it fills the gaps beside them, and is blank below others.
+
+    Merged cells of a workbook are such gaps.
+    """
+    parents, children = ([cell.strip() for cell in row] for row in (*rows[number : number + 2], [], [])[:2])
+    body = rows[number + 2 : number + 52]
+    width = max(len(parents), len(children))
+    if len(body) < MIN_ROWS_OF_TWO_HEADERS or not parents or not parents[0] or not children or children[0]:
+        return False
+    parents, children = ([*row, *[""] * (width - len(row))] for row in (parents, children))
+    has_gap = any(child and not parent for parent, child in zip(parents, children, strict=True))
+    if not has_gap or not all(parent or child for parent, child in zip(parents, children, strict=True)):
+        return False
+    if any(is_number(cell) or is_path(cell) or is_date(cell) for cell in (*parents, *children)):
+        return False
+    is_group = [bool(children[place]) for place in range(width)]
+    starts_each = all(is_group[place - 1] for place in range(1, width) if not parents[place])
+    values = {row[place].strip() for row in body for place in range(min(len(row), width)) if is_group[place]}
+    undivided = [place for place in range(width) if not is_group[place]]
+    is_filled = any(all(place < len(row) and row[place].strip() for row in body) for place in undivided)
+    return starts_each and is_filled and not values & set(filter(None, children))
+
+
+def _join_header_rows(parents: Sequence[str], children: Sequence[str]) -> list[str]:
+    """Return the names of columns whose name is divided: `Grade L4`, `Grade L5`."""
+    names = []
+    parent = ""
+    for place in range(max(len(parents), len(children))):
+        parent = (parents[place].strip() if place < len(parents) else "") or parent
+        child = children[place].strip() if place < len(children) else ""
+        names.append(f"{parent} {child}".strip())
+    return names
 
 
 def make_unique(cells: Sequence[str]) -> list[str]:
