@@ -52,7 +52,6 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/previews.py
 	$(BIN)/python benchmarks/metrics.py
 
 # How generated folders of many layouts are read, with the truth known: right, asked, refused, wrong and accepted. Odd seeds are for

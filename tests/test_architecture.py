@@ -316,6 +316,7 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
         "data/opening.py",
         "dataset/formats/base.py",
         "dataset/annotations/documents.py",
+        "dataset/proposals/decide.py",
         "isolation/sandbox/guard/",
         "isolation/reader/server.py",
         "bench/cell.py",

@@ -19,7 +19,7 @@ from m3b.llm.python_text import parse_with_retries
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src/m3b"
-UNPICKLERS = {"dataset/formats/pickled.py", "tools/previews/unpickle.py"}
+UNPICKLERS = {"dataset/formats/pickled.py"}
 """Their `find_class` knows a closed list of names; they run in the reader."""
 WRITERS = {"dataset/archive_subsets.py", "bench/datasets/kneemri.py"}
 """They write pickles: parts of an archive for a training view, invented data in a publisher's form."""

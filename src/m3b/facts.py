@@ -88,28 +88,7 @@ class DocumentSummary(Summary):
     marked: tuple[str, ...] = ()
 
 
-class VolumeSummary(Summary):
-    """A volume: voxels and spacing in mm (or the file's unit), in the order of the file's axes."""
-
-    kind: Literal["volume"] = "volume"
-    path: str = ""
-    shape: tuple[int, ...] = ()
-    spacing: tuple[float, ...] = ()
-    dtype: str = ""
-
-
-class PictureSummary(Summary):
-    """A picture: its size in pixels, and Pillow's mode of a pixel."""
-
-    kind: Literal["picture"] = "picture"
-    path: str = ""
-    width: int = 0
-    height: int = 0
-    frames: int = 1
-    mode: str = ""
-
-
-FileSummary = Annotated[TableSummary | DocumentSummary | VolumeSummary | PictureSummary, Field(discriminator="kind")]
+FileSummary = Annotated[TableSummary | DocumentSummary, Field(discriminator="kind")]
 
 
 class Previews(Summary):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from m3b.errors import BadRequest, ContextOverflow, LLMError, RunCancelled, Transient, UsageError
 from m3b.llm import LLM, LLMRequest, ModelFacts
-from m3b.llm.callable import as_reply
 from m3b.llm.conversation import validate_conversation
 from m3b.messages import Message, Reply, ToolCall
 from m3b.testing import ScriptedModel, ScriptExhausted, scripted_model
@@ -98,11 +95,6 @@ def test_the_window_can_be_enforced() -> None:
     llm = ScriptedModel(["x"], facts=ModelFacts(window=1000, max_output=500), enforce_window=True)
     with pytest.raises(ContextOverflow, match="window of 1000"):
         llm.ask(LLMRequest([Message("user", "word " * 2000)]))
-
-
-def test_a_reply_survives_a_file() -> None:
-    reply = scripted_model.call("x", a=1)
-    assert as_reply(json.loads(scripted_model.dump_reply(reply)), "") == reply
 
 
 CALL = Message("assistant", "", (ToolCall("a", "x"), ToolCall("b", "x")))

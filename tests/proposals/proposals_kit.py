@@ -45,7 +45,9 @@ def decide_folder(folder: Path, request: str) -> Outcome:
     """Survey a folder and decide how it is read for a request."""
     inventory = walk(folder)
     survey = survey_inventory(inventory, SurveyLimits())
-    return decide(survey, inventory, parse(request, "\n".join(document.text for document in survey.documents)))
+    outcome = decide(survey, inventory, parse(request, "\n".join(document.text for document in survey.documents)))
+    assert "candidate_failed" not in [fact.code for item in outcome.proposals for fact in item.evidence]
+    return outcome
 
 
 def write_rows(path: Path, rows: list[list[object]]) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 from proposals_kit import decide_folder, write_mask, write_picture, write_rows
 
+from m3b.dataset.proposals import decide as decide_module
+from m3b.dataset.proposals.outcome import Outcome
 from m3b.dataset.proposals.request import parse
+from m3b.dataset.survey.facts import SurveyLimits
+from m3b.dataset.survey.survey import survey_inventory
+from m3b.dataset.survey.walk import walk
 
 
 def test_class_folders_are_proposed(tmp_path: Path) -> None:
@@ -286,3 +293,63 @@ def test_a_stone_is_no_order_to_calculate() -> None:
     request = parse("Détecter kyste et calcul avec des boîtes englobantes sur les images de scanner CT (abdomen)")
     assert request.claims.targets == ("kyste", "calcul")
     assert not request.claims.second_half
+
+
+def _fail_for(name: str, error: type[Exception]) -> Callable[..., Any]:
+    """Return `measure`, which raises an error for targets whose title has a name."""
+    measure = decide_module.measure
+
+    def fail(candidate: Any, *arguments: Any) -> Any:
+        if name in candidate.target.title:
+            raise error("no such thing")
+        return measure(candidate, *arguments)
+
+    return fail
+
+
+def _decide_two_columns(folder: Path) -> Outcome:
+    rows: list[list[object]] = [["image", "label", "colour"]]
+    for number in range(40):
+        write_picture(folder / "images" / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", ("cyst", "nodule")[number % 2], ("red", "blue")[number // 3 % 2]])
+    write_rows(folder / "labels.csv", rows)
+    inventory = walk(folder)
+    request = parse("Classify ultrasound images as cyst or nodule")
+    return decide_module.decide(survey_inventory(inventory, SurveyLimits()), inventory, request)
+
+
+def test_a_candidate_that_cannot_be_executed_is_discarded_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide_module, "measure", _fail_for("colour", ZeroDivisionError))
+    outcome = _decide_two_columns(tmp_path)
+    assert outcome.kind == "proposed"
+    failures = [fact for fact in outcome.proposals[0].evidence if fact.code == "candidate_failed"]
+    assert ["ZeroDivisionError" in failure.message for failure in failures] == [True]
+
+
+def test_a_folder_of_which_no_candidate_can_be_executed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide_module, "measure", _fail_for("", ZeroDivisionError))
+    outcome = _decide_two_columns(tmp_path)
+    assert outcome.kind == "refuse"
+    assert outcome.refusal is not None
+    assert "ZeroDivisionError" in outcome.refusal.message
+
+
+def test_targets_that_cannot_be_listed_do_not_end_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise KeyError("column")
+
+    monkeypatch.setitem(decide_module.TARGET_LISTS, "grading", (fail,))
+    monkeypatch.setitem(decide_module.TARGET_LISTS, "diagnosis", (fail, *decide_module.TARGET_LISTS["diagnosis"]))
+    outcome = _decide_two_columns(tmp_path)
+    assert outcome.kind == "proposed"
+    assert "candidate_failed" in [fact.code for fact in outcome.proposals[0].evidence]
+
+
+def test_want_of_memory_ends_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide_module, "measure", _fail_for("", MemoryError))
+    with pytest.raises(MemoryError):
+        _decide_two_columns(tmp_path)

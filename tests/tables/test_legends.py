@@ -138,6 +138,24 @@ def test_tables_of_colours(columns):
     assert legend.codes == {"#dc2828": "lesion", "#28c83c": "fluid"}
 
 
+@pytest.mark.parametrize("prefix", ["Color_", ""])
+def test_colour_tables_of_3d_slicer_name_the_numbers(prefix):
+    columns = {
+        "LabelValue": ["1", "2", "7"],
+        "Name": ["liver", "spleen", "left kidney"],
+        f"{prefix}R": ["221", "157", "185"],
+        f"{prefix}G": ["130", "108", "102"],
+        f"{prefix}B": ["101", "162", "83"],
+        f"{prefix}A": ["255", "255", "255"],
+        "Type_CodingSchemeDesignator": ["SCT", "SCT", "SCT"],
+        "Type_CodeValue": ["10200004", "78961009", "64033007"],
+        "Type_CodeMeaning": ["Liver", "Spleen", "Kidney"],
+    }
+    legend = find_legend_in_frame(pl.DataFrame(columns), "organs.csv")
+    assert legend is not None
+    assert (legend.codes, legend.column) == ({"1": "liver", "2": "spleen", "7": "left kidney"}, "LabelValue")
+
+
 ORGANS = {"0": "background", "2": "pancreas", "5": "left adrenal gland"}
 
 

@@ -78,6 +78,12 @@ def test_encodings_of_chinese(tmp_path, encoding):
     assert table.frame["编号"].to_list() == ["001", "002", "003"]
 
 
+def test_two_letters_within_words_are_no_chinese(tmp_path):
+    table = load_table(tmp_path, [write(tmp_path, "t.csv", "größe,befund\n1,auffällig\n2,normal\n", "cp1252")])
+    assert table.info.encoding == "cp1252"
+    assert "größe" in table.frame.columns
+
+
 def test_quoted_separators_and_newlines(tmp_path):
     text = 'id,report,label\n1,"Heart, enlarged.\nNo effusion.",1\n2,"He said ""clear""",0\n'
     assert load_rows(tmp_path, write(tmp_path, "t.csv", text)) == [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tracemalloc
 from pathlib import Path
 
@@ -101,10 +102,10 @@ def test_npz_and_npy(desk) -> None:
     np.save(desk.data / "b.npy", np.array([{"a": 1}], object), allow_pickle=True)
     np.save(desk.data / "c.npy", np.array([0.5, np.nan, 1.5]))
     text = desk.preview("data/chest/a.npz")
-    assert "NPZ archive, 2 arrays" in text
+    assert "npz file, 2 arrays" in text
     assert "train_images: 3 x 28 x 28, uint8; range 0 to 0" in text
     assert "train_labels: 3 x 1, uint8; range 0 to 1; values 0 x 1, 1 x 2" in text
-    assert "not opened" in desk.preview("data/chest/b.npy")
+    assert "cannot be read" in desk.preview("data/chest/b.npy")
     assert "range 0.5 to 1.5, mean 1, 1 NaN or infinite" in desk.preview("data/chest/c.npy")
 
 
@@ -112,7 +113,7 @@ def test_cut_off_array(desk) -> None:
     np.save(desk.data / "a.npy", np.arange(1000))
     data = (desk.data / "a.npy").read_bytes()
     (desk.data / "a.npy").write_bytes(data[:2000])
-    assert "cut off" in desk.preview("data/chest/a.npy")
+    assert "cannot be read" in desk.preview("data/chest/a.npy")
 
 
 def test_hdf5(desk) -> None:
@@ -122,7 +123,7 @@ def test_hdf5(desk) -> None:
         file["patient_name"] = ["DOE^JANE", "ROE^JIM"]
         file["out"] = h5py.ExternalLink("/etc/passwd", "/x")
     text = desk.preview("data/chest/a.h5")
-    assert "HDF5, 3 datasets" in text
+    assert "hdf5 file, 3 arrays" in text
     assert "x/images: 4 x 8 x 8, float32" in text
     assert "y: 4, int64; range 0 to 2; values 0 x 1, 1 x 2, 2 x 1" in text
     assert "JANE" not in text
@@ -131,8 +132,9 @@ def test_hdf5(desk) -> None:
 def test_dicom_file(desk) -> None:
     dicom(desk.data / "a.dcm", "1.2.3", 0)
     text = desk.preview("data/chest/a.dcm")
-    assert "CT Image Storage, 4 rows x 6 columns, 0.7 x 0.7 mm, slice thickness 2.5 mm, 12 bits" in text
-    assert "stored values range 0 to 23" in text
+    assert "DICOM, CT Image Storage\n" in text
+    assert "4 x 6 (rows, columns), 1 channel, uint16, 12 bits stored, spacing 0.7 x 0.7 mm" in text
+    assert "range 0 to 23" in text
     for secret in ("JANE", "12345", "1970"):
         assert secret not in text
     assert "masked: PatientID=[masked " in text
@@ -146,11 +148,12 @@ def test_dicom_series(make_desk) -> None:
     dicom(desk.data / "scan/x.dcm", "1.2.4", 0)
     text = desk.preview("data/chest/scan")
     assert "DICOM folder, 6 files, 2 series, 1 patient" in text
-    assert "series of 5 files: CT, 4 rows x 6 columns" in text
-    assert "slices 2.5 mm apart" in text
+    assert "series of 5 files: CT, 'Chest'" in text
+    assert "4 x 6 x 5 (rows, columns, slices)" in text
+    assert "spacing 0.7 x 0.7 x 2.5 mm" in text
     assert "12345" not in text
     (desk.data / "scan/2.dcm").unlink()
-    assert "missing or doubled slices" in desk.preview("data/chest/scan")
+    assert "1 slices of 5 are missing" in desk.preview("data/chest/scan")
 
 
 def test_dicom_is_shown_when_allowed(make_desk) -> None:
@@ -368,3 +371,20 @@ def test_a_one_bit_mask_holds_what_the_reader_gives(desk) -> None:
     Image.fromarray(marks).save(desk.data / "m.png")
     values = sorted(int(value) for value in np.unique(read_mask(str(desk.data / "m.png")).array))
     assert f"values {values[0]} x 238, {values[1]} x 18" in desk.preview("data/chest/m.png")
+
+
+def test_pickles_are_read_without_running_them(desk) -> None:
+    value = {"x": np.zeros((4, 8, 8)), "y": np.array([0, 1, 1, 1]), "names": ["DOE^JANE", "ROE^JIM"]}
+    (desk.data / "a.pkl").write_bytes(pickle.dumps(value))
+    (desk.data / "b.pkl").write_bytes(pickle.dumps(Path("x")))
+    text = desk.preview("data/chest/a.pkl")
+    assert "x: 4 x 8 x 8, float64" in text
+    assert "y: 4, int64; range 0 to 1; values 0 x 1, 1 x 3" in text
+    assert "JANE" not in text
+    assert "only NumPy arrays are loaded" in desk.preview("data/chest/b.pkl")
+
+
+def test_torch_files(desk) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save({"state": {"w": torch.ones(3, 4), "n": torch.tensor([0, 1, 1])}}, desk.data / "a.pt")
+    assert "state/n: 3, int64; range 0 to 1; values 0 x 1, 1 x 2" in desk.preview("data/chest/a.pt")

@@ -36,8 +36,8 @@ def link_or_copy(source: Path, target: Path, link: Callable[[Path, Path], None] 
 
 
 MIN_CLASS_PATIENTS = 6
-"""Hidden patients of a class, if there are three times as many: the interval of a perfect AUROC begins at 0.51 with five patients of the
-rarest class, and at 0.61 with six."""
+"""Hidden patients of a class, if there are three times as many: the interval of a perfect AUROC begins at 0.51 with five patients of
+the rarest class, and at 0.61 with six."""
 AGENT_FOLDER, HIDDEN_FOLDER, CARVE_OUT_FILE = "agent", "hidden", "hidden.json"
 
 

@@ -113,6 +113,7 @@ def _extract(archive: Path, member: str, folder: Path, target: Path) -> None:
     """Extract one member of a zip; all members of a tar, which must be read from its beginning for each."""
     global _extracted_bytes
     from m3b.dataset.formats import get_format
+    from m3b.dataset.formats.archives import copy_member
 
     archive_format = get_format(archive)
     sizes = {entry.name: entry.size for entry in archive_format.members(archive)}  # type: ignore[attr-defined]
@@ -138,32 +139,6 @@ def _extract(archive: Path, member: str, folder: Path, target: Path) -> None:
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)
             with archive_format.open_member(stream, name) as source, file.open("wb") as out:  # type: ignore[attr-defined]
-                shutil.copyfileobj(_Bounded(source, sizes[name]), out)
+                copy_member(source, out, sizes[name], f"{archive}#{name}")
     if not target.exists():
         raise DataError(f"{archive}#{member}: the member cannot be extracted")
-
-
-class _Bounded:
-    """A stream of at most so many bytes."""
-
-    def __init__(self, source: object, limit: int) -> None:
-        self.source, self.left = source, limit
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        count = self.left if size < 0 else min(size, self.left)
-        data: bytes = self.source.read(count) if count else b""  # type: ignore[attr-defined]
-        self.left -= len(data)
-        return data
-
-
-__all__ = [
-    "ARCHIVE_SUFFIXES",
-    "is_archive",
-    "list_members",
-    "local_file",
-    "local_place",
-    "local_reference",
-    "split_archive",
-    "to_reference",
-]

@@ -6,14 +6,14 @@ padded error maps, as in the CVPR 2025 interactive challenge (JunMa11/CVPR-MedSe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
 
 from m3b.interactive.episode import Episode
-from m3b.interactive.segmenter import BoxPrompt, Mask, Point, Prompt
+from m3b.interactive.segmenter import BoxPrompt, Mask, Point
 
 STOP_IOU = 0.98
 """IoU from which the user stops clicking."""
@@ -42,8 +42,6 @@ ORACLE_CLICKS = SimulatedUser(False)
 ORACLE_BOX_AND_CLICKS = SimulatedUser(True)
 CAREFUL_USER = SimulatedUser(True, box_noise=0.08, click_noise=2.0)
 """A careful user: a box a few per cent off, clicks two pixels off."""
-
-OnPrompt = Callable[[Prompt, Mask], None]
 
 
 def prompt_from_truth(episode: Episode, truth: Mask, user: SimulatedUser, rng: np.random.Generator) -> list[Mask]:

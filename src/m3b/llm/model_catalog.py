@@ -88,11 +88,6 @@ def _warn_once(provider: str, model: str, message: str) -> None:
         logging.getLogger("m3b.llm").warning("%s: %s", name, message)
 
 
-def get_catalog_date() -> str:
-    """Return the day on which the shipped list was last true."""
-    return str(json.loads(_read_catalog_text())["as_of"])
-
-
 def _list_candidate_names(provider: str, model: str) -> list[str]:
     undated_name = _DATE_SUFFIX.sub("", model)
     base_name = undated_name.rsplit("/", 1)[-1]

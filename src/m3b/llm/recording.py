@@ -32,7 +32,7 @@ from typing import Any
 
 from m3b import errors
 from m3b.errors import LLMError, UsageError
-from m3b.messages import ImageContent, Message, Reply, ToolCall, Usage
+from m3b.messages import Message, Reply, ToolCall, Usage
 
 from .base import LLM, LLMRequest, ModelFacts, spec_of
 
@@ -293,16 +293,6 @@ def message_to_json(message: Message) -> Json:
     fields: Json = {"role": message.role, "text": message.text, "calls": calls, "call_id": message.call_id}
     fields |= {"is_error": message.is_error, "images": images}
     return {key: value for key, value in fields.items() if value or key == "role"}
-
-
-def message_from_json(raw: Json) -> Message:
-    """Return the message that `message_to_json` wrote."""
-    images = tuple(
-        ImageContent(base64.b64decode(image["data"]), image["media_type"]) for image in raw.get("images", ())
-    )
-    calls = tuple(ToolCall(**call) for call in raw.get("calls", ()))
-    text, call_id = raw.get("text", ""), raw.get("call_id", "")
-    return Message(raw["role"], text, calls, call_id, bool(raw.get("is_error", False)), images)
 
 
 def reply_to_json(reply: Reply) -> Json:

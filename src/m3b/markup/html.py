@@ -84,12 +84,6 @@ def table(head: Sequence[Child], rows: Iterable[Sequence[Child]], caption: str =
     )
 
 
-def definition_list(pairs: Iterable[tuple[str, Child]]) -> Html:
-    """Return name and value pairs as a list, without pairs that have no value."""
-    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if value not in (None, "", (), [])]
-    return tag("dl", *rows, class_="facts") if rows else Html("")
-
-
 def section(anchor: str, title: str, *children: Child) -> Html:
     """Return a headed part of the page, or nothing if it has no content."""
     content = join_html(*children)

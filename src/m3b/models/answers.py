@@ -77,7 +77,6 @@ def is_finite_number(value: Any) -> TypeGuard[float]:
 MAX_REASON_CHARS = 500
 """Maximum length of an out-of-distribution reason."""
 MAX_NOTES = 20
-RELIABILITY_KEYS = ("out_of_distribution", "why", "notes", "prediction_set", "set_level", "abstains")
 
 
 def parse_reliability(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:

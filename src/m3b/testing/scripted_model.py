@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -175,11 +174,3 @@ def overflow_error() -> ContextOverflow:
 def llm_error(error: type[LLMError] = LLMError, message: str = "A scripted provider failed.") -> LLMError:
     """Return an error of any other class."""
     return error(message)
-
-
-def dump_reply(reply: Reply) -> str:
-    """Return a reply as one line of JSON, for scripts in files; `as_reply(json.loads(line), "")` reads it."""
-    calls = [
-        {"id": tool_call.id, "name": tool_call.name, "arguments": tool_call.arguments} for tool_call in reply.calls
-    ]
-    return json.dumps({"text": reply.text, "calls": calls, "stop": reply.stop}, ensure_ascii=False)

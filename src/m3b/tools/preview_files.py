@@ -28,9 +28,7 @@ _KIND_EXTENSIONS = {
     "workbooks": (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
     "containers": (".parquet", ".pq", ".mat"),
     "records": (".json", ".jsonl", ".ndjson", ".geojson"),
-    "arrays": (".npy", ".npz"),
-    "pickles": (".pt", ".pth", ".pkl", ".pickle", ".ckpt"),
-    "hdf5": (".h5", ".hdf5", ".hdf"),
+    "arrays": (".npy", ".npz", ".h5", ".hdf5", ".hdf", ".pt", ".pth", ".pkl", ".pickle"),
     "dicom": (".dcm", ".dicom", ".ima"),
 }
 _MAX_COPIED_BYTES = 2**31
@@ -135,25 +133,17 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
 
             return arrays.preview
         case "containers":
-            from m3b.tools.previews import loaded_tables
+            from m3b.tools.previews import tables
 
-            return loaded_tables.preview_container
+            return tables.preview_container
         case "dicom":
             from m3b.tools.previews import dicom
 
             return dicom.preview
-        case "hdf5":
-            from m3b.tools.previews import hdf5
-
-            return hdf5.preview
         case "images":
             from m3b.tools.previews import images
 
             return images.preview
-        case "pickles":
-            from m3b.tools.previews import pickles
-
-            return pickles.preview
         case "plain":
             from m3b.tools.previews import plain
 
@@ -167,9 +157,9 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
 
             return tables.preview
         case "workbooks":
-            from m3b.tools.previews import loaded_tables
+            from m3b.tools.previews import tables
 
-            return loaded_tables.preview_workbook
+            return tables.preview_workbook
     raise ValueError(f"there is no preview of {kind}")
 
 
@@ -177,11 +167,10 @@ def _load_preview(kind: str) -> Callable[[Path, Phi], list[str]]:
 def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
     """Yield a path that is safe to open.
 
-    An image, workbook or container in the working folder is copied first: a running script could change it between the
-    check of its header and the opening by its library. All other kinds of files are opened by a descriptor, so their path
-    is returned unchanged.
+    A file in the working folder is copied first: a running script could change it between the check of its header and the
+    opening by its library. Archives, DICOM files and JSON are opened by a descriptor, so their path is returned unchanged.
     """
-    if kind not in ("images", "workbooks", "containers", "plain") or not ctx.roots.is_writable(real):
+    if kind in ("archives", "dicom", "records") or not ctx.roots.is_writable(real):
         yield real
         return
     from m3b.dataset.formats import get_format
@@ -203,10 +192,7 @@ def _stable_copy(ctx: PreviewContext, real: Path, kind: str) -> Iterator[Path]:
 
 def detect_kind(path: Path, head: bytes) -> str:
     """Return the preview module for a file, by its extension or else by its first bytes."""
-    kind = _KIND_BY_EXTENSION.get(extension(path.name))
-    if kind == "pickles" or kind is None:
-        return _detect_by_content(path, head, kind)
-    return kind
+    return _KIND_BY_EXTENSION.get(extension(path.name)) or _detect_by_content(path, head)
 
 
 def _is_image(path: Path, head: bytes) -> bool:
@@ -217,21 +203,15 @@ def _is_image(path: Path, head: bytes) -> bool:
     return found is not None and (not found.is_container or found.name == "parquet") and found.name != "dicom"
 
 
-def _detect_by_content(path: Path, head: bytes, kind: str | None) -> str:
+def _detect_by_content(path: Path, head: bytes) -> str:
     if head[128:132] == b"DICM":
         return "dicom"
-    if kind is None and _is_image(path, head):
+    if _is_image(path, head):
         return "images"
-    if head.startswith(b"\x93NUMPY"):
+    if head.startswith((b"\x93NUMPY", b"\x89HDF\r\n")):
         return "arrays"
-    if head.startswith(b"\x89HDF\r\n"):
-        return "hdf5"
-    if kind:
-        return kind
     if head.startswith(b"PK") and _is_zip(path):
         return "archives"
-    if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-        return "pickles"
     if head[:2] == b"\x1f\x8b" or head[257:262] == b"ustar":
         return "archives"
     if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from m3b.dataset.annotations.geometry import MIN_REACH, SLACK, Box, ImageSize, VolumeGrid
+from m3b.dataset.tables.columns import MISSING_WORDS, fold
 from m3b.dataset.tables.model import FILE_COLUMN, ROW_COLUMN
 from m3b.errors import DataError
 
@@ -26,7 +27,6 @@ TableSpace = Literal["pixels", "shares", "percent", "lps", "ras"]
 Reading = tuple[Form, TableSpace]
 FORMS: tuple[Form, ...] = ("corners", "sides", "centres")
 AXES = (("x", "width"), ("y", "height"), ("z", "depth"))
-MISSING = ("", "nan", "none", "null", "na", "n/a", "-", "[]")
 
 MIN_NUMERIC = 0.98
 """Share of filled cells that must be numbers for a column of coordinates."""
@@ -165,7 +165,7 @@ def _propose_columns(frame: pl.DataFrame, roles: Mapping[str, str]) -> BoxColumn
 
 def _holds_box_lists(series: pl.Series) -> bool:
     """Whether each filled cell is a list of boxes, all with four numbers or all with six."""
-    cells = [text for text in series.drop_nulls().to_list() if text.casefold() not in MISSING]
+    cells = [text for text in series.drop_nulls().to_list() if not _is_missing(text)]
     lists = [parse_box_lists(text) for text in cells]
     return all(boxes is not None for boxes in lists) and len({len(box) for boxes in lists for box in boxes or ()}) == 1
 
@@ -262,7 +262,7 @@ def is_numeric(series: pl.Series) -> bool:
     import polars as pl
 
     filled = series.drop_nulls()
-    filled = filled.filter(~filled.str.to_lowercase().is_in(MISSING))
+    filled = filled.filter(~filled.str.to_lowercase().is_in(MISSING_WORDS))
     if not len(filled):
         return False
     return bool(parse_numbers(filled).is_not_null().sum() >= MIN_NUMERIC * len(filled)) and series.dtype == pl.String
@@ -402,7 +402,7 @@ def _parse_rows(frame: pl.DataFrame, columns: BoxColumns) -> Iterable[list[tuple
 
 
 def _is_missing(cell: str | None) -> bool:
-    return cell is None or cell.casefold() in MISSING
+    return not cell or fold(cell) in MISSING_WORDS
 
 
 def _parse_sides(frame: pl.DataFrame, columns: Mapping[str, str]) -> Iterable[list[dict[str, float]] | None]:

@@ -127,13 +127,12 @@ class RunReading:
 
     Args:
         is_certain: whether sizes or pixels tell the order; else columns, as challenges commonly do.
-        beyond: cells whose runs reach beyond their image, of `measured_cells`.
+        beyond: cells whose runs reach beyond their image, of those that were measured.
     """
 
     rule: RunRule
     is_certain: bool
     beyond: int
-    measured_cells: int
 
 
 def measure_runs(runs: Mapping[str, Sequence[Sequence[int]]], images: Mapping[str, Any]) -> RunReading:
@@ -148,12 +147,11 @@ def measure_runs(runs: Mapping[str, Sequence[Sequence[int]]], images: Mapping[st
     first = 0 if relative or any(min(row[::2]) == 0 for row in rows) else 1
     lengths = {"columns": 0, "rows": 0}
     steps: dict[str, list[float]] = {"columns": [], "rows": []}
-    beyond = measured_cells = 0
+    beyond = 0
     for name in [name for name in images if any(runs.get(name, ()))][:MAX_SAMPLED_IMAGES]:
         image = images[name]
         height, width = image.shape
         marked = [row for row in runs[name] if row]
-        measured_cells += len(marked)
         outside_count = sum(count_pixels(row, RunRule("rows", first, relative)) > image.size for row in marked)
         beyond += outside_count
         if outside_count:
@@ -166,9 +164,7 @@ def measure_runs(runs: Mapping[str, Sequence[Sequence[int]]], images: Mapping[st
             lengths[order] += int(down.sum() + along.sum())
             steps[order].append(_measure_step(image, down, along))
     clear_order = _choose_order(lengths, steps)
-    return RunReading(
-        RunRule(clear_order or "columns", first, relative), clear_order is not None, beyond, measured_cells
-    )
+    return RunReading(RunRule(clear_order or "columns", first, relative), clear_order is not None, beyond)
 
 
 def _choose_order(lengths: Mapping[str, int], steps: Mapping[str, Sequence[float]]) -> Order | None:

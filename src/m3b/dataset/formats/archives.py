@@ -100,7 +100,7 @@ class ArchiveFormat(Format):
                 target = Path(folder, *PurePosixPath(name.replace("\\", "/")).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with self.open_member(archive, name) as source, target.open("wb") as file:
-                    _copy(source, file, sizes[name], f"{path}#{name}")
+                    copy_member(source, file, sizes[name], f"{path}#{name}")
             with naming_container(f"{folder}/", f"{path}#"):
                 yield Path(folder)
 
@@ -161,7 +161,7 @@ def _is_sidecar(name: str) -> bool:
     return name.lower().endswith((".raw", ".zraw", ".img", ".hdr", ".mat", ".gz"))
 
 
-def _copy(source: IO[bytes], target: IO[bytes], size: int, name: str) -> None:
+def copy_member(source: IO[bytes], target: IO[bytes], size: int, name: str) -> None:
     """Copy exactly as many bytes as the archive declares."""
     remaining = size
     while remaining and (block := source.read(min(remaining, BLOCK_BYTES))):

@@ -45,6 +45,12 @@ MIN_REGION_GAPS = 3
 """Equal distances in a row that are a region with a slice distance of its own."""
 TILT_TOLERANCE = 0.5
 """Degrees between the way from slice to slice and their normal, from which on a gantry was tilted."""
+_UNIT_LIST = """
+HU HU_MOD OD MGML Z_EFF ED EDW PCT GY RELATIVE CNTS CM2 CM2ML PCNT CPS BQML MGMINML UMOLMINML MLMING MLG 1CM UMOLML PROPCNTS
+PROPCPS MLMINML MLML GML STDDEV
+"""
+UNITS = frozenset(_UNIT_LIST.split())
+"""Defined terms of RescaleType (DICOM PS3.3 C.11.1.1.2), Units of PET (C.8.9.1.1.3) and DoseUnits (C.8.8.3)."""
 PHASE_KEYS = (
     "TemporalPositionIdentifier", "TemporalPositionIndex", "AcquisitionNumber", "EchoNumbers", "EchoTime",
     "DiffusionBValue", "TriggerTime", "InversionTime", "NominalCardiacTriggerDelayTime", "ImageType", "AcquisitionTime",
@@ -469,8 +475,9 @@ def _value_ranges(header: Any, section: Slice) -> tuple[tuple[float, float] | No
 
 
 def _unit(header: Any) -> str:
+    """Return the unit of the values if it is a defined term; other texts may say anything."""
     unit = str(header.get("RescaleType") or header.get("Units") or header.get("DoseUnits") or "")
-    return "" if unit in ("US", "NONE", "UNSPECIFIED") else unit
+    return unit if unit in UNITS else ""
 
 
 # --- geometry -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import polars as pl
 
 from m3b.dataset.manifest.durations import UNITS, convert, find_unit, parse_duration
 from m3b.dataset.manifest.problems import Problem, list_names
-from m3b.dataset.tables.columns import UNCLEAR_WORDS
+from m3b.dataset.tables.columns import NO_NUMBER_WORDS
 
 _UNIT = r"[\p{Alphabetic}%°µ\"'][^\s]*(?:\s+[\p{Alphabetic}%°µ/(][^\s]*)*"
 _CELL = (
@@ -60,13 +60,6 @@ class ParsedNumbers:
         return problems
 
 
-NO_NUMBER = (
-    r"(?i)^\s*(?:n[./]?\s?a\.?|nan|none|null|missing|unknown|unbekannt|inconnue?|desconocid[oa]|k\.?\s?a\.?|n\.?\s?d\.?|[-–?.]+"
-    r"|未知|不详|无)\s*$"
-)
-"""Texts that stand where a number is not known, for `str.contains`."""
-
-
 BOUND = r"^\s*(?:[<>≤≥]\s*=?\s*\d+(?:[.,]\d+)?|\d+(?:[.,]\d+)?\s*\+)\s*$"
 """Texts that state only a bound of a number (`89+`, `> 90`), for `str.contains`."""
 MIN_DURATIONS = 0.9
@@ -78,7 +71,7 @@ MAX_LOOKED_AT = 20
 def says_no_number(text: pl.Expr) -> pl.Expr:
     """Whether a text says that a number is not known or cannot be assessed."""
     folded = text.str.strip_chars().str.to_lowercase()
-    return text.str.contains(NO_NUMBER) | folded.is_in(list(UNCLEAR_WORDS))
+    return folded.is_in(list(NO_NUMBER_WORDS))
 
 
 def parse_durations(texts: pl.Series, unit: str = "") -> ParsedNumbers | None:

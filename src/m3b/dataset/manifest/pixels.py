@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,7 +133,6 @@ class PixelReader:
     source: AnnotationSet | None = None
     opens_images: bool = True
     counts_classes: bool = True
-    _colours: dict[str, list[int]] = field(default_factory=dict)
 
     def look(self, cases: Sequence[CasePixels]) -> list[SeenCase]:
         """Look at every case, in threads unless files must be opened one after another."""

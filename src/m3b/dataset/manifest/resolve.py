@@ -11,6 +11,7 @@ from functools import cached_property
 
 import polars as pl
 
+from m3b.data.natural import natural
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ANY, AnnotatedImages, find_annotated
 from m3b.dataset.manifest.image_frame import ImageFrame, JoinedTable
@@ -347,7 +348,8 @@ class _Resolver:
             self._leave(frame.filter(~first)["path"], "second_image", "a second image of a case of one image")
             frame, self.single = frame.filter(first), True
         if images.case != "{path}" or images.unit == "folder":
-            order = _natural_order(frame["(case)"].unique(maintain_order=True).to_list())
+            cases = sorted(frame["(case)"].unique().to_list(), key=natural)
+            order = {case: place for place, case in enumerate(cases)}
             frame = frame.with_columns(
                 pl.col("(case)").replace_strict(order, return_dtype=pl.UInt32).alias("(case_no)")
             )
@@ -1079,18 +1081,6 @@ def _class_of_text(classes: dict[str, tuple[str, ...]]) -> dict[str, str]:
 def _find_rest(classes: Mapping[str, Sequence[str]]) -> str | None:
     """The class of all texts that no other class has."""
     return next((name for name, texts in classes.items() if ANY in texts), None)
-
-
-def _natural_order(names: Sequence[str]) -> dict[str, int]:
-    """Name -> its place in natural order."""
-    import re
-
-    def key(name: str) -> list[tuple[int, int | str]]:
-        return [
-            (0, int(part)) if part.isascii() and part.isdecimal() else (1, part) for part in re.split(r"([0-9]+)", name)
-        ]
-
-    return {name: at for at, name in enumerate(sorted(names, key=key))}
 
 
 def _values_of(manifest: Manifest) -> dict[str, ValueSource]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -216,10 +216,34 @@ class MeasuredCandidate:
 # --- candidates -------------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def discard_on_error(title: str, failures: list[Evidence]) -> Iterator[None]:
+    """Discard the candidates that a block lists or measures if anything is raised: the reason is added to `failures`.
+
+    Files of a folder make tables, arrays and headers raise what they like; the other candidates do not depend on them.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - one candidate that cannot be executed must not end the decision
+        reason = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+        failures.append(Evidence(code="candidate_failed", message=f"{title} cannot be executed: {reason}"))
+
+
 def list_candidates(
-    survey: Survey, image_sets: Sequence[ImageSet], request: Request, tasks: Sequence[Task]
+    survey: Survey,
+    image_sets: Sequence[ImageSet],
+    request: Request,
+    tasks: Sequence[Task],
+    failures: list[Evidence] | None = None,
 ) -> list[Candidate]:
-    """Return all candidates, best first by what names, tables and samples tell."""
+    """Return all candidates, best first by what names, tables and samples tell.
+
+    Args:
+        failures: takes the reason if targets cannot be listed.
+    """
+    failures = [] if failures is None else failures
     masks = {image_set.count for image_set in image_sets if image_set.content.is_mask}
     total = max(
         (image_set.count for image_set in image_sets if not image_set.content.is_mask), default=max(masks, default=1)
@@ -237,23 +261,24 @@ def list_candidates(
             is_divided = image_set.images.files in volume_files and not is_volume(image_set)
             shared = set_features(image_set, request, task, total, is_divided=is_divided)
             for list_targets in TARGET_LISTS[task]:
-                for listed in list_targets(image_set, survey, replace(request, task=task)):
-                    target = apply_overrides(image_set, listed, request) if request.overrides.options else listed
-                    if target is None:
-                        continue
-                    if image_set.images.several == "views" and target.decision != "text":
-                        continue  # a study has one report; its images have labels of their own
-                    if target.decision == "text" and _is_view_of(image_set, image_sets, request):
-                        continue
-                    own_series = _find_series(image_set, target, series)
-                    if own_series is not None and not own_series.is_meant(image_set):
-                        continue
-                    rows = row_features(image_set, target, is_divided=is_divided or target.decision == "text")
-                    if target.decision == "text" and rows.get("row:shared") and image_set.images.files in studies:
-                        continue
-                    features = {**shared, **rows, **target.features}
-                    log_odds = logit(target.decision, features)
-                    candidates.append(Candidate(task, image_set, target, features, log_odds, own_series))
+                with discard_on_error(f"{task} of {', '.join(image_set.images.patterns)}", failures):
+                    for listed in list_targets(image_set, survey, replace(request, task=task)):
+                        target = apply_overrides(image_set, listed, request) if request.overrides.options else listed
+                        if target is None:
+                            continue
+                        if image_set.images.several == "views" and target.decision != "text":
+                            continue  # a study has one report; its images have labels of their own
+                        if target.decision == "text" and _is_view_of(image_set, image_sets, request):
+                            continue
+                        own_series = _find_series(image_set, target, series)
+                        if own_series is not None and not own_series.is_meant(image_set):
+                            continue
+                        rows = row_features(image_set, target, is_divided=is_divided or target.decision == "text")
+                        if target.decision == "text" and rows.get("row:shared") and image_set.images.files in studies:
+                            continue
+                        features = {**shared, **rows, **target.features}
+                        log_odds = logit(target.decision, features)
+                        candidates.append(Candidate(task, image_set, target, features, log_odds, own_series))
     divided = {key for image_set in image_sets for key in _list_divided(image_set)}
     candidates = [
         item
@@ -263,8 +288,11 @@ def list_candidates(
             for template in item.target.templates
         )
     ]
-    differing = {key for item in candidates for key in _list_differing(item)}
-    candidates = [item for item in candidates if not (item.image_set.images.channels and _label_key(item) in differing)]
+    whole: dict[tuple[Any, ...], int] = defaultdict(int)
+    for item in candidates:
+        if _has_own_masks(item, survey) or _has_differing_names(item):
+            whole[_target_key(item)] = max(whole[_target_key(item)], item.image_set.count)
+    candidates = [item for item in candidates if item.image_set.count >= whole[_target_key(item)]]
     return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
 
 
@@ -302,27 +330,47 @@ def _list_divided(image_set: ImageSet) -> Iterator[tuple[tuple[str, ...], str]]:
                 yield image_set.groups, f"{{{name}.{column}}}"
 
 
-def _label_key(candidate: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The groups of the images, and the columns of the labels."""
-    return candidate.image_set.groups, tuple(candidate.target.templates)
+def _target_key(candidate: Candidate) -> tuple[Any, ...]:
+    """The groups of the images, and the columns or masks of the targets."""
+    target = candidate.target
+    return candidate.image_set.groups, target.decision, tuple(target.templates), str(target.parts.get("masks", ""))
 
 
-def _list_differing(candidate: Candidate) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield the groups and columns whose labels differ among images of equal names up to a slot: these are no channels of a case."""
+def _has_own_masks(candidate: Candidate, survey: Survey) -> bool:
+    """Whether each image of a group has a mask of its own: images of equal names in several folders are cases, not channels."""
+    images, groups = candidate.image_set.images, candidate.image_set.groups
+    if candidate.target.decision != "mask" or images.several != "one" or images.channels or len(groups) > 1:
+        return False
+    masks = candidate.target.parts["masks"].files
+    return any(
+        pairing.image_group == groups[0]
+        and pairing.images_per_partner == 1
+        and pairing.images_matched == pairing.image_files
+        and survey.group(pairing.partner_group).pattern == masks
+        for pairing in survey.pairings
+    )
+
+
+def _has_differing_names(candidate: Candidate) -> bool:
+    """Whether the labels of all images differ among those of equal names up to a slot or folder: these are neither channels of a
+    case nor kinds of which one is meant."""
     image_set, target = candidate.image_set, candidate.target
     rows = image_set.rows_of(target.templates)
     if target.decision != "label" or image_set.images.channels or not rows or rows != image_set.case_count:
-        return
-    slots = [column for column in image_set.columns if column.source == "slot"]
+        return False
+    slots = [
+        column for column in image_set.columns if column.source in ("slot", "folder") and column.stats.distinct > 1
+    ]
+    texts = [image_set.values(template).alias(template) for template in target.templates]
     for slot in slots:
         others = "/".join(column.template for column in slots if column is not slot)
         if not others or slot.crossing < MIN_SHARED or slot.stats.distinct > MAX_CHANNELS:
             continue
-        texts = [image_set.values(template).alias(template) for template in target.templates]
         labels = pl.DataFrame([image_set.values(others).alias("(others)"), *texts]).drop_nulls()
         counts = labels.group_by("(others)").agg(pl.struct(pl.exclude("(others)")).n_unique().alias("n"))
         if mean_of(counts["n"] > 1) > MAX_UNEXPLAINED:
-            yield _label_key(candidate)
+            return True
+    return False
 
 
 def _weigh_tasks(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -1387,7 +1435,8 @@ def decide(
             task=tasks[0] if len(tasks) == 1 else None,
             refusal=_refuse_images(survey),
         )
-    measured_candidates = measure_candidates(survey, inventory, readers, image_sets, request, tasks)
+    failures: list[Evidence] = []
+    measured_candidates = measure_candidates(survey, inventory, readers, image_sets, request, tasks, failures)
     if not measured_candidates and request.overrides.options:
         others = decide(survey, inventory, replace(request, overrides=NO_OVERRIDES), readers=readers, tasks=tasks)
         titles = [proposal.title for proposal in others.proposals]
@@ -1403,7 +1452,20 @@ def decide(
     outcome = _settle(measured_candidates, request) if measured_candidates else None
     if outcome is None:
         outcome = _refuse(survey, image_sets, tasks, request, measured_candidates)
-    return _replace_patterns(outcome, survey, inventory)
+    return _replace_patterns(_with_failures(outcome, tuple(dict.fromkeys(failures))), survey, inventory)
+
+
+def _with_failures(outcome: Outcome, failures: Sequence[Evidence]) -> Outcome:
+    """Return an outcome that states the candidates that could not be executed: with the best proposal, or with the refusal."""
+    if not failures:
+        return outcome
+    if outcome.proposals:
+        best = outcome.proposals[0]
+        best = best.model_copy(update={"evidence": (*best.evidence, *failures)})
+        return outcome.model_copy(update={"proposals": (best, *outcome.proposals[1:])})
+    assert outcome.refusal is not None
+    message = " ".join([outcome.refusal.message, *(f"{failure.message}." for failure in failures[:MAX_OPTIONS])])
+    return outcome.model_copy(update={"refusal": outcome.refusal.model_copy(update={"message": message})})
 
 
 def _replace_patterns(outcome: Outcome, survey: Survey, inventory: Inventory) -> Outcome:
@@ -1479,12 +1541,23 @@ def measure_candidates(
     image_sets: Sequence[ImageSet],
     request: Request,
     tasks: Sequence[Task],
+    failures: list[Evidence],
 ) -> list[MeasuredCandidate]:
-    """Return the resolved candidates, best first; of those that say the same of every image, the best."""
+    """Return the resolved candidates, best first; of those that say the same of every image, the best.
+
+    Args:
+        failures: takes the reasons of candidates that cannot be executed.
+    """
+
+    def measure_or_discard(candidate: Candidate) -> MeasuredCandidate | None:
+        with discard_on_error(candidate.target.title, failures):
+            return measure(candidate, survey, inventory, readers, request)
+        return None
+
     measured_candidates: list[MeasuredCandidate] = []
-    candidates = list_candidates(survey, image_sets, request, tasks)
+    candidates = list_candidates(survey, image_sets, request, tasks, failures)
     for candidate in candidates[:MAX_RESOLVED]:
-        item = measure(candidate, survey, inventory, readers, request)
+        item = measure_or_discard(candidate)
         if item is None:
             continue
         place = next(
@@ -1504,12 +1577,12 @@ def measure_candidates(
     )
     if not measured_candidates:
         return []
-    measured_candidates = _with_other_names(measured_candidates, candidates, survey, inventory, readers, request)
+    measured_candidates = _with_other_names(measured_candidates, candidates, survey, measure_or_discard)
     best = measured_candidates[0]
     wider_candidates = [candidate for candidate in candidates if _has_further_images(candidate, best.candidate)][
         :MAX_WIDER
     ]
-    for item in (measure(candidate, survey, inventory, readers, request) for candidate in wider_candidates):
+    for item in map(measure_or_discard, wider_candidates):
         if (
             item is None
             or item.score < MIN_SCORE
@@ -1533,9 +1606,7 @@ def _with_other_names(
     measured_candidates: list[MeasuredCandidate],
     candidates: Sequence[Candidate],
     survey: Survey,
-    inventory: Inventory,
-    readers: FolderReaders,
-    request: Request,
+    measure_or_discard: Callable[[Candidate], MeasuredCandidate | None],
 ) -> list[MeasuredCandidate]:
     """Return the candidates with the best one united with images in the same folders that are called otherwise and have masks of
     their own; with a doubt if one key does not fit both."""
@@ -1557,7 +1628,7 @@ def _with_other_names(
         excluded = tuple(dict.fromkeys(pattern for item in masks for pattern in item.exclude if pattern not in files))
         united = masks[0].model_copy(update={"files": files, "exclude": excluded})
         target = replace(best.target, parts={**best.target.parts, "masks": united}, title=f"masks {', '.join(files)}")
-        item = measure(replace(best, image_set=wholes[0], target=target), survey, inventory, readers, request)
+        item = measure_or_discard(replace(best, image_set=wholes[0], target=target))
         n_masks = [_count_masks(each) for each in (item, measured_candidates[0]) if each is not None]
         if (
             item is not None
@@ -1893,10 +1964,7 @@ def _tell_apart(items: Sequence[MeasuredCandidate]) -> tuple[str, ...]:
 
 def _patterns_of(manifest: Manifest) -> tuple[str, ...]:
     """Patterns of the images and their channels."""
-    parts = (manifest.images, *manifest.images.channels)
-    return tuple(
-        pattern for part in parts for pattern in ((part.files,) if isinstance(part.files, str) else part.files)
-    )
+    return tuple(pattern for part in (manifest.images, *manifest.images.channels) for pattern in part.patterns)
 
 
 def _margin(best: MeasuredCandidate, item: MeasuredCandidate) -> float:

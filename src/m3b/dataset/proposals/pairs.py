@@ -29,11 +29,12 @@ def list_pairings(image_set: ImageSet, survey: Survey) -> Iterator[tuple[Pairing
         content, member = group_content(survey, group)
         if content is None or group.id in ids or group.stray:
             continue
-        pairing = (
-            _joined_pairing(image_set, whole_groups, survey, group)
-            if whole_groups
-            else pair_cases(image_set, group, _list_templates(image_set, survey, group))
-        )
+        if whole_groups:
+            pairing = _joined_pairing(image_set, whole_groups, survey, group)
+        else:
+            pairing = (None if is_whole else _pairing_of_part(image_set, survey, group)) or pair_cases(
+                image_set, group, _list_templates(image_set, survey, group)
+            )
         if pairing is not None:
             yield pairing, group, content, member
 
@@ -67,6 +68,19 @@ def _list_templates(image_set: ImageSet, survey: Survey, right: FileGroup) -> li
         for pairing in survey.pairings
         if pairing.image_group in image_set.groups and pairing.partner_group == right.id
     ]
+
+
+def _pairing_of_part(image_set: ImageSet, survey: Survey, right: FileGroup) -> Pairing | None:
+    """The survey's pairing of the group of which the images are a part, if each image of the group has a file of its own: other
+    parts, such as those of another site, may use the same names."""
+    for item in survey.pairings:
+        is_complete = item.images_per_partner == 1 and item.images_matched == item.image_files
+        if item.image_group in image_set.groups and item.partner_group == right.id and is_complete:
+            count = min(image_set.count, item.partners_matched)
+            return item.model_copy(
+                update={"image_files": image_set.count, "images_matched": image_set.count, "partners_matched": count}
+            )
+    return None
 
 
 def pair_cases(

@@ -15,7 +15,7 @@ from m3b.dataset.annotations.box_tables import IMAGE_SIZE_ROLES, BoxColumns, Box
 from m3b.dataset.manifest.annotated import ANY
 from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
-from m3b.dataset.manifest.numbers import NO_NUMBER, parse_durations
+from m3b.dataset.manifest.numbers import parse_durations
 from m3b.dataset.proposals.context import entropy, is_part_level, restart_of_others
 from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
 from m3b.dataset.proposals.original_sizes import find_original_sizes
@@ -41,7 +41,7 @@ from m3b.dataset.survey.facts import (
     Survey,
 )
 from m3b.dataset.tables import EMPTY_LIST, LIST_SEPARATOR
-from m3b.dataset.tables.columns import UNCLEAR_WORDS, fold
+from m3b.dataset.tables.columns import NO_NUMBER_WORDS, UNCLEAR_WORDS, fold
 from m3b.dataset.tables.headers import is_number
 from m3b.dataset.tables.loading import ARRAY_SUFFIXES
 from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
@@ -762,7 +762,7 @@ def list_survivals(image_set: ImageSet, survey: Survey, request: Request) -> Ite
     """Yield every pair of a time and an event of one table."""
     times = [column for column in image_set.columns if column.stats.numeric > 0.9 and column.stats.distinct > 5]
     known_texts = {
-        column.template: [text for text in column.stats.counts if not re.match(NO_NUMBER, text)]
+        column.template: [text for text in column.stats.counts if fold(text) not in NO_NUMBER_WORDS]
         for column in image_set.columns
     }
     events = [column for column in image_set.columns if len(known_texts[column.template]) == 2]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tarfile
-import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import Any, Literal
 import polars as pl
 
 from m3b.data.opening import Unreadable, attempt
-from m3b.dataset.archives import local_file
+from m3b.dataset.archives import list_members, local_file
 from m3b.dataset.inventory import with_path_columns
 from m3b.dataset.manifest.templates import parse_template
 from m3b.dataset.reading import open_arrays, read_values
@@ -28,6 +26,7 @@ from m3b.dataset.survey.tables import SurveyTable
 from m3b.dataset.survey.walk import sort_naturally
 from m3b.dataset.survey.words import side_of
 from m3b.dataset.tables import FILE_COLUMN
+from m3b.errors import DataError
 from m3b.isolation.untrusted import announce_opening
 
 _MAX_KEYS = 40
@@ -344,8 +343,8 @@ def _describe_archive(group: Group, root: Path, limits: SurveyLimits) -> Contain
     for path in spread(group.paths, limits.samples):
         try:
             announce_opening(str(root), path)
-            names = _list_archive(local_file(root, path))
-        except (OSError, zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError):
+            names = [name for name, _ in list_members(local_file(root, path))]
+        except (DataError, OSError):
             continue
         opened_files += 1
         for suffix, count in Counter(Path(name).suffix.lower() for name in names).items():
@@ -359,17 +358,3 @@ def _describe_archive(group: Group, root: Path, limits: SurveyLimits) -> Contain
     return Container(
         group=group.id, format="archive", files=len(group.frame), samples=opened_files, members=tuple(facts[:_MAX_KEYS])
     )
-
-
-def _list_archive(path: Path) -> list[str]:
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return [info.filename for info in archive.infolist()[:100_000] if not info.is_dir()]
-    with tarfile.open(path) as archive:
-        names = []
-        for info in archive:
-            if info.isfile():
-                names.append(info.name)
-            if len(names) >= 100_000:
-                break
-        return names

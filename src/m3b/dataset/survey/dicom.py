@@ -169,7 +169,6 @@ def _describe(group: Group, modality: str, part: pl.DataFrame, headers: Headers)
         tilted=tilted,
         phases=phases,
         rescales=_count(rescales),
-        image_types=_count(image_types),
         tags=_tag_facts(part),
     )
 

@@ -194,7 +194,6 @@ def find_duplicates(
         sets=len(sets),
         files=sum(map(len, sets)),
         compared=compared,
-        crossing_groups=sum(len({group_of[path] for path in paths}) > 1 for paths in sets),
         crossing_folders=sum(len({path.rpartition("/")[0] for path in paths}) > 1 for paths in sets),
         copied_groups=_find_copied_groups(groups, sets, group_of),
         examples=tuple(tuple(paths[:3]) for paths in sorted(sets)[:5]),

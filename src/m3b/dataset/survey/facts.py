@@ -328,7 +328,6 @@ class DicomFacts(Fact):
     tilted: int = 0
     phases: int = 0
     rescales: tuple[ValueCount, ...] = ()
-    image_types: tuple[ValueCount, ...] = ()
     tags: tuple[Tag, ...] = ()
 
 
@@ -387,7 +386,7 @@ class Join(Fact):
         files, files_matched: files of the group, and those that are named.
         rows_per_file, files_per_row: the most that share one key.
         chance: share of files that would be matched if numbers meant nothing, as with small running numbers.
-        unmatched_rows, unmatched_files: examples.
+        unmatched_files: examples.
     """
 
     table: str
@@ -402,7 +401,6 @@ class Join(Fact):
     rows_per_file: int
     files_per_row: int
     chance: float = 0.0
-    unmatched_rows: tuple[str, ...] = ()
     unmatched_files: tuple[str, ...] = ()
 
     @property
@@ -425,7 +423,7 @@ class Pairing(Fact):
         per_image: least, median and most partners of a matched image.
         images_per_partner: the most images that share one partner.
         extra_slot: slot of the partner group that tells apart the partners of one image (instance, class, observer).
-        image_words, partner_words: words of the names that only one side has ("image", "mask").
+        partner_words: words of the names that only the partners have ("mask").
         compared, same_grid: pairs whose grids were compared, and those that have the same.
         turned_grid: pairs that have the same grid if rows and columns are exchanged.
         sizes: of a pair whose grids differ: "path 100x80, path 50x40".
@@ -445,15 +443,12 @@ class Pairing(Fact):
     per_image: tuple[int, int, int] = (1, 1, 1)
     images_per_partner: int = 1
     extra_slot: str = ""
-    image_words: tuple[str, ...] = ()
     partner_words: tuple[str, ...] = ()
     compared: int = 0
     same_grid: int = 0
     turned_grid: int = 0
     sizes: tuple[str, ...] = ()
     overlap: float | None = None
-    unmatched_images: tuple[str, ...] = ()
-    unmatched_partners: tuple[str, ...] = ()
 
 
 class SplitSide(Fact):
@@ -585,14 +580,13 @@ class Duplicates(Fact):
 
     Args:
         sets: groups of equal files; `files`: files in them.
-        crossing_groups, crossing_folders: sets whose files lie in several file groups or folders.
+        crossing_folders: sets whose files lie in several folders.
         copied_groups: ids of groups all of whose files repeat files of a larger group.
     """
 
     sets: int
     files: int
     compared: int
-    crossing_groups: int = 0
     crossing_folders: int = 0
     copied_groups: tuple[str, ...] = ()
     examples: tuple[tuple[str, ...], ...] = ()

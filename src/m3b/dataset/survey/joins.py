@@ -308,9 +308,7 @@ def _pair_keys(hit: _Hit) -> tuple[pl.Series, pl.Series]:
 
 def _measure(hit: _Hit, table: SurveyTable, group: Group) -> Join:
     row_keys, file_keys = _pair_keys(hit)
-    return _join_facts(
-        table, group, hit.first.template, hit.second.template, hit.match, row_keys, file_keys, hit.first.texts
-    )
+    return _join_facts(table, group, hit.first.template, hit.second.template, hit.match, row_keys, file_keys)
 
 
 def _join_facts(
@@ -321,7 +319,6 @@ def _join_facts(
     match: Match,
     row_keys: pl.Series,
     file_keys: pl.Series,
-    texts: pl.Series,
 ) -> Join:
     rows = row_keys.drop_nulls()
     row_matches = row_keys.is_in(file_keys.drop_nulls().unique().implode()).fill_null(False)
@@ -339,7 +336,6 @@ def _join_facts(
         rows_per_file=_most(row_keys.filter(row_matches)),
         files_per_row=_most(file_keys.filter(file_matches)),
         chance=_chance(row_keys, file_keys),
-        unmatched_rows=tuple(_examples(texts.filter(~row_matches & row_keys.is_not_null()))),
         unmatched_files=tuple(_examples(group.frame["path"].filter(~file_matches))),
     )
 
@@ -447,7 +443,7 @@ def _try_pair(table: SurveyTable, group: Group, key: str, image: str) -> list[Jo
         row_keys, file_keys = (
             pl.select(normalize(pl.lit(texts), match).alias("key")).to_series() for texts in (left_texts, right_texts)
         )
-        join = _join_facts(table, group, key, image, match, row_keys, file_keys, left_texts)
+        join = _join_facts(table, group, key, image, match, row_keys, file_keys)
         if join.files_matched >= _MIN_KEYS and join.files_share >= _MIN_SHARE:
             return [join]
     return []
@@ -585,7 +581,6 @@ def _measure_pairing(hit: _Hit, first: Group, second: Group) -> Pairing:
     partner_matches = partner_keys.is_in(image_keys.drop_nulls().unique().implode()).fill_null(False)
     counts = partner_keys.filter(partner_matches).value_counts(name="n")["n"].sort()
     per_image = (int(counts[0]), int(counts[len(counts) // 2]), int(counts[-1])) if len(counts) else (0, 0, 0)
-    image_words, partner_words = _words(first), _words(second)
     return Pairing(
         image_group=first.id,
         partner_group=second.id,
@@ -599,10 +594,7 @@ def _measure_pairing(hit: _Hit, first: Group, second: Group) -> Pairing:
         per_image=per_image,
         images_per_partner=_most(image_keys.filter(image_matches)),
         extra_slot=_extra_slot(second, hit, per_image[2]),
-        image_words=tuple(sorted(image_words - partner_words)),
-        partner_words=tuple(sorted(partner_words - image_words)),
-        unmatched_images=tuple(_examples(first.frame["path"].filter(~image_matches))),
-        unmatched_partners=tuple(_examples(second.frame["path"].filter(~partner_matches))),
+        partner_words=tuple(sorted(_words(second) - _words(first))),
     )
 
 

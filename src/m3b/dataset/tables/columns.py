@@ -30,7 +30,7 @@ _MAX_YES_NO = 8
 """Different texts of a column of yes and no: several ways to write each."""
 
 _MISSING_WORD_LIST = """
-na|n/a|n.a.|nan|null|nil|none|#n/a|#na|#null!|#value!|#div/0!|#ref!|<na>|nat|-|--|---|–|—|?|??|.|..|missing|not available
+na|n/a|n.a.|n.a|nan|null|nil|none|#n/a|#na|#null!|#value!|#div/0!|#ref!|<na>|nat|-|--|---|–|—|?|??|.|..|...|missing|not available
 not applicable|not reported|not recorded|not done|no data|undefined|(blank)|blank|empty|[]|{}
 k.a.|k. a.|ka|keine angabe|keine angaben|keine daten|nicht verfügbar|nicht bekannt|nicht erhoben|fehlt|fehlend|leer|entfällt
 non disponible|n.d.|nd|non renseigné|manquant|vide|no disponible|s/d|sin datos|sin dato|no consta|vacío
@@ -48,6 +48,8 @@ desconocido|desconocida|incierto|indeterminado|pendiente|por determinar|不明|�
 """
 UNCLEAR_WORDS = frozenset(re.split(r"[|\n]", _UNCLEAR_WORD_LIST.strip()))
 """Values that name no class: nobody knows which applies."""
+NO_NUMBER_WORDS = MISSING_WORDS | UNCLEAR_WORDS | {"无"}
+"""Cells of a column of numbers that say that the number is not known."""
 _ID_WORD_LIST = """
 id ids uid uuid nr no num number index idx key code patient patients subject pid mrn case study series accession fall nummer
 kennung identifier paciente sujet numéro número 编号 病历号

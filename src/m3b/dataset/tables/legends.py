@@ -67,7 +67,9 @@ _PLACE_WORDS = re.compile(
 )
 _TRIPLE = r"(?:rgb)?\s*[(\[]?\s*(\d{1,3})\s*[,; ]\s*(\d{1,3})\s*[,; ]\s*(\d{1,3})\s*[)\]]?"
 _COLOUR = re.compile(rf"(?<![\w.])(?:#([0-9a-f]{{6}})|{_TRIPLE})(?![\w.]\d|\w)", re.IGNORECASE)
-_CHANNELS = frozenset({"r", "g", "b", "red", "green", "blue"})
+_CHANNEL = re.compile(r"(?:colou?r[ _]?)?(r|g|b|a|red|green|blue|alpha)", re.IGNORECASE)
+_TERM_CODE = re.compile(r".*cod(?:e|ing)[ _]?(?:scheme(?:designator)?|value|meaning)", re.IGNORECASE)
+"""Columns of coded terms, which colour tables of 3D Slicer have besides number, name and colour (DICOM PS3.3, section 8)."""
 _LIST_FILES = re.compile(
     r"(^|/)(class|classes|label|labels|names|categories|obj|klassen|clases|etiquetas)[\w.-]*\.(txt|names|lst|list)$",
     re.IGNORECASE,
@@ -189,15 +191,11 @@ def _find_colours(text: str) -> dict[str, str]:
 
 
 def find_legend_in_frame(frame: pl.DataFrame, source: str) -> Legend | None:
-    """Return the legend that a small table of codes and names is."""
+    """Return the legend that a small table of codes and names is; of numbers and colours in one table, the numbers are the codes."""
+    frame = _join_channels(frame)
     names = [name for name in frame.columns if name != ROW_COLUMN]
     if not 2 <= len(names) <= 4 or not 2 <= frame.height <= _MAX_CODES:
         return None
-    channels = {name.strip().casefold()[:1]: name for name in names if name.strip().casefold() in _CHANNELS}
-    if set(channels) == set("rgb"):
-        colour = pl.concat_str([pl.col(channels[letter]) for letter in "rgb"], separator=",").alias("colour")
-        frame = frame.select(colour, pl.exclude(*channels.values()))
-        names = [name for name in frame.columns if name != ROW_COLUMN]
     for code_name in names:
         codes = frame[code_name].to_list()
         colours = [_colour_code(_COLOUR.fullmatch(code.strip())) if code else "" for code in codes]
@@ -223,6 +221,16 @@ def find_legend_in_frame(frame: pl.DataFrame, source: str) -> Legend | None:
                 if is_numbered or longer:
                     return Legend(cleaned, source, code_name, "codes" if is_numbered else "abbreviations")
     return None
+
+
+def _join_channels(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table with one column `colour` behind the others in place of red, green and blue."""
+    channels = {match[1].lower()[:1]: name for name in frame.columns if (match := _CHANNEL.fullmatch(name.strip()))}
+    if not set("rgb") <= set(channels):
+        return frame
+    colour = pl.concat_str([pl.col(channels[letter]) for letter in "rgb"], separator=",").alias("colour")
+    kept = [name for name in frame.columns if name not in channels.values() and not _TERM_CODE.fullmatch(name)]
+    return frame.select(*kept, colour)
 
 
 def _parse_document(path: str, text: str) -> Any:

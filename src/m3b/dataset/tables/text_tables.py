@@ -30,7 +30,7 @@ _PROSE_WORDS_PER_LINE = 4
 def decode_text(data: bytes) -> tuple[str, str]:
     """Return a text and its encoding: by byte order mark, UTF-16 without one, UTF-8, GB18030, Windows-1252.
 
-    In GB18030 bytes above 127 come in pairs; in Windows-1252 they mostly stand alone between ASCII letters.
+    In GB18030 bytes above 127 come in pairs; in Windows-1252 they mostly stand alone, or as two letters within a word (`Größe`).
     """
     for mark, encoding in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
         if data.startswith(mark):
@@ -48,7 +48,8 @@ def decode_text(data: bytes) -> tuple[str, str]:
             continue
     runs = re.findall(rb"[\x80-\xff]+", data[: 1 << 20])
     paired = sum(len(run) for run in runs if len(run) % 2 == 0)
-    if paired > 0.9 * sum(map(len, runs)):
+    within_words = re.findall(rb"[A-Za-z][\x80-\xff]{2}[a-z]", data[: 1 << 20])
+    if paired > 0.9 * sum(map(len, runs)) and len(within_words) < len(runs) / 2:
         for cut in range(2):
             try:
                 return data[: len(data) - cut].decode("gb18030"), "gb18030"

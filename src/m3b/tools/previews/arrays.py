@@ -1,76 +1,74 @@
-"""NPY and NPZ: keys, shapes, types, ranges, class counts."""
+"""NPY, NPZ, HDF5, pickles and PyTorch files: arrays by name with shapes, types, ranges and class counts."""
 
 from __future__ import annotations
 
-import zipfile
-from io import BufferedReader
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from m3b.data.phi import Phi
+import numpy as np
+
+from m3b.data.phi import Phi, is_personal
+from m3b.dataset.formats import DataError, get_format
+from m3b.dataset.formats.arrays import ArrayFormat
 from m3b.dataset.formats.description import describe_values, sizes
-from m3b.tools.paths import open_for_reading
-from m3b.tools.previews.archives import open_zip
-from m3b.tools.previews.numbers import LOOKED_AT
-from m3b.tools.text import pluralize
+from m3b.errors import ToolError
+from m3b.tools.text import pluralize, shorten
 
-_MAX_KEYS = 40
+_MAX_ARRAYS = 20
+_MAX_BYTES = 64 * 2**20
+"""Bytes of an array whose values are described; of a longer one only the first item is."""
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
-    """Lines about an array file; arrays of Python objects are not opened, for that would run code."""
-    with open_for_reading(path, path.name) as raw:
-        file = BufferedReader(raw)
-        if zipfile.is_zipfile(file):
-            return _archive(file)
-        file.seek(0)
-        return ["NPY array, " + _array(file)]
+    """Return the arrays of a file, one a line; nothing in it is executed.
 
-
-def _archive(source: IO[bytes]) -> list[str]:
-    with open_zip(source) as archive:
-        names = archive.namelist()
-        lines = [f"NPZ archive, {pluralize(len(names), 'array')}"]
-        for name in names[:_MAX_KEYS]:
-            with archive.open(name) as file:
-                lines.append(f"{name.removesuffix('.npy')}: {_array(file)}")
-    if len(names) > _MAX_KEYS:
-        lines.append(f"... {len(names) - _MAX_KEYS} more, such as {names[-1].removesuffix('.npy')}")
+    Raises:
+        ToolError: it cannot be read.
+    """
+    array_format = get_format(path)
+    if not isinstance(array_format, ArrayFormat):
+        raise ToolError(f"it is {array_format.name}, not the arrays that its name says")
+    values = array_format.values(path)
+    try:
+        arrays = array_format.arrays(path)
+    except DataError as error:
+        if not values:
+            raise ToolError(str(error).removeprefix(f"{path}: ")) from None
+        arrays = {}
+    lines = [f"{array_format.name} file, {pluralize(len({*arrays, *values}), 'array')}"]
+    for name, array in islice(arrays.items(), _MAX_ARRAYS):
+        lines.append(f"{name or 'array'}: {_describe(array_format, path, name, array, phi)}")
+    for name, texts in islice((item for item in values.items() if item[0] not in arrays), _MAX_ARRAYS):
+        lines.append(f"{name}: {sizes(texts.shape)}, {texts.dtype}; {_describe_values(name, texts, phi)}")
+    if len(arrays) > _MAX_ARRAYS:
+        lines.append(f"... {len(arrays) - _MAX_ARRAYS:,} more arrays, up to {list(arrays)[-1]}")
     return lines
 
 
-def _array(file: IO[bytes]) -> str:
-    """One array from a stream: its header, then as much of its values as is looked at."""
-    import numpy as np
-
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    dims, fortran, dtype = read(file)
-    text = f"{sizes(dims)}, {dtype}"
-    if dtype.hasobject:
-        return f"{text} (Python objects: not opened, loading them runs code)"
-    total = dtype.itemsize
-    for one in dims:
-        total *= one
-    wanted = min(total, max(LOOKED_AT // max(dtype.itemsize, 1), 1) * dtype.itemsize)
-    data = _exactly(file, wanted)
-    if len(data) < wanted:
-        return f"{text}; cut off: {len(data):,} of {total:,} bytes are there"
-    values: Any = np.frombuffer(data, dtype=dtype)
-    if total == wanted and not fortran:
-        values = values.reshape(dims)
-    note = "" if total == wanted else f" (of the first {wanted // 2**20} of {total // 2**20} MiB)"
-    found = describe_values(values, counts=_are_labels(dims, dtype))
-    return f"{text}; {found}{note}" if found else text
+def _describe(array_format: ArrayFormat, path: Path, name: str, array: Any, phi: Phi) -> str:
+    """Return shape, type and values of one array."""
+    shape = getattr(array, "shape", (len(array),))
+    text = f"{sizes(shape)}, {getattr(array, 'dtype', 'list of arrays')}"
+    if not hasattr(array, "dtype") or not all(shape):
+        return text
+    is_whole = array.dtype.itemsize * np.prod(shape, dtype=np.int64) <= _MAX_BYTES
+    if not is_whole and len(shape) < 2:
+        return f"{text}; values not read"
+    try:
+        values = array_format.read_array(path, name if is_whole else f"{name}[0]")
+    except DataError as error:
+        return f"{text}; values not read: {shorten(str(error).replace(f'{path}', ''), 120)}"
+    found = _describe_values(name, values, phi)
+    return f"{text}; {found}{'' if is_whole else ' (of the first item)'}" if found else text
 
 
-def _are_labels(dims: tuple[int, ...], dtype: Any) -> bool:
-    """Vectors, and tables with few columns, may be labels; pictures are not counted value by value."""
-    return len(dims) <= 1 or (len(dims) == 2 and dims[1] <= 64) or dtype.kind == "b"
-
-
-def _exactly(file: IO[bytes], wanted: int) -> bytearray:
-    data = bytearray()
-    while len(data) < wanted and (block := file.read(min(wanted - len(data), 1 << 22))):
-        data += block
-    return data
+def _describe_values(name: str, values: np.ndarray, phi: Phi) -> str:
+    """Return the range or the counts of values; of vectors, tables with few columns and booleans each number counts as a label."""
+    if values.dtype.kind in "SUO":
+        texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in values.reshape(-1)]
+        if phi == "mask" and is_personal(name.rpartition("/")[2], texts):
+            return "looks like personal data: masked"
+        values = np.array([shorten(text, 60) for text in texts], dtype=str)
+    is_table = values.ndim == 2 and values.shape[1] <= 64
+    return describe_values(values, counts=values.ndim != 2 or is_table or values.dtype.kind == "b")

@@ -13,12 +13,14 @@ from typing import Any
 from m3b.data.opening import Unreadable, attempt
 from m3b.data.phi import Phi, mask, scrub
 from m3b.dataset.audit.probes import find_burnt_in_text
-from m3b.dataset.formats.description import describe_values
-from m3b.errors import ToolError
+from m3b.dataset.formats import describe_file
+from m3b.dataset.formats.base import describe_info
+from m3b.dataset.formats.dicom import probe_series
+from m3b.errors import DataError, ToolError
 from m3b.tools.paths import open_for_reading
 from m3b.tools.text import pluralize, shorten
 
-_MAX_READ = 2000
+_MAX_READ, _MAX_SERIES = 2000, 12
 MAX_REGIONS = 30
 """Names of regions that are told."""
 MAX_AGE = 89
@@ -50,26 +52,26 @@ def is_dicom(path: Path) -> bool:
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
-    """Lines about one DICOM file."""
+    """Return lines about one DICOM file."""
     import pydicom
 
     with open_for_reading(path, path.name) as file:
-        data = pydicom.dcmread(BufferedReader(file), force=path.suffix.lower() != "")
+        data = pydicom.dcmread(BufferedReader(file), force=path.suffix.lower() != "", stop_before_pixels=True)
     if "SOPClassUID" not in data and "Rows" not in data:
         return ["not a DICOM image: neither a SOP class nor rows in its header"]
     kind = getattr(data.get("SOPClassUID"), "name", "unknown class")
-    about = _geometry(data) if "Rows" in data else "no pixels"
-    lines = [f"DICOM, {kind}, {about}", *_tags(data, phi), *_regions(data, phi)]
-    if "PixelData" in data:
-        lines.append(_pixels(data))
-    return lines
+    described = [f"DICOM, {kind}", *_tags(data, phi), *_regions(data, phi)]
+    try:
+        return [*described, *describe_file(path).splitlines()]
+    except DataError as error:
+        return [*described, f"no image: {shorten(str(error).removeprefix(f'{path}: '), 120)}"]
 
 
 def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
-    """Lines about all series in a list of files; of more than 2,000 files, that many spread evenly are read."""
-
+    """Return lines about all series in a list of files; of more than 2,000 files, that many spread evenly are read."""
     step = max(-(-len(files) // _MAX_READ), 1)
-    series: dict[str, list[Any]] = {}
+    series: dict[str, list[Path]] = {}
+    first_headers: dict[str, Any] = {}
     patients: set[str] = set()
     bad = 0
     for file in files[::step]:
@@ -78,18 +80,19 @@ def preview_series(files: Sequence[Path], phi: Phi) -> list[str]:
         except Unreadable:
             bad += 1
             continue
-        series.setdefault(str(data.SeriesInstanceUID), []).append(data)
+        uid = str(data.SeriesInstanceUID)
+        series.setdefault(uid, []).append(file)
+        first_headers.setdefault(uid, data)
         patients.add(str(data.get("PatientID", "")))
-    read = sum(map(len, series.values()))
     of = f" (headers of every {step}th file read)" if step > 1 else ""
     lines = [f"DICOM folder, {pluralize(len(files), 'file')}{of}, {pluralize(len(series), 'series', 'series')}, "
              f"{pluralize(len(patients), 'patient')}"]  # fmt: skip
-    for slices in sorted(series.values(), key=len, reverse=True)[:12]:
-        lines.append(_series(slices, phi))
-    if len(series) > 12:
-        lines.append(f"... {len(series) - 12} more series")
+    for uid in sorted(series, key=lambda uid: -len(series[uid]))[:_MAX_SERIES]:
+        lines.append(_series(series[uid], first_headers[uid], phi, is_whole=step == 1))
+    if len(series) > _MAX_SERIES:
+        lines.append(f"... {len(series) - _MAX_SERIES} more series")
     if bad:
-        lines.append(f"{pluralize(bad, 'file')} of {read + bad:,} not readable as DICOM")
+        lines.append(f"{pluralize(bad, 'file')} of {len(files[::step]):,} not readable as DICOM")
     return lines
 
 
@@ -104,36 +107,19 @@ def _slice_header(file: Path) -> Any:
     return data
 
 
-def _series(slices: list[Any], phi: Phi) -> str:
-    first = slices[0]
-    text = f"series of {pluralize(len(slices), 'file')}: {first.get('Modality', '?')}, {_geometry(first)}"
-    shapes = Counter((one.get("Rows"), one.get("Columns")) for one in slices)
-    if len(shapes) > 1:
-        text += f", {len(shapes)} different sizes"
+def _series(files: Sequence[Path], first: Any, phi: Phi, *, is_whole: bool) -> str:
+    """Return the modality, description and patient of a series, and its volume if all files were looked at."""
+    text = f"series of {pluralize(len(files), 'file')}: {first.get('Modality', '?')}"
     if description := first.get("SeriesDescription"):
         text += f", {shorten(_unnamed(_hidden(str(description), phi), first, phi), 60)!r}"
     text += f", patient {_hidden(str(first.get('PatientID', '')), phi, whole=True) or 'not stated'}"
-    return text + _gaps(slices)
-
-
-def _gaps(slices: list[Any]) -> str:
-    """Distances between neighbouring slices along their normal, in mm."""
-    import numpy as np
-
-    found = []
-    for one in slices:
-        position, axes = one.get("ImagePositionPatient"), one.get("ImageOrientationPatient")
-        if position is None or axes is None or len(position) != 3 or len(axes) != 6:
-            return ""
-        row, column = np.array(axes[:3], float), np.array(axes[3:], float)
-        found.append(float(np.dot(np.cross(row, column), np.array(position, float))))
-    if len(found) < 2:
-        return ""
-    gaps = np.diff(np.sort(found))
-    low, high = float(gaps.min()), float(gaps.max())
-    if high - low < 0.01:
-        return f", slices {low:.4g} mm apart"
-    return f", slices {low:.4g} to {high:.4g} mm apart: missing or doubled slices"
+    if not is_whole:
+        return text
+    folder = files[0].parent
+    try:
+        return f"{text}; {describe_info(probe_series(folder, files))}"
+    except DataError as error:
+        return f"{text}; no volume: {shorten(str(error).removeprefix(f'{folder}: ').replace(f'{folder}/', ''), 200)}"
 
 
 def _regions(data: Any, phi: Phi) -> list[str]:
@@ -145,20 +131,6 @@ def _regions(data: Any, phi: Phi) -> list[str]:
             more = f", {len(found) - MAX_REGIONS} more" if len(found) > MAX_REGIONS else ""
             return [f"outlines {pluralize(found.total(), 'region')}: {told}{more}"]
     return []
-
-
-def _geometry(data: Any) -> str:
-    text = f"{data.get('Rows', '?')} rows x {data.get('Columns', '?')} columns"
-    if (frames := data.get("NumberOfFrames")) and int(frames) > 1:
-        text += f" x {int(frames)} frames"
-    if (samples := data.get("SamplesPerPixel")) and int(samples) > 1:
-        text += f", {samples} channels"
-    spacing = data.get("PixelSpacing") or data.get("ImagerPixelSpacing")
-    if spacing is not None and len(spacing) == 2:
-        text += f", {float(spacing[0]):.4g} x {float(spacing[1]):.4g} mm"
-    if thickness := data.get("SliceThickness"):
-        text += f", slice thickness {float(thickness):.4g} mm"
-    return text + f", {data.get('BitsStored', '?')} bits"
 
 
 def _tags(data: Any, phi: Phi) -> list[str]:
@@ -211,14 +183,3 @@ def _hidden(text: str, phi: Phi, *, whole: bool = False) -> str:
     if phi == "allow":
         return text
     return mask(text) if whole else scrub(text)
-
-
-def _pixels(data: Any) -> str:
-    if int(data.get("Rows", 0)) * int(data.get("Columns", 0)) * int(data.get("NumberOfFrames", 1) or 1) > 2**27:
-        return "pixels not read: too many"
-    syntax = getattr(getattr(data, "file_meta", None), "TransferSyntaxUID", None)
-    name = getattr(syntax, "name", "") or "unknown transfer syntax"
-    try:
-        return f"stored values {describe_values(attempt(lambda: data.pixel_array))}; {name}"
-    except Unreadable as error:
-        return f"pixels not decoded ({shorten(str(error), 120)}); {name}"

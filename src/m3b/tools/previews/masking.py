@@ -44,25 +44,25 @@ def masked_lines(path: Path, lines: list[str], ctx: PreviewContext) -> tuple[lis
 
 
 def _table(path: Path, lines: list[str]) -> list[str]:
-    from m3b.tools.previews import tables
+    from m3b.dataset.tables.text_tables import read_delimited
 
     with open_for_reading(path, path.name) as file:
         head = file.read(1 << 18)
-    layout = tables.sniff(head, path.suffix.lower(), whole=len(head) < 1 << 18)
-    text = head.decode(layout.encoding, "replace").splitlines()
-    rows = list(csv.reader(text[1:200], delimiter=layout.delimiter))
-    found = personal_columns(layout.names[:_SHOWN], [row[:_SHOWN] for row in rows])
+    frame, info = read_delimited(head, suffix=path.suffix.lower(), is_partial=len(head) == 1 << 18)
+    separator = info.separator or ","
+    rows = [[cell or "" for cell in row] for row in frame[:, :_SHOWN].head(200).iter_rows()]
+    found = personal_columns(frame.columns[:_SHOWN], rows)
     if not found:
         return [scrub(line) for line in lines]
     result = []
     for line in lines:
-        cells = next(csv.reader([line], delimiter=layout.delimiter), [])
-        if [cell.strip() for cell in cells] == layout.names:
+        cells = next(csv.reader([line], delimiter=separator), [])
+        if [cell.strip() for cell in cells] == frame.columns:
             result.append(line)
             continue
         out = io.StringIO()
         kept = [mask(cell) if index in found else scrub(cell) for index, cell in enumerate(cells)]
-        csv.writer(out, delimiter=layout.delimiter, lineterminator="").writerow(kept)
+        csv.writer(out, delimiter=separator, lineterminator="").writerow(kept)
         result.append(out.getvalue())
     return result
 

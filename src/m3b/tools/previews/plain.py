@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from m3b.data.delimited import decode
 from m3b.data.phi import Phi
+from m3b.dataset.tables.text_tables import decode_text
 from m3b.tools.paths import open_for_reading
-from m3b.tools.previews.blocks import count_lines
+from m3b.tools.previews.lines import count_lines
 from m3b.tools.previews.masking import masked_line
 from m3b.tools.text import pluralize, shorten
 
@@ -16,17 +16,15 @@ LONGEST = 4000
 
 
 def preview(path: Path, phi: Phi) -> list[str]:
-    """First lines and the number of all lines; tables without a telling extension are shown as tables."""
+    """Return the first lines and the number of all lines, and the columns of what is a table."""
     from m3b.dataset.tables import TABLE_SUFFIXES
-    from m3b.tools.previews import loaded_tables, tables
+    from m3b.tools.previews import tables
 
     with open_for_reading(path, path.name) as file:
         head = file.read(1 << 16)
-    text, encoding = decode(head)
-    if path.suffix.lower() in (".txt", ".data", ".dat", "", ".list") and tables.is_table(text):
-        return tables.preview(path, phi)
+    text, encoding = decode_text(head)
     lines = text.split("\n")[:25]
-    total = count_lines(path, quotes=False).lines
+    total = count_lines(path)
     lines = [shorten(line.rstrip("\r"), LONGEST) for line in lines]
     shown = [masked_line(line) for line in lines] if phi == "mask" else lines
     is_personal = shown != lines
@@ -34,4 +32,4 @@ def preview(path: Path, phi: Phi) -> list[str]:
     described = [f"text, {encoding}, {pluralize(total, 'line')}; the first:", *shown]
     if is_personal or path.suffix.lower() not in TABLE_SUFFIXES:
         return described
-    return loaded_tables.add_table(described, path, phi)
+    return tables.add_table(described, path, phi)

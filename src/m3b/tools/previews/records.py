@@ -10,15 +10,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from m3b.data.delimited import decode
 from m3b.data.phi import Phi, cell, is_personal, masked_json
+from m3b.dataset.tables.text_tables import decode_text
 from m3b.facts import DocumentSummary
 from m3b.isolation.untrusted import parse_data_json
 from m3b.tools.paths import open_for_reading
-from m3b.tools.previews.blocks import count_lines, spread
 from m3b.tools.previews.coco import coco, marked
 from m3b.tools.previews.fields import NAMES, fields
-from m3b.tools.previews.lines import Lines
+from m3b.tools.previews.lines import Lines, count_lines
 from m3b.tools.text import pluralize, shorten
 
 _WHOLE_UP_TO = 32 * 2**20
@@ -39,7 +38,7 @@ def preview(path: Path, phi: Phi) -> Lines:
             head += file.read()
     if lines:
         return _lines(path, head, phi)
-    text, _ = decode(head)
+    text, _ = decode_text(head)
     note = ""
     if length <= _WHOLE_UP_TO:
         value = parse_data_json(text)
@@ -60,15 +59,11 @@ def _is_lines(head: bytes) -> bool:
 
 
 def _lines(path: Path, head: bytes, phi: Phi) -> Lines:
-    total = count_lines(path, quotes=False).lines
+    total = count_lines(path)
     start = head if len(head) < _PREFIX else head[: head.rfind(b"\n") + 1]
     bad: Counter[str] = Counter()
     records = list(_parsed(start.split(b"\n")[:_SEEN], bad))
     of = "all" if len(head) < _PREFIX and total <= _SEEN else f"the first {len(records):,}"
-    if of != "all":
-        more = [one for block in spread(path, len(start), 20, 1 << 15) for one in _parsed(block.split(b"\n"), bad)]
-        records += more
-        of += f" and {len(more):,} spread over the rest" if more else ""
     if not records:
         none = f"JSON lines: {pluralize(total, 'line')}, none of those read is valid JSON ({_first(bad)})"
         return Lines([none], DocumentSummary())
