@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,9 @@ def from_one_line(text: str) -> str:
     return re.sub(
         r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})", lambda match: chr(int(match.group(1) or match.group(2), 16)), text
     )
+
+
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Return counts with their nouns, the largest first, such as `48 images, 1 table`."""
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in ordered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -250,3 +251,18 @@ def test_proposals_are_described_without_repeats() -> None:
     assert [text.count(f'"{word}"') for word in ("e1", "shared", "e2", "d", "d2")] == [1] * 5
     assert "no part of this manifest" not in text, "what a manifest leaves out is in its file"
     assert "Which one is meant?" in question
+
+
+def test_files_that_left_the_index_are_counted_beside_its_counts(card: Card, look: PreviewTool) -> None:
+    data = replace(
+        DATA, accounting={"files": 60, "left_out": [{"reason": "an exact copy of another image", "files": 7}]}
+    )
+    text = build_module_briefing(CHOICE, data, "train: 321", 1, "", get_resources_folder()).text
+    assert "7 an exact copy of another image" in text
+
+
+def test_a_selection_of_reports_has_no_classes(card: Card, look: PreviewTool) -> None:
+    for task, has_classes in (("report", False), ("diagnosis", True)):
+        selection = Selection("Chest X-Ray", task, "auroc", "Labels are in cases.csv.")
+        text = build_index_briefing(REQUEST, selection, card, look).text
+        assert ("; classes: " in text.partition("\nPlan:")[0]) == has_classes

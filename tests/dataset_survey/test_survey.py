@@ -13,7 +13,7 @@ import pytest
 from dataset_folders import blocks, fill, write_table
 
 from m3b.dataset.survey.facts import Survey, SurveyLimits
-from m3b.dataset.survey.render import render
+from m3b.dataset.survey.render import render, summarize
 from m3b.dataset.survey.survey import survey
 from m3b.errors import DataError
 
@@ -146,3 +146,24 @@ def test_lines_are_cut_between_values(tmp_path: Path) -> None:
     assert 0 < len(shown) < 12
     assert findings.endswith(f"{shown[-1]} x4, and {12 - len(shown)} more")
     assert max(len(line) for line in lines if line.startswith("opinion")) < 300
+
+
+@pytest.mark.parametrize("values", [["mild", "severe"], ["0", "1"], ["12.5", "3.25"]])
+def test_a_column_called_label_holds_labels_and_a_column_of_mask_files_masks(tmp_path: Path, values: list[str]) -> None:
+    names = [f"case_{number:02d}.png" for number in range(20)]
+    fill(tmp_path, [f"images/{name}" for name in names])
+    fill(tmp_path, [f"masks/{name}" for name in names], blocks)
+    rows = [[name, values[at % 2], f"masks/{name}"] for at, name in enumerate(names)]
+    write_table(tmp_path / "table.csv", [["name", "label", "mask_file"], *rows])
+    hints = {column.name: column.role_hint for column in survey(tmp_path).tables[0].columns}
+    assert (hints["label"], hints["mask_file"]) == ("label", "mask")
+
+
+def test_the_column_of_patients_is_in_the_lines_about_a_folder(tmp_path: Path) -> None:
+    names = [f"case_{number:02d}.png" for number in range(40)]
+    fill(tmp_path, [f"images/{name}" for name in names])
+    others = [f"a measurement with a long name {number}" for number in range(12)]
+    rows = [[*(at % 3 for _ in others), name, f"P{at // 2:03d}"] for at, name in enumerate(names)]
+    write_table(tmp_path / "table.csv", [[*others, "name", "patient_id"], *rows])
+    line = next(line for line in summarize(survey(tmp_path)) if "table.csv" in line)
+    assert "patient_id [patient]" in line

@@ -36,6 +36,8 @@ def test_counts_of_parts_classes_and_patients() -> None:
     }
     assert explanation.training.patients == explanation.training.cases // 2
     assert (explanation.files, explanation.used_files) == (25, 24)
+    assert explanation.files_by_use == {"image": 24}
+    assert "24 of 25 files are used: 24 images; not used: 1 a document" in summary_lines(explanation)
     assert [(exclusion.code, exclusion.count) for exclusion in explanation.excluded_files] == [("document", 1)]
     assert Explanation.model_validate_json(explanation.model_dump_json()).training == explanation.training
 

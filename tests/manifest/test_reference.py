@@ -55,6 +55,13 @@ def test_the_short_page_has_every_key_of_a_task_and_fits_into_a_briefing(task: s
     assert not any(re.search(rf"(^|, ){name}\*? ", lines["Manifest"]) for name in others)
 
 
+@pytest.mark.parametrize("task", TARGETS)
+def test_the_short_page_says_what_names_of_keys_do_not(task: str) -> None:
+    notes = dict(re.findall(r"^- `([\w.]+)`: (.+)$", short_page(task), re.MULTILINE))
+    assert set(notes) == {"Manifest.exclude", "Images.frames"}
+    assert notes["Manifest.exclude"] == describe_fields(Manifest)["exclude"]
+
+
 @pytest.mark.parametrize("part", parts(), ids=lambda part: part.__name__)
 def test_examples_of_keys_are_valid(part: type[Manifest]) -> None:
     for name, example in FIELD_EXAMPLES[part.__name__].items():

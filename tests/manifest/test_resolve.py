@@ -52,6 +52,18 @@ def test_every_file_has_one_use_or_one_reason(tmp_path: Path) -> None:
     assert not resolved.errors
 
 
+def test_files_that_a_manifest_leaves_out_are_no_images(tmp_path: Path) -> None:
+    names = [f"images/{part}i{at}.png" for part in ("", "old_") for at in range(4)]
+    root = folder(
+        tmp_path,
+        *names,
+        t="\n".join(["image,label", *(f"{Path(name).stem},{at % 2}" for at, name in enumerate(names))]),
+    )
+    resolved = resolve_folder(root, **diagnosis(exclude=[{"files": "images/old_*", "reason": "an older version"}]))
+    assert resolved.frame["case"].to_list() == names[:4]
+    assert file_reasons(resolved) == {"stated": 4}
+
+
 @pytest.mark.parametrize(
     ("change", "code", "part"),
     [

@@ -52,7 +52,7 @@ def test_the_rules_take_a_reading_and_every_file_is_accounted_for(tmp_path: Path
     calls = [event for event in of_kind(tmp_path / "run", "call") if event.get("name") != "look"]
     assert [tool_call["name"] for tool_call in calls] == ["copy_files"]
     notes = [event["text"] for event in of_kind(tmp_path / "run", "note")]
-    assert "48 of 49 files of the data folder are used." in notes
+    assert "48 of 49 files of the data folder are used: 24 images, 24 masks." in notes
     assert any("left out: a document" in note for note in notes)
     labels = json.loads((tmp_path / "run/work/Datapath/label_dict.json").read_text())
     assert list(labels.values()) == [1], "the lesion, not the noise around it"
@@ -148,6 +148,9 @@ def test_a_look_before_a_run(tmp_path: Path) -> None:
     of_file = run_m3b("look", tmp_path / "manifest.json", "x")
     assert of_file.returncode == 2
     assert "manifest.json is a file. Name the folder with the images" in of_file.stderr
+    exchanged = run_m3b("look", "Segment polyps", data)
+    assert exchanged.returncode == 2
+    assert "the folder comes first" in exchanged.stderr
 
 
 def test_a_manifest_that_an_agent_writes_is_answered_at_once(tmp_path: Path) -> None:

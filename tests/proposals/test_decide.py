@@ -353,3 +353,27 @@ def test_want_of_memory_ends_the_decision(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(decide_module, "measure", _fail_for("", MemoryError))
     with pytest.raises(MemoryError):
         _decide_two_columns(tmp_path)
+
+
+@pytest.mark.parametrize(("files", "named"), [((), "no files"), (("README.md",), "README.md"), (("a.md", "b.md"), "2")])
+def test_a_folder_without_images_is_refused_with_what_is_there(
+    tmp_path: Path, files: tuple[str, ...], named: str
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("Notes of a study.")
+    refusal = decide_folder(tmp_path, "Grade retinopathy").refusal
+    assert refusal is not None
+    assert refusal.code == "no_images"
+    assert named in refusal.message
+
+
+def test_a_refusal_names_the_column_that_comes_nearest(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["image", "grade"]]
+    for number in range(60):
+        write_picture(tmp_path / "images" / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", number * 7 % 5])
+    write_rows(tmp_path / "table.csv", rows)
+    outcome = decide_folder(tmp_path, "Klassifiziere Retinopathie")
+    assert outcome.refusal is not None
+    assert outcome.refusal.code == "no_targets"
+    assert "{table.grade}" in outcome.refusal.message

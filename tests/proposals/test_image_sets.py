@@ -8,8 +8,12 @@ import openpyxl
 import pytest
 from proposals_kit import decide_folder, write_mask, write_picture, write_rows
 
+from m3b.dataset.proposals.image_sets import list_image_sets
 from m3b.dataset.proposals.outcome import ManifestProposal
 from m3b.dataset.proposals.roles import roles_of
+from m3b.dataset.survey.facts import SurveyLimits
+from m3b.dataset.survey.survey import survey_inventory
+from m3b.dataset.survey.walk import walk
 
 CHEST = "Classify chest X-rays as normal or pneumonia"
 
@@ -196,3 +200,64 @@ def test_patients_of_a_table_that_lacks_some_come_from_what_divides_the_images_a
     assert proposal.cases == 40
     assert proposal.manifest.patient is not None
     assert proposal.manifest.patient.value == "{number1}"
+
+
+def _write_named_pictures(folder: Path, suffixes: dict[str, str]) -> list[list[object]]:
+    """Write pictures with names of several styles, and return rows that name each."""
+    rows: list[list[object]] = [["file", "finding"]]
+    for number in range(40):
+        name = ("Covid_site_A", "Regular-lung", "Pneu_north", "cov.atlas")[number % 4]
+        path = folder / "clips" / f"{name}{'_x' * (number % 3)}_{number:02d}.png"
+        write_picture(path, number)
+        rows.append([path.name, ("covid", "healthy")[number // 2 % 2]])
+    for number, (stem, suffix) in enumerate(suffixes.items(), 100):
+        path = folder / "clips" / f"{stem}{suffix}"
+        write_picture(path, number, size=(60, 60 + number))
+        rows.append([path.name, ("covid", "healthy")[number % 2]])
+    return rows
+
+
+FURTHER_PICTURES = {"Cov-Atlas+(45)": ".gif", "alines mov": ".tif", "Butterfly 9 b": ".bmp"}
+
+
+def test_pictures_of_several_formats_that_rows_name_belong_together(tmp_path: Path) -> None:
+    rows = _write_named_pictures(tmp_path, FURTHER_PICTURES)
+    write_rows(tmp_path / "table.csv", rows)
+    outcome = decide_folder(tmp_path, "Tell covid from healthy lungs")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == 43
+
+
+def test_one_file_whose_number_is_in_another_column_does_not_join_the_table_of_all(tmp_path: Path) -> None:
+    names = [*(f"clip_{number:02d}.png" for number in range(40)), "Atlas+(45).gif"]
+    for number, name in enumerate(names):
+        write_picture(tmp_path / "clips" / name, number)
+    lengths = {7: "45", 9: "60"}
+    rows = [[name, ("covid", "healthy")[at % 2], lengths.get(at, "")] for at, name in enumerate(names)]
+    rows += [[f"elsewhere_{number}.png", "covid", ""] for number in range(300)]
+    write_rows(tmp_path / "table.csv", [["file", "finding", "length"], *rows])
+    inventory = walk(tmp_path)
+    survey = survey_inventory(inventory, SurveyLimits())
+    joins = tuple(join.model_copy(update={"chance": 0.0}) for join in survey.joins)
+    image_sets = list_image_sets(survey.model_copy(update={"joins": joins}), inventory)
+    keys = [item.tables["table"].key for item in image_sets if len(item.groups) > 1]
+    assert keys == ["{file}"]
+
+
+def test_pictures_in_other_folders_and_formats_are_no_further_cases(tmp_path: Path) -> None:
+    rows = _write_named_pictures(tmp_path, FURTHER_PICTURES)
+    for path in [path for path in (tmp_path / "clips").iterdir() if path.suffix != ".png"]:
+        (tmp_path / "clips" / "uncertain").mkdir(exist_ok=True)
+        path.rename(tmp_path / "clips" / "uncertain" / path.name)
+    write_rows(tmp_path / "table.csv", rows)
+    outcome = decide_folder(tmp_path, "Tell covid from healthy lungs")
+    assert outcome.proposals[0].cases == 40
+
+
+def test_pictures_of_other_formats_that_no_row_names_are_left_out(tmp_path: Path) -> None:
+    rows = _write_named_pictures(tmp_path, FURTHER_PICTURES)
+    write_rows(tmp_path / "table.csv", rows[:41])
+    outcome = decide_folder(tmp_path, "Tell covid from healthy lungs")
+    assert outcome.kind == "proposed"
+    assert outcome.proposals[0].cases == 40
+    assert len(outcome.proposals[0].manifest.images.patterns) == 1

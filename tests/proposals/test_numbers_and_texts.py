@@ -210,3 +210,30 @@ def test_cells_that_state_a_bound_are_no_numbers(tmp_path: Path, n_bounds: int, 
     outcome = decide_folder(tmp_path, "Predict the age from the picture of the retina")
     assert outcome.kind == kind
     assert kind == "ask" or outcome.proposals[0].cases == 38
+
+
+@pytest.mark.parametrize(
+    ("request_text", "column", "values", "task"),
+    [
+        ("Grade diabetic retinopathy on fundus photographs", "grade", [0, 1, 2, 3, 4], "grading"),
+        ("Grade diabetic retinopathy on fundus photographs", "level", [0, 1, 2, 3, 4], "grading"),
+        ("Grade diabetic retinopathy on fundus photographs", "diagnosis", [0, 1, 2, 3, 4], "grading"),
+        ("Grade knee osteoarthritis (Kellgren-Lawrence)", "KL", [0, 1, 2, 3, 4], "grading"),
+        ("Score the severity of psoriasis", "severity", list(range(11)), "grading"),
+        ("Score the severity of psoriasis", "severity", list(range(0, 69, 4)), "regression"),
+        ("Grade the severity of psoriasis as a number", "severity", list(range(5)), "regression"),
+        ("Estimate the ejection fraction", "ejection_fraction", [value + 0.5 for value in range(20, 75)], "regression"),
+        ("Predict bone age in months", "boneage", list(range(10, 220, 3)), "regression"),
+        ("Count the lesions", "lesions", list(range(6)), "regression"),
+    ],
+)
+def test_levels_of_a_grade_are_classes_and_measured_values_numbers(
+    tmp_path: Path, request_text: str, column: str, values: list[float], task: str
+) -> None:
+    rows: list[list[object]] = [["image", column]]
+    for number in range(140):
+        write_picture(tmp_path / "images" / f"{number:03d}.png", number)
+        rows.append([f"{number:03d}.png", values[number * 7 % len(values)]])
+    write_rows(tmp_path / "table.csv", rows)
+    outcome = decide_folder(tmp_path, request_text)
+    assert (outcome.kind, outcome.task) == ("proposed", task)

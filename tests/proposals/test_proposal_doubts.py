@@ -387,6 +387,19 @@ def test_altered_copies_are_stated_and_stay_with_their_originals(
         assert not sides[0] & sides[1]
 
 
+@pytest.mark.parametrize("per_person", [1, 3])
+def test_numbers_of_images_that_their_altered_copies_share_are_no_patients(tmp_path: Path, per_person: int) -> None:
+    for number in range(60):
+        image = f"ISIC_{24306 + number // per_person:07d}" + (f"_{number % per_person}" if per_person > 1 else "")
+        folder = tmp_path / ("cyst", "nodule")[number // per_person % 2]
+        write_picture(folder / f"{image}.png", number)
+        if number % 2:
+            write_picture(folder / f"{image}_transformed_0_.png", 100 + number)
+    manifest = decide_folder(tmp_path, "Classify breast ultrasound images as cyst or nodule").proposals[0].manifest
+    assert (manifest.patient is None) == (per_person == 1)
+    assert manifest.together
+
+
 @pytest.mark.parametrize(
     ("folders", "request_text", "positive"),
     [
@@ -607,3 +620,34 @@ def test_notes_that_forbid_training_lead_to_a_question(tmp_path: Path, note: str
     outcome = decide_folder(tmp_path, "Tell eczema from acne on photos of skin")
     assert outcome.kind == kind
     assert kind == "proposed" or (outcome.question is not None and outcome.question.code == "use_forbidden")
+
+
+@pytest.mark.parametrize(
+    ("request_text", "kind", "classes"),
+    [
+        ("Segment necrosis, oedema and enhancing tumour", "ask", {"necrosis": (1,), "oedema": (2,), "value 4": (4,)}),
+        ("Segment the 4 parts necrosis, oedema and enhancing tumour", "ask", None),
+        (
+            "Segment necrosis, oedema and enhancing tumour (4)",
+            "proposed",
+            {"necrosis": (1,), "oedema": (2,), "enhancing tumour": (4,)},
+        ),
+    ],
+)
+def test_a_legend_that_names_most_values_leaves_only_the_others_open(
+    tmp_path: Path, request_text: str, kind: str, classes: dict[str, tuple[int, ...]] | None
+) -> None:
+    for number in range(14):
+        write_picture(tmp_path / "images" / f"case_{number:02d}.png", number)
+        write_mask(tmp_path / "labels" / f"case_{number:02d}.png", number, (1, 2, 4))
+    legend = {"labels": {"background": 0, "necrosis": 1, "oedema": 2, "enhancing": 3}}
+    (tmp_path / "dataset.json").write_text(json.dumps(legend))
+    outcome = decide_folder(tmp_path, request_text)
+    assert outcome.kind == kind
+    masks = outcome.proposals[0].manifest.masks
+    assert masks is not None
+    if classes is not None:
+        assert masks.classes == classes
+    if outcome.question is not None:
+        assert outcome.question.code == "legend_not_applied"
+        assert '{"NAME": [4]}' in outcome.question.remedy

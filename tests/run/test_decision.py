@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from m3b.errors import DataError, UsageError
-from m3b.run.decision import SURVEY_FAILED, check_task, decide, list_unserved_tasks, parse_decision, task_for_card
+from m3b.run.decision import (
+    SURVEY_FAILED,
+    check_task,
+    decide,
+    list_unserved_tasks,
+    parse_decision,
+    summarize_overview,
+    task_for_card,
+)
 
 PROPOSAL = {
     "manifest": {"task": "diagnosis", "images": {"files": "*.png"}, "labels": {"value": "{parent}"}},
@@ -73,3 +81,12 @@ def test_the_task_of_a_card_gives_way_where_its_data_serves_the_request(
     request_text: str, card_task: str, task: str
 ) -> None:
     assert task_for_card(request_text, card_task) == task
+
+
+def test_an_overview_has_no_reading_that_is_refused_for_lack_of_targets() -> None:
+    proposal = {"title": "classes by {t.grade}", "score": 0.1, "manifest": {"task": "diagnosis"}}
+    refusal = {"code": "no_targets", "message": "none", "remedy": ""}
+    refused = {"kind": "refuse", "task": "diagnosis", "proposals": [proposal], "refusal": refusal}
+    proposed = {"kind": "proposed", "task": "grading", "proposals": [proposal]}
+    summary = summarize_overview({"outcomes": {"diagnosis": refused, "grading": proposed}, "lines": []})
+    assert [reading.task for reading in summary.readings] == ["grading"]

@@ -70,6 +70,15 @@ def test_the_first_step(tmp_path: Path, status: Status, epochs: float | None, fi
     assert codes(make_run(tmp_path, epochs=epochs), status)[0] == first
 
 
+def test_too_few_test_patients_are_no_failure_of_the_training(tmp_path: Path) -> None:
+    measure = Measure("dice", 0.3, 0.2, 0.4, 3)
+    result = Result("below_range", "only 3 test patients", "Segment polyps", primary=measure, run_dir=str(tmp_path),
+                    has_verdict=False)  # fmt: skip
+    assert Result.from_json(result.to_json()) == result
+    assert list_next_steps(make_run(tmp_path, epochs=1.4), RECORD, result)[0].code == "more_cases"
+    assert any(line.startswith("below_range (no verdict): ") for line in format_result(result))
+
+
 @pytest.mark.parametrize("from_request", [[], ["epochs"]])
 def test_more_epochs_are_asked_for_where_epochs_were_set(tmp_path: Path, from_request: list[str]) -> None:
     record = {**RECORD, "training": {"epochs": 3, "folds": 2, "from_request": from_request}}

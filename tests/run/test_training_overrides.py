@@ -42,6 +42,8 @@ PLAN = {"task": "diagnosis", "network": {"name": "resnet18"}, "lr": 0.001, "minu
         ({"settings": {"batch": 2.5}}, "out_of_range"),
         ({"settings": {"seed": True}}, "out_of_range"),
         ({"settings": {"classes": ["a"]}}, "derived_setting"),
+        ({"settings": {"frames": 1}}, "derived_setting"),
+        ({"settings": {"views": 2}}, "derived_setting"),
         ({"settings": 5}, "not_a_mapping"),
         ({"plan": {"x": 1}}, "no_plan"),
         ({"plan": "nowhere/plan.json"}, "plan_unreadable"),
@@ -158,3 +160,8 @@ def test_settings_of_the_command_line() -> None:
     with pytest.raises(SettingError) as caught:
         parse_settings(["lr"])
     assert caught.value.code == "no_key_value"
+
+
+def test_a_setting_that_the_index_fixes_is_refused_with_the_key_that_sets_it() -> None:
+    with pytest.raises(SettingError, match=r"images\.frames"):
+        TrainingOverrides(settings={"frames": 1})

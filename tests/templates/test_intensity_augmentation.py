@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from template_kit import load
 
@@ -43,6 +44,28 @@ def test_colour_images_get_less_but_not_radiographs_stored_as_rgb(changes: Any) 
 def test_hounsfield_units_are_not_augmented(changes: Any) -> None:
     found = changes({}, modality="ct", dims=3, shapes=[(64, 64, 64)], low=-1000.0)
     assert (found["contrast"], found["brightness"], found["gamma"]) == (0.0, 0.0, 0.0)
+
+
+DENSITY = {"number": {"centre": 0.8, "scale": 0.1}, "modality": "", "scales": {"beyond 8 bit": 9}, "eight_bit": False,
+           "low": 1000.0, "high": 3000.0, "mean": 1800.0, "std": 400.0, "by_channel": {}}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["bone density (g/cm2)", "Knochendichte", "iron [mg/cm³]", "ADC"])
+def test_a_number_that_grey_values_carry_keeps_them(changes: Any, name: str) -> None:
+    """Each image was scaled by its own percentiles, and brightness was changed, where brightness is the density."""
+    found = changes(XRAY, **DENSITY, classes=[name])
+    assert (found["contrast"], found["brightness"], found["gamma"]) == (0.0, 0.0, 0.0)
+    rule = load("intensity_rule").whole_input({**DENSITY, "dims": 2, "channels": 1, "classes": [name]})["intensity"]
+    assert (rule["mode"], rule["low"], rule["high"]) == ("window", 0.0, 4000.0)
+    values = np.array([[[0.0, 1800.0, 4000.0]]], np.float32)
+    assert load("normalise").scale_intensity(values, rule)[0, 0, 1] == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("name", "number"), [("age (years)", True), ("ejection fraction (%)", True), ("dense", False)])
+def test_other_targets_are_scaled_and_augmented_as_before(changes: Any, name: str, number: bool) -> None:
+    facts = {**DENSITY, "number": DENSITY["number"] if number else None, "dims": 2, "channels": 1, "classes": [name]}
+    assert changes(XRAY, **facts)["brightness"] == 0.5
+    assert load("intensity_rule").whole_input(facts)["intensity"]["mode"] == "percentile"
 
 
 def test_small_sets_get_more(changes: Any) -> None:

@@ -244,3 +244,8 @@ def test_answers_are_written_whatever_the_files_are_called(
     assert "肺".encode() in capfdbinary.readouterr().out, "UTF-8 whatever the terminal's language"
     with pytest.raises(SystemExit):
         calling.read_call([], "doc", batch=4, home=tmp_path)
+
+
+def test_a_setting_that_the_index_fixes_is_refused_with_the_key_that_sets_it() -> None:
+    with pytest.raises(SystemExit, match=r"images\.frames"):
+        load("settings").override({"task": "diagnosis", "frames": 4}, "frames=1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,6 +56,31 @@ def in_hounsfield(facts: Facts) -> bool:
     return bool(facts["modality"] == "ct")
 
 
+ABSOLUTE = re.compile(
+    r"densit|densidad|dichte|密度|attenuat|concentrat|konzentration|hounsfield|\bhu\b|\bsuv|\badc\b|\bt[12]\*?(?:\b|$)"
+    r"|\b[kmµu]?g\s*/\s*(?:[cdm]?m(?:\^?[23²³])|ml\b|cc\b)",
+    re.IGNORECASE,
+)
+"""Names and units of numbers that the grey values themselves carry: densities, concentrations, times of relaxation."""
+MARGIN = 0.5
+"""Share of the usual range of an image by which a window of absolute values is wider on either side."""
+
+
+def is_absolute(facts: Facts) -> bool:
+    """Whether the number to be estimated is told by how bright the images are, so that none may be scaled by itself."""
+    return bool(facts.get("number")) and any(ABSOLUTE.search(str(name)) for name in facts.get("classes", ()))
+
+
+def _absolute_window(facts: Facts) -> Rule:
+    """One window for all images, around the range that is usual for one."""
+    if facts["eight_bit"]:
+        return unit(facts["mean"], facts["std"])
+    margin = MARGIN * (facts["high"] - facts["low"])
+    low, high = facts["low"] - margin, facts["high"] + margin
+    mean, std = (facts["mean"] - low) / (high - low), facts["std"] / (high - low)
+    return {"mode": "window", "low": low, "high": high, "mean": round(mean, 4), "std": max(round(std, 4), 0.02)}
+
+
 WINDOWS = ((0, 80), (-160, 240), (-1000, 1000))
 """Hounsfield units of brain, of soft tissue, and from air to bone, for networks that see a CT whole. Fresh blood and brain differ
 by 25 Hounsfield units, 0.01 of the last window alone. The first two are those that radiologists read by (level 40, width 80 and
@@ -66,6 +92,8 @@ def whole_input(facts: Facts) -> dict[str, Any]:
     How bright a picture is can tell, so 8-bit ones keep it."""
     if facts["by_channel"]:
         return {"intensity": intensity_of(facts, lambda own: choose_rule(own, in_hounsfield(own), _air_to_bone))}
+    if is_absolute(facts) and len(facts["scales"]) == 1 and facts["high"] > facts["low"] and not in_hounsfield(facts):
+        return {"intensity": _absolute_window(facts)}
     rule = choose_rule(facts, in_hounsfield(facts), _several_windows)
     return {"intensity": rule, **({"channels": len(rule["windows"])} if rule["mode"] == "windows" else {})}
 
@@ -88,7 +116,9 @@ def whole_changes(facts: Facts, small: bool, most: Mapping[str, float], flip: li
         flip: axes that may be mirrored.
     """
     more = 1.5 if small else 1.0
-    light = 0.0 if in_hounsfield(facts) else more  # how bright something is may be what is looked for
+    light = (
+        0.0 if in_hounsfield(facts) or is_absolute(facts) else more
+    )  # how bright something is may be what is looked for
     strength = COLOUR if facts["dims"] == 3 or coloured(facts["channels"]) else GREYSCALE
     return {
         "flip": flip,

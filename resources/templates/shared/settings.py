@@ -53,6 +53,15 @@ DERIVED = (
 )
 """Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
+SET_ELSEWHERE = {
+    "task": "; the selection names the task",
+    "frames": "; the index names the frames of each clip (images.frames of the manifest, FILE#frames=N of image_path)",
+    "views": "; the index lists the images of a case (images.case and images.several of the manifest)",
+    "channel_names": "; the index names the channels (images.channels of the manifest)",
+    "covariates": "; the index holds them (covariates of the manifest)",
+}
+"""Where derived settings come from, and can be changed."""
+
 NUMBERS = {"seed": (0, 2**31 - 1), "folds": (1, 20), "parts": (1, 10_000)}
 """Settings that are whole numbers: the least and the most."""
 WORDS = {"optimizer": ("adamw", "muon")}
@@ -73,7 +82,10 @@ def override(plan: dict[str, Any], setting: str) -> None:
     if not sign or not isinstance(place, dict):
         raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
     if not path and last in DERIVED:
-        raise SystemExit(f"--set {setting}: {last} follows from the data and the other settings and cannot be set")
+        place_of = SET_ELSEWHERE.get(last, "")
+        raise SystemExit(
+            f"--set {setting}: {last} follows from the data and the other settings and cannot be set here{place_of}"
+        )
     value = _value(text)
     task = str(plan.get("task", ""))
     _known(setting, ".".join(path), [last], place, task)

@@ -245,8 +245,9 @@ def _index_instructions(task: str, proposals: Sequence[ManifestProposal]) -> lis
 
 
 def _describe_selection(selection: Selection) -> str:
-    classes = ", ".join(selection.classes) or "all classes of the data set"
-    class_part = f"; classes: {classes}" if get_family(selection.task).predicts_classes() else ""
+    family = get_family(selection.task)
+    classes = ", ".join(selection.classes) or ("" if "texts" in family.required_targets else "all of the data set")
+    class_part = f"; classes: {classes}" if classes and family.predicts_classes() else ""
     return f"Task: {selection.task}; metric: {selection.metric}{class_part}.\nPlan: {selection.plan}"
 
 
@@ -326,7 +327,7 @@ def build_module_briefing(
             "Stage: module",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {_describe_classes(index)}.",
             *([f"Request of the user: {shorten(request, MAX_REMARK_CHARS, placeholder=' ...')}"] if request else []),
-            f"Data: {audit_text}",
+            f"Data: {audit_text}{_describe_left_out(index)}",
             *_quote_remarks(closing_remarks),
             f"Training time: {minutes:g} minutes on {device}.",
             *_describe_fixed_plan(plan_command, given_plan),
@@ -459,6 +460,12 @@ def _describe_plan(module: TrainingModule) -> str:
         if module.plan.get(key) not in (None, False)
     ]
     return f" The plan: {', '.join(settings)}." if settings else ""
+
+
+def _describe_left_out(index: DataIndex) -> str:
+    """Return what separates these counts from those of a manifest: files that were left out since (copies, damaged images)."""
+    reasons = [f"{item['files']:,} {item['reason']}" for item in index.accounting.get("left_out", ())[:4]]
+    return f" Files left out before these counts: {'; '.join(reasons)}." if reasons else ""
 
 
 def _describe_classes(index: DataIndex) -> str:

@@ -47,6 +47,8 @@ def look(
     from m3b.run.overrides import parse_overrides
     from m3b.writing import write_text_atomically
 
+    if not folder.exists() and request.strip() and Path(request).is_dir():
+        raise UsageError(f"{folder} is no folder, and {request} is one: the folder comes first, then the request.")
     require_folder(folder)
     for path, option in ((out, "-o"), (page, "--page")):
         require_writable_target(path, option, force=force)

@@ -122,8 +122,12 @@ def require_folder(path: Path) -> None:
     """
     if path.is_dir():
         return
-    problem = f"{path} is a file." if path.exists() else f"There is no folder {path}."
-    raise UsageError(f"{problem} Name the folder with the images.")
+    if not path.exists():
+        raise UsageError(f"There is no folder {path}. Name the folder with the images.")
+    parent = path.resolve().parent
+    is_archive = path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz"))
+    contents = "archives in it are read, too" if is_archive else "all files in it are read"
+    raise UsageError(f"{path} is a file. Name the folder with the images, such as {parent} ({contents}).")
 
 
 def require_writable_target(path: Path | None, option: str, *, force: bool) -> None:
@@ -184,7 +188,8 @@ def format_result(result: Result) -> list[str]:
     """Return a result in a few lines, with the next steps at its end."""
     usage = result.usage
     lines = [f"assumption: {text}" for text in result.assumptions]
-    lines.append(f"{result.status}: {spell_as_flags(result.reason)}")
+    status = result.status if result.has_verdict else f"{result.status} (no verdict)"
+    lines.append(f"{status}: {spell_as_flags(result.reason)}")
     if result.primary:
         lines.append(f"test {format_metric(result.primary.to_dict())}")
     if result.tested_on:

@@ -24,6 +24,7 @@ STATUS_LABELS = {
     "cancelled": ("Cancelled", "warn"),
     "working": ("At work", "calm"),
 }
+NO_VERDICT_LABEL = ("Too few test patients for a verdict", "warn")
 
 
 def describe_status(status: Any) -> tuple[str, str]:
@@ -68,7 +69,7 @@ def make_header(files: RunFiles) -> dict[str, Any]:
     """Return what the header shows."""
     result = files.result
     status = result.get("status") or files.record.get("status")
-    label, tone = describe_status(status)
+    label, tone = NO_VERDICT_LABEL if result.get("has_verdict") is False else describe_status(status)
     reason = result.get("reason") or files.record.get("reason")
     run_name = shorten(files.record.get("id") or files.folder.name, 80)
     times = [format_time(event.get("at")) for event in files.events[:1] + files.events[-1:]]

@@ -127,7 +127,8 @@ class DatasetPreview:
         if not self.proposals:
             return [*output, self.insufficient]
         best, *others = self.proposals
-        output += [f"{self.task}: {best.title} (score {best.score:.2f})", *(f"  + {item}" for item in best.evidence)]
+        task = self.task or str(best.manifest.get("task", ""))
+        output += [f"{task}: {best.title} (score {best.score:.2f})", *(f"  + {item}" for item in best.evidence)]
         output += [f"  ? {item}" for item in best.doubts]
         if self.counts:
             patients = "patients known" if self.counts["patients"] == "known" else "patients unknown"

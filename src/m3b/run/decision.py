@@ -174,7 +174,7 @@ def decide_by_manifest(manifest: Manifest) -> Decision:
 def summarize_overview(answer: Mapping[str, Any]) -> SurveySummary:
     """Return the summary of a folder without a request: its lines, and the best proposal of each task that has any."""
     decisions = [parse_decision(outcome, ()) for outcome in answer["outcomes"].values()]
-    proposals = [decision.summary for decision in decisions if decision.proposals]
+    proposals = [decision.summary for decision in decisions if decision.proposals and decision.code != "no_targets"]
     return SurveySummary(lines=tuple(answer["lines"]), readings=tuple(proposals))
 
 

@@ -22,7 +22,7 @@ from m3b.events import NoteAdded, StepStarted
 from m3b.isolation.untrusted import UnsafePathError, is_file, read_bytes, read_json, write_atomic
 from m3b.run.decision import make_decision_job
 from m3b.run.folder import RunFolder
-from m3b.writing import escape_control_codes, write_text_atomically
+from m3b.writing import escape_control_codes, list_counts, write_text_atomically
 
 if TYPE_CHECKING:
     from m3b.dataset.manifest.model import Manifest
@@ -239,7 +239,8 @@ def describe_accounting(answer: Mapping[str, Any]) -> list[str]:
     """Return sentences for people on the files that were used and the exclusions."""
     accounting = answer["accounting"]
     used = sum(accounting["used"].values())
-    lines = [f"{used:,} of {accounting['files']:,} files of the data folder are used."]
+    uses = f": {list_counts(accounting['used'])}" if used else ""
+    lines = [f"{used:,} of {accounting['files']:,} files of the data folder are used{uses}."]
     for exclusion in accounting["left_out"][:6]:
         files = "1 file is" if exclusion["files"] == 1 else f"{exclusion['files']:,} files are"
         lines.append(f"{files} left out: {exclusion['reason']}.")

@@ -128,7 +128,10 @@ def _suggest_language_model(record: Mapping[str, Any]) -> NextStep:
 
 def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: Result) -> Iterator[NextStep]:
     amount = read_training_amount(run)
-    if amount is not None and amount.is_short:
+    if not result.has_verdict:
+        text = "Bring more patients: the test patients are too few for a verdict, whatever the training is"
+        yield NextStep("more_cases", text, format_run_command(record))
+    elif amount is not None and amount.is_short:
         yield _suggest_more_training(record, amount)
     if result.report:
         yield NextStep("open_report", "Look at the figures and the worst cases", result.report)
@@ -141,7 +144,7 @@ def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: R
     manifest_page = run.get_path("manifest.html")
     if manifest_page.is_file():
         yield NextStep("check_labels", "Check that images and labels belong together", str(manifest_page))
-    if amount is not None and not amount.is_short:
+    if result.has_verdict and amount is not None and not amount.is_short:
         minutes = next((value for value in ROUND_MINUTES if value >= 3 * amount.minutes), ROUND_MINUTES[-1])
         yield NextStep("train_longer", "Train for longer, or bring more cases", format_run_command(record, minutes))
 

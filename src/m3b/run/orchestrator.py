@@ -514,4 +514,5 @@ def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolde
         model_dir=str(run.model),
         patients=delivered.scores.n_patients if delivered.scores.patients_known else None,
         external=dict(delivered.external),
+        has_verdict=delivered.has_verdict,
     )

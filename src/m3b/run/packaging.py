@@ -41,7 +41,11 @@ RECORDED_PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelera
 
 @dataclass(frozen=True)
 class DeliveredModel:
-    """A delivered model with m3b's own scores, and whether they make the run a success."""
+    """A delivered model with m3b's own scores, and whether they make the run a success.
+
+    Args:
+        has_verdict: whether there are enough test patients for a verdict.
+    """
 
     is_accepted: bool
     reason: str
@@ -49,6 +53,7 @@ class DeliveredModel:
     integrity: str
     acceptable: tuple[float, float | None] | None
     external: Mapping[str, ExternalResult] = field(default_factory=dict)
+    has_verdict: bool = True
 
 
 TEST_PREDICTIONS_FILE = "predictions.json"
@@ -101,7 +106,13 @@ def deliver_model(
         verdict.reason if integrity == INTEGRITY_CLEAN else f"The run was tampered with: {integrity}. {verdict.reason}"
     )
     delivered = DeliveredModel(
-        verdict.ok and integrity == INTEGRITY_CLEAN, reason, scores, integrity, acceptable, external_results
+        verdict.ok and integrity == INTEGRITY_CLEAN,
+        reason,
+        scores,
+        integrity,
+        acceptable,
+        external_results,
+        has_verdict=not verdict.is_open,
     )
     write_text_atomically(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
     _copy_measured_model(run, model)

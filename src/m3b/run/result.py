@@ -89,6 +89,7 @@ class Result:
         grouped_by: what keeps images on one side of the split, such as a column or a part of the file names.
         external: name -> result on an external test set.
         assumptions: what the request says of the data and nothing in the folder confirms.
+        has_verdict: False if a model was measured on too few test patients for a verdict.
     """
 
     status: Status
@@ -110,6 +111,7 @@ class Result:
     grouped_by: str = ""
     external: dict[str, ExternalResult] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
+    has_verdict: bool = True
 
     @property
     def ok(self) -> bool:

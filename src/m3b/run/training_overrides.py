@@ -271,14 +271,29 @@ DERIVED_SETTINGS = (
     "expected",
     "why_folds",
     "why_engine",
+    "frames",
+    "views",
+    "channel_names",
+    "covariates",
 )
 """Settings that follow from the data or the machine."""
+_TO_MANIFEST = "of the manifest (`m3b look FOLDER REQUEST -o manifest.json`, then --manifest)."
+DERIVED_FROM = {
+    "task": " The request names the task.",
+    "classes": f" Name them in the request, or set `classes` {_TO_MANIFEST}",
+    "frames": f" Set `images.frames` {_TO_MANIFEST}",
+    "views": f" Set `images.case` and `images.several` {_TO_MANIFEST}",
+    "channel_names": f" Set `images.channels` {_TO_MANIFEST}",
+    "covariates": f" Set `covariates` {_TO_MANIFEST}",
+}
+"""Setting -> where it comes from and can be changed."""
 
 
 def _check_setting_value(key: str, value: Any) -> None:
     """Check a value whose meaning is the same in all templates; plan.py checks the others."""
     if key in DERIVED_SETTINGS:
-        raise _error("derived_setting", f"--set {key}={value}: {key} follows from the data and cannot be set.")
+        source = DERIVED_FROM.get(key, "")
+        raise _error("derived_setting", f"--set {key}={value}: {key} follows from the data and cannot be set.{source}")
     low, high = COUNT_SETTINGS.get(key) or SETTING_RANGES.get(key) or (0, -1)
     if low > high:
         return

@@ -17,6 +17,7 @@ from m3b.dataset.manifest.model import Manifest
 from m3b.dataset.manifest.problems import Problem, list_names
 from m3b.dataset.manifest.resolve import ExcludedFiles, Resolved
 from m3b.dataset.manifest.split import SplitUnit, draw_test_groups, group_cases, name_fifths
+from m3b.writing import list_counts
 
 MARKED, UNMARKED = "marked", "nothing marked"
 OBSERVED, CENSORED = "event", "censored"
@@ -68,6 +69,7 @@ class Explanation(_Fact):
         marks: boxes on all cases together.
         excluded_cases: cases that cannot be used.
         excluded_files: files that belong to no case, such as documents.
+        files_by_use: what files are used for (image, mask, table, annotation) -> how many.
         unused_rows: table -> rows that belong to no image.
         missing_files: keys in tables that no file has, and the first few.
         targets: image -> its classes and what else is learnt from it, for comparisons; not written.
@@ -85,6 +87,7 @@ class Explanation(_Fact):
     excluded_files: tuple[ExclusionFact, ...] = ()
     files: int = 0
     used_files: int = 0
+    files_by_use: dict[str, int] = {}
     unused_rows: dict[str, int] = {}
     missing_files: int = 0
     missing_examples: tuple[str, ...] = ()
@@ -174,6 +177,7 @@ def explain(manifest: Manifest, resolved: Resolved) -> Explanation:
         excluded_files=_facts(resolved.exclusions),
         files=len(uses),
         used_files=int(uses["use"].is_not_null().sum()),
+        files_by_use=dict(uses["use"].drop_nulls().value_counts(sort=True).iter_rows()),
         unused_rows={name: count for name, count in resolved.unused_rows.items() if count},
         missing_files=missing,
         missing_examples=examples,
@@ -353,11 +357,17 @@ def summary_lines(explanation: Explanation) -> list[str]:
         lines.append(
             f"{facts.missing_files:,} names in tables that no file has, such as {list_names(facts.missing_examples[:3])}"
         )
-    lines.append(f"{facts.used_files:,} of {facts.files:,} files are used")
+    uses = f": {list_counts(facts.files_by_use)}" if facts.files_by_use else ""
+    lines.append(f"{facts.used_files:,} of {facts.files:,} files are used{uses}{_describe_unused(facts)}")
     lines += [problem.message for problem in facts.problems]
     if len(lines) > 10:
         lines = [*lines[:9], f"and {len(lines) - 9} more"]
     return lines
+
+
+def _describe_unused(facts: Explanation) -> str:
+    reasons = [f"{item.count:,} {item.reason}" for item in facts.excluded_files[:3]]
+    return f"; not used: {', '.join(reasons)}{' ...' if len(facts.excluded_files) > 3 else ''}" if reasons else ""
 
 
 def _part_line(part: PartFact) -> str:

@@ -138,7 +138,8 @@ class Images(Files):
             study.
         unit: `file`, or `folder` if a case is a folder of slices or of one DICOM series.
         min_files: files of a case; those of fewer (scouts) are left out.
-        frames: of clips: how many evenly spaced frames are the case; 1 is the middle one as a picture. 0: no clips.
+        frames: of clips (videos, animated GIFs): how many evenly spaced frames are the case, as the slices of a volume; 1, or
+            0 for none stated, is the middle frame as a picture.
         name: of the first channel, if there are `channels`.
         channels: further channels, put on the grid of the first, on which the masks lie too.
     """
@@ -452,7 +453,7 @@ class Split(ManifestPart):
 
 
 class Exclusion(ManifestPart):
-    """Files that are no part of the index, and why.
+    """Files that are no part of the index, and why: neither images nor masks are taken from them.
 
     Args:
         files: pattern.
@@ -498,7 +499,8 @@ class Manifest(ManifestPart):
         attributes: what figures are told apart by at the end (sex, age, site); no model is shown them.
         covariates: what a model is given beside the image.
         keep_copies: whether images with equal pixels are all kept; by default one is.
-        exclude: files that the index does not use, with the reason.
+        exclude: files that the index does not use, with the reason, which the report then states. `exclude` of `images` and `masks`
+            keeps a pattern of theirs from files of another kind, which other parts may use.
         explained: codes of the audit that were answered, with the answer, so that they are not asked again.
     """
 

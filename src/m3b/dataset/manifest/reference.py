@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from m3b.dataset.manifest import model
-from m3b.dataset.manifest.model import Files, Manifest, ManifestPart
+from m3b.dataset.manifest.model import Files, Images, Manifest, ManifestPart
 from m3b.dataset.manifest.resolve import OPTIONAL_PARTS, TARGET_PARTS, TARGETS
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -253,8 +253,20 @@ def short_page(task: str) -> str:
         lines.append(
             f"- {part.__name__}: {', '.join(_short_field(part, name, field) for name, field in fields.items())}"
         )
-    lines += ["", *_match_lines(), "", json.dumps(EXAMPLES[task])]
+    lines += ["", *_short_notes(), "", *_match_lines(), "", json.dumps(EXAMPLES[task])]
     return "\n".join(lines).replace('task* ""', f'task* "{task}"')
+
+
+SHORT_NOTES: tuple[tuple[type[ManifestPart], str], ...] = (
+    (Manifest, "exclude"),
+    (Images, "frames"),
+)
+"""Keys whose meaning the short page gives, since their names do not say it."""
+
+
+def _short_notes() -> list[str]:
+    """Return the meaning of keys that an example does not tell."""
+    return [f"- `{part.__name__}.{name}`: {describe_fields(part)[name]}" for part, name in SHORT_NOTES]
 
 
 def _parts_of(annotation: Any) -> list[type[ManifestPart]]:

@@ -288,7 +288,7 @@ class _Resolver:
         images = self.manifest.images
         empty = pl.DataFrame(schema={"(image)": pl.UInt32, "path": pl.String, "ref": pl.String})
         try:
-            items = self.readers.items(images, "images")
+            items = self.readers.items(self._without_exclusions(images), "images")
         except PatternError as error:
             self.problems.append(error.problem)
             return empty
@@ -298,6 +298,11 @@ class _Resolver:
         if images.frames:
             items = items.with_columns(pl.concat_str(pl.col("ref"), pl.lit(f"#frames={images.frames}")).alias("ref"))
         return items.with_row_index("(image)")
+
+    def _without_exclusions(self, files: Files) -> Files:
+        """Files without those that the manifest leaves out, whichever part would take them."""
+        excluded = tuple(item.files for item in self.manifest.exclude)
+        return files.model_copy(update={"exclude": (*files.exclude, *excluded)}) if excluded else files
 
     def _note_no_files(self, part: str, files: Files) -> None:
         """No file matches: say which folders and names there are."""
@@ -628,7 +633,7 @@ class _Resolver:
 
     def _pair_masks(self, masks: Masks) -> None:
         """Mask files by a key that they share with the image."""
-        files = Files(files=masks.files, exclude=masks.exclude, member=masks.member)
+        files = self._without_exclusions(Files(files=masks.files, exclude=masks.exclude, member=masks.member))
         mask_frame = self._mask_items(masks, files)
         if mask_frame is None:
             self.cases = self.cases.with_columns(

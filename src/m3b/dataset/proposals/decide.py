@@ -720,9 +720,9 @@ def measure(
         return None
     copies = find_altered_copies([paths[0] for paths in resolved.frame["paths"]])
     if copies is not None:
-        if not _are_united(copies, resolved):
-            united = resolved.manifest.model_copy(update={"together": (*resolved.manifest.together, copies.source)})
-            resolved = resolve(united, inventory, readers=readers)
+        is_given = bool(request.overrides.patient_column or request.patient_key)
+        patient = None if not is_given and _numbers_originals(copies, resolved) else patient
+        resolved = _keep_copies_together(copies, resolved, patient, inventory, readers)
         evidence.append(Evidence(code="altered_copies", message=_describe_copies(copies, resolved)))
     if target.decision == "label" and max(class_counts(resolved).values(), default=0) < 2:
         return None  # nothing can be learnt and tested if each class has one case
@@ -807,6 +807,30 @@ def _are_united(copies: AlteredCopies, resolved: Resolved) -> bool:
     for path, group in copies.groups.items():
         patients_of[group].add(patients[path])
     return all(len(united) == 1 and None not in united for united in patients_of.values())
+
+
+def _keep_copies_together(
+    copies: AlteredCopies,
+    resolved: Resolved,
+    patient: PatientChoice | None,
+    inventory: Inventory,
+    readers: FolderReaders,
+) -> Resolved:
+    """Return a manifest, resolved, by which altered copies and their originals lie in one part of the split."""
+    if patient is not None and _are_united(copies, resolved):
+        return resolved
+    manifest = resolved.manifest
+    update = {"together": (*manifest.together, copies.source), "patient": manifest.patient if patient else None}
+    return resolve(manifest.model_copy(update=update), inventory, readers=readers)
+
+
+def _numbers_originals(copies: AlteredCopies, resolved: Resolved) -> bool:
+    """Whether what is taken as patients is a part of file names that differs in every original: numbers of images, not persons."""
+    patient = resolved.manifest.patient
+    if patient is None or "." in patient.value or roles_of(patient.value) & {"patient"}:
+        return False
+    frame = resolved.frame.filter(~pl.col("paths").list.first().is_in(list(copies.copies)))
+    return len(frame) > 1 and frame["patient"].drop_nulls().n_unique() == len(frame)
 
 
 def _describe_copies(copies: AlteredCopies, resolved: Resolved) -> str:
@@ -997,9 +1021,9 @@ def _doubts(
         and not (request.numbered_classes and set(target.codes) <= set(request.numbered_classes))
         and not _codes_suffice(manifest, target, request)
     ):
-        yield Doubt(
-            code="legend_not_applied", message=f"nothing says what {', '.join(target.codes[:8])} mean ({target.title})"
-        )
+        partial = f"; {target.partial_legend}" if target.partial_legend else ""
+        codes = f"{', '.join(target.codes[:8])} mean{'s' if len(target.codes) == 1 else ''}"
+        yield Doubt(code="legend_not_applied", message=f"nothing says what {codes} ({target.title}{partial})")
     if target.turned:
         yield Doubt(code="turned_pixels", message=f"rows and columns of {target.turned} masks are exchanged")
     if target.sizes:
@@ -1343,6 +1367,8 @@ def _folder_classes(target: Target, columns: Sequence[str], request: Request) ->
 
 def _codes_suffice(manifest: Manifest, target: Target, request: Request) -> bool:
     """Whether codes need no names: grades, and codes that the request itself uses."""
+    if target.partial_legend:
+        return False
     return (manifest.labels is not None and manifest.labels.ordered) or set(target.codes) <= set(
         re.findall(r"\w+", request.text)
     )
@@ -1527,11 +1553,15 @@ def _refuse_images(survey: Survey) -> Refusal:
             message=f"None of the images opens: {tried} of {count:,} were tried, such as {closed[0][0].examples[0]}.",
             remedy="Copy or export them again.",
         )
-    return Refusal(
-        code="no_images",
-        message=f"None of the {survey.files:,} files of the folder is an image that can be opened.",
-        remedy="Name the folder that holds the images.",
-    )
+    remedy = "Name the folder that holds the images."
+    if not survey.files:
+        return Refusal(code="no_images", message=f"The folder {survey.name} has no files.", remedy=remedy)
+    examples = ", ".join(group.examples[0] for group in survey.groups[:3] if group.examples)
+    subject = "The only file" if survey.files == 1 else f"None of the {survey.files:,} files"
+    verb = "is no image" if survey.files == 1 else "is an image"
+    found = f" ({examples})" if examples else ""
+    message = f"{subject} in the folder {survey.name}{found} {verb} that can be opened."
+    return Refusal(code="no_images", message=message, remedy=remedy)
 
 
 def measure_candidates(
@@ -1686,17 +1716,34 @@ def _count_targets(item: MeasuredCandidate) -> int:
 
 
 def _has_further_images(candidate: Candidate, best: Candidate) -> bool:
-    """Whether a candidate has the images of another one and more of one kind, under names of their own, for the same target."""
+    """Whether a candidate has the images of another one and more, under names of their own, for the same target: more of one kind, or
+    of other formats and sizes in the same folders if rows of a table name them one by one."""
     image_set, narrow = candidate.image_set, best.image_set
-    if (candidate.task, candidate.target.decision) != (best.task, best.target.decision) or image_set.kinds > 1:
+    if (candidate.task, candidate.target.decision) != (best.task, best.target.decision):
+        return False
+    if image_set.kinds > 1 and not (image_set.has_one_content and _has_row_each(candidate)):
         return False
     if any(item.images.several != "one" or item.images.channels for item in (image_set, narrow)):
         return False
     if not image_set.paths > narrow.paths:
         return False
+    folders = [{path.rpartition("/")[0] for path in item.paths} for item in (image_set, narrow)]
+    if image_set.kinds > 1 and not folders[0] <= folders[1]:
+        return False
     narrow_stems = {PurePosixPath(path).stem for path in narrow.paths}
     is_new = [PurePosixPath(path).stem not in narrow_stems for path in image_set.paths - narrow.paths]
     return sum(is_new) > len(is_new) / 2
+
+
+def _has_row_each(candidate: Candidate) -> bool:
+    """Whether the target comes from a table whose key, of file names, gives each image a row that no other image has."""
+    image_set, tables = candidate.image_set, candidate.image_set.tables_of(candidate.target.templates)
+    if len(tables) != 1:
+        return False
+    (name, table), *_ = tables.items()
+    pairs = image_set.frame.tables[name].pairs
+    is_name = not {"(row)", "index"} & set(re.findall(r"\{([^{}]+)\}", f"{table.keys[0]}{table.image}"))
+    return is_name and table.match != "number" and pairs["left"].n_unique() == pairs["right"].n_unique() == len(pairs)
 
 
 def _rank(item: MeasuredCandidate, request: Request) -> tuple[float, ...]:
@@ -1928,11 +1975,23 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
             code=first.code,
             text=f"{first.message[:1].upper()}{first.message[1:]}. Take it as it is?",
             options=(proposals[0].title,),
-            remedy="Ask who gave the data; correct the note if training is allowed."
-            if first.code == "use_forbidden"
-            else "Edit the manifest, or name what is meant in the request.",
+            remedy=_find_remedy(first, best, request),
         ),
     )
+
+
+def _find_remedy(doubt: Doubt, best: MeasuredCandidate, request: Request) -> str:
+    """Return what settles a doubt."""
+    if doubt.code == "use_forbidden":
+        return "Ask who gave the data; correct the note if training is allowed."
+    part = "masks" if best.manifest.masks is not None else "boxes" if best.manifest.boxes is not None else "labels"
+    if doubt.code == "legend_not_applied" and (codes := best.candidate.target.codes):
+        unnamed = "it" if len(codes) == 1 else "them"
+        example = f'as in {{"NAME": [{codes[0]}]}}, or in the request: NAME ({codes[0]})'
+        return f"Name {unnamed} by `classes` of the {part} in the manifest, {example}."
+    if doubt.code == "weak_evidence" and not request.tasks:
+        return f'Say what is to be done with it: "Classify {request.text.strip()}", "Grade ...", "Segment ...", "Predict ...".'
+    return "Edit the manifest, or name what is meant in the request."
 
 
 def _have_same_classes(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
@@ -2027,6 +2086,19 @@ def _refuse(
         f"There are {images.count:,} images, and nothing in names, tables or files that could be their {targets_word}."
     )
     refusal = Refusal(code="no_targets", message=message, remedy=f"Add the {targets_word} to the folder.")
+    nearest = next(
+        (item for item in measured_candidates if item.candidate.image_set.tables_of(item.candidate.target.templates)),
+        None,
+    )
+    if nearest is not None:
+        reasons = [doubt.message for doubt in nearest.doubts if doubt.code in BLOCKING]
+        reason = reasons[0] if reasons else f"it fits weakly (score {nearest.score:.2f})"
+        title = nearest.candidate.target.title
+        message = (
+            f"Nothing is surely the {targets_word} of the {images.count:,} images. Nearest come {title}: {reason}."
+        )
+        remedy = f"Name the column, grades or classes in the request, or add the {targets_word} to the folder."
+        refusal = Refusal(code="no_targets", message=message, remedy=remedy)
     if {"diagnosis", "grading"} & set(tasks) and (single := _find_single_class(images, request)):
         refusal = Refusal(
             code="one_class",

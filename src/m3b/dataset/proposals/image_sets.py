@@ -136,7 +136,8 @@ class ImageSet:
         images: of a manifest.
         groups: ids of the file groups that it takes.
         content: of the largest group.
-        kinds: of images that its groups hold, by dimensions, colour and grid.
+        kinds: of images that its groups hold, by format, dimensions, colour and grid.
+        has_one_content: whether they are of one kind whatever their formats and grids are.
         tables: name -> table joined, with its id in `table_ids`.
     """
 
@@ -149,6 +150,7 @@ class ImageSet:
     chances: dict[str, float] = field(default_factory=dict)
     columns: list[Column] = field(default_factory=list)
     kinds: int = 1
+    has_one_content: bool = True
 
     @property
     def count(self) -> int:
@@ -259,7 +261,8 @@ def list_image_sets(survey: Survey, inventory: Inventory, readers: FolderReaders
         image_set = ImageSet(images, tuple(group.id for group in groups), content, frame)
         _join_tables(image_set, survey, groups)
         image_set.columns = list(_columns(image_set, survey, groups))
-        image_set.kinds = len({_image_kind(group) for group in groups})
+        kinds = {_image_kind(group) for group in groups}
+        image_set.kinds, image_set.has_one_content = len(kinds), len({kind[1:4] for kind in kinds}) == 1
         sets.append(image_set)
     return sets
 
@@ -640,12 +643,12 @@ def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]
         for join in survey.joins
         if join.rows_per_file == join.files_per_row == 1 and join.chance < MIN_CHANCE
     }
-    for join in survey.joins:
+    joins = [join for join in survey.joins if join.group in owners]
+    usable = [join for join in joins if max(join.files_share, join.rows_share) >= MIN_JOIN_SHARE]
+    for join in _unite_joins(joins, usable, groups) if len(groups) > 1 else usable:
         is_of_many = join.rows_per_file > 1 and join.files_per_row > 1
         if is_of_many and own_rows.get((join.table, join.group), 0.0) >= MIN_WHOLE_JOIN:
             continue  # each image has a row of its own by further columns
-        if join.group not in owners or max(join.files_share, join.rows_share) < MIN_JOIN_SHARE:
-            continue
         if join.chance > MAX_CHANCE and join.key == "{(row)}" and "{index}" not in join.image:
             continue
         if has_items and join.rows_per_file > 1 and "{index}" not in join.image:  # the rows of all items of a file
@@ -660,6 +663,26 @@ def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]
         if sidecars is not None and (facts.id not in best or _join_rank(sidecars)[0] >= _join_rank(best[facts.id])[0]):
             best[facts.id] = sidecars
     return dict(sorted(best.items(), key=lambda pair: _join_rank(pair[1]), reverse=True))
+
+
+def _unite_joins(joins: Sequence[Join], usable: Sequence[Join], groups: Sequence[FileGroup]) -> Iterator[Join]:
+    """Yield joins of single groups with what the same key names in all groups together."""
+    counts = {group.id: group.count for group in groups} | {join.group: join.files for join in joins}
+    items = {group.split("#")[0] for group in counts if "#" in group}
+    total = sum(count for group, count in counts.items() if group not in items)
+    alike: dict[tuple[str, ...], list[Join]] = {}
+    for join in joins:
+        alike.setdefault((join.table, join.key, join.image, join.match), []).append(join)
+    for join in usable:
+        same = alike[join.table, join.key, join.image, join.match]
+        named = {
+            "files": total,
+            "files_matched": sum(item.files_matched for item in same),
+            "rows_matched": min(join.rows, sum(item.rows_matched for item in same)),
+            "rows_per_file": max(item.rows_per_file for item in same),
+            "files_per_row": max(item.files_per_row for item in same),
+        }
+        yield join.model_copy(update=named)
 
 
 def _names_other_images(join: Join, facts: TableFacts) -> bool:

@@ -94,6 +94,16 @@ class Request:
         return self.task is not None and kinds.of(self.task).ordered
 
     @property
+    def prefers_grades(self) -> bool:
+        """Whether its words mean grades before numbers."""
+        return next(iter(self.tasks), None) == "grading"
+
+    @property
+    def asks_for_number(self) -> bool:
+        """Whether it calls what is asked for a number: grades are then numbers, too."""
+        return _AS_NUMBER.search(self.text) is not None
+
+    @property
     def asks_for_boxes(self) -> bool:
         """Whether the answers of the task are boxes."""
         return self.task is not None and "boxes" in kinds.of(self.task).targets
@@ -337,9 +347,11 @@ def parse(text: str, notes: str = "") -> Request:
 
 
 def _prefer(tasks: dict[Task, float], claims: RequestClaims, text: str, *, has_several: bool) -> dict[Task, float]:
-    """Put first what the whole sentence says: grades by their words, and findings that are present or not."""
+    """Put first what the whole sentence says: numbers and grades by their words, and findings that are present or not."""
     first: Task | None = None
-    if claims.tasks[:1] != ("survival",) and any("grade" in roles_of(target) for target in claims.targets or (text,)):
+    if {"grading", "regression"} <= tasks.keys() and _AS_NUMBER.search(text):
+        first = "regression"
+    elif claims.tasks[:1] != ("survival",) and any("grade" in roles_of(target) for target in claims.targets or (text,)):
         first = "grading"
     elif has_several or _WHICH.search(text):
         first = "diagnosis"
@@ -353,6 +365,13 @@ _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bresp\.)(?<!\bbzw\.)\s+|(?<=[。！？])|\n+", re.IGNORECASE
 )
 """Ends of sentences, which those of abbreviations are not."""
+_AS_NUMBER = re.compile(
+    r"\b(?:as|als|comme|como)\s+(?:\w+\s+){0,2}(?:number|scalar|value|zahl|zahlenwert|nombre|valeur|número|valor)\b"
+    r"|\bcontinu(?:ous\w*|[oa]s?)\b|\bvaleurs? continues?\b|\bkontinuierlich\w*|\br[eé]gress?[ei]\w*|\bregres\w*"
+    r"|\bestimat\w*|\bschätz\w*|\bestim(?:er|ez|ar|e)\b|连续|回归|数值|估计|估算",
+    re.IGNORECASE,
+)
+"""Words that call what is asked for a number."""
 _AND = re.compile(r"(?<![^\W_])(?:and|und|et|y)(?![^\W_])", re.IGNORECASE)
 _SECTIONS = {
     "findings": re.compile(r"\bfindings?\b|\bbefund\b|\brésultats?\b|\bhallazgos?\b|所见", re.IGNORECASE),

@@ -66,6 +66,8 @@ BACKGROUND = "background"
 VOID_NAMES = ("void", "ignore", "unlabeled", "unlabelled", "border")
 BOX_SHAPES = frozenset({"box", "outline"})
 """Shapes of annotation files from which boxes follow."""
+MAX_GRADE = 10
+"""Difference between the lowest and highest grade of a scale; larger whole numbers are measured."""
 MIN_INSIDE = 0.9
 """Share of the boxes of a table that must lie in their images; tables have a few damaged ones."""
 ACQUISITION_GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028)
@@ -91,6 +93,7 @@ class Target:
         sizes: pair of a mask and image of different size, if there is one; how many boxes lie outside their images.
         assumed: what notes or the request suggest, and a person should confirm.
         not_asked: classes that are marked and not asked for.
+        partial_legend: what a legend says that names some of the codes and not all.
     """
 
     parts: Mapping[str, Any]
@@ -108,6 +111,7 @@ class Target:
     turned: int = 0
     assumed: tuple[str, ...] = ()
     not_asked: tuple[str, ...] = ()
+    partial_legend: str = ""
 
 
 # --- naming classes ---------------------------------------------------------------------------------------------------------
@@ -138,6 +142,20 @@ def find_legend(codes: Sequence[str], legends: Sequence[Legend], hint: str = "")
         if best is None or rank > best[0]:
             best = rank, vocabulary, legend.source
     return (best[1], best[2]) if best else ({}, "")
+
+
+def find_partial_legend(codes: Sequence[str], legends: Sequence[Legend]) -> tuple[dict[str, str], str]:
+    """Return code -> name from the legend that knows most codes, at least half and not all, and what it says of which codes."""
+    best: tuple[dict[str, str], str] = {}, ""
+    for legend in legends:
+        names = {_fold_code(code): name for code, name in legend.names}
+        known = {code: names[_fold_code(code)] for code in codes if _fold_code(code) in names}
+        if len(codes) / 2 <= len(known) < len(codes) and len(known) > len(best[0]):
+            present = {_fold_code(code) for code in codes} | {"0", "#000000"}
+            absent = [f"{name} ({code})" for code, name in names.items() if code not in present]
+            text = ", ".join(f"{name} ({code})" for code, name in known.items())
+            best = known, f"{legend.source} names {text}" + (f", and nothing has {', '.join(absent)}" if absent else "")
+    return best
 
 
 def _fold_code(code: str) -> str:
@@ -251,7 +269,7 @@ def _label_features(
         "is_table": float(column.source == "table"),
         "is_tag": float(column.source == "tag"),
         "is_member": float(column.source == "member"),
-        "named_label": float(bool(roles & {"label"})),
+        "named_label": float(bool(roles & ({"label", "grade"} if request.asks_for_grades else {"label"}))),
         "named_grade": float("grade" in roles),
         "named_other": float(
             bool(roles & {"split", "attribute", "time", "event", "text", "patient", "identifier"})
@@ -330,7 +348,7 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     features["several_match"] = float(not request.has_several)
     numbers = sorted(int(value) for value in values if value.isdecimal())
     is_scale = len(numbers) == len(values) > 2 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    features["grade_codes"] = float(request.asks_for_grades and is_scale)
+    features["grade_codes"] = float(request.asks_for_grades and is_scale and not request.asks_for_number)
     labels = Labels(value=ValueSource(value=column.template), classes=classes, ordered=ordered)
     return Target(
         {"labels": labels},
@@ -700,6 +718,8 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
     for column in numeric:
         if _describes_acquisition(column, request) or contradict(requested_unit, find_column_unit(column.name)):
             continue
+        if request.prefers_grades and _is_scale_of_grades(column):
+            continue
         stats, roles, texts = column.stats, roles_of(column.name), image_set.values(column.template).drop_nulls()
         features = {
             "named_request": request.match_phrase(column.name),
@@ -738,6 +758,15 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
             image_set.values(column.template),
             (number.title,),
         )
+
+
+def _is_scale_of_grades(column: Column) -> bool:
+    """Whether a column holds whole numbers of a short scale that repeat, as the grades of a disease do."""
+    stats = column.stats
+    if not stats.counts or any(re.fullmatch(r"\d{1,2}(?:\.0)?", text) is None for text in stats.counts):
+        return False
+    levels = [float(text) for text in stats.counts]
+    return max(levels) - min(levels) <= MAX_GRADE and 2 * stats.distinct <= stats.filled
 
 
 def _has_unit(image_set: ImageSet, column: Column) -> bool:
@@ -1291,6 +1320,15 @@ def _valued_masks(
             ),
         )
         unnamed = [codes for codes in foreground if codes not in names]
+    partial_legend = ""
+    if not names:
+        partial, partial_legend = find_partial_legend([codes[0] for codes in foreground], survey.legends)
+        told_apart = {
+            code: name for code, name in request.numbered_classes.items() if partial and name not in partial.values()
+        }
+        stated = partial | told_apart
+        names = {codes: stated[codes[0]] for codes in foreground if codes[0] in stated}
+        unnamed = [codes for codes in foreground if codes not in names]
     codes_of_name = {names.get(codes, f"value {codes[0]}"): tuple(map(_code, codes)) for codes in foreground}
     classes = _keep_asked(request, codes_of_name, unnamed)
     match = request.match_classes(list(classes))
@@ -1310,6 +1348,7 @@ def _valued_masks(
             match.unmatched,
             assumed=assumed,
             not_asked=_others(codes_of_name, classes),
+            partial_legend=partial_legend,
             **common,
         )
     if len(classes) > 1 and request.target and not request.classes:

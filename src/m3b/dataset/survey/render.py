@@ -92,7 +92,9 @@ def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
             f"{sum(group.count for group in remaining):,} more images under {len(remaining)} more patterns of names"
         )
     for table in survey.tables[:MAX_SHORT_TABLES]:
-        columns = sorted(table.columns, key=lambda column: not 1 < column.distinct <= _MAX_VALUES)
+        columns = sorted(
+            table.columns, key=lambda column: (column.role_hint != "patient", not 1 < column.distinct <= _MAX_VALUES)
+        )
         lines.append(f"{_table(table)[0].strip()}: {'; '.join(_column(column) for column in columns)}")
     lines += [line.strip() for line in _annotations(survey)[1:2]]
     lines += [f"members {_member(member)}" for container in survey.containers for member in container.members[:4]]

@@ -327,7 +327,7 @@ def _column_facts(frame: pl.DataFrame, names: Sequence[str], units: Mapping[str,
                 unit=fact.unit or units.get(fact.name, ""),
                 decimal_comma=fact.decimal_comma,
                 separator=fact.separator,
-                role_hint=_hint(fact.name, [text for text, _ in fact.values]),
+                role_hint=_hint(fact.name, fact.kind, [text for text, _ in fact.values]),
                 is_integer=fact.is_integer,
                 sensitive=fact.sensitive,
             )
@@ -335,8 +335,9 @@ def _column_facts(frame: pl.DataFrame, names: Sequence[str], units: Mapping[str,
     return columns
 
 
-def _hint(name: str, values: list[str]) -> str:
+def _hint(name: str, kind: str, values: list[str]) -> str:
+    """Return what a column is about; numbers and names of classes are labels, and no masks, whatever the column is called."""
     if name == FILE_COLUMN:
         return "file"
-    of_values = role_hint(values) if 2 <= len(values) <= 8 else ""
-    return of_values or role_hint([name])
+    hint = (role_hint(values) if 2 <= len(values) <= 8 else "") or role_hint([name])
+    return "label" if hint == "mask" and kind in ("number", "category", "boolean", "list") else hint
