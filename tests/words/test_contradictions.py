@@ -53,6 +53,9 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Tell cysts from tumours on breast ultrasound", {"notes": "Ultraschall, Brust"}, "anatomy", "supported"),
         ("Predict age from kidney microscopy", {"notes": "Mikroskopie, Blut: Aufnahmen"}, "anatomy", "contradicted"),
         # targets
+        ("Graf-Typ der Säuglingshüfte bestimmen", {"notes": "Konsens Graf-Typ: 1 = Typ I"}, "target", "supported"),
+        ("Graf-Typ der Säuglingshüfte bestimmen", {"notes": "Konsens: 1 = Typ I"}, "target", "unknown"),
+        ("Predict the eight labels from photographs", {"notes": ""}, "target", ""),
         ("Find malaria parasites in blood smears", {"classes": ("rbc", "wbc")}, "target", "contradicted"),
         ("Segment surgical instruments", {"classes": ("polyp",)}, "target", "contradicted"),
         ("Find red blood cells", {"classes": ("rbc", "wbc")}, "target", "supported"),

@@ -28,6 +28,7 @@ MIN_HOLDERS, MAX_HELD = 10, 5
 CLASS_KINDS = ("findings", "anatomy", "cells_tissues")
 MIN_SUBJECTS = 5
 """Subjects of which the names of pictures must tell, for a split between them."""
+_HASH = re.compile(r"[0-9a-f]{8,}", re.IGNORECASE)
 MAX_COUNTED = 5
 """Values of a last part of a subject's name that counts its blocks, eyes or visits."""
 SUBJECT_PROBABILITY = 0.8
@@ -245,9 +246,20 @@ def choose_patient(
     choices.sort(key=lambda choice: (-choice.probability, choice.column.template))
     if subject.column is not None and not (choices and choices[0].probability >= SUBJECT_PROBABILITY):
         choices.insert(0, PatientChoice(subject.column, {"before_position": 1.0}, SUBJECT_PROBABILITY))
+    if not (choices and choices[0].probability >= MIN_HOLDER):
+        shared = [column for column in columns if column.template not in exclude and _is_shared_hash(image_set, column)]
+        choices[:0] = [PatientChoice(column, {"shared_hash": 1.0}, SUBJECT_PROBABILITY) for column in shared[:1]]
     if choices:
         choices[0] = _complete_choice(image_set, choices[0])
     return sorted(choices, key=lambda choice: -_holds_best(image_set, choice, choices[0]))
+
+
+def _is_shared_hash(image_set: ImageSet, column: Column) -> bool:
+    """Whether a part of names is a random number in hexadecimal digits that several images share, so that it names what they show."""
+    if column.source not in ("slot", "folder") or not MIN_SUBJECTS <= column.stats.distinct < column.stats.filled:
+        return False
+    texts = image_set.values(column.template).drop_nulls().unique().to_list()
+    return all(map(_HASH.fullmatch, texts)) and any(re.search("[a-f]", text, re.IGNORECASE) for text in texts)
 
 
 def _complete_choice(image_set: ImageSet, choice: PatientChoice) -> PatientChoice:

@@ -29,6 +29,8 @@ from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import Resolved, resolve
 from m3b.dataset.proposals.altered_copies import AlteredCopies, find_altered_copies
 from m3b.dataset.proposals.context import MAX_SIDE_TEXTS, PatientChoice, SplitChoice, choose_patient, list_splits
+from m3b.dataset.proposals.field_of_view import find_field_of_view
+from m3b.dataset.proposals.image_parts import find_image_parts
 from m3b.dataset.proposals.image_sets import (
     MAX_CHANNELS,
     MIN_CHANCE,
@@ -156,7 +158,14 @@ MAX_COMPARED, MAX_DIFFERENCE = 3, 0.02
 """Pairs of files that are compared, and the mean difference of copies in another format, as a share of their mean above black."""
 MAX_COPIES = 10
 """Images of one mean that share their names up to a random text, such as augmented copies; more are a series or a class."""
-STATED_EVIDENCE = {"altered_copies": "copies", "series_left_out": "series", "unlisted_negatives": "negatives"}
+MIN_LIKE_VALUES = 3
+"""Values that two columns share from which on they say the same kind of thing; yes and no are said of anything."""
+STATED_EVIDENCE = {
+    "altered_copies": "copies",
+    "image_parts": "copies",
+    "series_left_out": "series",
+    "unlisted_negatives": "negatives",
+}
 """Code of evidence that is stated as an assumption -> its kind."""
 SETTLED_BY_USER = frozenset(
     {"fewer_classes", "target_not_marked", "legend_not_applied", "request_contradicted", "task_unclear"}
@@ -201,6 +210,11 @@ class MeasuredCandidate:
     def guesses_few_volumes(self) -> bool:
         """Whether it takes a few folders of pictures as volumes, which are more likely classes or parts."""
         return bool(self.features.get("resolved:few_volumes"))
+
+    @property
+    def shows_field_of_view(self) -> bool:
+        """Whether its masks mark what the camera lights."""
+        return bool(self.features.get("resolved:field_of_view"))
 
     @property
     def leaves_out_cases(self) -> bool:
@@ -718,12 +732,8 @@ def measure(
         splits = []
     if resolved.errors or not len(resolved.frame):
         return None
-    copies = find_altered_copies([paths[0] for paths in resolved.frame["paths"]])
-    if copies is not None:
-        is_given = bool(request.overrides.patient_column or request.patient_key)
-        patient = None if not is_given and _numbers_originals(copies, resolved) else patient
-        resolved = _keep_copies_together(copies, resolved, patient, inventory, readers)
-        evidence.append(Evidence(code="altered_copies", message=_describe_copies(copies, resolved)))
+    patient, resolved, united = _keep_related_together(patient, resolved, image_set, inventory, readers, request)
+    evidence += united
     if target.decision == "label" and max(class_counts(resolved).values(), default=0) < 2:
         return None  # nothing can be learnt and tested if each class has one case
     hidden = _hidden_paths(image_set, splits[0]) if splits and split is None else frozenset()
@@ -741,12 +751,19 @@ def measure(
     )
     doubts += list(_doubts(candidate, survey, resolved, request, claims, hidden))
     doubts += list(_find_open_series(candidate))
+    if reason := find_field_of_view(resolved, request.text, request.notes, inventory.root):
+        message = f"{target.title} show the field of view of the camera, and nothing that is asked for: {reason}"
+        doubts.insert(0, Doubt(code="target_not_marked", message=message))
     if sentence := find_general_prohibition(request.notes):
         doubts.append(Doubt(code="use_forbidden", message=f"the notes of the folder say: {sentence}"))
     doubts += list(_find_missing_images(image_set, survey))
     doubts += list(_find_other_sizes(resolved, readers))
     evidence += list(_describe_classes_left_out(target, resolved))
-    features = {**candidate.features, **_resolved_features(candidate, resolved)}
+    features = {
+        **candidate.features,
+        **_resolved_features(candidate, resolved),
+        "resolved:field_of_view": float(bool(reason)),
+    }
     log_odds = logit(target.decision, features)
     return MeasuredCandidate(
         candidate,
@@ -795,6 +812,42 @@ def _settle_sizes(
         assumed = f"{name} were drawn on larger images, and are brought to the size of those that are there"
         candidate = replace(candidate, target=replace(target, parts=parts, assumed=(*target.assumed, assumed)))
     return candidate, resolved, []
+
+
+def _keep_related_together(
+    patient: PatientChoice | None,
+    resolved: Resolved,
+    image_set: ImageSet,
+    inventory: Inventory,
+    readers: FolderReaders,
+    request: Request,
+) -> tuple[PatientChoice | None, Resolved, list[Evidence]]:
+    """Keep altered copies with their originals, and parts of a larger image with each other, on one side of the split."""
+    if copies := find_altered_copies([paths[0] for paths in resolved.frame["paths"]]):
+        is_given = bool(request.overrides.patient_column or request.patient_key)
+        patient = None if not is_given and _numbers_originals(copies, resolved) else patient
+        resolved = _keep_copies_together(copies, resolved, patient, inventory, readers)
+        return patient, resolved, [Evidence(code="altered_copies", message=_describe_copies(copies, resolved))]
+    if image_set.images.several != "one":
+        return patient, resolved, []
+    if parts := find_image_parts(*_list_images(resolved, image_set, inventory)):
+        resolved = _keep_copies_together(parts, resolved, patient, inventory, readers)
+        message = (
+            f"{len(parts.copies):,} images are parts of {len(set(parts.groups.values())):,} larger ones by their names (such as "
+            f"{parts.example[0]} of {parts.example[1]}); parts of one image stay on one side of the split"
+        )
+        return patient, resolved, [Evidence(code="image_parts", message=message)]
+    return patient, resolved, []
+
+
+def _list_images(resolved: Resolved, image_set: ImageSet, inventory: Inventory) -> tuple[list[str], list[str]]:
+    """Return the paths of the cases, and of all other images of the folder by their suffixes."""
+    paths = [paths[0] for paths in resolved.frame["paths"]]
+    others = inventory.files.filter(
+        pl.col("path").str.to_lowercase().str.ends_with(PurePosixPath(paths[0]).suffix.lower())
+        & ~pl.col("path").is_in(list(image_set.paths))
+    )
+    return paths, others["path"].to_list()
 
 
 def _are_united(copies: AlteredCopies, resolved: Resolved) -> bool:
@@ -1029,7 +1082,7 @@ def _doubts(
     if target.sizes:
         subject = "boxes are" if target.decision == "boxes" else "a mask is"
         yield Doubt(code="mask_size_differs", message=f"{subject} of another size than the image: {target.sizes}")
-    yield from _class_doubts(target, resolved, request)
+    yield from _class_doubts(candidate.image_set, target, resolved, request)
     unexplained = resolved.excluded.filter(~pl.col("code").is_in(list(EXPLAINED_CODES)))
     if hidden:
         unexplained = unexplained.filter(~pl.col("paths").list.first().is_in(list(hidden)))
@@ -1200,6 +1253,26 @@ def _find_other_question(target: Target, request: Request) -> str:
     return name if is_answer and is_other and request.target else ""
 
 
+def _find_named_column(image_set: ImageSet, target: Target, request: Request) -> str:
+    """Return the column that the request names if the target is another one of the same table with much the same values, such as
+    that of one reader in place of the consensus; empty otherwise."""
+    columns = {column.template: column for column in image_set.columns if column.source == "table"}
+    if len(target.templates) != 1 or target.templates[0] not in columns or _is_named(target.templates[0], request):
+        return ""
+    chosen = columns[target.templates[0]]
+    return next(
+        (
+            column.name
+            for column in columns.values()
+            if column.tables == chosen.tables
+            and column.name
+            and len(set(column.stats.counts) & set(chosen.stats.counts)) >= MIN_LIKE_VALUES
+            and _is_named(column.template, request)
+        ),
+        "",
+    )
+
+
 def _is_kind_of_all(target: Target, asked_classes: Sequence[str]) -> bool:
     """Whether the only requested class that the folder lacks comes before others that are all there (`nodules, cystic or solid`)."""
     return (
@@ -1209,7 +1282,7 @@ def _is_kind_of_all(target: Target, asked_classes: Sequence[str]) -> bool:
     )
 
 
-def _class_doubts(target: Target, resolved: Resolved, request: Request) -> Iterator[Doubt]:
+def _class_doubts(image_set: ImageSet, target: Target, resolved: Resolved, request: Request) -> Iterator[Doubt]:
     """Yield what speaks against the names and the number of classes, and those of each case."""
     if target.decision in ("mask", "boxes") and not target.codes and request.names_none_of(target.classes):
         yield Doubt(
@@ -1227,6 +1300,10 @@ def _class_doubts(target: Target, resolved: Resolved, request: Request) -> Itera
             code="fewer_classes",
             message=f"the request asks for {request.class_count} classes; {target.title} has {len(target.classes)}: "
             f"{', '.join(target.classes[:8])}",
+        )
+    if target.decision == "label" and (name := _find_named_column(image_set, target, request)):
+        yield Doubt(
+            code="target_not_marked", message=f"the request names the column {name}, which has such values, too"
         )
     counts = class_counts(resolved)
     empty = [name for name, count in counts.items() if not count]
@@ -1603,7 +1680,11 @@ def measure_candidates(
         elif _rank(item, request) > _rank(measured_candidates[place], request):
             measured_candidates[place] = item
     measured_candidates.sort(
-        key=lambda item: (item.has_wrong_dimension or item.score < MIN_SCORE or item.guesses_few_volumes, -item.logit),
+        key=lambda item: (
+            item.shows_field_of_view,
+            item.has_wrong_dimension or item.score < MIN_SCORE or item.guesses_few_volumes,
+            -item.logit,
+        ),
     )
     if not measured_candidates:
         return []
@@ -1902,6 +1983,7 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
         and item.score >= min(MIN_SCORE, best.score) / 2
         and (best.is_contradicted or not item.is_contradicted)
         and (best.guesses_few_volumes or not item.guesses_few_volumes)
+        and (best.shows_field_of_view or not item.shows_field_of_view)
         and not (item.leaves_out_cases and not best.leaves_out_cases and _have_same_classes(item, best))
         and not _agree(best, item)
     ]

@@ -77,6 +77,15 @@ def laterality_of(word: str) -> str:
     return next((side for side, words in _SIDES.items() if word.strip().casefold() in words), "")
 
 
+_VIEWS = frozenset(_WORDS["views"])
+"""Words and abbreviations for projections and planes of images."""
+
+
+def is_view_or_side(word: str) -> bool:
+    """Return whether a word as a whole means a projection, a plane or a side of the body."""
+    return word.strip().casefold() in _VIEWS or bool(laterality_of(word))
+
+
 def severity_rank(name: str) -> int | None:
     """Return the rank of a single word of severity; None of any other name."""
     return next((rank for rank, words in enumerate(SEVERITY) if name.strip().casefold() in words), None)

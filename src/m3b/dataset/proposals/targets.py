@@ -27,7 +27,7 @@ from m3b.dataset.proposals.restrictions import (
     is_finished_tag,
     is_unassessable_tag,
 )
-from m3b.dataset.proposals.roles import roles_of, severity_rank, severity_ranks, side_of, split_words
+from m3b.dataset.proposals.roles import is_view_or_side, roles_of, severity_rank, severity_ranks, side_of, split_words
 from m3b.dataset.proposals.table_marks import find_boxes, find_runs
 from m3b.dataset.survey.facts import (
     AnnotationFacts,
@@ -117,6 +117,14 @@ class Target:
 # --- naming classes ---------------------------------------------------------------------------------------------------------
 
 
+VIEW_NOUN_LIST = """
+view projection plane side laterality orientation eye ansicht projektion ebene seite auge vue incidence plan côté œil
+vista proyección plano lado ojo
+"""
+VIEW_NOUNS = frozenset(VIEW_NOUN_LIST.split())
+"""Words of requests for the view or side of an image."""
+
+
 def is_code(text: str) -> bool:
     """Whether a text names nothing by itself: a number, a letter, or a letter with a number."""
     return bool(re.fullmatch(r"[A-Za-z]{0,2}[ _-]?\d+(?:\.0+)?|[A-Za-z]", text.strip()))
@@ -178,7 +186,11 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
             and image_set.tables[column.tables[0]].key == f"{{{column.template.partition('.')[2]}"
         ):
             continue  # what the names of the images say by themselves
-        if _describes_acquisition(column, request) or (stats.counts and all(map(side_of, stats.counts))):
+        if (
+            _names_views(column, request)
+            or _describes_acquisition(column, request)
+            or (stats.counts and all(map(side_of, stats.counts)))
+        ):
             continue
         series = image_set.texts(column.template)
         separator = _separator(column, series)
@@ -229,6 +241,18 @@ def _place_in_rows(image_set: ImageSet, column: Column) -> tuple[str, str]:
     )
     match = re.fullmatch(r"(.+?)(?:\[(\d+)\]|\.(\d+))", column.name) if is_array else None
     return (match[1], match[2] or match[3]) if match else ("", "")
+
+
+def _names_views(column: Column, request: Request) -> bool:
+    """Whether a part of names is a view or side (`CC` and `ML`, `L` and `R`) and the request names neither these nor such a thing."""
+    if (
+        column.source not in ("slot", "folder")
+        or not column.stats.counts
+        or not all(map(is_view_or_side, column.stats.counts))
+    ):
+        return False
+    words = [word for word in split_words(request.text) if len(word) > 1]
+    return not any(is_view_or_side(word) or word.removesuffix("s") in VIEW_NOUNS for word in words)
 
 
 def _describes_acquisition(column: Column, request: Request) -> bool:

@@ -85,6 +85,8 @@ _ATTRIBUTE = re.compile(
     re.IGNORECASE,
 )
 """Words for what is classified that stand before the thing that has it: the type of a tissue."""
+_HAS_TYPE = re.compile(r"\s+(?:of|in|der|des|de|du|del|von)\s+", re.IGNORECASE)
+"""What stands between the name of a type and the thing that has it."""
 _TASK_NOUNS = re.compile(
     r"\b(segmentation|segmentierung|detection|detektion|erkennung|classification|classifier|klassifikation"
     r"|klassifizierung|diagnosis of|grading|"
@@ -302,7 +304,7 @@ _EXAMPLES = re.compile(
 """A list of examples with what introduces it, or the end of such a list."""
 _N_CLASSES = re.compile(
     rf"(?<![\w-])(?<!\bto )(?<!\band )(\d+|{_NUMBER})[\s-]*个?(?:[^\W\d_]+\s+){{0,2}}?"
-    r"(?:class(?:es)?|categor(?:y|ies)|(?:sub)?types?|kinds?|grades?|stages?|klassen?|kategorien?|typen|arten"
+    r"(?:class(?:es)?|labels?|étiquettes|etiquetas|标签|categor(?:y|ies)|(?:sub)?types?|kinds?|grades?|stages?|klassen?|kategorien?|typen|arten"
     r"|grade|stadien|classes?|catégories|stades|clases|categorías|tipos|grados|分?类别?|种|级)(?!\w)",
     re.IGNORECASE,
 )
@@ -373,6 +375,8 @@ _CLAUSE = re.compile(
     re.IGNORECASE,
 )
 """Words of sentences that no name of a class has."""
+_CODES = re.compile(r"\s*[A-Z]\d?(?:\s*[,;/]\s*[A-Z]\d?){2,}\s*")
+"""A list of three or more codes, such as headings of columns: "N, D, G"."""
 _LIST_SEPARATORS = (
     r",|;|、|，|\band\b|\bor\b|\bund\b|\boder\b|\bsowie\b|\bet\b|\bou\b|\by\b|\bo\b|\be\b(?=\s+i)|和|与|及|或|还是|跟"
 )
@@ -706,7 +710,7 @@ def _rank_tasks(
         return ("regression",)
     if grade_range:
         return ("grading", "diagnosis")
-    if verb == "predict" and are_classes:
+    if verb == "predict" and (are_classes or any(map(_name_of_type, targets))):
         return ("diagnosis", "grading")
     is_detection = verb == "detect" or (not verb and _DETECTION_NOUN.search(text))
     if is_detection and (any(map(is_negative, targets)) or not _asks_for_many(lexicon, text, targets)):
@@ -894,6 +898,8 @@ def _list_targets(
             (items for items in (_split_list(lexicon, inner, contrast=False) for inner in bracketed) if len(items) > 2),
             [],
         )
+    if not classes:
+        classes = next((re.findall(r"\w+", inner) for inner in bracketed if _CODES.fullmatch(inner)), [])
     if not classes and len(objects) > 1:
         classes = objects
     return tuple(objects) if objects else tuple(classes), tuple(classes) if len(classes) > 1 else ()
@@ -969,7 +975,10 @@ def _is_filler(lexicon: Lexicon, unit: Unit) -> bool:
             "count",
             "both",
         }
-    return all(word in STOP_WORDS or word.isdigit() or (len(word) < 2 and word.isascii()) for word in unit.words)
+    return all(
+        word in STOP_WORDS or word in _NUMBER_WORDS or word.isdigit() or (len(word) < 2 and word.isascii())
+        for word in unit.words
+    )
 
 
 def _judge_modality(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon) -> Claim:
@@ -1167,7 +1176,10 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
             return Claim(kind, label, f"classes: {', '.join(positive[:8])}", verdict)
     for source, texts in (("folders", folder.folders), ("names", folder.names), ("notes", sentences)):
         for text in texts:
-            if any(_mentions(lexicon, text, phrase) for phrase in requested):
+            if any(
+                _mentions(lexicon, text, phrase)
+                for phrase in (*requested, *filter(None, map(_name_of_type, requested)))
+            ):
                 return Claim(kind, label, f"{source}: {text.strip()[:80]}", "supported")
     for text in (*folder.folders, *folder.names):
         if _is_about_something_else(lexicon, requested, [text]):
@@ -1175,6 +1187,13 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
     if _is_about_something_else(lexicon, requested, sentences, min_mentions=2):
         return Claim(kind, label, f"notes: {folder.notes.strip()[:80]}", "contradicted")
     return Claim(kind, label, "", "silent" if _find_clinical(lexicon, requested, generic=True) else "unknown")
+
+
+def _name_of_type(phrase: str) -> str:
+    """Return the name of a type without what has it ("Graf type" of the infant hip); empty if a phrase names none."""
+    head = _HAS_TYPE.split(phrase, maxsplit=1)[0]
+    name = _ATTRIBUTE.sub(" ", head).strip(" -")
+    return name if name != head and head != phrase else ""
 
 
 def _find_other_masks(lexicon: Lexicon, requested: Sequence[str], sentences: Sequence[str]) -> str:
