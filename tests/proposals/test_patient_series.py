@@ -120,6 +120,20 @@ def test_scouts_that_nothing_but_their_length_tells(tmp_path: Path) -> None:
     assert "series" in list_stated(outcome)
 
 
+@pytest.mark.parametrize(("n_times", "kind", "n_cases"), [(8, "proposed", N_PATIENTS), (1, "ask", 3 * N_PATIENTS)])
+def test_a_recording_over_time_is_the_case_and_not_its_frames(
+    tmp_path: Path, n_times: int, kind: str, n_cases: int
+) -> None:
+    write_patients(tmp_path, "nifti_names", ())
+    for patient in range(N_PATIENTS):
+        for name, length in (("all", n_times), ("frame01", 1), (f"frame0{3 + patient % 3}", 1)):
+            values = np.random.default_rng(patient).integers(0, 1000, (24, 24, 5, length)).astype(np.int16)
+            image = nib.Nifti1Image(values if length > 1 else values[..., 0], np.eye(4))
+            nib.save(image, tmp_path / f"P{patient:03d}_{name}.nii.gz")
+    outcome = decide_folder(tmp_path, "Classify MRI as benign or malignant")
+    assert (outcome.kind, outcome.proposals[0].cases) == (kind, n_cases)
+
+
 @pytest.mark.parametrize(
     ("layout", "share"), [("dicom", 0.7), ("nifti_names", 1.0), ("nifti_names", 0.7), ("nifti_folders", 1.0)]
 )

@@ -31,3 +31,20 @@ def test_a_list_beside_texts_is_a_cell_of_the_record_of_each_file(tmp_path: Path
     frame = load_table(tmp_path, [f"{number}.json" for number in range(4)]).frame
     assert frame["labels"].to_list() == ["1", "0|1", "[]", "0|1|2"]
     assert frame["patient"].to_list() == ["p0", "p1", "p2", "p3"]
+
+
+@pytest.mark.parametrize("names", [("age", "sex"), ("a.png", "b.png"), ("p1", "p2"), ("anna", "berta")])
+def test_named_elements_of_xml_documents_are_fields_if_every_document_has_them(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """Names of files and numbered names are those of cases, and so are names that one document alone has."""
+    for number in range(3):
+        suffix = "abc"[number] * (names[0] == "anna")
+        elements = "".join(f'<item name="{name}{suffix}">{name} {number}</item>' for name in names)
+        (tmp_path / f"{number}.xml").write_text(f"<doc><site>north</site>{elements}</doc>", encoding="utf-8")
+    frame = load_table(tmp_path, [f"{number}.xml" for number in range(3)]).frame
+    if names[0] == "age":
+        assert frame["site"].to_list() == ["north"] * 3
+        assert frame["item.sex"].to_list() == ["sex 0", "sex 1", "sex 2"]
+    else:
+        assert frame["text"].to_list() == [f"{name} {number}" for number in range(3) for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -110,6 +110,7 @@ class Mark:
         crowd: whether it stands for many objects; it counts as mask and not as box.
         hole: whether its pixels are taken from what is marked with its label.
         group: marks of one label and one group are one object.
+        categories: category key -> class, if the file has several keys (`category_id_1`, `category_id_2`).
     """
 
     label: str
@@ -119,6 +120,7 @@ class Mark:
     crowd: bool = False
     hole: bool = False
     group: str = ""
+    categories: Mapping[str, str] = field(default_factory=dict)
 
     def bounds(self) -> Box | None:
         """Return its box; None if it has neither box nor region."""
@@ -141,6 +143,7 @@ class AnnotationSet:
         space: what coordinates count.
         notes: what a reader of the data should know.
         resized: whether boxes and outlines are brought to the size of images that were resized after they were drawn.
+        category_keys: category key -> classes that the files list for it, of files that name classes by keys.
     """
 
     format: str
@@ -152,6 +155,7 @@ class AnnotationSet:
     space: Space = "pixels"
     notes: tuple[AnnotationNote, ...] = ()
     resized: bool = False
+    category_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _names: ImageNames | None = field(default=None, repr=False)
 
     @property
@@ -160,6 +164,23 @@ class AnnotationSet:
         counts = Counter(dict.fromkeys(self.class_names, 0))
         counts.update(mark.label for marks in self.marks.values() for mark in marks)
         return dict(counts)
+
+    def select_category_key(self, key: str) -> AnnotationSet:
+        """Return the marks with the classes of one category key, and the images of files that use it: in others nobody looked for
+        these classes."""
+        marks = {
+            image: [replace(mark, label=mark.categories[key]) for mark in image_marks if key in mark.categories]
+            for image, image_marks in self.marks.items()
+        }
+        sources = {image.source for image, image_marks in marks.items() if image_marks}
+        images = [image for image in self.images if image.source in sources]
+        return replace(
+            self,
+            images=images,
+            marks={image: marks[image] for image in images},
+            class_names=self.category_keys.get(key, ()),
+            _names=None,
+        )
 
     # --- images and files ---------------------------------------------------------------------------------------------
 

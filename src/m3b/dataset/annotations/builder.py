@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from m3b.dataset.annotations.base import (
@@ -55,6 +55,7 @@ class SetBuilder:
         crowd: bool = False,
         group: str = "",
         points: tuple[tuple[str, tuple[float, float]], ...] = (),
+        categories: Mapping[str, str] | None = None,
     ) -> bool:
         """Add a box, and return whether it has an area."""
         half = len(box) // 2
@@ -64,7 +65,15 @@ class SetBuilder:
         if any(high <= low for low, high in zip(box[:half], box[half:], strict=True)):
             self.notes.add("empty_box", image.name)
             return False
-        mark = Mark(label or UNNAMED, box=box, region=region, crowd=crowd, group=group, points=points)
+        mark = Mark(
+            label or UNNAMED,
+            box=box,
+            region=region,
+            crowd=crowd,
+            group=group,
+            points=points,
+            categories=categories or {},
+        )
         self.add(image, mark, "box")
         if region is not None:
             self.set.shapes.add(get_kind(region))

@@ -25,7 +25,7 @@ from m3b.dataset.annotations.base import (
 )
 from m3b.dataset.annotations.builder import SetBuilder, parse_size, polygon_from_flat
 from m3b.dataset.annotations.documents import load_each, read_json
-from m3b.dataset.annotations.geometry import Bitmap, Region, Union, check_pixels, decode_runs, overlap
+from m3b.dataset.annotations.geometry import Bitmap, Polygon, Region, Union, check_pixels, decode_runs, overlap
 from m3b.dataset.annotations.names import clean_name
 from m3b.errors import DataError
 
@@ -37,6 +37,8 @@ on one is a copy of the other."""
 _COMPRESSED = re.compile(r"(?:[P-o]{0,6}[0-O])*")
 """Numbers of five bits a letter; `P` to `o` say that more bits follow. pycocotools reads beyond the end of a text whose last letter
 says so."""
+MAX_CORNER_DISTANCE = 0.5
+"""Pixels between a point of an outline and a corner of the box up to which they are the same."""
 SAME_PLACE = 0.8
 """Intersection over union of two boxes at the same place; boxes of different images rarely meet so closely, even if they are dense."""
 
@@ -101,12 +103,18 @@ def _parse(root: Path, path: str) -> _Document:
             builder.notes.add("repeated_image_id", name)
         by_id[entry["id"]] = builder.add_image(name, path, (str(folder / clean_name(name)),), size)
     categories = {entry["id"]: entry for entry in raw.get("categories") or ()}
+    names_by_key = _list_category_keys(raw)
     for entry in raw.get("annotations") or ():
         image = by_id.get(entry.get("image_id"))
         if image is None:
             builder.notes.add("unknown_image_id", str(entry.get("image_id")))
             continue
-        _add(builder, image, entry, categories)
+        _add(builder, image, entry, categories, names_by_key)
+    builder.set.category_keys = {key: tuple(dict.fromkeys(names.values())) for key, names in names_by_key.items()}
+    if len(names_by_key) == 1:
+        categories = {number: {"name": name} for names in names_by_key.values() for number, name in names.items()}
+    if _has_only_box_outlines(builder.set):
+        builder.set.shapes.discard("outline")
     names = [str(category.get("name", number)) for number, category in categories.items()]
     info = raw.get("info")
     created = str(info.get("date_created", "") or "") if isinstance(info, dict) else ""
@@ -116,15 +124,55 @@ def _parse(root: Path, path: str) -> _Document:
     return _Document(path, created, builder.finish(names), has_images_beside)
 
 
-def _add(builder: SetBuilder, image: AnnotatedImage, entry: Mapping[str, Any], categories: Mapping[Any, Any]) -> None:
+def _has_only_box_outlines(annotations: AnnotationSet) -> bool:
+    """Return whether each outline is the rectangle of its box, which tools write for boxes."""
+    marks = [mark for image_marks in annotations.marks.values() for mark in image_marks if mark.region is not None]
+    return bool(marks) and all(_is_box_outline(mark) for mark in marks)
+
+
+def _is_box_outline(mark: Mark) -> bool:
+    if mark.box is None or not isinstance(mark.region, Polygon) or len(mark.region.rings) != 1:
+        return False
+    x0, y0, x1, y1 = mark.box
+    is_corner = [
+        min(abs(x - x0), abs(x - x1)) <= MAX_CORNER_DISTANCE and min(abs(y - y0), abs(y - y1)) <= MAX_CORNER_DISTANCE
+        for x, y in mark.region.rings[0]
+    ]
+    return len(is_corner) in (4, 5) and all(is_corner)
+
+
+def _list_category_keys(raw: Mapping[str, Any]) -> dict[str, dict[Any, str]]:
+    """Return the keys by which annotations name a category, such as `category_id_2` for `categories_2`, with number -> name."""
+    annotations = [entry for entry in raw.get("annotations") or () if isinstance(entry, dict)]
+    keys: dict[str, dict[Any, str]] = {}
+    for name, entries in raw.items():
+        key = name.replace("categories", "category_id", 1)
+        is_list = name.startswith("categories") and isinstance(entries, list)
+        if is_list and any(key in annotation for annotation in annotations):
+            named = [entry for entry in entries if isinstance(entry, dict) and "id" in entry]
+            keys[key] = {entry["id"]: str(entry.get("name", entry["id"])) for entry in named}
+    return keys
+
+
+def _add(
+    builder: SetBuilder,
+    image: AnnotatedImage,
+    entry: Mapping[str, Any],
+    categories: Mapping[Any, Any],
+    names_by_key: Mapping[str, Mapping[Any, str]],
+) -> None:
     """Add one annotation; numbers that are damaged leave it out."""
     if "caption" in entry:
         builder.add_caption(image, str(entry["caption"]))
         return
+    keyed = {key: names.get(entry[key], str(entry[key])) for key, names in names_by_key.items() if key in entry}
     number = entry.get("category_id")
     category = categories.get(number)
-    if category is None:
-        builder.notes.add("unknown_category_id", str(number))
+    if category is None and len(keyed) == 1:
+        category = {"name": next(iter(keyed.values()))}
+    unknown = [entry[key] for key, names in names_by_key.items() if key in entry and entry[key] not in names]
+    for unknown_number in unknown if keyed or category is not None else [number]:
+        builder.notes.add("unknown_category_id", str(unknown_number))
     label = str(category.get("name", number)) if category is not None else UNNAMED if number is None else str(number)
     crowd = bool(entry.get("iscrowd"))
     if crowd:
@@ -135,7 +183,8 @@ def _add(builder: SetBuilder, image: AnnotatedImage, entry: Mapping[str, Any], c
         box = entry.get("bbox")
         if box is not None and len(box) == 4:
             x, y, width, height = map(float, box)
-            if builder.add_box(image, label, (x, y, x + width, y + height), region=region, crowd=crowd, points=points):
+            corners = (x, y, x + width, y + height)
+            if builder.add_box(image, label, corners, region=region, crowd=crowd, points=points, categories=keyed):
                 builder.set.shapes.update({"point"} if points else ())
                 return
         elif box:
@@ -145,9 +194,9 @@ def _add(builder: SetBuilder, image: AnnotatedImage, entry: Mapping[str, Any], c
         return
     if region is not None:
         kind: ShapeKind = "mask" if isinstance(region, Bitmap) else "outline"
-        builder.add(image, Mark(label, region=region, crowd=crowd, points=points), kind)
+        builder.add(image, Mark(label, region=region, crowd=crowd, points=points, categories=keyed), kind)
     elif points:
-        builder.add(image, Mark(label, points=points), "point")
+        builder.add(image, Mark(label, points=points, categories=keyed), "point")
     elif not entry.get("bbox"):
         builder.notes.add("no_shape", image.name)
 
@@ -231,6 +280,8 @@ def _merge(documents: Sequence[_Document], notes: NoteBook) -> AnnotationSet:
         merged.marks.update(annotations.marks)
         merged.captions.update(annotations.captions)
         merged.shapes |= annotations.shapes
+        for key, key_names in annotations.category_keys.items():
+            merged.category_keys[key] = tuple(dict.fromkeys((*merged.category_keys.get(key, ()), *key_names)))
         names = {**dict.fromkeys(annotations.class_names), **names}
         notes.extend(annotations.notes)
     if len(accepted) > 1:
@@ -287,9 +338,13 @@ def _join(document: _Document, accepted: _Document) -> None:
             if target is image:
                 accepted.annotations.marks[target].append(mark)
             elif "point" in new_kinds and mark.points:
-                accepted.annotations.marks[target].append(Mark(mark.label, points=mark.points))
+                accepted.annotations.marks[target].append(
+                    Mark(mark.label, points=mark.points, categories=mark.categories)
+                )
             elif mark.region is not None and new_kinds & {"mask", "outline"}:
-                accepted.annotations.marks[target].append(Mark(mark.label, region=mark.region, group="", crowd=True))
+                accepted.annotations.marks[target].append(
+                    Mark(mark.label, region=mark.region, crowd=True, categories=mark.categories)
+                )
         if image in other_box.captions:
             accepted.annotations.captions.setdefault(target, []).extend(other_box.captions[image])
     accepted.annotations.shapes |= other_box.shapes

@@ -136,6 +136,20 @@ def _count_marks(
     return pl.DataFrame(rows, schema=SCHEMA, orient="row"), dict(strange)
 
 
+def _select_category_key(source: AnnotationSet, key: str, part: str) -> AnnotationSet:
+    if key not in source.category_keys:
+        raise PatternError(
+            Problem(
+                code="unknown_category_key",
+                part=f"{part}.category_key",
+                finding=f"the annotations have no category key {key!r}; there are {list_names(sorted(source.category_keys), 30)}.",
+                remedy="Name one of these, or leave it empty.",
+                values={"category_key": key},
+            )
+        )
+    return source.select_category_key(key)
+
+
 def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> AnnotatedImages:
     empty = AnnotatedImages(pl.DataFrame(schema=SCHEMA))
     patterns = (part.files,) if isinstance(part.files, str) else part.files
@@ -159,6 +173,8 @@ def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> Annot
             )
             return empty
         source = images.readers.annotations(part.format, tuple(file_frame["path"].to_list()), f"{name}.format")
+        if part.category_key:
+            source = _select_category_key(source, part.category_key, name)
         source = replace(source, resized=part.resized)
     except PatternError as error:
         images.problems.append(error.problem)

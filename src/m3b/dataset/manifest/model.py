@@ -282,6 +282,8 @@ class Masks(ManifestPart):
         overlapping: whether classes may overlap: one binary mask a class is then written.
         resized: whether flat masks of another size than their image, in its proportions, are brought to its size; and outlines of
             annotation files that were drawn on images of another size.
+        category_key: which of several category keys of COCO files names the classes, such as `category_id_3`; images of files
+            without it are left out.
         finished: tag of annotation files: images without it were not looked at, and are left out.
         unassessable: tags of annotation files: images with one of them and without marks could not be assessed, and are left out.
         empty: what an image without a mask is: left out, or healthy.
@@ -305,6 +307,7 @@ class Masks(ManifestPart):
     layers: dict[str, tuple[int, ...]] = Field(default={})
     overlapping: bool = False
     resized: bool = False
+    category_key: str = ""
     finished: str = ""
     unassessable: Texts = ()
     empty: Literal["leave_out", "healthy"] = "leave_out"
@@ -334,6 +337,8 @@ class Boxes(ManifestPart):
         resized: whether boxes of annotation files that were drawn on images of another size are brought to that of their image.
         scale: pixels of the image to one unit of coordinates, along columns and rows; 0.25 if boxes were drawn on
             originals four times as large.
+        category_key: which of several category keys of COCO files names the classes, such as `category_id_3`; images of files
+            without it are left out.
         finished: tag of annotation files: images without it were not looked at, and are left out.
         unassessable: tags of annotation files: images with one of them and without marks could not be assessed, and are left out.
         empty: whether an image without a box is healthy or was not looked at.
@@ -351,6 +356,7 @@ class Boxes(ManifestPart):
     sizes_mm: bool = False
     resized: bool = False
     scale: tuple[float, float] = (1.0, 1.0)
+    category_key: str = ""
     finished: str = ""
     unassessable: Texts = ()
     empty: Literal["leave_out", "healthy"] = "healthy"

@@ -72,6 +72,7 @@ from m3b.dataset.proposals.targets import (
     Target,
     is_code,
     is_sequence,
+    list_annotations,
     list_boxes,
     list_labels,
     list_masks,
@@ -581,6 +582,15 @@ def _list_series_left_out(candidate: Candidate) -> list[Evidence]:
     return [Evidence(code="series_left_out", message=series.describe())] if series and series.is_decided else []
 
 
+def _find_open_category_keys(target: Target, survey: Survey, request: Request) -> Iterator[Doubt]:
+    """Yield a doubt if several category keys of the same marks fit the request."""
+    part = target.parts.get("masks") or target.parts.get("boxes")
+    keys = sorted({facts.category_key for facts in list_annotations(survey, request) if facts.category_key})
+    if part is not None and part.category_key and len(keys) > 1:
+        message = f"{', '.join(keys)} name classes of marks, and nothing says which of them is meant"
+        yield Doubt(code="rival", message=message)
+
+
 def _find_open_series(candidate: Candidate) -> Iterator[Doubt]:
     """Yield a doubt if each patient has several kinds of series, and nothing says which is meant."""
     series = candidate.series
@@ -1082,6 +1092,7 @@ def _doubts(
     if target.sizes:
         subject = "boxes are" if target.decision == "boxes" else "a mask is"
         yield Doubt(code="mask_size_differs", message=f"{subject} of another size than the image: {target.sizes}")
+    yield from _find_open_category_keys(target, survey, request)
     yield from _class_doubts(candidate.image_set, target, resolved, request)
     unexplained = resolved.excluded.filter(~pl.col("code").is_in(list(EXPLAINED_CODES)))
     if hidden:

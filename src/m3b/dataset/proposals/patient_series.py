@@ -222,7 +222,7 @@ def _find_longest(sizes: pl.DataFrame) -> str:
 
 
 def _probe_sizes(series: PatientSeries, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the voxels of the files of some studies, by their headers."""
+    """Return the voxels of the files of some studies, over all points in time, by their headers."""
     studies = table["study"].unique(maintain_order=True)
     studies = studies.gather_every(max(1, len(studies) // MAX_PROBED))[:MAX_PROBED]
     rows: list[dict[str, object]] = []
@@ -231,5 +231,6 @@ def _probe_sizes(series: PatientSeries, table: pl.DataFrame) -> pl.DataFrame:
     ):
         with suppress(DataError, OSError):
             reference = local_reference(series.image_set.frame.readers.root, path)
-            rows.append({"study": study, "kind": kind, "size": prod(probe_image(reference).shape)})
+            info = probe_image(reference)
+            rows.append({"study": study, "kind": kind, "size": prod(info.shape) * info.frames})
     return pl.DataFrame(rows, schema={"study": pl.String, "kind": pl.String, "size": pl.Int64})

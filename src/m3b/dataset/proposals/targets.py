@@ -983,7 +983,7 @@ def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
             targets = _paired_masks(image_set, survey, request, pairing, right, content, member)
             yield from (target for target in targets if not _is_forbidden(target, request.notes))
     yield from _member_masks(image_set, survey, request)
-    for facts in survey.annotations:
+    for facts in list_annotations(survey, request):
         if facts.group in image_set.groups:
             continue  # files of annotations that open as images are no images
         shapes = set(facts.shapes)
@@ -1689,6 +1689,8 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
     } | _class_features(request, list(selected))
     files = _annotation_files(survey, facts)
     body: dict[str, Any] = {"format": facts.format, "files": files, "classes": selected}
+    if facts.category_key:
+        body["category_key"] = facts.category_key
     if part == "masks":
         body["overlapping"] = False
     else:
@@ -1712,7 +1714,8 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         {part: model},
         "mask" if part == "masks" else "boxes",
         features,
-        f"{part} of {files if isinstance(files, str) else files[0]}",
+        f"{part} of {files if isinstance(files, str) else files[0]}"
+        + (f" by {facts.category_key}" if facts.category_key else ""),
         (),
         None,
         tuple(selected),
@@ -1758,6 +1761,17 @@ def _is_enumerating(words: Sequence[str]) -> bool:
     return is_counter and bool(base) and len(base[-1]) >= MIN_COUNTED_WORD and not base[-1].isdecimal()
 
 
+def list_annotations(survey: Survey, request: Request) -> list[AnnotationFacts]:
+    """Return the annotations of a folder; of those that name classes by several category keys, the keys whose classes the request
+    names most, and all keys if it names none."""
+    keyed = [facts for facts in survey.annotations if facts.category_key]
+    n_named = {
+        facts.category_key: len(request.match_classes([value.text for value in facts.classes]).pairs) for facts in keyed
+    }
+    highest = max(n_named.values(), default=0)
+    return [facts for facts in survey.annotations if not facts.category_key or n_named[facts.category_key] == highest]
+
+
 def _annotation_files(survey: Survey, facts: AnnotationFacts) -> str | tuple[str, ...]:
     """The files of an annotation: their paths, or the pattern of the group if there are many."""
     if len(facts.files) == facts.file_count <= MAX_LISTED_FILES or not facts.group:
@@ -1770,7 +1784,7 @@ def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     """Yield every annotation with boxes or outlines for the images; slices have boxes of their own."""
     if image_set.images.several == "slices":
         return
-    for facts in survey.annotations:
+    for facts in list_annotations(survey, request):
         if BOX_SHAPES & set(facts.shapes) and facts.group not in image_set.groups:
             yield _annotated(image_set, survey, request, facts, "boxes")
     originals = find_original_sizes("\n".join(document.text for document in survey.documents))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from m3b.dataset.manifest.model import Match
 
-VERSION = 1
+VERSION = 2
 """Of the form of the facts; a stored survey of another version is made again."""
 
 Sensitive = Literal["", "identity", "free_text"]
@@ -556,6 +556,7 @@ class AnnotationFacts(Fact):
         groups: ids of the file groups that hold the files; `group` holds the first file.
         images_renamed: those of `images_found` that have another suffix than the annotations say.
         images_by_group: file group -> images found in it; `images_found` are those of `images_group`, which has the most.
+        category_key: key of COCO files that names these classes, if the files have several.
         tags: texts that some images have as a whole, and not all, with the number of images; of free texts none.
     """
 
@@ -571,6 +572,7 @@ class AnnotationFacts(Fact):
     images_renamed: int = 0
     images_group: str = ""
     images_by_group: dict[str, int] = {}
+    category_key: str = ""
     tags: tuple[ValueCount, ...] = ()
     notes: tuple[str, ...] = ()
 

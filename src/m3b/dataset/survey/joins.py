@@ -23,7 +23,7 @@ from m3b.dataset.survey.facts import Column, Join, Pairing, SurveyLimits
 from m3b.dataset.survey.groups import Group, spread
 from m3b.dataset.survey.names import IMAGE_FORMATS, TABLE_FORMATS, Piece, to_int
 from m3b.dataset.survey.tables import SurveyTable
-from m3b.dataset.tables import FILE_COLUMN, ROW_COLUMN
+from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN
 
 MATCHES: tuple[Match, ...] = ("exact", "path_tail", "basename", "stem", "normalized", "number")
 """From the strictest to the loosest."""
@@ -61,7 +61,7 @@ _MAX_FIXED = 2
 
 @dataclass(eq=False)
 class End:
-    """One thing that can be compared: a template and its texts, aligned with the rows of its owner."""
+    """One thing that can be compared: a template and its texts, aligned with the rows of its owner, or the items of lists."""
 
     owner: str
     template: str
@@ -169,7 +169,10 @@ def column_ends(table: SurveyTable) -> list[End]:
     ends: list[End] = []
     for column in table.facts.columns:
         if column.distinct >= 2 and _can_name(column) and len(ends) < _MAX_COLUMNS:
-            ends.append(End(table.id, f"{{{column.name}}}", table.frame[column.name], MATCHES, 0, (column.name,)))
+            texts = table.frame[column.name]
+            if texts.str.contains(LIST_SEPARATOR, literal=True).any():  # each item of a list names a file
+                texts = texts.str.split(LIST_SEPARATOR).explode()
+            ends.append(End(table.id, f"{{{column.name}}}", texts, MATCHES, 0, (column.name,)))
     rows = table.frame[ROW_COLUMN]
     ends.append(End(table.id, f"{{{ROW_COLUMN}}}", rows, ("number",), 5, (ROW_COLUMN,)))
     return ends

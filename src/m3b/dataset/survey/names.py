@@ -58,6 +58,8 @@ FORMAT_OF_SUFFIX = {f".{suffix}": family for family, names in _FAMILIES.items() 
 IMAGE_FORMATS = frozenset({"picture", "dicom", "nifti", "itk", "array", "pickle", "hdf5", "mat", "video"})
 CONTAINER_FORMATS = frozenset({"array", "pickle", "hdf5", "mat", "archive"})
 TABLE_FORMATS = frozenset({"table", "json", "xml", "text"})
+RECORD_SUFFIXES = frozenset({".cfg", ".ini", ".toml", ".yaml", ".yml"})
+"""Suffixes of documents of which several files of one name template, each with one record, are a table."""
 DOCUMENT_NAMES = r"^(?:readme|licen[cs]e|copying|changelog|citation|authors|notice|makefile|requirements)"
 
 

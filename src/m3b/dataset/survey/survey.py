@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import polars as pl
@@ -150,7 +150,7 @@ def survey_inventory(inventory: WalkedInventory, limits: SurveyLimits, *, starte
             fact for group in groups if group.id in headers for fact in describe_series(group, headers[group.id])
         ),
         tables=tuple(table.facts for table in tables),
-        annotations=tuple(_annotation_facts(source, groups) for source in sources),
+        annotations=tuple(facts for source in sources for facts in _list_annotation_facts(source, groups)),
         joins=(*joins, *item_joins),
         pairings=tuple(pairings),
         splits=tuple(splits),
@@ -229,6 +229,20 @@ def _size(path: Path) -> int:
 
 _MAX_TAGS = 20
 """Different texts of whole images from which on they are no tags."""
+
+
+def _list_annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> Iterator[AnnotationFacts]:
+    """Yield the facts of one source; of one with several category keys those of each, from the files that use it."""
+    keys = source.annotations.category_keys
+    if len(keys) < 2:
+        yield _annotation_facts(source, groups)
+        return
+    for key in keys:
+        annotations = source.annotations.select_category_key(key)
+        named = {image.source for image in annotations.images}
+        files = tuple(path for path in source.files if path in named)
+        facts = _annotation_facts(AnnotationSource(source.format, files, annotations), groups)
+        yield facts.model_copy(update={"category_key": key})
 
 
 def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> AnnotationFacts:

@@ -14,7 +14,7 @@ from m3b.data.phi import cell, mask
 from m3b.dataset.inventory import with_path_columns
 from m3b.dataset.survey.facts import Column, Pairing, SurveyLimits, TableFacts, ValueCount
 from m3b.dataset.survey.groups import Group, make_group, spread
-from m3b.dataset.survey.names import TABLE_FORMATS, Piece, write_pattern
+from m3b.dataset.survey.names import RECORD_SUFFIXES, TABLE_FORMATS, Piece, write_pattern
 from m3b.dataset.survey.walk import sort_naturally
 from m3b.dataset.survey.words import is_placeholder, role_hint
 from m3b.dataset.tables import (
@@ -74,7 +74,8 @@ def load_tables(
         paths = [
             path for path in group.paths if path not in annotation_files and not is_placeholder(path.rpartition("/")[2])
         ]
-        if group.format not in TABLE_FORMATS or not paths or is_late() or len(tables) >= limits.tables:
+        has_tables = group.format in TABLE_FORMATS or (len(paths) > 1 and set(group.facts.suffixes) <= RECORD_SUFFIXES)
+        if not has_tables or not paths or is_late() or len(tables) >= limits.tables:
             continue
         loaded = _load_group(group, paths, root, limits)
         for files, table in loaded:

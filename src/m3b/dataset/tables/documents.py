@@ -77,17 +77,34 @@ def load_yaml(text: str) -> Any:
         raise ValueError(f"it is damaged: {str(error)[:200]}") from error
 
 
-def read_xml(data: bytes, *, records: str = "", limits: TableLimits | None = None) -> tuple[list[Row], TableInfo]:
-    """Read the elements that repeat most in an XML document; attributes and children are columns."""
+def read_xml(
+    data: bytes, *, records: str = "", limits: TableLimits | None = None, is_record: bool = False
+) -> tuple[list[Row], TableInfo]:
+    """Read the elements that repeat most in an XML document; attributes and children are columns.
+
+    Args:
+        is_record: whether the document is one record, with named elements (`<AbstractText Label="FINDINGS">`) as its fields.
+    """
+    element = _parse_xml(data)
+    if is_record and not records:
+        return _make_rows([_convert_element(element, 0, is_record=True)], limits or TableLimits())[0], TableInfo("xml")
+    return read_document(_convert_element(element, 0), "xml", records=records, limits=limits)
+
+
+def find_field_names(data: bytes) -> set[str]:
+    """Return the names of all elements of an XML document that could be named fields of one record."""
+    return {name for parent in _parse_xml(data).iter() for fields in _name_fields(parent).values() for name in fields}
+
+
+def _parse_xml(data: bytes) -> Any:
     from xml.etree import ElementTree
 
     if b"<!ENTITY" in data or b"<!\0E\0N\0T\0I\0T\0Y" in data:
         raise TableError("this XML defines entities, which can fill the memory; write it again without them")
     try:
-        root = ElementTree.fromstring(data)  # nosec B314  # entities were refused above
+        return ElementTree.fromstring(data)  # nosec B314  # entities were refused above
     except (ElementTree.ParseError, ValueError) as error:
         raise TableError(f"this XML is damaged: {error}; write it again") from error
-    return read_document(_convert_element(root, 0), "xml", records=records, limits=limits)
 
 
 MAX_KEY_WORDS = 4
@@ -308,22 +325,48 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:4096]
 
 
-def _convert_element(element: Any, depth: int) -> Any:
-    """Return an XML element as texts, lists and objects: attributes and children by name, repeated children as lists."""
+def _convert_element(element: Any, depth: int, *, is_record: bool = False) -> Any:
+    """Return an XML element as texts, lists and objects: attributes and children by name, repeated children as lists.
+
+    Args:
+        is_record: whether repeated children with names are an object.
+    """
     content: dict[str, Any] = {_cut_namespace(key): text for key, text in element.attrib.items()}
-    children = list(element)
+    fields = _name_fields(element) if is_record else {}
     if depth < _MAX_DEPTH + 2:
         groups: dict[str, list[Any]] = {}
-        for child in children:
-            groups.setdefault(_cut_namespace(child.tag), []).append(_convert_element(child, depth + 1))
+        for child in element:
+            tag = _cut_namespace(child.tag)
+            values = groups.setdefault(tag, [])
+            if tag not in fields:
+                values.append(_convert_element(child, depth + 1, is_record=is_record))
         for tag, values in groups.items():
-            content[tag] = values if len(values) > 1 else values[0]
+            content[tag] = fields.get(tag) or (values if len(values) > 1 else values[0])
     text = (element.text or "").strip()
     if not content:
         return text
     if text:
         content["text"] = text
     return content
+
+
+def _name_fields(element: Any) -> dict[str, Row]:
+    """Return tag -> name -> text of repeated children that hold a text and have their name as the only attribute; names of files,
+    numbers, and names that differ by numbers are those of cases."""
+    groups: dict[str, list[Any]] = {}
+    for child in element:
+        groups.setdefault(_cut_namespace(child.tag), []).append(child)
+    fields: dict[str, Row] = {}
+    for tag, children in groups.items():
+        named = {
+            next(iter(child.attrib.values())): (child.text or "").strip()
+            for child in children
+            if len(child.attrib) == 1 and not len(child)
+        }
+        is_complete = len(named) == len(children) > 1 and any(named.values())
+        if is_complete and not _is_keyed(named) and not any(is_number(name) for name in named):
+            fields[tag] = named
+    return fields
 
 
 def _cut_namespace(tag: Any) -> str:

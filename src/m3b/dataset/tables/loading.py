@@ -11,7 +11,7 @@ import polars as pl
 
 from m3b.dataset.archives import local_file
 from m3b.dataset.tables.arrays import read_arrays, read_parquet
-from m3b.dataset.tables.documents import Row, read_json, read_keys, read_xml, read_yaml
+from m3b.dataset.tables.documents import Row, find_field_names, read_json, read_keys, read_xml, read_yaml
 from m3b.dataset.tables.labeling_tasks import add_file_names
 from m3b.dataset.tables.model import FILE_COLUMN, ROW_COLUMN, LoadedTable, TableError, TableInfo, TableLimits
 from m3b.dataset.tables.text_tables import clean_cells, decode_text, is_prose, read_delimited, read_written_lists
@@ -76,6 +76,7 @@ def load_table(
     if not slots:
         raise TableError("no file matches; name a path or pattern of table files")
     is_stack = len(slots) > 1
+    is_record = is_stack and _share_field_names(Path(root), list(slots), limits)
     parts: list[tuple[str, _Part]] = []
     failures: list[str] = []
     first_info: TableInfo | None = None
@@ -87,7 +88,9 @@ def load_table(
             partial = f"read in part: {len(parts):,} of {len(slots):,} files"
             break
         try:
-            part, info = _read_file(local_file(Path(root), path), form, sheet, records, header, is_stack, limits)
+            part, info = _read_file(
+                local_file(Path(root), path), form, sheet, records, header, is_stack, is_record, limits
+            )
         except (TableError, OSError) as error:
             if not is_stack:
                 raise TableError(f"{path}: {error}") from error
@@ -109,6 +112,23 @@ def load_table(
         frame.drop(ROW_COLUMN, strict=False).with_row_index(ROW_COLUMN).with_columns(pl.col(ROW_COLUMN).cast(pl.String))
     )
     return LoadedTable(frame.select(*[name for name in frame.columns if name != ROW_COLUMN], ROW_COLUMN), first_info)
+
+
+_MAX_COMPARED = 3
+"""Documents whose names of fields are compared."""
+
+
+def _share_field_names(root: Path, paths: Sequence[str], limits: TableLimits) -> bool:
+    """Return whether XML documents are records: each has elements with the same names, which are no names of cases."""
+    names: list[set[str]] = []
+    for path in paths[:_MAX_COMPARED]:
+        if not path.lower().endswith(".xml"):
+            return False
+        try:
+            names.append(find_field_names(_read_bytes(local_file(root, path), limits.megabytes << 20)[0]))
+        except (TableError, OSError):
+            continue
+    return bool(names) and bool(set.intersection(*names))
 
 
 def _add_columns(part: _Part, columns: Mapping[str, str]) -> _Part:
@@ -144,7 +164,14 @@ def _frame_records(rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def _read_file(
-    path: Path, form: TableForm, sheet: str, records: str, header: int | None, is_stack: bool, limits: TableLimits
+    path: Path,
+    form: TableForm,
+    sheet: str,
+    records: str,
+    header: int | None,
+    is_stack: bool,
+    is_record: bool,
+    limits: TableLimits,
 ) -> tuple[_Part, TableInfo]:
     suffix = path.suffix.lower()
     if form == "text":
@@ -165,7 +192,7 @@ def _read_file(
     data, is_partial = _read_bytes(path, limits.megabytes << 20)
     if not data.strip():
         raise TableError("the file is empty")
-    reader = _find_whole_file_reader(data, suffix, sheet, records, header, is_stack, limits)
+    reader = _find_whole_file_reader(data, suffix, sheet, records, header, is_stack, is_record, limits)
     if reader is not None:
         if is_partial:
             raise TableError(
@@ -189,7 +216,14 @@ def _read_file(
 
 
 def _find_whole_file_reader(
-    data: bytes, suffix: str, sheet: str, records: str, header: int | None, is_stack: bool, limits: TableLimits
+    data: bytes,
+    suffix: str,
+    sheet: str,
+    records: str,
+    header: int | None,
+    is_stack: bool,
+    is_record: bool,
+    limits: TableLimits,
 ) -> Callable[[], tuple[_Part, TableInfo]] | None:
     """Return the reader of a file that must be read whole, by its first bytes and suffix; None for delimited text."""
     start = data[:512].lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -200,7 +234,7 @@ def _find_whole_file_reader(
     if suffix in (".json", ".jsonl", ".ndjson", ".geojson") or start.startswith((b'{"', b"[{")):
         return lambda: read_json(decode_text(data)[0], records=records, limits=limits, is_stack=is_stack)
     if suffix == ".xml" or start.startswith(b"<?xml"):
-        return lambda: read_xml(data, records=records, limits=limits)
+        return lambda: read_xml(data, records=records, limits=limits, is_record=is_record)
     if suffix in (".yaml", ".yml"):
         return lambda: read_yaml(decode_text(data)[0], records=records, limits=limits)
     return None
