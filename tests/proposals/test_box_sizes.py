@@ -132,7 +132,7 @@ def write_coco(folder: Path, factor: int, *, corner: bool = False, has_sizes: bo
         left, top = (0.1, 0.1) if corner else (0.02 * number, 0.8 - 0.02 * number)
         box = [left * width, top * height, 0.2 * width, 0.2 * height]
         x, y, w, h = box
-        outline = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+        outline = [[x, y, x + w, y, x + w, y + 0.9 * h, x + 0.9 * w, y + h, x, y + h]]
         outlines.append(
             {"id": number, "image_id": number, "category_id": 1, "bbox": box, "segmentation": outline, "area": w * h}
         )

@@ -135,6 +135,7 @@ class DatasetPreview:
             output.append(
                 f"  = {self.counts['train']:,} cases for training, {self.counts['test']:,} for testing; {patients}"
             )
+            output += [f"    {part.strip()}" for part in best.expected.split(";") if "(" in part]
             output += [f"    {line}" for line in describe_accounting(self.counts)]
         output += [f"not taken: {item.title} (score {item.score:.2f})" for item in others]
         return [*output, *([self.insufficient] if self.insufficient else [])]

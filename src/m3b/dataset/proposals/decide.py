@@ -151,6 +151,8 @@ EXPLAINED_CODES = frozenset(
 )
 """Codes of exclusions that a manifest or the folder itself explains: by patterns, filters, the classes that it selects, and cells
 that say that nobody knows."""
+MAX_UNCERTAIN = 0.5
+"""Share of the cases without a certain label, above which a person decides about them."""
 MIN_SHARED = 0.25
 """Share of the names without a slot that occur with several of its values, from which on such images are kept on one side."""
 MAX_GRIDS, MAX_OTHER_SIZES = 200, 0.1
@@ -1069,7 +1071,7 @@ def _doubts(
         len(asked_classes) > 1
         and target.unmatched_request
         and not _is_kind_of_all(target, asked_classes)
-        and (target.requested or _is_concrete(request))
+        and (target.requested or _is_concrete(request) or _are_words(target))
         and target.decision in ("label", "mask", "boxes")
         and not target.codes
     ):
@@ -1107,12 +1109,22 @@ def _doubts(
         yield Doubt(
             code="unexplained_exclusions", message=f"{len(unexplained):,} of {total:,} cases cannot be used ({reasons})"
         )
+    yield from _find_uncertain_cases(target, resolved)
     if crossing := _count_crossing(candidate, resolved):
         yield Doubt(code="groups_cross_split", message=crossing)
     if _count_crossing_cases(resolved) > MAX_CROSSING * len(resolved.frame):
         yield Doubt(code="unexplained_exclusions", message=crossing.rstrip("."))
     if manifest.patient is None:
         yield Doubt(code="patients_unknown", message="nothing in names, tables or headers says whose an image is")
+
+
+def _find_uncertain_cases(target: Target, resolved: Resolved) -> Iterator[Doubt]:
+    """Yield a doubt if most cases have no certain label."""
+    total = len(resolved.frame) + len(resolved.excluded)
+    count = int((resolved.excluded["code"] == "uncertain_label").sum())
+    if total and count > MAX_UNCERTAIN * total:
+        message = f"{count:,} of {total:,} cases have no certain label in {target.title} and are left out"
+        yield Doubt(code="unexplained_exclusions", message=message)
 
 
 @dataclass(frozen=True)
@@ -1395,6 +1407,13 @@ def _read_sizes(annotated: AnnotatedImages, readers: FolderReaders) -> dict[Anno
     return sizes
 
 
+def _are_words(target: Target) -> bool:
+    """Whether classes have names, of which a request that lists classes should name some."""
+    return target.decision == "label" and not any(
+        is_code(name) or "yes_no" in roles_of(name) for name in target.classes
+    )
+
+
 def _is_concrete(request: Request) -> bool:
     """Whether what is asked for names findings, organs, cells or the like, and not just marked objects."""
     lexicon = get_lexicon()
@@ -1541,6 +1560,7 @@ def decide(
         )
     readers = readers or FolderReaders(inventory)
     tasks = tuple(tasks) or tuple(request.tasks) or tuple(TARGET_LISTS)
+    request = _with_named_column(survey, request)
     survey = narrow_joins(_with_stated_legends(survey, request), request.overrides)
     image_sets = list_image_sets(survey, inventory, readers)
     if not image_sets:
@@ -1607,6 +1627,19 @@ def _replace_patterns(outcome: Outcome, survey: Survey, inventory: Inventory) ->
         refusal = outcome.refusal.model_copy(update={"message": show(outcome.refusal.message)})
         return outcome.model_copy(update={"refusal": refusal})
     return outcome
+
+
+def _with_named_column(survey: Survey, request: Request) -> Request:
+    """Take the only column that the request calls a column by its name: "predict the column Recurrence"."""
+    overrides = request.overrides
+    if overrides.names_target:
+        return request
+    pattern = r"(?i)(?:\b(?:column|Spalte|colonne|columna)\b|列)\s*[\"'`„«]?{}(?!\w)"
+    names = {column.name for table in survey.tables for column in table.columns}
+    named = [name for name in names if re.search(pattern.format(re.escape(name)), request.text)]
+    if len(named) != 1:
+        return request
+    return replace(request, overrides=overrides.model_copy(update={"label_column": named[0]}))
 
 
 def _with_stated_legends(survey: Survey, request: Request) -> Survey:
@@ -2046,7 +2079,8 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
                 code="rival",
                 text=f"Several readings fit the request: {'; '.join(options)}. Which one is meant?",
                 options=options,
-                remedy="Name the column, the masks or the classes in the request.",
+                remedy="Name the column, the masks or the classes in the request, as in `column NAME`, or set it by `--label-column`, "
+                "`--masks` or `--manifest`.",
             ),
         )
     if best.score < MIN_SCORE / 4 or (first.code == "fewer_classes" and not best.candidate.target.requested):

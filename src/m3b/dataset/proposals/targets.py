@@ -41,7 +41,7 @@ from m3b.dataset.survey.facts import (
     Survey,
 )
 from m3b.dataset.tables import EMPTY_LIST, LIST_SEPARATOR
-from m3b.dataset.tables.columns import NO_NUMBER_WORDS, UNCLEAR_WORDS, fold
+from m3b.dataset.tables.columns import MISSING_WORDS, NO_NUMBER_WORDS, UNCLEAR_WORDS, fold
 from m3b.dataset.tables.headers import is_number
 from m3b.dataset.tables.loading import ARRAY_SUFFIXES
 from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
@@ -63,6 +63,25 @@ MAX_LISTED_FILES = 6
 CERTAIN_SEPARATORS = (LIST_SEPARATOR, "\n", ";")
 """Signs that names of classes do not contain."""
 BACKGROUND = "background"
+SEX_NAMES = {"m": "male", "f": "female", "w": "female"}
+SEXES = frozenset({"m", "f", "male", "female", "w", "o", "männlich", "weiblich", "homme", "femme"})
+NO_CLASS_WORDS = MISSING_WORDS - {
+    "none",
+    "nil",
+    "-",
+    "--",
+    "---",
+    "–",
+    "—",
+    "empty",
+    "blank",
+    "(blank)",
+    "空",
+    "vide",
+    "vacío",
+    "leer",
+}
+"""Cells that say that there is no label; the words left out are also said of images that show nothing."""
 VOID_NAMES = ("void", "ignore", "unlabeled", "unlabelled", "border")
 BOX_SHAPES = frozenset({"box", "outline"})
 """Shapes of annotation files from which boxes follow."""
@@ -281,6 +300,11 @@ def _label_features(
     total = sum(counts.values()) or 1
     match = request.match_classes(names)
     words = [roles_of(value) for value in values]
+    is_meant = request.match_phrase(column.name) >= MATCH_SCORE or (
+        len(request.classes) > 1 and match.requested_share == match.available_share == 1
+    )  # "tell male from female": what a column is otherwise used for says nothing, then
+    are_sexes = {value.casefold() for value in values} <= SEXES
+    codes = 0.0 if is_meant and are_sexes else sum(is_code(value) for value in names) / max(len(names), 1)
     return {
         "coverage": stats.coverage - 1,
         "partial": float(stats.coverage < 0.98),
@@ -298,21 +322,19 @@ def _label_features(
         "named_other": float(
             bool(roles & {"split", "attribute", "time", "event", "text", "patient", "identifier"})
             and not roles & {"label", "grade"}
+            and not is_meant
         ),
         "named_request": request.match_phrase(column.name),
         "values_request": 2 * match.requested_share - 1,
         "request_values": 2 * match.available_share - 1,
         "classes_counted": 0.0 if request.class_count is None else 1.0 if len(names) == request.class_count else -1.0,
         "values_side": sum(n for value, n in counts.items() if side_of(value)) / total,
-        "values_words": sum(not is_code(value) for value in names) / max(len(names), 1),
-        "values_codes": sum(is_code(value) for value in names) / max(len(names), 1),
+        "values_words": 1 - codes if names else 0.0,
+        "values_codes": codes,
         "values_yes_no": float(len(values) == 2 and all("yes_no" in item for item in words)),
         "values_normal": float(any("none" in item for item in words)),
         "values_media": sum(bool(item & {"image", "mask", "preview"}) for item in words) / max(len(words), 1),
-        "values_sex": float(
-            {value.casefold() for value in values}
-            <= {"m", "f", "male", "female", "w", "o", "männlich", "weiblich", "homme", "femme"}
-        ),
+        "values_sex": float(are_sexes and not is_meant),
         "crossing": column.crossing,
         "chance": column.chance,
         "conflicts": stats.conflicts / max(stats.images, 1),
@@ -322,7 +344,11 @@ def _label_features(
 def _label_column(image_set: ImageSet, survey: Survey, request: Request, column: Column) -> Target:
     values = sorted(column.stats.counts, key=_natural)
     equations = list_equations(request.notes)
-    named_values = [value for value in values if not _is_unclear(value, equations) or request.contains(value)]
+    named_values = [
+        value
+        for value in values
+        if not (_is_unclear(value, equations) or _is_sentinel(value, values)) or request.contains(value)
+    ]
     if len(named_values) > 1:
         values = named_values  # cases of which nobody knows the class are left out, and said
     forbidden = {
@@ -335,6 +361,8 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         values = sorted(values, key=lambda value: ranks[value])
     coded = all(is_code(value) or _is_yes_no(value) for value in values)
     names, legend = find_legend(values, survey.legends, column.name) if coded else ({}, "")
+    if not names and "attribute" in roles_of(column.name) and {value.casefold() for value in values} <= set(SEX_NAMES):
+        names, legend = {value: SEX_NAMES[value.casefold()] for value in values}, column.name
     classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
     same = _same_classes(image_set, column, values) if not coded else {}
     same = _unite_synonyms(same or {value: (value,) for value in values}, equations, request) if not coded else {}
@@ -433,7 +461,14 @@ def list_equations(notes: str) -> dict[str, frozenset[str]]:
 def _is_unclear(value: str, equations: Mapping[str, frozenset[str]]) -> bool:
     """Whether a value says that nobody knows the class, by itself or by the notes; a remark in brackets does not count."""
     text = fold(re.sub(r"\(.*\)", "", value)) or fold(value)
-    return bool(UNCLEAR_WORDS & {fold(value), text, *equations.get(text, ())})
+    return bool((UNCLEAR_WORDS | NO_CLASS_WORDS) & {fold(value), text, *equations.get(text, ())})
+
+
+def _is_sentinel(value: str, values: Sequence[str]) -> bool:
+    """Whether a value is a number that stands for no answer, among names."""
+    return bool(re.fullmatch(r"-\d{1,4}|9{2,4}", value)) and not any(
+        re.fullmatch(r"-?\d+(?:\.\d+)?", other) for other in values if not re.fullmatch(r"-\d{1,4}|9{2,4}", other)
+    )
 
 
 def _unite_synonyms(

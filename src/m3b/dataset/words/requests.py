@@ -1168,10 +1168,7 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
     if is_classified and not claims.classes and _ATTRIBUTE.search(label):
         concrete = []  # its values are called otherwise than what they are said of
     if concrete and 2 * len(concrete) >= len(positive):
-        verdict = _compare_families(lexicon, requested, concrete)
-        kinds = {lexicon.concepts[name].kind for name in _find_clinical(lexicon, requested)}
-        if is_classified and not claims.classes and kinds == {"cells_tissues"} and verdict == "contradicted":
-            verdict = "silent"  # cells are what is classified; the classes are their findings
+        verdict = _judge_families(lexicon, claims, requested, concrete)
         if verdict != "silent":
             return Claim(kind, label, f"classes: {', '.join(positive[:8])}", verdict)
     for source, texts in (("folders", folder.folders), ("names", folder.names), ("notes", sentences)):
@@ -1246,12 +1243,38 @@ def _find_clinical(lexicon: Lexicon, phrases: Iterable[str], *, generic: bool = 
     return {name for name in concepts - GENERIC_CONCEPTS if lexicon.concepts[name].kind in _CLINICAL_KINDS}
 
 
+def _judge_families(
+    lexicon: Lexicon, claims: RequestClaims, requested: Sequence[str], concrete: Sequence[str]
+) -> Verdict:
+    """Compare targets with classes of other names: of a classification, another finding contradicts what is asked for."""
+    verdict = _compare_families(lexicon, requested, concrete)
+    if claims.tasks[:1] not in (("diagnosis",), ("grading",)) or claims.classes:
+        return verdict
+    kinds = {lexicon.concepts[name].kind for name in _find_clinical(lexicon, requested)}
+    if kinds == {"cells_tissues"} and verdict == "contradicted":
+        return "silent"  # cells are what is classified; the classes are their findings
+    return "contradicted" if _is_another_finding(lexicon, requested, concrete) else verdict
+
+
 def _compare_families(lexicon: Lexicon, requested: Sequence[str], names: Sequence[str]) -> Verdict:
     """Compare targets with classes that none of them matches: kinds or parts of a target support it; siblings say nothing."""
     targets, classes = _find_clinical(lexicon, requested), _find_clinical(lexicon, names)
     if any(lexicon.get_wider(name, 6) & targets for name in classes):
         return "supported"
     return "silent" if not targets or have_common_ancestor(lexicon, targets, classes) else "contradicted"
+
+
+def _is_another_finding(lexicon: Lexicon, requested: Sequence[str], names: Sequence[str]) -> bool:
+    """Return whether a finding is asked for, and classes are findings of which none is it, a kind of it or what it is a kind of."""
+    targets, classes = _find_clinical(lexicon, requested), _find_clinical(lexicon, names)
+    kinds = {lexicon.concepts[name].kind for name in targets | classes}
+    related = {wider for name in targets for wider in lexicon.get_wider(name, 6)} | targets
+    return (
+        bool(targets)
+        and kinds == {"findings"}
+        and not related & classes
+        and not any(targets & set(lexicon.get_wider(name, 6)) for name in classes)
+    )
 
 
 def _is_about_something_else(
