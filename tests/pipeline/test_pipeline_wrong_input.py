@@ -24,7 +24,7 @@ EXPECTED_MESSAGES = {
     "images_alone": ("no_dataset", "24 images", "Add the labels"),
     "table_of_others": ("no_dataset", "labels.csv", "Add"),
     "class_not_there": ("undecided", "tuberculosis", "Edit the manifest, or name what is meant"),
-    "other_data": ("undecided", "diabetic retinopathy", "Edit the manifest, or name what is meant"),
+    "other_data": ("undecided", "fundus photography", "Edit the manifest, or name what is meant"),
     "one_class": ("no_dataset", "24 images", "Add images of another class"),
     "one_image_a_class": ("no_dataset", "2 images", "Add the labels"),
     "wrong_modality": ("no_dataset", "24 images", "Add the masks"),

@@ -15,17 +15,17 @@ MAX_SUFFIX_WORDS = 3
 _SUFFIX_WORD = r"[ _.-]+[^ _./-]+"
 
 
-def find_image_parts(paths: Sequence[str], others: Collection[str]) -> AlteredCopies | None:
+def find_image_parts(paths: Sequence[str], other_paths: Collection[str]) -> AlteredCopies | None:
     """Return which images are parts of the same larger image, if all are named after one and several after the same.
 
     The folder of a larger image is that of its parts, or differs in one level, which is missing or called otherwise.
 
     Args:
         paths: the images.
-        others: paths of all other images of the folder.
+        other_paths: paths of all other images of the folder.
     """
     originals: dict[tuple[str, str], str] = {}
-    for path in others:
+    for path in other_paths:
         folder, stem = _divide(path)
         originals |= {(place, stem.casefold()): path for place in (folder, *_replace_levels(folder, ["*"]))}
     if not originals:
