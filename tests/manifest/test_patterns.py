@@ -95,7 +95,7 @@ def test_matching_agrees_with_python(pieces: list[tuple[str, str]], name: str) -
             pattern, regex = f"{pattern}{{s{at}:{text}}}", f"{regex}(?P<s{at}>{KINDS[text]})"
         else:
             pattern, regex = pattern + "*", regex + "[^/]*"
-    if "**" in pattern:
+    if "**" in pattern or pattern in ("x/.", "x/.."):  # folders, and no names of files
         return
     expected = re.fullmatch(regex, f"x/{name}", re.IGNORECASE)
     assert matches(pattern, f"x/{name}") == ([{"path": f"x/{name}", **expected.groupdict()}] if expected else [])

@@ -446,6 +446,8 @@ _DRAWN = re.compile(
     re.IGNORECASE,
 )
 _CLINICAL_KINDS = CONCRETE_KINDS | {"measures"}
+_SIGNS = frozenset({"opacity", "ground-glass opacity", "consolidation", "infiltration", "nodule", "mass"})
+"""Findings that are signs of many diseases, so that a class of their name contradicts none."""
 _GENERIC_FINDINGS = frozenset({"disease", "finding", "abnormality", "lesion", "diagnosis"})
 _SUBJECT_WORDS = frozenset(
     {"adversarial", "animal", "augmented", "date", "hospital", "preprocessed", "scanner", "sex", "synthetic"}
@@ -1272,7 +1274,7 @@ def _is_another_finding(lexicon: Lexicon, requested: Sequence[str], names: Seque
     return (
         bool(targets)
         and kinds == {"findings"}
-        and not related & classes
+        and not (related | _SIGNS) & classes
         and not any(targets & set(lexicon.get_wider(name, 6)) for name in classes)
     )
 
