@@ -2059,52 +2059,23 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
             "cases": proposals[0].cases + n_unlisted,
         }
         proposals.insert(1, proposals[0].model_copy(update=update))
-        return Outcome(
-            kind="ask",
-            task=task,
-            proposals=tuple(proposals),
-            question=Question(
-                code=first.code,
-                text=f"{first.message[:1].upper()}{first.message[1:]}. Which holds?",
-                options=("They were not annotated: leave them out", "They show nothing: keep them as negatives"),
-                remedy='Write "leave_out" or "healthy" as `empty` of the boxes into the manifest.',
-            ),
-        )
-    if first.code == "rival":
-        return Outcome(
-            kind="ask",
-            task=task,
-            proposals=tuple(proposals),
-            question=Question(
-                code="rival",
-                text=f"Several readings fit the request: {'; '.join(options)}. Which one is meant?",
-                options=options,
-                remedy="Name the column, the masks or the classes in the request, as in `column NAME`, or set it by `--label-column`, "
-                "`--masks` or `--manifest`.",
-            ),
-        )
-    if best.score < MIN_SCORE / 4 or (first.code == "fewer_classes" and not best.candidate.target.requested):
-        return Outcome(
-            kind="refuse",
-            task=task,
-            proposals=tuple(proposals),
-            refusal=Refusal(
-                code=first.code,
-                message=first.message,
-                remedy="Add what is missing to the folder, or change the request.",
-            ),
-        )
-    return Outcome(
-        kind="ask",
-        task=task,
-        proposals=tuple(proposals),
-        question=Question(
-            code=first.code,
-            text=f"{first.message[:1].upper()}{first.message[1:]}. Take it as it is?",
-            options=(proposals[0].title,),
-            remedy=_find_remedy(first, best, request),
-        ),
-    )
+        options = ("They were not annotated: leave them out", "They show nothing: keep them as negatives")
+        text = f"{first.message[:1].upper()}{first.message[1:]}. Which holds?"
+        remedy = 'Write "leave_out" or "healthy" as `empty` of the boxes into the manifest.'
+    elif first.code == "rival":
+        text = f"Several readings fit the request: {'; '.join(options)}. Which one is meant?"
+        remedy = "Name the column, the masks or the classes in the request, as in `column NAME`, or set it by `--label-column`, "
+        remedy += "`--masks` or `--manifest`."
+    elif best.score < MIN_SCORE / 4 or (first.code == "fewer_classes" and not best.candidate.target.requested):
+        remedy = "Add what is missing to the folder, or change the request."
+        refusal = Refusal(code=first.code, message=first.message, remedy=remedy)
+        return Outcome(kind="refuse", task=task, proposals=tuple(proposals), refusal=refusal)
+    else:
+        options = (proposals[0].title,)
+        text = f"{first.message[:1].upper()}{first.message[1:]}. Take it as it is?"
+        remedy = _find_remedy(first, best, request)
+    question = Question(code=first.code, text=text, options=options, remedy=remedy)
+    return Outcome(kind="ask", task=task, proposals=tuple(proposals), question=question)
 
 
 def _find_remedy(doubt: Doubt, best: MeasuredCandidate, request: Request) -> str:

@@ -24,10 +24,10 @@ def find_image_parts(paths: Sequence[str], other_paths: Collection[str]) -> Alte
         paths: the images.
         other_paths: paths of all other images of the folder.
     """
-    originals: dict[tuple[str, str], str] = {}
+    originals: set[tuple[str, str]] = set()
     for path in other_paths:
         folder, stem = _divide(path)
-        originals |= {(place, stem.casefold()): path for place in (folder, *_replace_levels(folder, ["*"]))}
+        originals |= {(place, stem.casefold()) for place in (folder, *_replace_levels(folder, ["*"]))}
     if not originals:
         return None
     places = {path: _divide(path) for path in paths}
