@@ -476,3 +476,35 @@ def test_folders_named_after_the_first_letters_of_files_are_no_patients(
     outcome = decide_folder(tmp_path, "Tell eczema from acne on photos of skin")
     assert outcome.kind == "proposed"
     assert (outcome.proposals[0].manifest.patient is not None) == has_patients
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (["normal"] * 30 + ["pneumonia"] * 30 + ["nromal", "pneumona"], {"normal": 31, "pneumonia": 31}),
+        (["grade I"] * 30 + ["grade II"] * 30 + ["grade III"] * 2, {"grade I": 30, "grade II": 30, "grade III": 2}),
+        (["normal"] * 30 + ["abnormal"] * 2, {"normal": 30, "abnormal": 2}),
+        (["monocyte"] * 20 + ["monocytes"] * 20, {"monocyte": 20, "monocytes": 20}),
+    ],
+)
+def test_rare_misspellings_count_as_the_class_spelt_right(
+    tmp_path: Path, names: list[str], classes: dict[str, int]
+) -> None:
+    for number, _ in enumerate(names):
+        write_picture(tmp_path / "images" / f"{number:03d}.png", number)
+    write_rows(tmp_path / "labels.csv", [["image", "finding"], *([f"{n:03d}.png", name] for n, name in enumerate(names))])
+    outcome = decide_folder(tmp_path, "Classify the findings")
+    assert outcome.proposals[0].classes == classes
+
+
+def test_a_folder_of_links_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    write_picture(tmp_path / "store" / "1.png", 1)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "images").symlink_to(tmp_path / "store", target_is_directory=True)
+    write_rows(folder / "labels.csv", [["image", "finding"], ["1.png", "normal"]])
+    refusal = decide_folder(folder, "Detect pneumonia on chest X-rays").refusal
+    assert refusal is not None
+    assert refusal.code == "no_images"
+    assert "images" in refusal.message
+    assert "cp -rL" in refusal.remedy

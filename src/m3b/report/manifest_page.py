@@ -39,6 +39,7 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
         assumptions=[shorten(text, 400) for text in page_facts.get("assumptions") or ()],
         best={"title": "", "evidence": (), "doubts": (), **best},
         fact_rows=[(name, shorten(value, 400)) for name, value in facts if value not in (None, "")],
+        class_rows=_list_class_rows(counts),
         examples=_list_examples(examples) if examples else [],
         legend=[entry for entry in examples.legend if re.fullmatch("#[0-9a-f]{6}", entry[1])] if examples else [],
         file_rows=_list_file_rows(counts),
@@ -79,6 +80,15 @@ def is_png(text: Any) -> bool:
         return base64.b64decode(text, validate=True).startswith(b"\x89PNG\r\n\x1a\n")
     except (binascii.Error, ValueError):
         return False
+
+
+def _list_class_rows(counts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return each class with its training and test cases."""
+    training, testing = ((counts.get("class_counts") or {}).get(part) or {} for part in ("train", "test"))
+    return [
+        (shorten(name, 120), f"{training.get(name, 0):,}", f"{testing.get(name, 0):,}")
+        for name in dict.fromkeys((*training, *testing))
+    ]
 
 
 def _list_file_rows(counts: Mapping[str, Any]) -> list[tuple[str, str, str]]:

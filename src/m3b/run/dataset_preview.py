@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from m3b.dataset.manifest.overrides import Overrides
     from m3b.models.image_jobs import ExampleCase, ExampleCases
 
+MAX_LISTED = 12
+"""Classes whose cases are counted in the terminal."""
+
 
 def survey_dataset(folder: Path, scratch: Path) -> SurveySummary:
     """Return a summary of all files of a folder, and the best manifest of each task; no request is needed.
@@ -135,10 +138,19 @@ class DatasetPreview:
             output.append(
                 f"  = {self.counts['train']:,} cases for training, {self.counts['test']:,} for testing; {patients}"
             )
-            output += [f"    {part.strip()}" for part in best.expected.split(";") if "(" in part]
+            output += self._describe_parts()
             output += [f"    {line}" for line in describe_accounting(self.counts)]
         output += [f"not taken: {item.title} (score {item.score:.2f})" for item in others]
         return [*output, *([self.insufficient] if self.insufficient else [])]
+
+    def _describe_parts(self) -> list[str]:
+        """Return a line for each part of the split with its cases by class."""
+        lines = []
+        for part, title in (("train", "training"), ("test", "testing")):
+            names = [f"{name} {count:,}" for name, count in self.counts["class_counts"][part].items()]
+            if names:
+                lines.append(f"    {title}: {', '.join(names[:MAX_LISTED])}{' ...' if len(names) > MAX_LISTED else ''}")
+        return lines
 
     def manifest_to_json(self) -> str:
         """Return the best manifest as JSON to edit."""

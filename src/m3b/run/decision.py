@@ -138,7 +138,10 @@ def parse_decision(
         ),
         code=str(question.get("code") or refusal.get("code") or ""),
         text=f"{text} {remedy}".strip(),
-        assumptions=(*list_unserved_tasks(request, task), *(f"{text[:1].upper()}{text[1:]}." for text in assumptions)),
+        assumptions=(
+            *list_unserved_tasks(request, task),
+            *dict.fromkeys(f"{text[:1].upper()}{text[1:]}." for text in assumptions),
+        ),
         lines=tuple(lines),
     )
 

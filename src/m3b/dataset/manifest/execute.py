@@ -27,6 +27,7 @@ from m3b.dataset.archives import local_reference
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ROW_FORMAT, ClassLookup, has_image_sizes
 from m3b.dataset.manifest.box_grids import BoxGrid, clipped, grid_for, to_voxels, upright
+from m3b.dataset.manifest.explain import CENSORED, MARKED, OBSERVED, UNMARKED
 from m3b.dataset.manifest.model import Boxes, Manifest
 from m3b.dataset.manifest.pixels import (
     MASK_FOLDER,
@@ -57,7 +58,6 @@ MAX_OPENED = 30_000
 MAX_COUNTED = {2: 5_000, 3: 200}
 """Masks of pictures and of volumes that are opened to stratify a drawn split. A number and no time, so that a manifest is executed
 to the same split everywhere."""
-MARKED, OBSERVED, CENSORED = "marked", "event", "censored"
 FEW_FILES = 30
 """A folder with fewer files cannot hold the cases of another manifest either."""
 MAX_MESSAGES = 5
@@ -83,6 +83,7 @@ class Executed:
         missing: keys of tables that no file has.
         notes: what was made of the data, and what a reader of the figures must know.
         undecodable: files whose names are not UTF-8, as Python's `surrogateescape` writes them.
+        class_counts: part -> class -> its cases.
     """
 
     manifest: Manifest
@@ -94,6 +95,7 @@ class Executed:
     missing: int = 0
     notes: tuple[str, ...] = ()
     undecodable: tuple[str, ...] = ()
+    class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def patients_known(self) -> bool:
@@ -129,6 +131,9 @@ class Executed:
             "accounting": {"files": len(uses) + len(self.undecodable), "used": dict(used), "left_out": excluded},
             "patients": "known" if self.patients_known else "unknown",
             "grouped_by": grouped_by(self.manifest),
+            "class_counts": {
+                part: {name: count for name, count in counts.items() if count} for part, counts in self.class_counts.items()
+            },
             "crossing": self.crossing,
             "named_but_absent": self.missing,
             "notes": list(self.notes),
@@ -622,8 +627,11 @@ class _Execution:
         numbers = {group: at for at, group in enumerate(dict.fromkeys(groups))}
         train: list[Record] = []
         test: list[Record] = []
+        class_counts = {part: Counter(dict.fromkeys(self.resolved.classes, 0)) for part in ("train", "test")}
+        has_marks = self.manifest.masks is not None or self.manifest.boxes is not None
         for case, group, part in zip(usable, groups, parts, strict=True):
             if not case.code and part:
+                class_counts[part].update(self._classes_of(case) or (UNMARKED,) * has_marks)
                 patient = case.row.get("patient") or f"{UNKNOWN_PATIENT}{numbers[group]:06d}"
                 (train if part == "train" else test).append(self._record(case, patient))
         resolved = self._account(cases)
@@ -645,7 +653,16 @@ class _Execution:
         missing = resolved.missing_files[0]
         undecodable = self.inventory.undecodable
         return Executed(
-            self.manifest, resolved, tuple(train), tuple(test), values, crossing, missing, notes, undecodable
+            self.manifest,
+            resolved,
+            tuple(train),
+            tuple(test),
+            values,
+            crossing,
+            missing,
+            notes,
+            undecodable,
+            class_counts,
         )
 
     def _record(self, case: _Case, patient: str) -> Record:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from os.path import commonprefix
 from typing import Any
 
 import polars as pl
@@ -365,7 +366,8 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         names, legend = {value: SEX_NAMES[value.casefold()] for value in values}, column.name
     classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
     same = _same_classes(image_set, column, values) if not coded else {}
-    same = _unite_synonyms(same or {value: (value,) for value in values}, equations, request) if not coded else {}
+    same = _unite_misspellings(same or {value: (value,) for value in values}, column.stats.counts) if not coded else {}
+    same = _unite_synonyms(same, equations, request) if not coded else {}
     same = same if len(same) < len(values) else {}
     outside = _list_outside(list(same or classes), request)
     if outside:
@@ -447,6 +449,44 @@ def _same_classes(image_set: ImageSet, column: Column, values: Sequence[str]) ->
         if len(united) > 1 and all(len(sides_of[name]) == sides.stats.distinct for name in united):
             classes = united
     return classes if len(classes) < len(values) else {}
+
+
+MIN_MISSPELT_LETTERS = 5
+"""Letters of a word of which one may be wrong: shorter words differ by a letter and mean something else (`lung`, `lunge`)."""
+MISSPELT_PER_CORRECT = 0.1
+"""Rows with a misspelling for each row with the name spelt right, at most."""
+
+
+def _unite_misspellings(
+    classes: Mapping[str, tuple[str, ...]], counts: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """Return classes with the rare ones united whose name differs from a frequent one by a letter, or two letters exchanged."""
+    n_rows = {name: sum(counts.get(text, 0) for text in texts) for name, texts in classes.items()}
+    united = dict(classes)
+    for name in sorted(classes, key=lambda name: n_rows[name]):
+        partners = [
+            other
+            for other in united
+            if n_rows[name] <= MISSPELT_PER_CORRECT * n_rows[other] and _is_misspelt(fold(name), fold(other))
+        ]
+        if len(partners) == 1:
+            united[partners[0]] = (*united[partners[0]], *united.pop(name))
+    return united
+
+
+def _is_misspelt(text: str, correct: str) -> bool:
+    """Whether two names are the same but for one letter of one long word; its first letter and figures agree."""
+    words, correct_words = text.split(), correct.split()
+    pairs = [pair for pair in zip(words, correct_words, strict=False) if pair[0] != pair[1]]
+    if len(words) != len(correct_words) or len(pairs) != 1:
+        return False
+    word, correct_word = pairs[0]
+    if min(len(word), len(correct_word)) < MIN_MISSPELT_LETTERS or not (word + correct_word).isalpha():
+        return False
+    start = len(commonprefix([word, correct_word]))
+    end = len(commonprefix([word[start:][::-1], correct_word[start:][::-1]]))
+    rest, correct_rest = word[start : len(word) - end], correct_word[start : len(correct_word) - end]
+    return start > 0 and (max(len(rest), len(correct_rest)) == 1 or (len(rest) == 2 and rest == correct_rest[::-1]))
 
 
 def list_equations(notes: str) -> dict[str, frozenset[str]]:
@@ -1627,13 +1667,14 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
     if not own_member:
         return
     stacked, key = own_member.endswith("[#]"), own_member.removesuffix("[#]")
+    has_parts = "{part}" in key
     image = next(
         (
             member
             for container in survey.containers
             if container.group in image_set.groups
             for member in container.members
-            if member.key == key
+            if (part_form(member.key) if has_parts else member.key) == key
         ),
         None,
     )
@@ -1642,6 +1683,9 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
         if keys is None:
             continue
         is_inside = container.group in image_set.groups
+        if has_parts:
+            keys = ("{path}/{part}/{index}",) * 2
+        forms: set[str] = set()
         for member in container.members:
             form = part_form(member.key)
             is_image = is_inside and (member.key == key or (form and form in (key, part_form(key))))
@@ -1649,10 +1693,14 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
                 continue
             if stacked and (image is None or member.length != image.length):
                 continue
+            if has_parts and (not is_inside or not form or form in forms):
+                continue
+            forms.add(form)
+            name = form if has_parts else member.key
             group = survey.group(container.group)
             base = {
                 "files": image_set.images.files if is_inside else group.pattern,
-                "member": member.key + ("[#]" if stacked else ""),
+                "member": name + ("[#]" if stacked else ""),
                 "key": keys[0],
                 "image": keys[1],
             }
@@ -1666,7 +1714,7 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
                 "words_mask": float("mask" in roles_of(f"{member.key} {group.pattern}")),
                 "words_request": request.match_phrase(member.key),
             }
-            title = f"masks {member.key} of the same files" if is_inside else f"masks {group.pattern} {member.key}"
+            title = f"masks {name} of the same files" if is_inside else f"masks {group.pattern} {name}"
             yield from _valued_masks(survey, request, base, features, title.strip(), member.content, None, {})
 
 

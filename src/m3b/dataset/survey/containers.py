@@ -30,9 +30,12 @@ from m3b.errors import DataError
 from m3b.isolation.untrusted import announce_opening
 
 _MAX_KEYS = 40
-_VECTOR_SUFFIXES = (".npy", ".h5", ".hdf5")
+_ARRAY_SUFFIXES = (".npy", ".h5", ".hdf5")
 _MAX_FILES_BESIDE = 40
 """Files of arrays of a folder whose shapes are compared."""
+MAX_STACK_FILES = 2
+"""Files so few that images and masks of the same length are stacks: a set of one or two volumes trains nothing."""
+_MIN_STACK = 8
 MAX_ITEM_FILES = 24
 """Files up to which every one is opened to count its items."""
 _MAX_VOCABULARY = 60
@@ -72,7 +75,7 @@ def describe_container(
     own_names = {path.rpartition("/")[2] for path in group.paths}
     for path in spread(group.paths, limits.samples):
         file = local_file(root, path)
-        beside = lengths | _vectors_beside(file, own_names)
+        beside = lengths | _lengths_beside(file, own_names, len(group.frame))
         try:
             forms = attempt(partial(_read_file, file, len(group.frame), limits, beside), root, path)
         except Unreadable:
@@ -97,16 +100,20 @@ def _read_file(path: Path, files: int, limits: SurveyLimits, lengths: set[int]) 
     return _read_arrays(contents, files, limits, lengths, holds_part(path.name, files))
 
 
-def _vectors_beside(path: Path, own_names: set[str]) -> set[int]:
-    """Lengths of the vectors in the files of other names beside one: `labels.npy` beside `images.npy`."""
+def _lengths_beside(path: Path, own_names: set[str], files: int) -> set[int]:
+    """Numbers of items that files of other names beside one have: `labels.npy` beside `images.npy`, and `masks.npy` if both hold
+    too few files for one image a file."""
     lengths = set()
-    vector_files = [file for file in sorted(path.parent.iterdir()) if file.suffix.lower() in _VECTOR_SUFFIXES]
-    for file in [file for file in vector_files if file.name not in own_names][:_MAX_FILES_BESIDE]:
+    array_files = [file for file in sorted(path.parent.iterdir()) if file.suffix.lower() in _ARRAY_SUFFIXES]
+    other_files = [file for file in array_files if file.name not in own_names or files <= MAX_STACK_FILES and file != path]
+    for file in other_files[:_MAX_FILES_BESIDE]:
         try:
             shapes = [_shape_of(array) for array in attempt(partial(open_arrays, file), file).values()]
         except Unreadable:
             continue
         lengths |= {shape[0] for shape in shapes if shape and shape[0] > 1 and _is_vector(shape, {shape[0]})}
+        if len(array_files) <= MAX_STACK_FILES:
+            lengths |= {shape[0] for shape in shapes if len(shape) > 2 and shape[0] >= _MIN_STACK}
     return lengths
 
 
@@ -125,10 +132,20 @@ def _read_arrays(
     contents = {**contents, **{name: np.asarray(contents[name]).reshape(-1) for name in rows}}  # a row vector of MATLAB
     shapes |= {name: shapes[name][1:] for name in rows}
     vectors = {shape[0] for shape in shapes.values() if _is_vector(shape, stacks) and shape[0] > 1} | beside
+    if files <= MAX_STACK_FILES:
+        counts = Counter(shape[0] for shape in shapes.values() if len(shape) > 2 and shape[0] >= _MIN_STACK)
+        vectors |= {length for length, count in counts.items() if count > 1}
     result: dict[str, list[_Array]] = {}
     for form, members in forms.items():
         is_vector = _is_vector(shapes[members[0]], stacks)
-        first = _read_array(contents[members[0]], vectors, files, limits, is_part=is_part, is_vector=is_vector)
+        first = _read_array(
+            contents[members[0]],
+            vectors,
+            files,
+            limits,
+            is_part=is_part or (files <= MAX_CONTAINERS and bool(side_of(members[0]))),
+            is_vector=is_vector,
+        )
         result[form] = [first] * len(members)
     return result
 
