@@ -30,7 +30,8 @@ def list_folder(root: Path) -> Inventory:
 def list_paths(*paths: str) -> Inventory:
     """Names alone, of a folder that is not there."""
     ordered = sorted(paths, key=natural)
-    return Inventory(Path("/nowhere"), pl.DataFrame({"path": ordered}, schema={"path": pl.String}))
+    files = pl.DataFrame({"path": ordered}, schema={"path": pl.String}).with_columns(bytes=pl.lit(1000))
+    return Inventory(Path("/nowhere"), files)
 
 
 def resolve_folder(root: Path | Inventory, **manifest: object) -> Resolved:

@@ -39,12 +39,14 @@ def diagnosis(table: dict[str, object] | None = None, **changes: object) -> dict
 
 def test_every_file_has_one_use_or_one_reason(tmp_path: Path) -> None:
     names = [f"images/i{at}.png" for at in range(6)]
-    root = folder(tmp_path, *names, "README.md", "other/x.dat", t="image,label\ni0,0\ni1,1\ni2,0\ni3,2\ni9,1")
+    root = folder(
+        tmp_path, *names, "README.md", "old.csv", "other/x.dat", t="image,label\ni0,0\ni1,1\ni2,0\ni3,2\ni9,1"
+    )
     resolved = resolve_folder(root, **diagnosis(exclude=[{"files": "other/*", "reason": "of another study"}]))
     assert resolved.frame["case"].to_list() == names[:3]
     assert resolved.frame["labels"].to_list() == [["no"], ["yes"], ["no"]]
     assert case_reasons(resolved) == {"text_without_class": 1, "no_label": 2}
-    assert file_reasons(resolved) == {"text_without_class": 1, "no_label": 2, "stated": 1, "document": 1}
+    assert file_reasons(resolved) == {"text_without_class": 1, "no_label": 2, "stated": 1, "document": 1, "empty": 1}
     assert dict(resolved.uses.group_by("use").len().drop_nulls().iter_rows()) == {"image": 3, "table": 1}
     assert resolved.unused_rows == {"t": 1}
     assert resolved.missing_files == (1, ("i9",))
@@ -597,7 +599,7 @@ def test_neither_order_nor_another_file_changes_what_is_found(order: list[int], 
 
 
 def test_a_folder_without_files() -> None:
-    empty = Inventory(Path("/nowhere"), pl.DataFrame(schema={"path": pl.String}))
+    empty = Inventory(Path("/nowhere"), pl.DataFrame(schema={"path": pl.String, "bytes": pl.Int64}))
     resolved = resolve_folder(empty, **{**segmentation(), "patient": "{case}", "together": ["{part}"]})
     assert codes(resolved) >= {"pattern_matches_nothing"}
     assert not len(resolved.frame)

@@ -492,7 +492,9 @@ def test_rare_misspellings_count_as_the_class_spelt_right(
 ) -> None:
     for number, _ in enumerate(names):
         write_picture(tmp_path / "images" / f"{number:03d}.png", number)
-    write_rows(tmp_path / "labels.csv", [["image", "finding"], *([f"{n:03d}.png", name] for n, name in enumerate(names))])
+    write_rows(
+        tmp_path / "labels.csv", [["image", "finding"], *([f"{n:03d}.png", name] for n, name in enumerate(names))]
+    )
     outcome = decide_folder(tmp_path, "Classify the findings")
     assert outcome.proposals[0].classes == classes
 

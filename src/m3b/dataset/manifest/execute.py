@@ -132,7 +132,8 @@ class Executed:
             "patients": "known" if self.patients_known else "unknown",
             "grouped_by": grouped_by(self.manifest),
             "class_counts": {
-                part: {name: count for name, count in counts.items() if count} for part, counts in self.class_counts.items()
+                part: {name: count for name, count in counts.items() if count}
+                for part, counts in self.class_counts.items()
             },
             "crossing": self.crossing,
             "named_but_absent": self.missing,

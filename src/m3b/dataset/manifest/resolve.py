@@ -114,15 +114,16 @@ class Resolved:
             self._excluded_by_manifest(),
         ]
         assigned = pl.concat(frames, how="diagonal").unique("path", keep="first", maintain_order=True)
-        uses = self.inventory.files.select("path", "bytes").join(
-            assigned, on="path", how="left", maintain_order="left"
-        )
+        uses = self.inventory.files.select("path", "bytes").join(assigned, on="path", how="left", maintain_order="left")
         suffix = pl.col("path").str.extract(r"(\.[^./]*)$", 1).str.to_lowercase().fill_null("")
         is_unassigned = pl.col("use").is_null() & pl.col("code").is_null()
         by_code = {
-            "empty": (pl.col("bytes") == 0, pl.lit("an empty file")),
             "document": (suffix.is_in(DOCUMENT_SUFFIXES), pl.lit("a document")),
-            "not_named": (pl.lit(True), pl.concat_str(pl.lit("the manifest uses nothing of it ("), suffix, pl.lit(")"))),
+            "empty": (pl.col("bytes") == 0, pl.lit("an empty file")),
+            "not_named": (
+                pl.lit(True),
+                pl.concat_str(pl.lit("the manifest uses nothing of it ("), suffix, pl.lit(")")),
+            ),
         }
         codes = pl.coalesce(pl.when(applies).then(pl.lit(code)) for code, (applies, _) in by_code.items())
         reasons = pl.coalesce(pl.when(applies).then(reason) for applies, reason in by_code.values())

@@ -1683,7 +1683,9 @@ def _refuse_images(survey: Survey) -> Refusal:
     found = f" ({examples})" if examples else ""
     message = f"{subject} in the folder {survey.name}{found} {verb} that can be opened."
     if links := [note for note in survey.notes if note.code == "link"]:
-        message += f" Links are not followed: {sum(note.count for note in links):,} are there, such as {links[0].examples[0]}."
+        message += (
+            f" Links are not followed: {sum(note.count for note in links):,} are there, such as {links[0].examples[0]}."
+        )
         remedy = "Give --data the folder that they lead to, or a copy of the files (cp -rL)."
     return Refusal(code="no_images", message=message, remedy=remedy)
 

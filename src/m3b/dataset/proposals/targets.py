@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from os.path import commonprefix
 from typing import Any
 
 import polars as pl
@@ -483,10 +482,18 @@ def _is_misspelt(text: str, correct: str) -> bool:
     word, correct_word = pairs[0]
     if min(len(word), len(correct_word)) < MIN_MISSPELT_LETTERS or not (word + correct_word).isalpha():
         return False
-    start = len(commonprefix([word, correct_word]))
-    end = len(commonprefix([word[start:][::-1], correct_word[start:][::-1]]))
-    rest, correct_rest = word[start : len(word) - end], correct_word[start : len(correct_word) - end]
+    start = _count_shared(word, correct_word)
+    rest, correct_rest = word[start:], correct_word[start:]
+    end = _count_shared(rest[::-1], correct_rest[::-1])
+    rest, correct_rest = rest[: len(rest) - end], correct_rest[: len(correct_rest) - end]
     return start > 0 and (max(len(rest), len(correct_rest)) == 1 or (len(rest) == 2 and rest == correct_rest[::-1]))
+
+
+def _count_shared(first: str, second: str) -> int:
+    """Number of letters with which both texts begin."""
+    return next(
+        (place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def list_equations(notes: str) -> dict[str, frozenset[str]]:

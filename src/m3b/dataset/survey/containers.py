@@ -105,7 +105,9 @@ def _lengths_beside(path: Path, own_names: set[str], files: int) -> set[int]:
     too few files for one image a file."""
     lengths = set()
     array_files = [file for file in sorted(path.parent.iterdir()) if file.suffix.lower() in _ARRAY_SUFFIXES]
-    other_files = [file for file in array_files if file.name not in own_names or files <= MAX_STACK_FILES and file != path]
+    other_files = [
+        file for file in array_files if file.name not in own_names or (files <= MAX_STACK_FILES and file != path)
+    ]
     for file in other_files[:_MAX_FILES_BESIDE]:
         try:
             shapes = [_shape_of(array) for array in attempt(partial(open_arrays, file), file).values()]
