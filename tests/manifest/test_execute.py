@@ -624,7 +624,7 @@ def test_masks_of_slices_follow_them_in_the_order_of_their_positions(
     ("patient", "words"),
     [
         ("{cases.who}", "the column who of cases.csv"),
-        ("{id}", "the part {id} of img/{id}_{n}.png"),
+        ("{id}", "the part in brackets of img/[*]_*.png"),
         ("{folder0}", "the folder"),
         ({"value": "{tag.PatientID}", "find": "P[0-9]+"}, "what P[0-9]+ finds in the header field PatientID"),
     ],

@@ -152,6 +152,9 @@ def grouped_by(manifest: Manifest) -> str:
     )
 
 
+NAMES_OF_PATHS = {"stem": "the file name", "name": "the file name", "path": "the path"}
+
+
 def describe_template(manifest: Manifest, template: str) -> str:
     """Return in words where a template takes its text from: columns of tables, header fields, folders, or parts of names."""
     places = []
@@ -163,10 +166,13 @@ def describe_template(manifest: Manifest, template: str) -> str:
             places.append(f"the header field {name}")
         elif name and owner == "member":
             places.append(f"the member {name} of the files")
-        elif slot.startswith("folder"):
+        elif slot.startswith("folder") or slot == "parent":
             places.append("the folder")
+        elif slot in NAMES_OF_PATHS:
+            places.append(NAMES_OF_PATHS[slot])
         else:
-            places.append(f"the part {{{slot}}} of {_first_of(manifest.images.files)}")
+            files = re.sub(rf"\{{{re.escape(slot)}(:\w+)?\}}", "[*]", _first_of(manifest.images.files))
+            places.append(f"the part in brackets of {re.sub(r'{[^{}]*}', '*', files)}")
     return " with ".join(places) or template
 
 
