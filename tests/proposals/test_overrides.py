@@ -156,3 +156,21 @@ def test_a_script_that_made_other_labels_is_found(xrays: Path, tmp_path: Path) -
     assert not other["fits"]
     assert other["leaves_out"]
     assert (other["compared"], other["agreeing"], other["missing"]) == (45, 25, 15)
+
+
+@pytest.mark.parametrize("classes", [(), ("tumour",)])
+def test_names_of_one_tumour_in_several_series_are_one_class(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    names = ("GTV_Mass_CT", "GTV_Mass_PET", "oesophagus")
+    images = [{"id": number, "file_name": f"{number:02d}.png", "width": 48, "height": 40} for number in range(30)]
+    for number in range(30):
+        write_picture(tmp_path / "images" / f"{number:02d}.png", number)
+    box = [4, 4, 12, 12]
+    annotations = [
+        {"id": number, "image_id": number, "category_id": 1 + number % 3, "bbox": box, "area": 144}
+        for number in range(30)
+    ]
+    categories = [{"id": 1 + place, "name": name} for place, name in enumerate(names)]
+    document = {"images": images, "annotations": annotations, "categories": categories}
+    (tmp_path / "annotations.json").write_text(json.dumps(document))
+    outcome = run_job(tmp_path, "decide", request="Find the tumour on CT with boxes", classes=classes)["outcome"]
+    assert outcome["proposals"][0]["manifest"]["boxes"]["classes"] == {"tumour": ["GTV_Mass_CT", "GTV_Mass_PET"]}

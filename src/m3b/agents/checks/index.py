@@ -110,7 +110,10 @@ def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool
         closing = find_json_object(closing_text, key)
         if closing and str(closing[key]).strip() and not was_written:
             return reject(str(closing[key]).strip(), end_error=end_error, is_fatal=True)
-    agent_message = f"{error} Write {', '.join(INDEX_FILES)} (schema and example in resources/indexes/)."
+    agent_message = (
+        f"{error} Write {MANIFEST_PATH}, from which m3b makes the index; only if a manifest cannot say it, a script that writes "
+        f"{', '.join(INDEX_FILES)} (schema and example in resources/indexes/). Tools are called by tool calls, not in the reply's text."
+    )
     reason = re.sub(r"\bDatapath/", "", str(error))
     user_message = (
         f"The index that was written cannot be used: {strip_agent_instructions(reason)}"

@@ -6,6 +6,7 @@ drawn split may then put single cases elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Literal
@@ -182,7 +183,13 @@ def explain(manifest: Manifest, resolved: Resolved) -> Explanation:
         missing_files=missing,
         missing_examples=examples,
         problems=resolved.problems,
-        targets=dict(zip(references, zip(classes, _details_of(manifest, frame), strict=True), strict=True)),
+        targets=dict(
+            zip(
+                (re.sub(r"#frames?=\d+$", "", text) for text in references),
+                zip(classes, _details_of(manifest, frame), strict=True),
+                strict=True,
+            )
+        ),
     )
 
 
@@ -348,7 +355,10 @@ def summary_lines(explanation: Explanation) -> list[str]:
     lines.append(f"training: {_part_line(facts.training)}")
     lines.append(f"testing: {_part_line(facts.testing)}, {_SPLIT_WORDS[facts.split]}")
     if facts.training.patients is None:
-        lines.append("patients: unknown; cases of one person may be in both parts")
+        reason = (
+            f"kept together by {facts.grouped_by}" if facts.grouped_by else "cases of one person may be in both parts"
+        )
+        lines.append(f"patients: unknown; {reason}")
     if facts.excluded_cases:
         total = sum(reason.count for reason in facts.excluded_cases)
         reasons = [f"{reason.reason} ({reason.count:,})" for reason in facts.excluded_cases]

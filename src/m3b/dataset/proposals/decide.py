@@ -644,7 +644,9 @@ def shared_key(image_set: ImageSet, used: Sequence[str], split: SplitChoice | No
     slots = [
         column
         for column in image_set.columns
-        if column.source in ("slot", "folder") and not column.template.startswith("{folder")
+        if column.source in ("slot", "folder")
+        and not column.template.startswith("{folder")
+        and not _varies_within_cases(image_set, column)
     ]
     telling_columns = [
         column
@@ -662,6 +664,15 @@ def _crosses(keys: pl.Series, sides: pl.Series) -> bool:
     """Whether images with the same key are for testing and for training."""
     table = pl.DataFrame({"key": keys, "is_test": sides == "test"}).drop_nulls()
     return bool((table.group_by("key").agg(pl.col("is_test").n_unique())["is_test"] > 1).any())
+
+
+def _varies_within_cases(image_set: ImageSet, column: Column) -> bool:
+    """Whether files of one case differ in a column, as the numbers of slices do."""
+    if image_set.images.several == "one" and image_set.images.unit != "folder":
+        return False
+    case = "{folder}" if image_set.images.unit == "folder" else image_set.images.case
+    table = pl.DataFrame({"case": image_set.values(case), "value": image_set.values(column.template)})
+    return bool((table.group_by("case").agg(pl.col("value").n_unique())["value"] > 1).any())
 
 
 def _tells_copies_apart(image_set: ImageSet, column: Column, slots: Sequence[Column]) -> bool:

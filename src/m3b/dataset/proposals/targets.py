@@ -1755,10 +1755,11 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         classes = dict(spellings)
     match = request.match_classes(list(classes))
     selected: dict[str, tuple[Any, ...]] = dict(classes)
-    if len(request.claims.targets) == 1 and not request.classes and len(classes) > 1:
+    if len(request.claims.targets) == 1 and len(request.classes) < 2 and len(classes) > 1:
         fitting = [name for name in classes if _fits_request(request, (name, *spellings.get(name, ())))]
         if len(fitting) > 1 and not all(map(request.contains, fitting)):
-            selected = {request.target: tuple(code for name in fitting for code in classes[name])}
+            name_of_all = request.classes[0] if request.classes else request.target
+            selected = {name_of_all: tuple(code for name in fitting for code in classes[name])}
         else:
             selected = {name: classes[name] for name in fitting or request.list_asked(list(classes))}
     else:
@@ -1804,7 +1805,7 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         {part: model},
         "mask" if part == "masks" else "boxes",
         features,
-        f"{part} of {files if isinstance(files, str) else files[0]}"
+        f"{part} of {files if isinstance(files, str) else f'{len(files)} files such as {files[0]}'}"
         + (f" by {facts.category_key}" if facts.category_key else ""),
         (),
         None,
@@ -1815,7 +1816,10 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
         match.unmatched,
         assumed=tuple(assumed),
         not_asked=tuple(
-            name for name, codes in classes.items() if not any(set(codes) & set(kept) for kept in selected.values())
+            name
+            for name, codes in classes.items()
+            if any(value.count and value.text in {name, *map(str, codes)} for value in facts.classes)
+            and not any(set(codes) & set(kept) for kept in selected.values())
         ),
     )
 
