@@ -32,7 +32,10 @@ def test_3d_from_data_to_masks_in_a_clean_process(organs: Path, tmp_path: Path) 
     _example(organs)
     small_plan(organs)
     call(organs, "train.py")
-    call(organs, "export.py")
+    assert "plan.json differs" not in call(organs, "export.py").stdout
+    plan = json.loads((organs / "plan.json").read_text())
+    (organs / "plan.json").write_text(json.dumps({**plan, "refine": {"ball": ["largest"]}}))
+    assert "differs from the plan of this training in refine" in call(organs, "export.py").stdout
     metrics = json.loads((organs / "Logout/metrics.json").read_text())
     assert set(metrics) >= {"validation", "epochs", "seconds"}
     assert metrics["validation"]["dice"] > 0.1

@@ -53,6 +53,20 @@ def main(argv: list[str] | None = None) -> None:
         config["nnunet"] = json.loads((NNUNET / "nnunet.json").read_text())
     put_texts(out, config, _packages(plan), _readme(plan, figures))
     print(f"wrote {out}: {len(plan['classes'])} class(es), {len(names)} network(s); validation Dice {figures['dice']}")
+    if changed := list_changed_settings(plan):
+        print(
+            f"plan.json differs from the plan of this training in {', '.join(changed)}: this has no effect before a new training"
+        )
+
+
+def list_changed_settings(trained_plan: dict[str, Any]) -> list[str]:
+    """Return the settings of plan.json that were changed after the training; what the training chose for `auto` is no change."""
+    current_plan = json.loads(Path("plan.json").read_text())
+    return [
+        name
+        for name, value in current_plan.items()
+        if name in trained_plan and value not in ("auto", trained_plan[name])
+    ]
 
 
 def _packages(plan: dict[str, Any]) -> list[str]:

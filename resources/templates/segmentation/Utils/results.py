@@ -68,7 +68,9 @@ def told(figures: Mapping[str, Any], classes: list[str], plan: Mapping[str, Any]
     lines = [f"done: validation Dice {dice} on {figures['cases']} held-out cases{whose}; by class {each}"]
     if blind is not None:
         verdict = "above" if dice > blind else "NOT above"
-        lines.append(f"{verdict} the mean shape of the training masks, which looks at no image: Dice {blind}")
+        lines.append(
+            f"Dice is {verdict} that of the mean shape of the training masks, which looks at no image: {blind}"
+        )
     if empty := figures.get("empty"):
         false = figures["falsely_marked"]
         lines.append(

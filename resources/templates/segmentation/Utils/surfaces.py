@@ -74,11 +74,12 @@ def averaged(table: np.ndarray) -> dict[str, float | None]:
 
 
 def told(figures: Mapping[str, float | None], plan: Mapping[str, Any]) -> str:
-    """A line for people; a model whose borders lie worse than those of the mean shape is told so."""
+    """A line for people; a HD95 above that of the mean shape is named."""
     unit = "mm" if plan["spacing"] and not plan["pixels"] else "pixels of the working grid"
     own, blind = figures["hd95"], figures["mean_shape_hd95"]
     worse = own is not None and blind is not None and own > blind
     return (
         f"borders: NSD at {TOLERANCE:g} {unit} {figures['nsd']} (mean shape {figures['mean_shape_nsd']}), HD95 {own} {unit} "
-        f"(mean shape {blind})" + (": WORSE than the mean shape, so far pieces are marked falsely" if worse else "")
+        f"(mean shape {blind})"
+        + ("; HD95 is WORSE than that of the mean shape: pieces far from the structure are marked" if worse else "")
     )
