@@ -10,6 +10,7 @@ import pytest
 from proposals_kit import write_mask, write_picture
 
 from m3b.dataset.jobs import answer
+from m3b.dataset.manifest.overrides import parse_manifest
 from m3b.errors import DataError
 
 REQUEST = "Tell pneumonia from normal on chest X-rays"
@@ -174,3 +175,15 @@ def test_names_of_one_tumour_in_several_series_are_one_class(tmp_path: Path, cla
     (tmp_path / "annotations.json").write_text(json.dumps(document))
     outcome = run_job(tmp_path, "decide", request="Find the tumour on CT with boxes", classes=classes)["outcome"]
     assert outcome["proposals"][0]["manifest"]["boxes"]["classes"] == {"tumour": ["GTV_Mass_CT", "GTV_Mass_PET"]}
+
+
+def test_faults_of_a_manifest_are_named_by_their_keys() -> None:
+    values = {
+        "task": "diagnosis",
+        "images": {"files": "a/*.png", "case": 3},
+        "labels": {"value": "{folder0}", "clases": {}},
+    }
+    with pytest.raises(DataError) as error:
+        parse_manifest(values)
+    assert "images.case should be a valid string, and is 3" in str(error.value)
+    assert "labels.clases is no key of a manifest" in str(error.value)

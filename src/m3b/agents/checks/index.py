@@ -112,7 +112,7 @@ def _reject_unreadable(error: DataError, closing_text: str, *, was_written: bool
             return reject(str(closing[key]).strip(), end_error=end_error, is_fatal=True)
     agent_message = (
         f"{error} Write {MANIFEST_PATH}, from which m3b makes the index; only if a manifest cannot say it, a script that writes "
-        f"{', '.join(INDEX_FILES)} (schema and example in resources/indexes/). Tools are called by tool calls, not in the reply's text."
+        f"{', '.join(INDEX_FILES)} (schema and example in resources/indexes/). Tools are called by tool calls, not in a text."
     )
     reason = re.sub(r"\bDatapath/", "", str(error))
     user_message = (

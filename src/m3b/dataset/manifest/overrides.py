@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.model import Manifest, ManifestPart
 from m3b.dataset.manifest.patterns import match_any, parse_pattern
-from m3b.dataset.manifest.problems import PatternError
+from m3b.dataset.manifest.problems import PatternError, list_names
 from m3b.errors import DataError
 
 FOLDERS, DRAWN = "folders", "drawn"
@@ -71,7 +71,13 @@ def parse_manifest(values: object) -> Manifest:
 
 def _describe_error(error: dict[str, Any]) -> str:
     part = ".".join(str(name) for name in error["loc"] if "[" not in str(name)) or "the manifest"
-    return f"{part}: {str(error['msg']).removeprefix('Value error, ')}"
+    if error["type"] == "extra_forbidden":
+        return f"{part} is no key of a manifest"
+    if error["type"] == "missing":
+        return f"{part} is missing"
+    if error["type"] == "value_error":
+        return f"{part}: {str(error['msg']).removeprefix('Value error, ')}"
+    return f"{part} {str(error['msg']).removeprefix('Input ')}, and is {list_names([str(error['input'])])}"
 
 
 def find_files(inventory: Inventory, text: str) -> frozenset[str]:

@@ -2017,17 +2017,20 @@ def _describe_targets(measured_candidates: MeasuredCandidate) -> pl.DataFrame | 
     return None
 
 
-def to_proposal(measured_candidates: MeasuredCandidate) -> ManifestProposal:
-    """Return a measured candidate as a proposal."""
-    return ManifestProposal(
-        manifest=measured_candidates.manifest,
-        title=measured_candidates.candidate.target.title,
-        score=round(measured_candidates.score, 4),
-        features={name: round(value, 4) for name, value in measured_candidates.features.items()},
-        evidence=measured_candidates.evidence,
-        doubts=measured_candidates.doubts,
-        cases=len(measured_candidates.resolved.frame),
-        classes=class_counts(measured_candidates.resolved),
+def to_proposals(measured_candidates: Sequence[MeasuredCandidate]) -> tuple[ManifestProposal, ...]:
+    """Return measured candidates as proposals, with titles that differ."""
+    return tuple(
+        ManifestProposal(
+            manifest=item.manifest,
+            title=title,
+            score=round(item.score, 4),
+            features={name: round(value, 4) for name, value in item.features.items()},
+            evidence=item.evidence,
+            doubts=item.doubts,
+            cases=len(item.resolved.frame),
+            classes=class_counts(item.resolved),
+        )
+        for item, title in zip(measured_candidates, _tell_apart(measured_candidates), strict=True)
     )
 
 
@@ -2052,7 +2055,7 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
         best, rivals = (best, *rivals)[reference], []
     doubts = [doubt for doubt in best.doubts if not (overrides.names_target and doubt.code in SETTLED_BY_USER)]
     others = [item for item in measured_candidates if not any(item is chosen for chosen in (best, *rivals))]
-    proposals = [to_proposal(item) for item in (best, *rivals, *others)[:MAX_PROPOSALS]]
+    proposals = list(to_proposals((best, *rivals, *others)[:MAX_PROPOSALS]))
     options = _tell_apart((best, *rivals)[:MAX_OPTIONS])
     if rivals and not overrides.names_target:
         doubts.append(Doubt(code="rival", message=f"{' and '.join(options)} fit nearly as well"))
@@ -2225,7 +2228,7 @@ def _refuse(
             message=f"{', '.join(unmatched[:4])} match none of the {images.count:,} images by any name or number.",
             remedy="Add the images that they name, or the column that names these images.",
         )
-    proposals = tuple(to_proposal(item) for item in measured_candidates[:MAX_PROPOSALS])
+    proposals = to_proposals(measured_candidates[:MAX_PROPOSALS])
     return Outcome(kind="refuse", task=tasks[0] if len(tasks) == 1 else None, proposals=proposals, refusal=refusal)
 
 
