@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from layouts import requests
-from layouts.axes import IMAGE_TASKS, MARK_TABLES, MASK_TASKS, Axes, draw_axes
+from layouts.axes import CLASS_TASKS, IMAGE_TASKS, MARK_TABLES, MASK_TASKS, Axes, draw_axes
 from layouts.carriers import SUFFIXES
 from layouts.habits import HABIT_CHANGES
 from layouts.layout import Case, Layout, case_files, distractor_files, image_file, truncated_cases
@@ -50,6 +50,8 @@ REASONS = {
 }
 FAR_CLASSES = ("fracture", "melanoma", "caries", "glioma", "polyp", "pneumothorax", "optic_disc", "platelet", "implant")
 """Classes that no word for another class means too."""
+NESTED_ORGANS = ({"heart", "chest"}, {"breast", "chest"}, {"colon", "abdomen"}, {"kidney tissue", "abdomen"})
+"""Organs of which one lies in the other."""
 ASK_ONLY = ("two_targets", "two_label_tables")
 
 
@@ -86,7 +88,7 @@ def draw_layout(seed: int, *, plainness: float = 0.0, **fixed: str) -> Layout:
     if change := HABIT_CHANGES.get(axes.habit):
         layout = change(np.random.default_rng([seed, 10**7]), layout)
         layout = replace(layout, class_names=_name_classes(axes, layout.classes))
-    layout = replace(layout, request=_draw_request(rng, layout))
+    layout = _draw_request(rng, layout)
     return replace(layout, truth=_make_truth(layout))
 
 
@@ -389,7 +391,8 @@ def _directory_of(layout: Layout, case: Case, patient_word: str) -> str:
 # --- request and truth -----------------------------------------------------------------------------------------------
 
 
-def _draw_request(rng: np.random.Generator, layout: Layout) -> str:
+def _draw_request(rng: np.random.Generator, layout: Layout) -> Layout:
+    """Return a layout with its request."""
     axes, domain = layout.axes, layout.domain
     kind = "segmentation" if axes.task in MASK_TASKS else axes.task
     language = axes.request_language
@@ -418,7 +421,9 @@ def _draw_request(rng: np.random.Generator, layout: Layout) -> str:
         kind, language, axes.request_wording, images, classes if axes.task != "report" else (), quantity=layout.quantity,
         variant=int(rng.integers(2)),
     )  # fmt: skip
-    return request + requests.OWN_TEST[language] if axes.solvability == "test_unlabelled_but_wanted" else request
+    if axes.solvability == "test_unlabelled_but_wanted":
+        request += requests.OWN_TEST[language]
+    return replace(layout, request=request, requested_organ=domain.anatomy["en"])
 
 
 def _draw_absent_classes(rng: np.random.Generator, layout: Layout) -> list[Term]:
@@ -440,6 +445,9 @@ def _make_truth(layout: Layout) -> Truth:
         outcomes = ("proposed", "ask")  # nothing says whether images without a row were looked at
     if axes.solvability != "solvable":
         outcomes = ("ask",) if axes.solvability in ASK_ONLY else ("ask", "refuse")
+    names_classes = axes.task in CLASS_TASKS and axes.request_wording != "task_only"
+    if {layout.requested_organ, layout.domain.anatomy["en"]} in NESTED_ORGANS and not names_classes:
+        outcomes = ("proposed", *outcomes)  # images of the heart are images of the chest, and nothing else is said
     why = (
         "the list of annotations does not name it"
         if axes.habit == "images_outside_list"

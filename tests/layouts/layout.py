@@ -72,6 +72,7 @@ class Layout:
         side_words: how the folder calls train, val and test.
         values: of each class, its number in masks.
         n_further: how many of the classes, the last ones, are marked and not asked for.
+        requested_organ: what the request says the images show.
     """
 
     seed: int
@@ -87,6 +88,7 @@ class Layout:
     request: str
     truth: Truth
     n_further: int = 0
+    requested_organ: str = ""
 
     @property
     def n_targets(self) -> int:

@@ -49,6 +49,7 @@ class Tiff(Format):
         with naming_file(path), tifffile.TiffFile(path, _multifile=False) as file:  # OME-XML may name other files
             if not file.pages:
                 raise DataError(f"{path}: a TIFF file without any page")
+            _check_pages(path, file)
             yield file
 
     def probe(self, path: Path, item: str = "") -> ImageInfo:
@@ -242,6 +243,15 @@ def _as_displayed(array: np.ndarray, page: Any) -> np.ndarray:
     if photometric not in (_MINISWHITE, 1, _PALETTE) and array.shape[0] > 3 and page.samplesperpixel > 3:
         return array[:3]
     return array
+
+
+def _check_pages(path: Path, file: Any) -> None:
+    """Refuse a file whose last page refers to a further one beyond its end: tifffile would leave out the pages that are cut off."""
+    file.filehandle.seek(file.pages.next_page_offset)
+    following = file.filehandle.read(file.tiff.offsetsize)
+    offset = int.from_bytes(following, "little" if file.tiff.byteorder == "<" else "big")
+    if len(following) < file.tiff.offsetsize or offset >= file.filehandle.size:
+        raise DataError(f"{path}: is cut off: pages beyond page {len(file.pages)} are missing; copy it again")
 
 
 def _check_complete(path: Path, pages: Any) -> None:

@@ -319,7 +319,10 @@ def find_subject_column(image_set: ImageSet, used: Sequence[str] = ()) -> Subjec
     files = image_set.images.files
     pattern = files if isinstance(files, str) else files[0]
     name = pattern.rpartition("/")[2]
-    columns = {column.template: column for column in image_set.columns if column.source == "slot"}
+    is_folder = "{folder}" in (image_set.images.case, f"{{{image_set.images.unit}}}") or not _NAME_SLOT.search(name)
+    name = pattern.rpartition("/")[0].rpartition("/")[2] if is_folder else name  # the name of a case
+    source = "folder" if is_folder else "slot"
+    columns = {column.template: column for column in image_set.columns if column.source == source}
     dated = _find_date(image_set, name)
     slots = [f"{{{match[1]}}}" for match in _NAME_SLOT.finditer(name)]
     later = [template in dated or (template in columns and _is_position(columns[template].name)) for template in slots]

@@ -83,7 +83,6 @@ from m3b.dataset.proposals.targets import (
 from m3b.dataset.survey.contents import read_grid
 from m3b.dataset.survey.facts import Legend, Survey
 from m3b.dataset.tables import find_legends
-from m3b.dataset.tables.yes_no import NO, YES
 from m3b.dataset.words.lexicon import get_lexicon
 from m3b.dataset.words.matching import MATCH_SCORE, find_shared_words, is_negative, is_remainder
 from m3b.dataset.words.requests import CONCRETE_KINDS, Claim, FolderWords, contradictions, select_modalities
@@ -725,14 +724,12 @@ def measure(
     only = (*only, *_filter_series(candidate))
     evidence += _list_series_left_out(candidate)
     resolved = resolve(build_manifest(candidate, patient, split, only), inventory, readers=readers)
-    if split is not None and _is_hidden(resolved, split, image_set.count):
-        if request.wants_own_test:
-            doubts.append(
-                Doubt(
-                    code="test_part_without_targets",
-                    message=f"the request asks for a test on the folder's test part, which has no targets ({split.title})",
-                )
-            )
+    hides_test = split is not None and _is_hidden(resolved, split, image_set.count)
+    if request.wants_own_test and (split is None or hides_test):
+        reason = f"which has no targets ({split.title})" if split is not None else "which these images do not have"
+        message = f"the request asks for a test on the folder's test part, {reason}"
+        doubts.append(Doubt(code="test_part_without_targets", message=message))
+    if split is not None and hides_test:
         evidence.append(
             Evidence(
                 code="hidden_test",
@@ -1276,15 +1273,13 @@ def _has_other_masks(image_set: ImageSet, survey: Survey, masks: Masks, n_lackin
     )
 
 
-def _find_other_question(target: Target, request: Request) -> str:
-    """Return the name of a column of yes and no that describes a person (`smoker`) and is not asked for; empty otherwise."""
-    labels: Labels | None = target.parts.get("labels")
-    if labels is None or len(target.templates) != 1 or len(labels.classes) != 2:
+def _find_attribute(target: Target, request: Request) -> str:
+    """Return the name of the column of labels if it describes the person or the recording (`sex`, `smoker`, `scanner`), and the
+    request names neither it nor its classes; empty otherwise."""
+    if target.decision != "label" or len(target.templates) != 1 or target.requested:
         return ""
     name = target.templates[0].strip("{}").rpartition(".")[2]
-    is_answer = all(text.casefold() in YES | NO for texts in labels.classes.values() for text in texts)
-    is_other = "attribute" in roles_of(name) and request.match_phrase(name) < MATCH_SCORE
-    return name if is_answer and is_other and request.target else ""
+    return name if "attribute" in roles_of(name) and request.match_phrase(name) < MATCH_SCORE else ""
 
 
 def _find_named_column(image_set: ImageSet, target: Target, request: Request) -> str:
@@ -1324,11 +1319,9 @@ def _class_doubts(image_set: ImageSet, target: Target, resolved: Resolved, reque
             message=f"the request asks for {request.target}; nothing in {target.title} is called so "
             f"(there: {', '.join(target.classes[:8])})",
         )
-    if target.decision == "label" and (name := _find_other_question(target, request)):
-        yield Doubt(
-            code="target_not_marked",
-            message=f"the request asks for {request.target}; the yes and no of {target.title} is said of {name}",
-        )
+    if name := _find_attribute(target, request):
+        message = f"{target.title} describe the person or the recording ({name}), which the request does not ask for"
+        yield Doubt(code="target_not_marked", message=message)
     if target.decision == "label" and request.class_count is not None and len(target.classes) < request.class_count:
         yield Doubt(
             code="fewer_classes",

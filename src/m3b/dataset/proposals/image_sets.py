@@ -615,6 +615,12 @@ def table_name(path: str, used: Iterable[str]) -> str:
 
 def _join_tables(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> None:
     """Join every table that names the images, and those that name what joined tables hold (patients, studies)."""
+    legends = _list_legend_tables(survey)
+    update = {
+        "tables": tuple(table for table in survey.tables if table.id not in legends),
+        "joins": tuple(join for join in survey.joins if join.table not in legends),
+    }
+    survey = survey.model_copy(update=update)
     best = _best_joins(image_set, survey, groups)
     by_chance = {
         id: join for id, join in best.items() if join.chance > MIN_CHANCE and join.files_share < MIN_WHOLE_JOIN
@@ -663,6 +669,16 @@ def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]
         if sidecars is not None and (facts.id not in best or _join_rank(sidecars)[0] >= _join_rank(best[facts.id])[0]):
             best[facts.id] = sidecars
     return dict(sorted(best.items(), key=lambda pair: _join_rank(pair[1]), reverse=True))
+
+
+def _list_legend_tables(survey: Survey) -> set[str]:
+    """Return the ids of tables of which each row says what a code means: all names differ, as labels of images do not."""
+    names = {legend.source: [name for _, name in legend.names] for legend in survey.legends}
+    return {
+        table.id
+        for table in survey.tables
+        if len(set(names.get(table.files, ()))) == len(names.get(table.files, ())) >= table.rows
+    }
 
 
 def _unite_joins(joins: Sequence[Join], usable: Sequence[Join], groups: Sequence[FileGroup]) -> Iterator[Join]:
@@ -957,8 +973,11 @@ def _columns(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -
             )
             if slot.level >= 0 and slot.is_whole:
                 covered.add(slot.level)
-    if len(groups) > 1 or not covered:
-        entries += [(f"{{folder{level}}}", "folder", "", (), 0.0, 0.0) for level in range(min(depth, MAX_FOLDERS))]
+    entries += [
+        (f"{{folder{level}}}", "folder", "", (), 0.0, 0.0)
+        for level in range(min(depth, MAX_FOLDERS))
+        if len(groups) > 1 or not covered or (f"folder{level}" in slots and level not in covered)
+    ]
     if "{part}" in image_set.images.member:
         entries.append(("{part}", "slot", "part", (), 0.0, 0.0))
     for name in image_set.table_ids:

@@ -120,24 +120,25 @@ def find_patient_series(image_set: ImageSet, survey: Survey, request_text: str) 
     for studies in _list_studies(image_set, table, has_headers=has_headers):
         grouped = table.with_columns(study=studies).drop_nulls("study")
         counts = grouped.group_by("study").len()["len"]
-        if len(counts) > 1 and len(grouped) >= MIN_SHARE * len(table) and mean_of(counts > 1) >= MIN_SEVERAL:
-            break
-    else:
-        return None
-    every = pl.Series([None] * image_set.count, dtype=pl.String).scatter(grouped["image"], grouped["study"])
-    series = PatientSeries(image_set, every, grouped["image"])
-    kinds = _find_kinds(series, grouped, request_text, is_joined=is_joined, has_headers=has_headers)
-    if is_joined and not (kinds and kinds.chosen):
+        if len(counts) < 2 or len(grouped) < MIN_SHARE * len(table) or not (counts > 1).any():
+            continue
+        every = pl.Series([None] * image_set.count, dtype=pl.String).scatter(grouped["image"], grouped["study"])
+        series = PatientSeries(image_set, every, grouped["image"])
+        has_several = mean_of(counts > 1) >= MIN_SEVERAL
+        kinds = None
+        if has_several:
+            kinds = _find_kinds(series, grouped, request_text, is_joined=is_joined, has_headers=has_headers)
         is_few = grouped["size"] <= MAX_FEW_SLICES * grouped.select(pl.col("size").max().over("study")).to_series()
         limit = int(grouped["size"].filter(is_few).max() or 0) + 1  # type: ignore[arg-type]
-        if is_few.any() and not (grouped["size"].filter(~is_few) < limit).any():
-            long = grouped.filter(~is_few)
-            n_few = int(is_few.sum())
-            series = replace(series, min_files=limit, n_few=n_few)
+        long = grouped.filter(~is_few)
+        if is_joined and not (kinds and kinds.chosen) and is_few.any() and not (long["size"] < limit).any():
+            series = replace(series, min_files=limit, n_few=int(is_few.sum()))
             if mean_of(long.group_by("study").len()["len"] > 1) < MIN_SEVERAL:
                 return series
             return _find_kinds(series, long, request_text, is_joined=is_joined, has_headers=has_headers) or series
-    return kinds
+        if has_several:
+            return kinds
+    return None
 
 
 def _list_studies(image_set: ImageSet, table: pl.DataFrame, *, has_headers: bool) -> Iterator[pl.Series]:

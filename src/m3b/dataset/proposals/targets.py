@@ -200,10 +200,7 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
         stats = column.stats
         if column.is_composite or _place_in_rows(image_set, column)[0] or is_part_level(image_set, column):
             continue
-        if (
-            column.source == "table"
-            and image_set.tables[column.tables[0]].key == f"{{{column.template.partition('.')[2]}"
-        ):
+        if column.source == "table" and _is_key_alone(image_set, column):
             continue  # what the names of the images say by themselves
         if (
             _names_views(column, request)
@@ -229,6 +226,12 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
             target = _label_lists(image_set, survey, request, column, series, separator or LIST_SEPARATOR)
             yield replace(target, features={**target.features, "several_match": float(request.has_several or is_joint)})
     yield from _one_hot(image_set, survey, request, yes_no_columns)
+
+
+def _is_key_alone(image_set: ImageSet, column: Column) -> bool:
+    """Whether a column of a table is the key of its images, or a part of the key that is not called a label."""
+    key, part = image_set.tables[column.tables[0]].key, f"{{{column.template.partition('.')[2]}"
+    return key == part or (part in key and not roles_of(column.name) & {"label", "grade"})
 
 
 def _joins_classes(texts: Sequence[str], separator: str, request: Request) -> bool:
@@ -1180,33 +1183,20 @@ def _paired_masks(
         yield from _valued_masks(survey, request, base, features, title, content, right, common)
         return
     for files, value, rank, is_ordinal in _by_value(pairing, right):
-        name = request.target or "object"
         versions = 1.0 if is_ordinal else overlap
-        masks = Masks.model_validate(
-            {
-                **base,
-                "files": files,
-                "classes": {name: ("*",)},
-                "above": content.cut if content.values == "lossy_binary" else None,
-            }
-        )
-        own_columns = (
-            features
-            | _class_features(request, [name], is_assumed=True)
-            | {
-                "one_of_several": 1.0,
-                "one_of_versions": versions,
-                "later_version": float(bool(rank)) * versions,
-                "several_each": 0.0,
-                "words_request": max(features["words_request"], request.match_phrase(value)),
-                "words_automatic": max(features["words_automatic"], float("automatic" in roles_of(value))),
-                "words_reference": max(features["words_reference"], float("reference" in roles_of(value))),
-            }
-        )
+        own_features = features | {
+            "one_of_several": 1.0,
+            "one_of_versions": versions,
+            "later_version": float(bool(rank)) * versions,
+            "several_each": 0.0,
+            "words_request": max(features["words_request"], request.match_phrase(value)),
+            "words_automatic": max(features["words_automatic"], float("automatic" in roles_of(value))),
+            "words_reference": max(features["words_reference"], float("reference" in roles_of(value))),
+        }
         assumed = (f"of several versions of the masks the first is the reference ({value})",) if rank == 0 else ()
-        yield Target(
-            {"masks": masks}, "mask", own_columns, f"masks {files}", (), None, (name,), assumed=assumed, **common
-        )
+        own_base = {**base, "files": files}
+        for target in _valued_masks(survey, request, own_base, own_features, f"masks {files}", content, right, common):
+            yield replace(target, assumed=(*assumed, *target.assumed))
     are_objects = not per_class and _are_objects(pairing, right)
     if pairing.per_image[1] > 1 or per_class or are_objects:
         if per_class:

@@ -21,6 +21,7 @@ import polars as pl
 
 from m3b.data.phi import is_personal
 from m3b.dataset.archives import ARCHIVE_REGEX, local_file
+from m3b.dataset.formats import DataError, read_image
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.survey.contents import ARRAY_ERRORS, Sample, read_sample, summarise
 from m3b.dataset.survey.facts import Content, FileGroup, Slot, SlotKind, SurveyLimits, ValueCount
@@ -61,6 +62,10 @@ _MAX_SPLIT_NUMBERS = 4
 _MAX_PROBES = 48
 _MAX_PROBED_VALUES = 2**26
 """Values of all samples of a group after which only values of slots that have no sample yet are looked at."""
+_COMPARED_COPIES = 4
+"""Files of a folder that are compared with those of the same names in others."""
+_BLOCKS, _MIN_ALIKE = 8, 0.85
+"""Blocks along each side of images that are compared, and the mean correlation of their means from which on they are copies."""
 _MIN_CROSSING = 0.5
 """Share of names that occur under several values of a slot, from which on its values are channels or derivatives of the same cases."""
 
@@ -237,6 +242,8 @@ class GroupFinder:
         by_key = self._pure_classes(group, keys, classes)
         if by_key is None or len(set(by_key.values())) < 2:
             by_key = self._grid_classes(group, keys, columns) if len(columns) == 1 else None
+        if (by_key is None or len(set(by_key.values())) < 2) and len(columns) == 1:
+            by_key = self._reduced_copies(group, columns[0])
         if by_key is None or len(set(by_key.values())) < 2:
             return [group]
         # Values without a sample that tells go with the most frequent class.
@@ -310,6 +317,29 @@ class GroupFinder:
         ):
             return {key: str(next(iter(value_grids))) for key, value_grids in shapes.items()}
         return None
+
+    def _reduced_copies(self, group: Group, column: str) -> dict[str, str] | None:
+        """Tell folders of reduced copies (previews, lower resolutions) from the others: each of their files is called like a
+        larger one of another folder."""
+        names = [name for _, name, _ in group.slot_pieces() if name != column]
+        if not column.startswith("folder") or not names or group.frame[column].n_unique() > _MAX_SPLIT_NUMBERS:
+            return None
+        classes = dict.fromkeys(group.frame[column].unique().sort().to_list(), "image")
+        for value in classes:
+            inside = group.frame.filter(pl.col(column) == value)
+            outside = group.frame.filter(~pl.col(column).is_in([text for text in classes if classes[text] != "image"]))
+            pairs = inside.join(outside.filter(pl.col(column) != value), on=names, suffix="_other")
+            if pairs["path"].n_unique() < len(inside):
+                continue
+            pairs = pairs.unique("path", maintain_order=True).gather_every(max(1, len(pairs) // _COMPARED_COPIES))
+            compared = list(pairs.select("path", "path_other").head(_COMPARED_COPIES).iter_rows())
+            self.probe(group, [path for pair in compared for path in pair])
+            samples = [(group.samples.get(path), group.samples.get(other)) for path, other in compared]
+            are_smaller = all(first and second and _is_smaller(first, second) for first, second in samples)
+            likeness = [_correlate_blocks(self.inventory.root, *pair) for pair in compared] if are_smaller else [0.0]
+            if sum(likeness) >= _MIN_ALIKE * len(likeness):
+                classes[value] = "reduced copy"
+        return classes
 
     def _merge_forms(self, groups: list[Group]) -> list[Group]:
         """Join groups of the same folders and content whose names differ in form behind a common beginning."""
@@ -385,6 +415,28 @@ class GroupFinder:
 def _share_folders(first: Group, second: Group) -> bool:
     folders, second_folders = first.frame["folder"].unique(), second.frame["folder"].unique()
     return int(folders.is_in(second_folders.implode()).sum()) >= 0.5 * min(len(folders), len(second_folders))
+
+
+def _is_smaller(sample: Sample, other: Sample) -> bool:
+    """Whether each side of an image is shorter than that of another one."""
+    return len(sample.shape) == len(other.shape) and all(a < b for a, b in zip(sample.shape, other.shape, strict=True))
+
+
+def _correlate_blocks(root: Path, path: str, other: str) -> float:
+    """Return the correlation of the means of blocks of two images, of a middle slice of volumes; 0 if one cannot be read."""
+    import numpy as np
+
+    means = []
+    for name in (path, other):
+        try:
+            array = read_image(str(local_file(root, name))).array
+        except (DataError, OSError):
+            return 0.0
+        plane = array.mean(axis=0)
+        plane = plane[..., plane.shape[-1] // 2] if plane.ndim == 3 else plane
+        rows = [part.mean(axis=0) for part in np.array_split(plane, _BLOCKS)]
+        means.append(np.array([part.mean() for row in rows for part in np.array_split(row, _BLOCKS)]))
+    return float(np.corrcoef(*means)[0, 1]) if means[0].std() * means[1].std() > 0 else 0.0
 
 
 def _sample_keys(group: Group, keys: pl.DataFrame) -> dict[str, str]:

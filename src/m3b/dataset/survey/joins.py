@@ -138,7 +138,7 @@ def _is_fixed(pieces: Sequence[Piece]) -> bool:
 
 
 def _spans(pieces: Sequence[Piece]) -> list[tuple[str, tuple[str, ...]]]:
-    """Templates of single slots, and of runs of slots with the fixed text between them, also with the fixed text before."""
+    """Templates of single slots, and of runs of slots with the fixed text between them, also with the rest of their words."""
     places = [at for at, piece in enumerate(pieces) if piece.slot and piece.slot != "*"]
     spans: list[tuple[str, tuple[str, ...]]] = []
     for length in range(1, min(len(places), _MAX_SPAN) + 1):
@@ -148,8 +148,12 @@ def _spans(pieces: Sequence[Piece]) -> list[tuple[str, tuple[str, ...]]]:
             columns = tuple(piece.slot for piece in pieces[start : stop + 1] if piece.slot)
             spans.append((template, columns))
             before = pieces[start - 1].text if start and not pieces[start - 1].slot else ""
-            if word := re.search(r"[^\W_]+[\W_]*$", before):
+            behind = pieces[stop + 1].text if stop + 1 < len(pieces) and not pieces[stop + 1].slot else ""
+            word, ending = re.search(r"[^\W_]+[\W_]*$", before), re.match(r"[^\W_]+(?=[\W_])", behind)
+            if word:
                 spans.append((word[0] + template, columns))
+            if ending:  # the slot is the middle of a word, as in `S01x_1`
+                spans.append((f"{word[0] if word else ''}{template}{ending[0]}", columns))
     return spans
 
 
@@ -382,7 +386,8 @@ def _is_one_to_one(join: Join) -> bool:
 
 def _improves(join: Join, rivals: Sequence[Join]) -> bool:
     best = max((rival.files_share for rival in rivals if rival.files_per_row == 1), default=0.0)
-    return join.files_per_row == 1 and join.files_share > max(best + 0.02, _MIN_PAIR_SHARE)
+    is_sure = join.files_per_row == 1 or join.image.startswith("{folder")  # the slices of a folder have one row
+    return is_sure and join.files_share > max(best + 0.02, _MIN_PAIR_SHARE)
 
 
 def _find_pairs(
@@ -418,8 +423,10 @@ def _find_pairs(
     if not any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins):
         pair_joins += _find_triples(table, group, best)
     candidates = [end for end in columns if end.columns != (ROW_COLUMN,)][:_MAX_PAIR_COLUMNS]
-    for first_end, second_end in permutations(candidates, 2):
-        pair_joins += _try_pair(table, group, f"{first_end.template}_{second_end.template}", "{stem}")
+    depth = len(group.levels) - 1  # a folder of slices is called like a file of others
+    names = ["{stem}", *([f"{{folder{depth - 1}}}"] if depth and any(piece.slot for piece in group.levels[-2]) else [])]
+    for (first_end, second_end), name in product(permutations(candidates, 2), names):
+        pair_joins += _try_pair(table, group, f"{first_end.template}_{second_end.template}", name)
     return sorted(pair_joins, key=_quality, reverse=True)[:3]
 
 

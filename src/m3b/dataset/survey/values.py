@@ -199,9 +199,14 @@ def _is_label_map(plane: Any, levels: dict[float, float]) -> bool:
 
 
 def _coherence(plane: Any, levels: dict[float, float]) -> float:
-    """Of the pixels beside the two most frequent values, the share that equals both neighbours."""
-    frequent = sorted(levels, key=lambda value: -levels[value])[:2]
-    minor = (plane != frequent[0]) & (plane != frequent[1])
+    """Of the pixels beside the most frequent values of the lower and the upper half of the range, the share that equals both
+    neighbours."""
+    middle = (min(levels) + max(levels)) / 2
+    low, high = (
+        max((value for value in levels if (value > middle) == is_upper), key=lambda value: levels[value])
+        for is_upper in (False, True)
+    )
+    minor = (plane != low) & (plane != high)
     equal = (plane[1:, 1:] == plane[:-1, 1:]) & (plane[1:, 1:] == plane[1:, :-1])
     count = int(minor[1:, 1:].sum())
     return float((equal & minor[1:, 1:]).sum()) / count if count else 1.0

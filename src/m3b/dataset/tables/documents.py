@@ -138,7 +138,8 @@ def read_document(
     object of equally long lists, or a list of texts (column `value`). A document without any of them is one record.
 
     Args:
-        is_stack: whether it is one of several documents, in which a list of texts beside texts is a cell of the record.
+        is_stack: whether it is one of several documents, in which a list of texts beside texts, or of words alone, is a cell of
+            the record.
     """
     limits = limits or TableLimits()
     document = list_answers(document) or document
@@ -188,14 +189,12 @@ def _find_places(document: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def _is_cell(document: Any, place: str) -> bool:
-    """Return whether a place holds a list of texts, beside a text."""
-    beside = _follow(document, place.rpartition(".")[0])
-    return (
-        bool(place)
-        and _find_layout(_follow(document, place))[0] == "values"
-        and isinstance(beside, Mapping)
-        and any(not isinstance(item, (Mapping, list)) for item in beside.values())
-    )
+    """Return whether a place holds a list of texts, beside a text, or a list of words that is all there is."""
+    beside, texts = _follow(document, place.rpartition(".")[0]), _follow(document, place)
+    if not place or _find_layout(texts)[0] != "values" or not isinstance(beside, Mapping):
+        return False
+    is_alone = len(beside) == 1 and not any(re.search(r"\d", str(text)) for text in texts)
+    return is_alone or any(not isinstance(item, (Mapping, list)) for item in beside.values())
 
 
 def _find_layout(value: Any) -> tuple[_Layout | None, int]:

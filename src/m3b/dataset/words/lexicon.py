@@ -171,8 +171,9 @@ class Lexicon:
         return list(names)
 
     def _look_up(self, window: Sequence[str]) -> set[str]:
-        names: set[str] = set()
-        for language in (*_SNOWBALL, "plain", "singular", "latin"):
+        """Return what words mean: as they are spelled (`colon`), else by their stems, which other words share (`colony`)."""
+        names = set(self._phrases.get(("plain", tuple(sorted(window))), ()))
+        for language in (*_SNOWBALL, "singular", "latin") if not names else ():
             key = tuple(sorted(stem(token, language) for token in window))
             names |= self._phrases.get((language, key), set())
         if len(window) == 1:

@@ -37,7 +37,8 @@ _VERBS: dict[str, str] = {
     "count": r"count\w*\b|how many|zähl\w*|wie ?viele|compte[rz]?\b|combien|dénombre\w*|cont(?:ar|ad)\b"
     r"|cuent[ae]\w*|cuánt[oa]s|计数|数出|统计|多少",
     "grade": (
-        r"grad(?:e|es|ing)\b|rate\b|scor(?:e|es|ing)\b|stag(?:e|es|ing)\b|stufe\w*|graduier\w*|bewert\w*|grader\b"
+        r"grad(?:e|es|ing)\b|(?<!la )rate\b(?!\s*(?:[,;.)]|et\b|ou\b|sur\b|$))|scor(?:e|es|ing)\b|stag(?:e|es|ing)\b|stufe\w*"
+        r"|graduier\w*|bewert\w*|grader\b"
         r"|gradue\w*|graduar\w*|"
         r"gradú\w*|estadific\w*|évalue(?!\w*\s+sur\b)\w*|evalu(?!\w*\s+(?:it\s+)?(?:on|with|using|against|en|con)\b)[aeé]\w*|分级|评级|分期|评分"
     ),
@@ -858,6 +859,9 @@ def _is_image_word(lexicon: Lexicon, words: Sequence[re.Match[str]], start: int,
     """Return whether the words up to `end` name images that those before it did not: the word itself is one of images."""
     if start == end:
         return True
+    units = lexicon.find_units(text[words[start].start() : words[end].end()])
+    if units and _is_image_unit(lexicon, units[-1]):  # "fotografía de fondo de ojo"
+        return True
     return _names_images(lexicon, words[end][0]) or not _names_images(
         lexicon, text[words[start].start() : words[end - 1].end()]
     )
@@ -946,7 +950,7 @@ def _clean_item(lexicon: Lexicon, text: str) -> str:
         for unit in lexicon.find_units(text)[:0:-1]:
             if _is_image_unit(lexicon, unit):
                 text = text.removesuffix("".join(unit.words))
-        text = re.sub(r"^(?:病人|患者)?(?:是否|是)(?:需要|应该|能|有|存在)?(?!否)|^(?:的|出|是否有?|所有)+", "", text)
+        text = re.sub(r"^(?:病人|患者)?(?:是否|是)(?:需要|应该|能|有|存在)?(?!否)|^(?:的|出(?!血)|是否有?|所有)+", "", text)
         text = re.sub(r"(?:的|区域|进行|数量|个数)+$", "", text)
     units = lexicon.find_units(text)
     telling = [unit for unit in units if not _is_filler(lexicon, unit)]
@@ -1036,7 +1040,7 @@ def _judge_concepts(
     notes = [
         name
         for sentence in re.split(r"[.;\n。]", folder.notes)
-        for name in lexicon.find_concepts(sentence, (concept_kind,))
+        for name in [*lexicon.find_concepts(sentence, (concept_kind,)), *_find_imaged(lexicon, sentence, concept_kind)]
     ]
     for name in (*strong, *notes):
         if any(_are_compatible(lexicon, name, claimed) for claimed in requested):
@@ -1056,13 +1060,20 @@ def _judge_concepts(
     return Claim(kind, label, "", "silent")
 
 
+def _find_imaged(lexicon: Lexicon, text: str, kind: str) -> list[str]:
+    """Return the concepts of a kind that the English names of imaging name, as chest radiography does the chest."""
+    imaging = [name for name in lexicon.find_concepts(text, ("modalities",)) if kind != "modalities"]
+    return [found for name in imaging for word in name.split() for found in lexicon.find_concepts(word, (kind,))]
+
+
 def _describes_images(lexicon: Lexicon, line: str) -> bool:
     """Return whether a line of notes says what the images are: it names imaging with an organ, or in two words."""
     units = lexicon.find_units(line)
     imaging = {
         unit.words for unit in units if any(lexicon.concepts[name].kind == "modalities" for name in unit.concepts)
     }
-    return bool(imaging) and (len(imaging) > 1 or bool(lexicon.find_concepts(line, ("anatomy",))))
+    organs = lexicon.find_concepts(line, ("anatomy",)) or _find_imaged(lexicon, line, "anatomy")
+    return bool(imaging) and (len(imaging) > 1 or bool(organs))
 
 
 def _find_evidence(lexicon: Lexicon, text: str, kind: str, codes: Collection[str] = ()) -> list[str]:
@@ -1080,15 +1091,12 @@ def _find_evidence(lexicon: Lexicon, text: str, kind: str, codes: Collection[str
         kinds = {lexicon.concepts[name].kind for name in unit.concepts}
         if not is_short and kinds == {kind}:
             names += sorted(unit.concepts)
+        elif not is_short and kinds == {"modalities"}:
+            names += _find_imaged(lexicon, " ".join(unit.words), kind)
         elif kind == "anatomy" and kinds & {"findings", "cells_tissues"} and not is_short:
-            names += sorted(
-                {
-                    wider
-                    for name in unit.concepts
-                    for wider in lexicon.get_wider(name)
-                    if lexicon.concepts[wider].kind == kind
-                }
-            )
+            organs = {wider for name in unit.concepts for wider in lexicon.get_wider(name)}
+            organs = {organ for organ in organs if lexicon.concepts[organ].kind == kind}
+            names += sorted(organs - {wider for organ in organs for wider in lexicon.get_wider(organ)})
     return names
 
 
