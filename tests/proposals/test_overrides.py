@@ -187,3 +187,16 @@ def test_faults_of_a_manifest_are_named_by_their_keys() -> None:
         parse_manifest(values)
     assert "images.case should be a valid string, and is 3" in str(error.value)
     assert "labels.clases is no key of a manifest" in str(error.value)
+
+
+@pytest.mark.parametrize("dimension", ["2d", "3d"])
+def test_the_card_says_whether_slices_are_volumes(tmp_path: Path, dimension: str) -> None:
+    for name in ("normal", "pneumonia"):
+        for patient in range(12):
+            for number in range(6):
+                write_picture(tmp_path / name / f"{name[0]}{patient:02d}" / f"{number:03d}.png", number)
+    outcome = run_job(tmp_path, "decide", request="Tell pneumonia from normal on chest CT", dimension=dimension)[
+        "outcome"
+    ]
+    images = outcome["proposals"][0]["manifest"]["images"]
+    assert (images.get("several") == "slices") == (dimension == "3d")

@@ -1,4 +1,4 @@
-"""A tumour is asked for, and masks have a class for each of its parts."""
+"""A tumour or organs of a region are asked for, and masks have a class for each part."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from m3b.dataset.proposals.request import parse
         ("Segment the brain tumour", ["ventricle", "oedema", "enhancing"], True),
         ("Segment the glioma", ["meningioma", "oedema"], True),
         ("Segment the stroke on MRI", ["necrosis", "oedema", "enhancing"], True),
+        ("Segmenter les organes de l'abdomen (foie, rate et les autres)", ["spleen", "left kidney", "aorta"], False),
+        ("Segment the organs of the abdomen", ["femur", "tibia", "patella"], True),
     ],
 )
 def test_parts_together_are_the_tumour(request_text: str, names: list[str], *, names_none: bool) -> None:

@@ -71,7 +71,8 @@ def _request(job: Mapping[str, Any], survey: Survey) -> Request:
     overrides = Overrides.model_validate(job.get("overrides") or {})
     request = parse(job["request"], notes)
     classes = overrides.classes or tuple(job.get("classes") or ())
-    claims = replace(request.claims, classes=classes) if classes else request.claims
+    dimension = request.claims.dimension or job.get("dimension") or ""
+    claims = replace(request.claims, classes=classes or request.claims.classes, dimension=dimension)
     return replace(request, claims=claims, overrides=overrides, patient_key=str(job.get("patient_key") or ""))
 
 
@@ -79,8 +80,8 @@ def _decide(job: dict[str, Any]) -> dict[str, Any]:
     """Survey the folder, and decide how it is read for a request.
 
     Args:
-        job: `request`, `notes`, `classes`, `seconds`, `patient_key`, `overrides`, and `tasks` that come into question; none
-            leaves them to the request. With `overview` the best proposal of each task is added.
+        job: `request`, `notes`, `classes`, `seconds`, `patient_key` and `dimension` of the card, `overrides`, and `tasks` that come
+            into question; none leaves them to the request. With `overview` the best proposal of each task is added.
     """
     from m3b.dataset.proposals.decide import TARGET_LISTS
     from m3b.dataset.survey.render import summarize

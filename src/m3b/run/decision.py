@@ -91,6 +91,7 @@ def make_decision_job(
         "notes": _read_notes(card),
         "seconds": SURVEY_S,
         "patient_key": card.patient_key,
+        "dimension": f"{card.dimension}d" if card.dimension in (2, 3) else "",
         "overrides": overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {},
     }
 

@@ -263,6 +263,9 @@ class Request:
             return False  # kinds of it, such as `red` and `white`
         is_tumor = any("tumor" in {concept, *lexicon.get_wider(concept)} for concept in concepts)
         found = [set(lexicon.find_concepts(name)) for name in available]
+        if "organ" in concepts:  # organs of a region have names of their own
+            of_region = [any(concepts & lexicon.get_wider(concept) for concept in each) for each in found]
+            return 2 * sum(of_region) <= len(of_region)
         if is_tumor and all(TUMOR_PARTS & each for each in found) and any(each - TUMOR_TISSUES for each in found):
             return False  # all that is marked are parts of it
         return not any(

@@ -860,8 +860,9 @@ def _is_image_word(lexicon: Lexicon, words: Sequence[re.Match[str]], start: int,
     if start == end:
         return True
     units = lexicon.find_units(text[words[start].start() : words[end].end()])
-    if units and _is_image_unit(lexicon, units[-1]):  # "fotografía de fondo de ojo"
-        return True
+    last_tokens = split_tokens(words[end][0])
+    if units and last_tokens and units[-1].words[-1] == last_tokens[-1] and _is_image_unit(lexicon, units[-1]):
+        return True  # "fotografía de fondo de ojo"
     return _names_images(lexicon, words[end][0]) or not _names_images(
         lexicon, text[words[start].start() : words[end - 1].end()]
     )
@@ -950,7 +951,9 @@ def _clean_item(lexicon: Lexicon, text: str) -> str:
         for unit in lexicon.find_units(text)[:0:-1]:
             if _is_image_unit(lexicon, unit):
                 text = text.removesuffix("".join(unit.words))
-        text = re.sub(r"^(?:病人|患者)?(?:是否|是)(?:需要|应该|能|有|存在)?(?!否)|^(?:的|出(?!血)|是否有?|所有)+", "", text)
+        text = re.sub(
+            r"^(?:病人|患者)?(?:是否|是)(?:需要|应该|能|有|存在)?(?!否)|^(?:的|出(?!血)|是否有?|所有)+", "", text
+        )
         text = re.sub(r"(?:的|区域|进行|数量|个数)+$", "", text)
     units = lexicon.find_units(text)
     telling = [unit for unit in units if not _is_filler(lexicon, unit)]
