@@ -21,6 +21,9 @@ from m3b.dataset.proposals.request import parse
         ("Segment the glioma", ["meningioma", "oedema"], True),
         ("Segment the stroke on MRI", ["necrosis", "oedema", "enhancing"], True),
         ("Segmenter les organes de l'abdomen (foie, rate et les autres)", ["spleen", "left kidney", "aorta"], False),
+        ("Segment liver tumours on abdominal CT", ["liver", "spleen"], True),
+        ("Segment the lung nodules", ["lung"], True),
+        ("Segment liver tumours", ["liver", "tumour"], False),
         ("Segment the organs of the abdomen", ["femur", "tibia", "patella"], True),
     ],
 )

@@ -250,13 +250,17 @@ class Request:
     def names_none_of(self, available: Sequence[str]) -> bool:
         """Whether a single organ, finding, cell or device is asked for, and none of several classes has to do with it.
 
-        Regions or classes of it ("tumour regions") have names of their own.
+        Regions or classes of it ("tumour regions") have names of their own; organs are none of a finding in them.
         """
         requested = self.classes or self.claims.targets
-        if len(requested) != 1 or len(available) < 2 or not self.match_classes(available).unmatched:
+        if len(requested) != 1 or not available or not self.match_classes(available).unmatched:
             return False
         lexicon, words = get_lexicon(), set(split_words(requested[0]))
         concepts = set(lexicon.find_concepts(requested[0], CONCRETE_KINDS))
+        if lexicon.find_concepts(requested[0], ("findings",)) and all(map(_names_organ_alone, available)):
+            return True
+        if len(available) < 2:
+            return False
         if not concepts or GENERIC_CONCEPTS & set(lexicon.find_concepts(requested[0])):
             return False
         if not any(lexicon.find_concepts(name, CONCRETE_KINDS) for name in available):
@@ -290,6 +294,13 @@ class Request:
             else:
                 selected |= {name: (name,) for name in group}
         return selected
+
+
+def _names_organ_alone(name: str) -> bool:
+    """Whether all that a name means is an organ."""
+    lexicon = get_lexicon()
+    kinds = {lexicon.concepts[concept].kind for concept in lexicon.find_concepts(name)}
+    return "anatomy" in kinds and kinds <= {"anatomy", "data_words"}
 
 
 def _shorten_name(wanted: str, name: str) -> str:

@@ -211,12 +211,23 @@ def _match(lexicon: Lexicon, phrase: str, name: str) -> float:
     if phrase_negated != name_negated:
         is_normal = any(unit.concepts & _NORMAL for unit in (name_units if phrase_negated else phrase_units))
         return _PREFIX_SCORE if is_normal else 0.0
+    if _is_organ_of(lexicon, phrase_units, name_units) or _is_organ_of(lexicon, name_units, phrase_units):
+        return 0.0
     score = _compare(lexicon, phrase_units, name_units)
     if score >= MATCH_SCORE:
         return score
     if _is_abbreviated(lexicon, phrase, phrase_units, name) or _is_abbreviated(lexicon, name, name_units, phrase):
         return _ABBREVIATION_SCORE
     return score
+
+
+def _is_organ_of(lexicon: Lexicon, organ: Sequence[Unit], finding: Sequence[Unit]) -> bool:
+    """Return whether one name is an organ alone and the other a finding of it: `liver` and `liver tumours`."""
+    organ_kinds, finding_kinds = (
+        {lexicon.concepts[name].kind for unit in units for name in unit.concepts} for units in (organ, finding)
+    )
+    is_normal = any(unit.concepts & _NORMAL for unit in finding)
+    return organ_kinds == {"anatomy"} and "findings" in finding_kinds and not is_normal
 
 
 def _compare(lexicon: Lexicon, first: Sequence[Unit], second: Sequence[Unit]) -> float:
