@@ -510,3 +510,15 @@ def test_a_folder_of_links_is_refused_with_what_to_do(tmp_path: Path) -> None:
     assert refusal.code == "no_images"
     assert "images" in refusal.message
     assert "cp -rL" in refusal.remedy
+
+
+@pytest.mark.parametrize("part", ["train", "trainval", "train_val"])
+def test_lists_of_cases_are_the_split(tmp_path: Path, part: str) -> None:
+    names = [f"P{number:03d}" for number in range(40)]
+    for number, name in enumerate(names):
+        write_picture(tmp_path / ("normal", "pneumonia")[number % 2] / f"{name}.png", number)
+    (tmp_path / "lists").mkdir()
+    for file, cases in ((part, names[:30]), ("test", names[30:])):
+        (tmp_path / "lists" / f"{file}.txt").write_text("\n".join(cases) + "\n")
+    split = decide_folder(tmp_path, "Tell pneumonia from normal on chest X-rays").proposals[0].manifest.split
+    assert split.is_given
