@@ -157,3 +157,16 @@ def test_an_ome_file_opens_no_other_file(tmp_path: Path) -> None:
         assert not (read_image("data/a.ome.tif", tmp_path).array == 77).all(axis=(0, 1, 2)).any()
     except DataError:
         pass
+
+
+@pytest.mark.parametrize("share", [0.3, 0.4, 0.6])
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_a_stack_without_its_last_pages_is_cut_off(tmp_path: Path, byteorder: str, share: float) -> None:
+    path = tmp_path / "a.tif"
+    with tifffile.TiffWriter(path, byteorder=byteorder) as writer:
+        for number in range(8):
+            writer.write(np.full((30, 40), number, np.uint8), contiguous=False, metadata=None)
+    assert probe_image(str(path)).shape == (30, 40, 8)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(DataError, match="cut off"):
+        probe_image(str(path))

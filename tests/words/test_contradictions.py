@@ -32,6 +32,11 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Detect pneumonia on chest X-rays", {"notes": "blood smear microscopy: images of two sites"}, "modality", "contradicted"),
         ("Segment bleedings on fundus photographs", {"notes": "HE haemorrhages, OD optic disc."}, "modality", "silent"),
         ("Predict survival from CT", {"notes": "time from radiotherapy to death"}, "modality", "silent"),
+        ("Find signs on OCT of the teeth", {"classes": ("drusen", "edema")}, "anatomy", "contradicted"),
+        ("Grade the severity on OCT of the eye", {"classes": ("drusen", "edema")}, "anatomy", "supported"),
+        ("Grade the severity on skin microscopy", {"notes": "microscopía, sangre: imágenes de dos hospitales"}, "anatomy",
+         "contradicted"),
+        ("Predict the age from wrist X-rays", {"notes": "X-ray, chest: images of two hospitals"}, "anatomy", "contradicted"),
         # colour and dimension
         ("Segment the liver on CT", {"is_colour": True}, "colour", "contradicted"),
         ("Detect melanoma on dermoscopy", {"is_colour": True}, "colour", ""),

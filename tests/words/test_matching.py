@@ -240,3 +240,8 @@ def test_the_last_name_of_each_side_is_the_other_if_they_are_related() -> None:
     assert match_classes(["pancreatic tumours", "pancreas"], ["pancreas", "duodenum"]).unmatched == (
         "pancreatic tumours",
     )
+
+
+@pytest.mark.parametrize(("word", "concept"), [("colon", "colon"), ("sangre", "blood"), ("hombro", "shoulder")])
+def test_a_word_as_it_is_spelled_comes_before_others_with_its_stem(word: str, concept: str) -> None:
+    assert get_lexicon().find_concepts(word) == [concept]

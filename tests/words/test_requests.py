@@ -86,3 +86,15 @@ def test_examples_are_not_the_whole_list(
 def test_how_images_were_made_and_joined_wishes_are_no_targets(text: str, targets: tuple[str, ...], task: str) -> None:
     claims = parse_request(text)
     assert (claims.targets, claims.tasks[0], claims.second_half) == (targets, task, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("Segmenter foie, rate et rein sur les images de scanner (abdomen)", ("foie", "rate", "rein")),
+        ("Predecir: edad, a partir de imágenes de fotografía de fondo de ojo (retina)", ("edad",)),
+        ("用边界框检测视网膜眼底照片上的出血和渗出物", ("出血", "渗出物")),
+    ],
+)
+def test_words_that_look_like_others_are_targets(text: str, targets: tuple[str, ...]) -> None:
+    assert parse_request(text).targets == targets

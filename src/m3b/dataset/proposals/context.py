@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import polars as pl
 
@@ -304,7 +304,6 @@ class SubjectColumn:
     later_slots: frozenset[str] = frozenset()
 
 
-_NAME_NUMBER = re.compile(r"\{(number\d+):number\}|\d+")
 _NAME_SLOT = re.compile(r"\{(\w+?)(?::\w+)?\}")
 
 
@@ -318,19 +317,22 @@ def find_subject_column(image_set: ImageSet, used: Sequence[str] = ()) -> Subjec
     """
     files = image_set.images.files
     pattern = files if isinstance(files, str) else files[0]
-    name = pattern.rpartition("/")[2]
+    *parents, name = pattern.split("/")
     is_folder = "{folder}" in (image_set.images.case, f"{{{image_set.images.unit}}}") or not _NAME_SLOT.search(name)
-    name = pattern.rpartition("/")[0].rpartition("/")[2] if is_folder else name  # the name of a case
+    if is_folder:  # which then has the name of the case
+        name = next((part for part in reversed(parents) if _NAME_SLOT.search(part)), name)
     source = "folder" if is_folder else "slot"
     columns = {column.template: column for column in image_set.columns if column.source == source}
-    dated = _find_date(image_set, name)
     slots = [f"{{{match[1]}}}" for match in _NAME_SLOT.finditer(name)]
-    later = [template in dated or (template in columns and _is_position(columns[template].name)) for template in slots]
+    later = [
+        template in image_set.date_slots or (template in columns and _is_position(columns[template].name))
+        for template in slots
+    ]
     if True not in later:
-        return SubjectColumn()
+        return SubjectColumn(None, image_set.date_slots)
     first = later.index(True)
     templates = [template for template in slots[:first] if template in columns and template not in used]
-    later_slots = frozenset(slots[first:])
+    later_slots = image_set.date_slots.union(slots[first:])
     while len(templates) > 1 and columns[templates[-1]].stats.distinct <= MAX_COUNTED:
         shorter = describe(image_set.values("/".join(templates[:-1])))
         if shorter.distinct < MIN_SUBJECTS:
@@ -359,36 +361,6 @@ def _lies_within(image_set: ImageSet, template: str, folder: Column) -> bool:
     """Whether pictures that share a part of their names are in one folder, whose numbers do not start anew in others."""
     pairs = pl.DataFrame({"subject": image_set.values(template), "folder": image_set.values(folder.template)}).unique()
     return len(pairs) == pairs["subject"].n_unique()
-
-
-def _find_date(image_set: ImageSet, name: str) -> frozenset[str]:
-    """Return the slots of a name that are a date: year, month and day with the same separator, in this order or its reverse."""
-    numbers = list(_NAME_NUMBER.finditer(name))
-    for at in range(len(numbers) - 2):
-        three = numbers[at : at + 3]
-        separators = [name[first.end() : second.start()] for first, second in pairwise(three)]
-        if separators[0] != separators[1] or separators[0] not in ("-", "_", ".", ""):
-            continue
-        ranges = [_range_of(image_set, match) for match in three]
-        is_date = any(
-            all(low <= values[0] and values[1] <= high for values, (low, high) in zip(order, _DATE_RANGES, strict=True))
-            for order in (ranges, ranges[::-1])
-        )
-        if is_date:
-            return frozenset(f"{{{match[1]}}}" for match in three if match[1])
-    return frozenset()
-
-
-_DATE_RANGES = ((1950, 2099), (1, 12), (1, 31))
-"""Of year, month and day."""
-
-
-def _range_of(image_set: ImageSet, match: re.Match[str]) -> tuple[int, int]:
-    """Return the lowest and the highest number at a place of names."""
-    if not match[1]:
-        return int(match[0]), int(match[0])
-    numbers = image_set.values(f"{{{match[1]}}}").cast(pl.Int64, strict=False).drop_nulls()
-    return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)  # type: ignore[arg-type]
 
 
 # --- split ------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -81,7 +81,7 @@ from m3b.dataset.proposals.targets import (
     list_texts,
 )
 from m3b.dataset.survey.contents import read_grid
-from m3b.dataset.survey.facts import Legend, Survey
+from m3b.dataset.survey.facts import Legend, Survey, TableFacts
 from m3b.dataset.tables import find_legends
 from m3b.dataset.words.lexicon import get_lexicon
 from m3b.dataset.words.matching import MATCH_SCORE, find_shared_words, is_negative, is_remainder
@@ -1345,6 +1345,15 @@ def _class_doubts(image_set: ImageSet, target: Target, resolved: Resolved, reque
         )
 
 
+def _names_other_formats(facts: TableFacts, key: str, suffixes: Collection[str]) -> bool:
+    """Whether the key of a table names files by suffixes of images, and no column has a suffix of the images that are there."""
+    named = {
+        column.name: {match[0].casefold() for text in column.examples if (match := re.search(KNOWN_SUFFIX_REGEX, text))}
+        for column in facts.columns
+    }
+    return bool(named.get(key.strip("{}"))) and not set().union(*named.values()) & set(suffixes)
+
+
 def _find_missing_images(image_set: ImageSet, survey: Survey) -> Iterator[Doubt]:
     """Yield a doubt if targets name many more images than there are, and these are previews by their folder or another format."""
     folders = {group.pattern.rpartition("/")[0] for group in map(survey.group, image_set.groups)}
@@ -1353,6 +1362,12 @@ def _find_missing_images(image_set: ImageSet, survey: Survey) -> Iterator[Doubt]
     if all("preview" in roles_of(folder) for folder in folders):
         targets = [(item.images, item.images_found) for item in annotated]
         targets += [(item.rows, item.rows_matched) for item in survey.joins if item.group in image_set.groups]
+    suffixes = {suffix.casefold() for id in image_set.groups for suffix in survey.group(id).suffixes}
+    targets += [
+        (item.rows, item.rows_matched)
+        for item in survey.joins
+        if item.group in image_set.groups and _names_other_formats(survey.table(item.table), item.key, suffixes)
+    ]
     n_named, n_present = max(targets, default=(0, 0))
     if n_present < n_named / 2:
         message = (

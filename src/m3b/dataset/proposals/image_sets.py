@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Literal
 
 import polars as pl
@@ -32,6 +32,8 @@ MIN_JOIN_SHARE = 0.1
 """Share of rows or of files that a join must match to be tried."""
 SIDECAR_MATCHES: tuple[Match, ...] = ("stem", "normalized")
 MIN_SIDECAR_SHARE = 0.8
+MAX_NAME_WORDS, MIN_IMAGES_PER_CODE = 4, 3
+"""Words of the names of a legend, and images for each of its codes, from which on a table is a legend and no table of images."""
 MIN_CHAIN_SHARE = 0.5
 """Share of a column's values that a table must know to be joined by way of that column."""
 MIN_CHANCE = 0.3
@@ -178,6 +180,11 @@ class ImageSet:
         folders = self.frame.frame["path"].str.extract(r"^(.*)/", 1).fill_null("").to_list()
         is_preview = {folder: any("preview" in roles_of(part) for part in folder.split("/")) for folder in set(folders)}
         return sum(is_preview[folder] for folder in folders) / max(len(folders), 1)
+
+    @cached_property
+    def date_slots(self) -> frozenset[str]:
+        """Templates of the numbers in folders and names that are a date, which tell no persons and no classes apart."""
+        return frozenset().union(*(_find_date(self, part) for part in self.images.patterns[0].split("/")))
 
     def rows_of(self, templates: Iterable[str]) -> int:
         """Rows, of those that images have, of the first table that templates name; 0 if they name none."""
@@ -454,6 +461,7 @@ def with_value(pattern: str, slot: Slot, value: str) -> str:
 
 def _container_candidates(survey: Survey) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
     """Arrays and their items in the files of each group, and of groups of one form together; masks of others are no images."""
+    copies = survey.duplicates.copied_groups if survey.duplicates is not None else ()
     alike: dict[tuple[str, str, bool], list[FileGroup]] = {}
     lengths = {
         (container.group if member.length is None else "", member.length)
@@ -464,12 +472,12 @@ def _container_candidates(survey: Survey) -> Iterator[tuple[Images, tuple[FileGr
     for container in survey.containers:
         group = survey.group(container.group)
         pixels = [member for member in container.members if member.kind in ("images", "masks")]
-        if len(pixels) == 1 and _is_read_whole(group):
-            continue
+        if len(pixels) == len(container.members) == 1 and _is_read_whole(group):
+            continue  # the only array of a file; beside a value, such as a label, it is named
         for member in pixels:
             if member.kind == "masks" and (group.id if member.length is None else "", member.length) in lengths:
                 continue
-            if member.kind == "images":
+            if member.kind == "images" and group.id not in copies:
                 alike.setdefault((group.format, member.key, member.length is not None), []).append(group)
             yield Images.model_validate({**_files((group,)), "member": _member(member.key, member.length)}), (group,)
     yield from _parted_members(survey)
@@ -597,6 +605,39 @@ def group_content(survey: Survey, group: FileGroup, member: str = "") -> tuple[C
     return (images[0].content, images[0].key) if len(images) == 1 and images[0].length is None else (None, "")
 
 
+_NAME_NUMBER = re.compile(r"\{(number\d+):number\}|\d+")
+
+
+def _find_date(image_set: ImageSet, name: str) -> frozenset[str]:
+    """Return the slots of a name that are a date: year, month and day with the same separator, in this order or its reverse."""
+    numbers = list(_NAME_NUMBER.finditer(name))
+    for at in range(len(numbers) - 2):
+        three = numbers[at : at + 3]
+        separators = [name[first.end() : second.start()] for first, second in pairwise(three)]
+        if separators[0] != separators[1] or separators[0] not in ("-", "_", ".", ""):
+            continue
+        ranges = [_range_of(image_set, match) for match in three]
+        is_date = any(
+            all(low <= values[0] and values[1] <= high for values, (low, high) in zip(order, _DATE_RANGES, strict=True))
+            for order in (ranges, ranges[::-1])
+        )
+        if is_date:
+            return frozenset(f"{{{match[1]}}}" for match in three if match[1])
+    return frozenset()
+
+
+_DATE_RANGES = ((1950, 2099), (1, 12), (1, 31))
+"""Of year, month and day."""
+
+
+def _range_of(image_set: ImageSet, match: re.Match[str]) -> tuple[int, int]:
+    """Return the lowest and the highest number at a place of names."""
+    if not match[1]:
+        return int(match[0]), int(match[0])
+    numbers = image_set.values(f"{{{match[1]}}}").cast(pl.Int64, strict=False).drop_nulls()
+    return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)  # type: ignore[arg-type]
+
+
 # --- tables --------------------------------------------------------------------------------------------------------------
 
 
@@ -615,7 +656,7 @@ def table_name(path: str, used: Iterable[str]) -> str:
 
 def _join_tables(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> None:
     """Join every table that names the images, and those that name what joined tables hold (patients, studies)."""
-    legends = _list_legend_tables(survey)
+    legends = {table.id for table in survey.tables if _is_legend(table, image_set.count)}
     update = {
         "tables": tuple(table for table in survey.tables if table.id not in legends),
         "joins": tuple(join for join in survey.joins if join.table not in legends),
@@ -671,14 +712,23 @@ def _best_joins(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]
     return dict(sorted(best.items(), key=lambda pair: _join_rank(pair[1]), reverse=True))
 
 
-def _list_legend_tables(survey: Survey) -> set[str]:
-    """Return the ids of tables of which each row says what a code means: all names differ, as labels of images do not."""
-    names = {legend.source: [name for _, name in legend.names] for legend in survey.legends}
-    return {
-        table.id
-        for table in survey.tables
-        if len(set(names.get(table.files, ()))) == len(names.get(table.files, ())) >= table.rows
-    }
+def _is_legend(facts: TableFacts, count: int) -> bool:
+    """Whether a small table gives each of a few numbers a short name of its own, as labels of images do not.
+
+    Args:
+        count: images that the table could be about.
+    """
+    columns = [column for column in facts.columns if column.name != FILE_COLUMN]
+    texts = [[value.text for value in column.values] for column in columns]
+    if len(columns) != 2 or facts.file_count > 1 or not 1 < facts.rows * MIN_IMAGES_PER_CODE <= count:
+        return False
+    codes, names = texts
+    return (
+        len(codes) == len(names) == facts.rows
+        and all(code.isdecimal() for code in codes)
+        and all(len(name.split()) <= MAX_NAME_WORDS and not re.fullmatch(NUMBER, name) for name in names)
+        and not any("." in name for name in names)
+    )
 
 
 def _unite_joins(joins: Sequence[Join], usable: Sequence[Join], groups: Sequence[FileGroup]) -> Iterator[Join]:

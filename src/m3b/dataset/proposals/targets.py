@@ -50,6 +50,8 @@ from m3b.dataset.words.matching import MATCH_SCORE, is_negative, match_classes, 
 from m3b.dataset.words.requests import is_clause
 from m3b.dataset.words.units import contradict, find_column_unit, find_requested_unit
 
+MIN_COUNTED = 0.5
+"""Share of the subjects with several images from which on a number can count these."""
 MAX_CLASSES = 60
 MIN_LIST_SHARE = 0.03
 """Share of the images that must have several labels, so that a column holds lists."""
@@ -200,6 +202,8 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
         stats = column.stats
         if column.is_composite or _place_in_rows(image_set, column)[0] or is_part_level(image_set, column):
             continue
+        if column.template in image_set.date_slots or _counts_images(image_set, column):
+            continue
         if column.source == "table" and _is_key_alone(image_set, column):
             continue  # what the names of the images say by themselves
         if (
@@ -226,6 +230,21 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
             target = _label_lists(image_set, survey, request, column, series, separator or LIST_SEPARATOR)
             yield replace(target, features={**target.features, "several_match": float(request.has_several or is_joint)})
     yield from _one_hot(image_set, survey, request, yes_no_columns)
+
+
+def _counts_images(image_set: ImageSet, column: Column) -> bool:
+    """Whether a number in names, which no word explains, counts the images of each subject: 1, 2, 3 for one after the other."""
+    others = [item.template for item in image_set.columns if item.source in ("slot", "folder") and item is not column]
+    if column.source != "slot" or column.name or column.stats.numeric < 1 or not others:
+        return False
+    values = image_set.values(column.template).cast(pl.Int64, strict=False)
+    table = pl.DataFrame({"subject": image_set.values("/".join(others)), "value": values}).drop_nulls()
+    value = pl.col("value")
+    groups = table.group_by("subject").agg(n=pl.len(), first=value.min(), last=value.max(), distinct=value.n_unique())
+    counts = groups.select(
+        is_count=(pl.col("first") == 1) & (pl.col("last") == pl.col("distinct")) & (pl.col("n") == pl.col("last"))
+    )
+    return mean_of(groups["n"] > 1) > MIN_COUNTED and bool(counts["is_count"].all())
 
 
 def _is_key_alone(image_set: ImageSet, column: Column) -> bool:
@@ -827,6 +846,8 @@ def list_numbers(image_set: ImageSet, survey: Survey, request: Request) -> Itera
     for column in numeric:
         if _describes_acquisition(column, request) or contradict(requested_unit, find_column_unit(column.name)):
             continue
+        if column.template in image_set.date_slots:
+            continue
         if request.prefers_grades and _is_scale_of_grades(column):
             continue
         stats, roles, texts = column.stats, roles_of(column.name), image_set.values(column.template).drop_nulls()
@@ -1316,6 +1337,8 @@ def _classes_of_files(
     slot = _name_of_classes(image_set, request, right, slot)
     texts = [value.text for value in slot.values]
     if any(roles_of(text) & {"automatic", "reference"} for text in texts) or _order_versions(texts):
+        return {}, ""
+    if "reader" in roles_of(slot.before):  # `masks_reader1`, which a legend could take for a code
         return {}, ""
     if slot.kind != "number" and not all(is_code(text) for text in texts):
         return {text: (text,) for text in texts}, slot.name

@@ -436,7 +436,7 @@ def _correlate_blocks(root: Path, path: str, other: str) -> float:
         plane = plane[..., plane.shape[-1] // 2] if plane.ndim == 3 else plane
         rows = [part.mean(axis=0) for part in np.array_split(plane, _BLOCKS)]
         means.append(np.array([part.mean() for row in rows for part in np.array_split(row, _BLOCKS)]))
-    return float(np.corrcoef(*means)[0, 1]) if means[0].std() * means[1].std() > 0 else 0.0
+    return float(np.corrcoef(means)[0, 1]) if means[0].std() * means[1].std() > 0 else 0.0
 
 
 def _sample_keys(group: Group, keys: pl.DataFrame) -> dict[str, str]:

@@ -860,9 +860,9 @@ def _is_image_word(lexicon: Lexicon, words: Sequence[re.Match[str]], start: int,
     if start == end:
         return True
     units = lexicon.find_units(text[words[start].start() : words[end].end()])
-    last_tokens = split_tokens(words[end][0])
-    if units and last_tokens and units[-1].words[-1] == last_tokens[-1] and _is_image_unit(lexicon, units[-1]):
-        return True  # "fotografía de fondo de ojo"
+    is_last = bool(units) and split_tokens(words[end][0])[-1:] == list(units[-1].words[-1:])
+    if is_last and _is_image_unit(lexicon, units[-1]):  # "fotografía de fondo de ojo"
+        return True
     return _names_images(lexicon, words[end][0]) or not _names_images(
         lexicon, text[words[start].start() : words[end - 1].end()]
     )
