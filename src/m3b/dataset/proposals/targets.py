@@ -410,8 +410,10 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         unnamed = (*unnamed, *(value for value in numbers_beside if value not in named_by_selection))
         classes = {name: tuple(text for label in group for text in classes[label]) for name, group in selected.items()}
     if selected or same:
-        united = [(name, texts) for name, texts in classes.items() if len(texts) > 1]
-        assumed = (*assumed, *(f"{', '.join(texts)} count as {name}" for name, texts in united))
+        for name, texts in classes.items():
+            other_texts = [f'"{text}"' for text in texts if text != name]
+            if len(texts) > 1:
+                assumed += (f"{', '.join(other_texts)} count{'s' if len(other_texts) == 1 else ''} as {name}",)
     ordered = request.asks_for_grades
     match = request.match_classes(list(classes))
     used, unmatched = dict(match.pairs), (*match.unmatched, *request.list_unmet_unions(available))
