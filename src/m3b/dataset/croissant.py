@@ -24,8 +24,9 @@ from m3b.dataset.proposals.decide import decide
 from m3b.dataset.proposals.outcome import Evidence, ManifestProposal, Outcome
 from m3b.dataset.proposals.overriding import check_names
 from m3b.dataset.proposals.request import Request
-from m3b.dataset.proposals.roles import roles_of, side_of
+from m3b.dataset.proposals.roles import roles_of
 from m3b.dataset.survey.facts import Survey
+from m3b.dataset.survey.words import side_of
 from m3b.errors import DataError
 from m3b.isolation.untrusted import parse_data_json
 

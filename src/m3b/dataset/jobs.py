@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from m3b.dataset.proposals.request import Request
     from m3b.dataset.survey.facts import Survey
     from m3b.dataset.survey.walk import WalkedInventory
+    from m3b.dataset.words.requests import Dimension
 
 MANIFEST_PATH = "Datapath/manifest.json"
 """The manifest that is handed over, below the working directory: m3b executes it."""
@@ -71,7 +72,7 @@ def _request(job: Mapping[str, Any], survey: Survey) -> Request:
     overrides = Overrides.model_validate(job.get("overrides") or {})
     request = parse(job["request"], notes)
     classes = overrides.classes or tuple(job.get("classes") or ())
-    dimension = request.claims.dimension or job.get("dimension") or ""
+    dimension: Dimension = request.claims.dimension or job.get("dimension") or ""
     claims = replace(request.claims, classes=classes or request.claims.classes, dimension=dimension)
     return replace(request, claims=claims, overrides=overrides, patient_key=str(job.get("patient_key") or ""))
 

@@ -12,9 +12,10 @@ import polars as pl
 
 from m3b.dataset.manifest.model import Split, Table, ValueSource
 from m3b.dataset.proposals.image_sets import Column, ImageSet, describe, mean_of
-from m3b.dataset.proposals.roles import roles_of, side_of, split_words
+from m3b.dataset.proposals.roles import roles_of, split_words
 from m3b.dataset.proposals.scoring import probability
 from m3b.dataset.survey.facts import SplitFacts, Survey
+from m3b.dataset.survey.words import side_of
 from m3b.dataset.words.lexicon import get_lexicon
 
 MAX_SIDE_TEXTS = 8
@@ -424,7 +425,7 @@ def _test_on_validation(sides: dict[str, str]) -> dict[str, str]:
 def split_by(
     image_set: ImageSet,
     value: ValueSource,
-    sides: dict[str, str],
+    sides: Mapping[str, str],
     source: str,
     entries: bool,
     facts: SplitFacts | None = None,

@@ -19,8 +19,9 @@ from m3b.dataset.manifest.model import Agreement, ColumnChoice, Files, Images, M
 from m3b.dataset.manifest.problems import PatternError
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.templates import match_keys, normalize
-from m3b.dataset.proposals.roles import laterality_of, roles_of, side_of, split_words
+from m3b.dataset.proposals.roles import laterality_of, roles_of, split_words
 from m3b.dataset.survey.facts import Content, FileGroup, Join, Slot, Survey, TableFacts
+from m3b.dataset.survey.words import side_of
 from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN
 from m3b.dataset.words.lexicon import get_lexicon
 

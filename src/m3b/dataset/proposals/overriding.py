@@ -18,9 +18,9 @@ from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.proposals.context import PatientChoice, SplitChoice, list_splits, split_by
 from m3b.dataset.proposals.image_sets import ImageSet
 from m3b.dataset.proposals.request import Request
-from m3b.dataset.proposals.roles import side_of
 from m3b.dataset.proposals.targets import Target
 from m3b.dataset.survey.facts import Survey, TableFacts
+from m3b.dataset.survey.words import side_of
 from m3b.dataset.tables import TABLE_SUFFIXES
 from m3b.dataset.words.matching import MATCH_SCORE, match_term
 from m3b.errors import DataError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from m3b.dataset.proposals.roles import side_of, split_words
+from m3b.dataset.proposals.roles import split_words
+from m3b.dataset.survey.words import side_of
 from m3b.dataset.tables.columns import fold
 from m3b.dataset.tables.yes_no import NO, YES
 

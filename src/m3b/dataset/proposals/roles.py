@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from m3b.dataset.survey.words import SIDE_WORDS, unspaced_words
 from m3b.dataset.tables.yes_no import NO, YES
 
 WORDS_FILE = Path(__file__).with_name("roles.json")
 _WORDS = json.loads(WORDS_FILE.read_text(encoding="utf-8"))
 ROLE_WORDS: dict[str, frozenset[str]] = {role: frozenset(words) for role, words in _WORDS["roles"].items()} | {
-    "yes_no": YES | NO
+    "yes_no": YES | NO,
+    **{str(side): words for side, words in SIDE_WORDS.items()},
 }
 """Role -> words of names in five languages."""
 _ROLE_WORDS = frozenset().union(*ROLE_WORDS.values())
@@ -27,12 +29,6 @@ def split_words(text: str) -> list[str]:
     """Return the words of a name: camelCase, `_`, `-`, digits and spaces divide; letters of any script."""
     text = re.sub(r"(?<=[a-zà-ÿ])(?=[A-Z])", " ", text)
     return [word.casefold() for word in re.findall(r"[^\W\d_]+|\d+", text)]
-
-
-def _unspaced_words(text: str) -> set[str]:
-    """Words of a text without spaces, as Chinese is written: every piece of up to four characters."""
-    runs = re.findall(r"[\u3400-\u9fff]+", text)
-    return {run[start : start + size] for run in runs for size in range(1, 5) for start in range(len(run) - size + 1)}
 
 
 def _compound_words(word: str) -> set[str]:
@@ -52,20 +48,8 @@ def roles_of(text: str) -> frozenset[str]:
     """Return the roles that a name's words stand for."""
     words = {text.strip().casefold(), *split_words(text)}
     words |= {part for word in words - _ROLE_WORDS for part in _compound_words(word)}
-    words |= {word.rstrip("s") for word in words if len(word) > 3} | _unspaced_words(text)
+    words |= {word.rstrip("s") for word in words if len(word) > 3} | unspaced_words(text)
     return frozenset(role for role, vocabulary in ROLE_WORDS.items() if words & vocabulary)
-
-
-@lru_cache(maxsize=65536)
-def side_of(text: str) -> str:
-    """Return train, val or test if a text as a whole means it, or one of its words and no other side; else an empty text.
-
-    Cases for training and validation (`train_val`) are for training.
-    """
-    words = {text.strip().casefold(), *split_words(text)}
-    words |= {word.removesuffix("set") for word in words} | _unspaced_words(text)
-    sides = [side for side in ("train", "val", "test") if words & ROLE_WORDS[side]]
-    return sides[0] if len(sides) == 1 or sides == ["train", "val"] else ""
 
 
 _SIDES: dict[str, frozenset[str]] = {side: frozenset(words) for side, words in _WORDS["sides"].items()}

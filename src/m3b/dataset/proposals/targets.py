@@ -27,7 +27,7 @@ from m3b.dataset.proposals.restrictions import (
     is_finished_tag,
     is_unassessable_tag,
 )
-from m3b.dataset.proposals.roles import is_view_or_side, roles_of, severity_rank, severity_ranks, side_of, split_words
+from m3b.dataset.proposals.roles import is_view_or_side, roles_of, severity_rank, severity_ranks, split_words
 from m3b.dataset.proposals.table_marks import find_boxes, find_runs
 from m3b.dataset.survey.facts import (
     AnnotationFacts,
@@ -40,6 +40,7 @@ from m3b.dataset.survey.facts import (
     Slot,
     Survey,
 )
+from m3b.dataset.survey.words import side_of
 from m3b.dataset.tables import EMPTY_LIST, LIST_SEPARATOR
 from m3b.dataset.tables.columns import MISSING_WORDS, NO_NUMBER_WORDS, UNCLEAR_WORDS, fold
 from m3b.dataset.tables.headers import is_number

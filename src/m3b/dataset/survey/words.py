@@ -7,44 +7,31 @@ from collections.abc import Iterable
 
 from m3b.dataset.survey.facts import Side
 
-_SIDES: dict[str, Side] = {
-    **dict.fromkeys(
-        (
-            "train",
-            "training",
-            "trn",
-            "tr",
-            "fit",
-            "learn",
-            "development",
-            "derivation",
-            "entrenamiento",
-            "entrainement",
-            "trainval",
-            "训练",
-            "训练集",
-        ),
-        "train",
-    ),
-    **dict.fromkeys(
-        ("val", "valid", "validation", "dev", "tune", "tuning", "validierung", "validacion", "验证", "验证集"), "val"
-    ),
-    **dict.fromkeys(
-        ("test", "testing", "tst", "ts", "eval", "evaluation", "holdout", "heldout", "prueba", "测试", "测试集"), "test"
-    ),
+_SIDE_WORD_LISTS: dict[Side, str] = {
+    "train": "train training trn tr fit learn development derivation trainset trainval trainvalid apprentissage ausbildung "
+    "entrainement entraînement entrenamiento lernen 训练 训练集",
+    "val": "val valid validation validacion validación validierung dev tune tuning eval evaluation 验证 验证集",
+    "test": "test tests testing testset tst ts holdout heldout hold essai prueba pruefung prüfung 测试 测试集",
 }
-_ONLY_ALONE = frozenset({"tr", "ts", "fit", "learn", "dev", "development", "eval", "evaluation"})
+SIDE_WORDS: dict[Side, frozenset[str]] = {side: frozenset(words.split()) for side, words in _SIDE_WORD_LISTS.items()}
+"""Side of a split -> words that mean it."""
+_ONLY_ALONE = frozenset({"tr", "ts", "fit", "learn", "dev", "development", "eval", "evaluation", "hold"})
 """Words that mean a side as a whole text or behind another word (`imagesTr`), and are part of other names elsewhere."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
 
 
 def side_of(text: str) -> Side:
-    """Return the side of a split that a text means; "" if none or several."""
-    words = [word.lower() for word in _WORDS.findall(text)]
-    sides = {_SIDES[word] for word in words if word in _SIDES and (word not in _ONLY_ALONE or len(words) <= 2)}
-    if sides == {"train", "val"} and not {"val", "valid", "validation"} - set(words):
-        return "train"
-    return sides.pop() if len(sides) == 1 else ""
+    """Return the side of a split that a text means; "" if none or several. Cases for training and validation are for training."""
+    words = [word.casefold().removesuffix("set") for word in _WORDS.findall(text)]
+    known = {word for word in words if word not in _ONLY_ALONE or len(words) <= 2} | unspaced_words(text)
+    sides: list[Side] = [side for side, side_words in SIDE_WORDS.items() if known & side_words]
+    return sides[0] if len(sides) == 1 or sides == ["train", "val"] else ""
+
+
+def unspaced_words(text: str) -> set[str]:
+    """Return the words that a text without spaces may have, as Chinese is written: every piece of up to four characters."""
+    runs = re.findall(r"[\u3400-\u9fff]+", text)
+    return {run[start : start + size] for run in runs for size in range(1, 5) for start in range(len(run) - size + 1)}
 
 
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
