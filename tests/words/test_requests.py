@@ -98,3 +98,17 @@ def test_how_images_were_made_and_joined_wishes_are_no_targets(text: str, target
 )
 def test_words_that_look_like_others_are_targets(text: str, targets: tuple[str, ...]) -> None:
     assert parse_request(text).targets == targets
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("Predict the subcellular location in microscopy, using all four stains.", "subcellular location"),
+        ("Segment the tumour with all 4 MRI sequences", "tumour"),
+        ("Segmentiere den Tumor auf MRT unter Verwendung aller vier Sequenzen", "Tumor"),
+        ("Segmenta el tumor usando las cuatro secuencias", "tumor"),
+        ("Segmente la tumeur en utilisant toutes les séquences", "tumeur"),
+    ],
+)
+def test_channels_of_the_images_are_no_target(text: str, target: str) -> None:
+    assert parse_request(text).targets == (target,)

@@ -34,8 +34,10 @@ from m3b.dataset.proposals.image_parts import find_image_parts
 from m3b.dataset.proposals.image_sets import (
     MAX_CHANNELS,
     MIN_CHANCE,
+    MIN_COMPLETE,
     Column,
     ImageSet,
+    find_case_folder,
     guesses_volumes,
     list_image_sets,
     mean_of,
@@ -132,6 +134,9 @@ WITHOUT_TARGET: dict[str, str] = {
 """Code of exclusions -> what the images lack."""
 MAX_WITHOUT_TARGET = 1 / 3
 """Share of the cases that may lack a target if all targets have their images."""
+MAX_RENAMED = 0.05
+"""Share of the images without a row, as far as rows without an image could be theirs, up to which single ones are missing; above
+it a part of the images, such as a site, may be called otherwise in the table."""
 MAX_CROSSING = 0.5
 """Share of the cases that the folder's own split may cost because it tests their patients."""
 MIN_CASES, MIN_MARKED_CASES = 10, 3
@@ -268,6 +273,7 @@ def list_candidates(
     mask_groups = find_masks_of_images(survey)
     volume_files = {image_set.images.files for image_set in image_sets if is_volume(image_set)}
     studies = {image_set.images.files for image_set in image_sets if image_set.images.several == "views"}
+    n_signals = {image_set.groups: image_set.count for image_set in image_sets if image_set.has_signals}
     series = [found for image_set in image_sets if (found := find_patient_series(image_set, survey, request.text))]
     candidates = []
     for task in tasks:
@@ -290,6 +296,13 @@ def list_candidates(
                         if own_series is not None and not own_series.is_meant(image_set):
                             continue
                         rows = row_features(image_set, target, is_divided=is_divided or target.decision == "text")
+                        if (
+                            0
+                            < image_set.rows_of(target.templates)
+                            <= n_signals.get(image_set.groups, 0)
+                            < image_set.count
+                        ):
+                            continue  # the channels of a case share its row
                         if target.decision == "text" and rows.get("row:shared") and image_set.images.files in studies:
                             continue
                         features = {**shared, **rows, **target.features}
@@ -304,12 +317,28 @@ def list_candidates(
             for template in item.target.templates
         )
     ]
+    candidates = _without_other_grids(candidates)
     whole: dict[tuple[Any, ...], int] = defaultdict(int)
     for item in candidates:
         if _has_own_masks(item, survey) or _has_differing_names(item):
             whole[_target_key(item)] = max(whole[_target_key(item)], item.image_set.count)
     candidates = [item for item in candidates if item.image_set.count >= whole[_target_key(item)]]
     return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
+
+
+def _without_other_grids(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates without those whose masks lie on another grid than the images, but on that of as many other images."""
+    n_on_grid: dict[str, float] = defaultdict(float)
+    n_marked = [item.features.get("image_share", 0.0) * item.image_set.count for item in candidates]
+    files = [str(item.target.parts["masks"].files) if "masks" in item.target.parts else "" for item in candidates]
+    for item, count, name in zip(candidates, n_marked, files, strict=True):
+        if name and not item.target.sizes:
+            n_on_grid[name] = max(n_on_grid[name], count)
+    return [
+        item
+        for item, count, name in zip(candidates, n_marked, files, strict=True)
+        if not (name and item.target.sizes and n_on_grid[name] >= max((1 - MAX_UNEXPLAINED) * count, 1))
+    ]
 
 
 def _is_view_of(image_set: ImageSet, image_sets: Sequence[ImageSet], request: Request) -> bool:
@@ -411,21 +440,66 @@ def _find_series(image_set: ImageSet, target: Target, series: Sequence[PatientSe
 
 
 def select_requested(survey: Survey, image_sets: Sequence[ImageSet], request: Request) -> list[ImageSet]:
-    """Return the image sets without those of other planes, phases or sequences than the one that the request names."""
+    """Return the image sets without those of other planes, phases or sequences than those that the request names.
+
+    Images of one kind each, such as `FLAIR.nii.gz` and `T1.nii.gz` of each case, are told apart by what only their names say.
+    """
     targets = {word for phrase in (*request.claims.targets, *request.claims.classes) for word in split_words(phrase)}
-    request_words = set(split_words(request.text)) - targets
-    chosen_words = [_chosen_words(survey, image_set) for image_set in image_sets]
-    requested_words = {word for words in chosen_words for word in words & request_words if not word.isdecimal()}
-    groups = {
-        image_set.groups for image_set, words in zip(image_sets, chosen_words, strict=True) if words & requested_words
+    requested = {word for word in split_words(request.text) if not word.isdecimal()} - targets
+    requested_kinds = set(request.claims.modalities)
+    requested |= requested_kinds
+    kinds: dict[tuple[str, ...], list[ImageSet]] = defaultdict(list)
+    for image_set in image_sets:
+        if key := _find_kinds_key(survey, image_set):
+            kinds[key].append(image_set)
+    left_out: list[ImageSet] = []
+    for key, members in kinds.items():
+        names = [_names_of_kind(survey, member) for member in members]
+        shared = frozenset.intersection(*names)
+        matches = [(own - shared) & (requested_kinds if key[0] == "named" else requested) for own in names]
+        wanted = [member for member, match in zip(members, matches, strict=True) if match]
+        groups = {group for member in members for group in member.groups}
+        wanted_groups = {group for member in wanted for group in member.groups}
+        if len({frozenset(match) for match in matches if match}) == 1:
+            left_out += [
+                item
+                for item in image_sets
+                if not any(item is member for member in wanted)
+                and groups & set(item.groups)
+                and (len(groups) > 1 or item.groups == members[0].groups)
+            ]
+        elif not wanted and key == members[0].groups:
+            counts = [item.count for item in members]
+            left_out += members if min(counts) < MIN_COMPLETE * max(counts) else []  # kinds that some cases lack
+        elif wanted and any(item.images.channels and set(item.groups) >= wanted_groups for item in image_sets):
+            left_out += members  # several are named: they are channels of a case
+    return [item for item in image_sets if not any(item is other for other in left_out)]
+
+
+def _find_kinds_key(survey: Survey, image_set: ImageSet) -> tuple[str, ...]:
+    """Return what images of one kind share with those of other kinds: the group, the folder of each case, or that their names say
+    the kind by the term list; () of all others."""
+    if image_set.images.channels or len(image_set.groups) > 1 or image_set.images.several != "one":
+        return ()
+    group = survey.group(image_set.groups[0])
+    if image_set.images.patterns != (group.pattern,):
+        return image_set.groups
+    if folder := find_case_folder(group):
+        return ("folder", folder)
+    concepts = get_lexicon().concepts
+    says_kind = any(
+        name in concepts and concepts[name].kind == "modalities" for name in _names_of_kind(survey, image_set)
+    )
+    return ("named", str(image_set.content.dims)) if says_kind and not image_set.content.is_mask else ()
+
+
+def _names_of_kind(survey: Survey, image_set: ImageSet) -> frozenset[str]:
+    """Words of the pattern of an image set, with the kinds of images that they are by the term list."""
+    pattern = re.sub(r"\{[^{}]*\}", " ", " ".join(image_set.images.patterns))
+    lexicon = get_lexicon()
+    return frozenset(split_words(pattern)) | {
+        name for name in lexicon.find_concepts(pattern) if lexicon.concepts[name].kind == "modalities"
     }
-    if len(requested_words) != 1:
-        return list(image_sets)
-    return [
-        image_set
-        for image_set, words in zip(image_sets, chosen_words, strict=True)
-        if image_set.groups not in groups or (words & requested_words and not image_set.images.channels)
-    ]
 
 
 def find_masks_of_images(survey: Survey) -> frozenset[str]:
@@ -444,13 +518,6 @@ def find_masks_of_images(survey: Survey) -> frozenset[str]:
         for masks, images, share in pairs
         if share > 1 - MAX_UNEXPLAINED and is_mask.get(masks) and is_mask.get(images) is False
     )
-
-
-def _chosen_words(survey: Survey, image_set: ImageSet) -> set[str]:
-    """Words of the pattern of an image set that are values of a slot of its group."""
-    files = image_set.images.files if isinstance(image_set.images.files, str) else " ".join(image_set.images.files)
-    patterns = " ".join(survey.group(id).pattern for id in image_set.groups)
-    return set(split_words(files)) - set(split_words(patterns))
 
 
 def is_volume(image_set: ImageSet) -> bool:
@@ -1237,7 +1304,8 @@ def _has_targets_used_up(candidate: Candidate, survey: Survey, resolved: Resolve
 
 
 def _has_blank_cells_or_no_rows(image_set: ImageSet, resolved: Resolved, target: Target, lacking: pl.DataFrame) -> bool:
-    """Whether cases that lack a target have a blank cell in the target's table, or no row while all rows belong to images."""
+    """Whether cases that lack a target have a blank cell in the target's table, or no row while all rows belong to images or are
+    so few that no part of the images is called otherwise there."""
     name, _, column = next(iter(target.templates), "").strip("{}").partition(".")
     table, labels = resolved.tables.get(name), resolved.manifest.labels
     if table is None or image_set.chances.get(name, 0.0) > MIN_CHANCE or "(row)" in resolved.manifest.tables[name].key:
@@ -1251,8 +1319,10 @@ def _has_blank_cells_or_no_rows(image_set: ImageSet, resolved: Resolved, target:
         cells = table.table.frame[column].gather(rows["right"]).drop_nulls()
         if not pl.select(says_no_number(pl.lit(cells)) | pl.lit(cells).str.contains(BOUND)).to_series().all():
             return False
-    is_used_up = table.matched_rows >= (1 - MAX_UNEXPLAINED) * len(table.table.frame)
-    return is_used_up or rows["path"].n_unique() == len(paths)
+    n_rows_left = len(table.table.frame) - table.matched_rows
+    n_without_row = len(paths) - rows["path"].n_unique()
+    is_used_up = n_rows_left <= MAX_UNEXPLAINED * len(table.table.frame)
+    return is_used_up or min(n_without_row, n_rows_left) <= MAX_RENAMED * len(resolved.images)
 
 
 def _has_other_masks(image_set: ImageSet, survey: Survey, masks: Masks, n_lacking: int) -> bool:

@@ -48,6 +48,10 @@ CHANNEL_WORDS = frozenset(
     {"c", "ch", "chan", "channel", "channels", "band", "kanal", "canal", "modality", "sequence", "w"}
 )
 """Words before a number that tells channels apart."""
+COLOURS = frozenset(
+    {"red", "green", "blue", "yellow", "cyan", "magenta", "rot", "grün", "blau", "rouge", "bleu", "rojo", "azul"}
+)
+"""Names of channels of microscopy."""
 MIN_CROSSING = 0.8
 """Share of the paths without a slot that occur with several of its values, from which on the values are channels."""
 MIN_COMPLETE = 0.9
@@ -154,6 +158,16 @@ class ImageSet:
     columns: list[Column] = field(default_factory=list)
     kinds: int = 1
     has_one_content: bool = True
+
+    @property
+    def has_signals(self) -> bool:
+        """Whether its channels are called like colours, sequences, stains or numbered channels, as no views or persons are."""
+        lexicon = get_lexicon()
+        return bool(self.images.channels) and all(
+            {*COLOURS, *CHANNEL_WORDS} & set(split_words(part.name))
+            or any(lexicon.concepts[name].kind == "modalities" for name in lexicon.find_concepts(part.name))
+            for part in (self.images, *self.images.channels)
+        )
 
     @property
     def count(self) -> int:
@@ -357,6 +371,13 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
         and _is_mask(survey.group(pairing.partner_group))
         for pairing in survey.pairings
     )
+    sequences = [slot for slot in group.slots if _is_of_sequences(slot)]
+    for value in sequences[0].values if sequences else ():
+        pattern = group.pattern
+        for slot in sequences:
+            if slot.values == sequences[0].values:  # the folder and the name say it, as in `T1/P01_T1.nii.gz`
+                pattern = with_value(pattern, slot, value.text)
+        yield Images.model_validate({"files": pattern, "exclude": group.exclude})
     for slot in group.slots:
         if (
             not 2 <= slot.distinct <= MAX_CHANNELS
@@ -403,10 +424,10 @@ def _as_sequences(groups: Sequence[FileGroup]) -> Iterator[tuple[Images, tuple[F
     """Images of one grid that lie in a folder for each case under names of their own, such as `FLAIR.nii.gz` and `T1.nii.gz`."""
     by_folder: dict[tuple[object, ...], list[FileGroup]] = {}
     for group in groups:
-        folder, _, name = group.pattern.rpartition("/")
         content = group.content
-        if content is not None and not content.is_mask and group.count == group.folders and "{" not in name:
-            by_folder.setdefault((folder, group.count, content.dims, content.shapes), []).append(group)
+        if content is not None and (folder := find_case_folder(group)):
+            grids = frozenset(item.shape for item in content.shapes)
+            by_folder.setdefault((folder, group.count, content.dims, grids), []).append(group)
     for members in by_folder.values():
         if 2 <= len(members) <= MAX_CHANNELS:
             first, *others = members
@@ -417,6 +438,24 @@ def _as_sequences(groups: Sequence[FileGroup]) -> Iterator[tuple[Images, tuple[F
                 Images.model_validate({**_files((first,)), "name": _stem(first), "channels": channels}),
                 tuple(members),
             )
+
+
+def _is_of_sequences(slot: Slot) -> bool:
+    """Whether each value of a slot is another kind of imaging by the term list, such as `1` and `2` of `T1` and `T2`."""
+    lexicon = get_lexicon()
+    texts = [f"{slot.before}{value.text}" for value in slot.values]
+    kinds = {
+        frozenset(name for name in lexicon.find_concepts(text) if lexicon.concepts[name].kind == "modalities")
+        for text in texts
+    }
+    return 2 <= slot.distinct == len(texts) == len(kinds) <= MAX_CHANNELS and all(kinds)
+
+
+def find_case_folder(group: FileGroup) -> str:
+    """Return the folder of each case if each holds one image of a group under the same name, such as `FLAIR.nii.gz`; else ""."""
+    folder, _, name = group.pattern.rpartition("/")
+    is_own_name = group.count == group.folders and "{" not in name
+    return folder if is_own_name and group.content is not None and not group.content.is_mask else ""
 
 
 def _as_folders_of_views(groups: Sequence[FileGroup]) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:

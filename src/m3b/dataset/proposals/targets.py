@@ -65,6 +65,8 @@ MAX_LISTED_FILES = 6
 """Annotation files that a manifest names one by one."""
 CERTAIN_SEPARATORS = (LIST_SEPARATOR, "\n", ";")
 """Signs that names of classes do not contain."""
+CODES_BY_BLANKS = r"^\d{1,3}(?: \d{1,3})*$"
+"""Codes of classes with blanks between them, as in `0 16 2`."""
 BACKGROUND = "background"
 SEX_NAMES = {"m": "male", "f": "female", "w": "female"}
 SEXES = frozenset({"m", "f", "male", "female", "w", "o", "männlich", "weiblich", "homme", "femme"})
@@ -621,9 +623,11 @@ def _separator(column: Column, texts: pl.Series) -> str:
     if stats.filled < 4 or stats.characters > 200:
         return ""
     series = texts.drop_nulls()
-    for separator in (LIST_SEPARATOR, "\n", ";", ",", "+", "/"):
-        if separator == "/" and column.source != "table":
+    for separator in (LIST_SEPARATOR, "\n", ";", ",", "+", "/", " "):
+        if separator in "/ " and column.source != "table":
             continue
+        if separator == " " and not series.str.contains(CODES_BY_BLANKS).all():
+            continue  # words with blanks between them are one name
         share = mean_of(series.str.contains(separator, literal=True))
         if not share:
             continue
@@ -1088,6 +1092,8 @@ def list_texts(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
 def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
     """Yield every group of masks that is paired with the images, members of containers, and outlines of annotation files."""
     for pairing, right, content, member in list_pairings(image_set, survey):
+        if content.values == "colour_regions":
+            continue  # superpixels, or objects whose numbers are written as colours
         if content.is_mask or content.values in ("float_probability", "grey"):
             targets = _paired_masks(image_set, survey, request, pairing, right, content, member)
             yield from (target for target in targets if not _is_forbidden(target, request.notes))

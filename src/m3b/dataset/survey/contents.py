@@ -480,6 +480,8 @@ def _common_kind(structures: list[ValueStructure]) -> ValueKind:
 
 
 def _common_mask_kind(structures: list[ValueStructure], kinds: Counter[ValueKind]) -> ValueKind:
+    if kinds["colour_regions"]:
+        return "colour_regions"
     if kinds["colour_labels"]:
         return "colour_labels"
     if kinds["instance_ids"]:

@@ -111,6 +111,7 @@ ValueKind = Literal[
     "few_integers",
     "instance_ids",
     "colour_labels",
+    "colour_regions",
     "float_probability",
     "grey",
     "colour",
@@ -118,10 +119,11 @@ ValueKind = Literal[
     "unknown",
 ]
 """binary: two exact values; lossy_binary: two levels with the noise of compression around; few_integers: few whole values;
-instance_ids: whole values that number the objects of each picture; colour_labels: few exact colours; constant: one value."""
+instance_ids: whole values that number the objects of each picture; colour_labels: few exact colours; colour_regions: many exact
+colours, each of one region; constant: one value."""
 
 MASK_KINDS: frozenset[ValueKind] = frozenset(
-    {"binary", "lossy_binary", "few_integers", "instance_ids", "colour_labels"}
+    {"binary", "lossy_binary", "few_integers", "instance_ids", "colour_labels", "colour_regions"}
 )
 """Value kinds of masks and label maps."""
 

@@ -625,7 +625,8 @@ def _content_class(sample: Sample) -> str:
         return f"no pixels {sample.modality}" if sample.error == "no_pixels" else ""
     if sample.structure.kind in ("constant", "unknown") and not sample.modality:
         return ""
-    return f"{'mask' if sample.is_mask and not sample.modality else 'image'} {sample.dims} {sample.modality}"
+    kind = "regions" if sample.structure.kind == "colour_regions" else "mask" if sample.is_mask else "image"
+    return f"{'image' if sample.modality else kind} {sample.dims} {sample.modality}"
 
 
 def _common_class(group: Group) -> str:

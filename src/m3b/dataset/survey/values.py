@@ -128,10 +128,12 @@ def _analyse_colours(array: Any) -> ValueStructure:
     flat = array.reshape(-1, 3)
     part = flat[:: max(len(flat) // 4096, 1)].astype(np.int64)
     if len(np.unique(part @ np.array([65536, 256, 1]))) > MAX_LEVELS:
-        return ValueStructure("colour", *ends, colour=True)
+        return ValueStructure("colour_regions" if _are_regions(array) else "colour", *ends, colour=True)
     packed = array.astype(np.int32) @ np.array([65536, 256, 1], dtype=np.int32)
     colours, counts = np.unique(packed, return_counts=True)
     levels = {f"#{int(colour):06x}": float(count) / packed.size for colour, count in zip(colours, counts, strict=True)}
+    if len(levels) > MAX_LEVELS and _are_regions(array):
+        return ValueStructure("colour_regions", *ends, colour=True)
     if len(levels) > MAX_LEVELS or (len(levels) > 2 and _equal_neighbours(packed) < _MIN_EQUAL_NEIGHBOURS):
         return ValueStructure("colour", *ends, colour=True)
     background = 0 if (packed == 0).any() else int(colours[counts.argmax()])
@@ -139,6 +141,17 @@ def _analyse_colours(array: Any) -> ValueStructure:
     return ValueStructure(
         "colour_labels", *ends, levels, foreground=float(marked.mean()), objects=_count_objects(marked), colour=True
     )
+
+
+def _are_regions(array: Any) -> bool:
+    """Whether each colour fills one region, as colours that number superpixels or objects do."""
+    import numpy as np
+
+    packed = array.astype(np.int32) @ np.array([65536, 256, 1], dtype=np.int32)
+    if packed.size > 8 * _MAX_COMPARED or _equal_neighbours(packed) < _MIN_EQUAL_NEIGHBOURS:
+        return False
+    colours, numbers = np.unique(packed, return_inverse=True)
+    return _count_instances(numbers.reshape(packed.shape) + 1, len(colours)) > 0
 
 
 def _write(value: float) -> str:

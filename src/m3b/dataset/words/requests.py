@@ -235,6 +235,11 @@ _ACQUISITION = re.compile(
     r"[,;]?\s*\b(?:with(?:out)?|no|ohne|mit|sans|avec|sin|con)\s+(?:i\.?\s?v\.?\s+)?"
     r"(?:contrast(?:\s+(?:agent|medium|enhancement))?|kontrast(?:mittel)?|(?:produit\s+de\s+)?contraste"
     r"|medio\s+de\s+contraste)(?!\w)"
+    r"|[,;]?\s*\b(?:us(?:ing|e)|with|from|(?:unter\s+)?verwend\w+|mit|aus|en\s+utilisant|avec|usando|con)\s+"
+    r"(?:(?:all(?:en?|er)?|both|beiden?r?|tou(?:te)?s|tod[oa]s|amb[oa]s|of|the|les|l[oa]s)\s+)+"
+    r"(?:[^\W\d_]+\s+|\d\s+)?"
+    r"(?:stains?|channels?|sequences?|modalities|views|färbungen|kanälen?|sequenzen|modalitäten|ansichten|colorations"
+    r"|canaux|séquences|modalités|vues|tinciones|canales|secuencias|modalidades|vistas)(?!\w)"
     r"|\b(?:non-?\s?contrast|(?:contrast|gadolinium)[- ]enhanced|unenhanced|portal[- ]venous"
     r"|kontrast(?:mittel)?verstärkte[mnrs]?)(?!\w)",
     re.IGNORECASE,
