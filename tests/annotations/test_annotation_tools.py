@@ -519,6 +519,22 @@ def test_qupath(tmp_path: Path, suffix: str, *, collection: bool) -> None:
     assert codes(source.annotations) == {"damaged_mark": 1, "line_without_area": 1}
 
 
+# --- Create ML --------------------------------------------------------------------------------------------------------
+
+
+def test_createml(tmp_path: Path) -> None:
+    marks = [
+        {"label": "cell", "coordinates": {"x": 50, "y": 40, "width": 20, "height": 10}},
+        {"label": "cell", "coordinates": {"x": 50, "width": 20, "height": 10}},
+    ]
+    document = [{"image": "a.png", "annotations": marks}, {"imagefilename": "b.png", "annotation": []}]
+    source = detect_only(write_files(tmp_path, {"_annotations.createml.json": document}))
+    assert source.format == "createml"
+    assert source.annotations.boxes("a.png", SIZE) == approx_boxes([("cell", (40, 35, 60, 45))])
+    assert source.annotations.boxes("b.png", SIZE) == []
+    assert codes(source.annotations) == {"damaged_mark": 1}
+
+
 # --- hostile and foreign files ----------------------------------------------------------------------------------------
 
 

@@ -129,6 +129,13 @@ def write(file: Path, arrays: dict[str, Any]) -> None:
         matlab(file, arrays)
     elif file.suffix == ".pkl":
         file.write_bytes(pickle.dumps(arrays))
+    elif file.suffix == ".zarr":
+        import zarr
+
+        group = zarr.open_group(str(file), mode="w", zarr_format=2)
+        for name, value in arrays.items():
+            group.create_array(name, data=value)
+        group.attrs["answers"] = "0 1 1 0"
     else:
         import torch
 
@@ -144,7 +151,7 @@ def matlab(file: Path, arrays: dict[str, Any]) -> None:
         out.write(b"MATLAB 7.3 MAT-file".ljust(116) + b"\0" * 8 + b"\0\2IM")
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5", ".pkl", ".pt", ".mat"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5", ".pkl", ".pt", ".mat", ".zarr"])
 def test_items_of_other_cases_are_zero_and_other_keys_gone(tmp_path: Path, suffix: str) -> None:
     base = tmp_path / "base"
     base.mkdir()
@@ -164,6 +171,7 @@ def test_items_of_other_cases_are_zero_and_other_keys_gone(tmp_path: Path, suffi
     if suffix == ".h5":
         with h5py.File(target / "all.h5") as out:
             assert not out.attrs
+    assert b"answers" not in b"".join(file.read_bytes() for file in target.rglob(".z*") if file.is_file())
 
 
 def test_an_archive_of_training_cases_alone_is_linked(tmp_path: Path) -> None:

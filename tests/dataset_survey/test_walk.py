@@ -71,6 +71,15 @@ def test_depth_and_number_of_files_are_limited(tmp_path: Path) -> None:
     assert inventory.counts == {"cut_off": 5, "deep": 1}
 
 
+def test_a_zarr_store_is_one_path(tmp_path: Path) -> None:
+    touch(tmp_path, "a/x.zarr/.zgroup", "a/x.zarr/image/0.0", "y.zarr/zarr.json", "z.zarr/0.0", "b.png")
+    inventory = walk(tmp_path)
+    assert inventory.paths == ["b.png", "a/x.zarr", "y.zarr", "z.zarr/0.0"]
+    fingerprint = inventory.fingerprint
+    (tmp_path / "a/x.zarr/image/0.0").write_bytes(b"longer than before")
+    assert walk(tmp_path).fingerprint != fingerprint
+
+
 def test_the_fingerprint_changes_with_names_sizes_and_times(tmp_path: Path) -> None:
     touch(tmp_path, "a.png", "b/c.png")
     first = walk(tmp_path).fingerprint

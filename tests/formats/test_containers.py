@@ -263,6 +263,8 @@ def test_ome_zarr(tmp_path: Path) -> None:
     assert info.spacing == image.spacing == pytest.approx((0.0005, 0.0004, 0.002))
     assert (info.shape, info.channels) == ((20, 30, 6), 2)
     assert read_image("a.ome.zarr#level=1", tmp_path).array.shape == (2, 10, 15, 6)
+    assert list(get_format(tmp_path / "a.ome.zarr").arrays(tmp_path / "a.ome.zarr")) == ["0"]  # type: ignore[attr-defined]
+    assert read_image("a.ome.zarr#0", tmp_path).spacing == image.spacing
     with pytest.raises(DataError, match="2 levels"):
         read_image("a.ome.zarr#level=2", tmp_path)
 

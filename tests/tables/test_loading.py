@@ -297,6 +297,18 @@ def test_forms_of_json_records(tmp_path, document):
     assert table.frame.select("image", "label").rows() == [("a.png", "0"), ("b.png", "1")]
 
 
+def test_lists_of_the_same_records_are_one_table(tmp_path):
+    document = {"labels": {"0": "normal"}, "training": [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 1}],
+                "validation": [{"image": "c.png", "label": 0}], "test": ["d.png"], "authors": [{"name": "x"}]}  # fmt: skip
+    name = write(tmp_path, "t.json", json.dumps(document))
+    assert load_rows(tmp_path, name) == [
+        ("training", "a.png", "0"),
+        ("training", "b.png", "1"),
+        ("validation", "c.png", "0"),
+    ]
+    assert load_rows(tmp_path, name, records="training") == [("a.png", "0"), ("b.png", "1")]
+
+
 def test_objects_in_a_list_are_columns_of_their_keys(tmp_path):
     records = [
         {"image": "a.png", "marks": [{"label": "cyst", "reader": {"id": 1}}, {"label": "stone", "reader": {"id": 2}}]},

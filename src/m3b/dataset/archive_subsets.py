@@ -1,6 +1,6 @@
 """Files of many images with those of some cases only: same keys, shapes and indices, everything else zero or left out.
 
-Arrays (NPY, NPZ, HDF5, MATLAB 7.3, pickles, PyTorch) have zeros elsewhere, and holes if files can have them; ZIP and TAR archives
+Arrays (NPY, NPZ, HDF5, MATLAB, pickles, PyTorch, Zarr) have zeros elsewhere, and holes if files can have them; ZIP and TAR archives
 have the needed members; Parquet tables have the needed columns, with a black pixel in place of other images.
 """
 
@@ -64,7 +64,7 @@ def write_subset(source: Path, target: Path, keys: Mapping[str, Items]) -> bool:
             name: _normal(arrays[name], items) for name, items in _group_items(file_format, source, keys).items()
         }
         if arrays.keys() == selection.keys() and all(
-            items is None or len(items) == len(arrays[name]) for name, items in selection.items()
+            items is None or len(items) == _count_items(arrays[name]) for name, items in selection.items()
         ):
             return False
         WRITERS[source.suffix.lower()](source, target, arrays, selection)
@@ -84,10 +84,14 @@ def _group_items(file_format: ArrayFormat, source: Path, keys: Mapping[str, Item
     return items_of_array
 
 
+def _count_items(array: Any) -> int:
+    return int(array.shape[0]) if hasattr(array, "shape") else len(array)
+
+
 def _normal(array: Any, items: Items) -> Items:
     if items is None:
         return None
-    length = len(array)
+    length = _count_items(array)
     if bad := [item for item in items if not -length <= item < length]:
         raise IndexError(f"item {bad[0]} of {length}")
     return {item % length for item in items}
@@ -169,7 +173,7 @@ def runs(items: set[int]) -> list[tuple[int, int]]:
 
 def _pieces(array: Any, items: Items) -> list[tuple[int, int]]:
     """The runs of items in blocks that fit into memory."""
-    length = len(array)
+    length = _count_items(array)
     item_bytes = max(1, array.dtype.itemsize)
     for size in array.shape[1:]:
         item_bytes *= max(1, int(size))
@@ -243,6 +247,31 @@ def _mat(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mappi
             out.create_dataset(name, data=subset.swapaxes(-1, -2) if subset.ndim > 1 else subset, compression="gzip")
 
 
+def _zarr(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapping[str, Items]) -> None:
+    """A chunk an item, and of the attributes of groups the axes of images."""
+    import zarr
+
+    for name, items in selection.items():
+        old, version = arrays[name], arrays[name].metadata.zarr_format
+        for group in reversed(PurePosixPath(name).parents) if name else ():
+            attributes = zarr.open_group(str(source / group), mode="r").attrs.asdict()
+            kept = (
+                {"ome": {"multiscales": attributes.get("ome", {}).get("multiscales")}} if version == 3 else attributes
+            )
+            axes = {key: value for key, value in kept.items() if key in ("multiscales", "ome")}
+            zarr.open_group(str(target / group), mode="a", zarr_format=version).attrs.update(axes)
+        new = zarr.create_array(
+            str(target / name),
+            shape=old.shape,
+            dtype=old.dtype,
+            chunks=(1, *old.shape[1:]),
+            fill_value=0,
+            zarr_format=version,
+        )
+        for first, last in _pieces(old, items):
+            new[first:last] = old[first:last]
+
+
 def _raw_chunks(old: Any, new: Any, items: Items) -> bool:
     """Copy compressed chunks as they are, where each holds a single item; False where they do not."""
     if not old.chunks or old.chunks[0] != 1 or old.compression != new.compression or old.scaleoffset is not None:
@@ -298,4 +327,4 @@ def _nested(flat: Mapping[str, Any]) -> Any:
 
 
 WRITERS = {".npy": _npy, ".npz": _npz, ".h5": _hdf5, ".hdf5": _hdf5, ".mat": _mat, ".pkl": _pickled, ".pickle": _pickled,
-            ".pck": _pickled, ".pt": _torch, ".pth": _torch}  # fmt: skip
+            ".pck": _pickled, ".pt": _torch, ".pth": _torch, ".zarr": _zarr}  # fmt: skip

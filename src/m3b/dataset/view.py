@@ -61,7 +61,7 @@ def needed_files_of(records: Iterable[Record], base: Path) -> NeededFiles:
     archives: dict[str, dict[str, set[int] | None]] = defaultdict(dict)
     for path in dict.fromkeys(path for record in records for path in (*record.images, *record.masks)):
         file, item = split_reference(path, base) if "#" in path else (path, "")
-        if not item or not _is_container(file):
+        if not item or not _is_container(file, base):
             files.update(_closure(file, base))
             continue
         keys = archives[file]
@@ -73,12 +73,14 @@ def needed_files_of(records: Iterable[Record], base: Path) -> NeededFiles:
     return NeededFiles(frozenset(files), archives)
 
 
-def _is_container(file: str) -> bool:
-    """Return whether a file holds many images; frames of clips and levels of pyramids belong to one."""
-    from m3b.dataset.formats import find_format
+def _is_container(file: str, base: Path) -> bool:
+    """Return whether a file, or the folder of a Zarr store, holds many images; frames of clips and levels of pyramids belong to
+    one."""
+    from m3b.dataset.formats import find_format, get_format
 
-    file_format = find_format(b"", file)
-    return file_format is not None and file_format.is_container and not file_format.is_folder
+    place = f"{base}/{file}"
+    file_format = get_format(place) if os.path.isdir(place) else find_format(b"", file)
+    return file_format is not None and file_format.is_container
 
 
 def _closure(path: str, base: Path) -> list[str]:
@@ -150,6 +152,9 @@ def make_view(
         source = _resolve(path, base, data_roots)
         if cut(source, target, keys):
             counts.rewritten += 1
+        elif source.is_dir():
+            shutil.copytree(source, target, symlinks=True)
+            counts.copied += 1
         else:
             place_file(source, target, counts, link=link, disk_space=disk_space)
     return counts

@@ -194,13 +194,17 @@ def propose_class_column(frame: pl.DataFrame, box_columns: Iterable[str]) -> str
 
 
 def find_paired_column(frame: pl.DataFrame, columns: BoxColumns) -> str:
-    """Return the column whose cells list as many texts as their row has boxes, in rows of several boxes; empty if there is none."""
+    """Return the column whose cells list as many texts as their row has boxes, in rows of several boxes, else one that lists as
+    many whole numbers and is called like classes; empty if there is none."""
     counts = [len(boxes or ()) for boxes in _parse_rows(frame, columns)]
-    for name in frame.columns:
-        if name in {*columns.columns.values(), ROW_COLUMN, FILE_COLUMN} or _holds_numbers(frame[name]):
-            continue
+    names = [name for name in frame.columns if name not in {*columns.columns.values(), ROW_COLUMN, FILE_COLUMN}]
+    texts = [name for name in names if not _holds_numbers(frame[name])]
+    codes = [name for name in names if name not in texts and _CLASS_WORDS[0].search(name.rpartition(".")[2])]
+    for name in (*texts, *codes):
         rows = [(cell, count) for cell, count in zip(frame[name].to_list(), counts, strict=True) if cell and count > 1]
-        if rows and all(len(_cut_labels(cell)) == count for cell, count in rows):
+        lists = [_cut_labels(cell) for cell, _ in rows]
+        is_paired = all(len(labels) == count for labels, (_, count) in zip(lists, rows, strict=True))
+        if rows and is_paired and (name in texts or all(label.isdecimal() for labels in lists for label in labels)):
             return name
     return ""
 
@@ -307,7 +311,10 @@ def parse_box_lists(cell: str) -> list[tuple[float, ...]] | None:
     if len(cell) > 2**20 or not _LIST.fullmatch(cell):
         return None
     boxes = []
-    for piece in re.split(r"[\])};|]", cell):
+    pieces = [piece for piece in re.split(r"[\])};|]", cell) if piece.strip()]
+    if len(pieces) in (4, 6) and all(len(_NUMBER.findall(piece)) == 1 for piece in pieces):
+        pieces = [" ".join(pieces)]  # a list of numbers, as documents write one box
+    for piece in pieces:
         numbers = tuple(float(number) for number in _NUMBER.findall(piece))
         if numbers and len(numbers) not in (4, 6):
             return None

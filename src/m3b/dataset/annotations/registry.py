@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from m3b.dataset.annotations.base import AnnotatedImage, AnnotationFormat, AnnotationNote, AnnotationSet, ShapeKind
 from m3b.dataset.annotations.coco import Coco
+from m3b.dataset.annotations.createml import CreateMl
 from m3b.dataset.annotations.cvat import Cvat
 from m3b.dataset.annotations.documents import read_head
 from m3b.dataset.annotations.kitti import Kitti, LineBoxes
@@ -37,7 +38,7 @@ ENTRY_POINT_GROUP = "m3b.annotations"
 ANNOTATIONS: dict[str, AnnotationFormat] = {
     annotation_format.name: annotation_format
     for annotation_format in (
-        Coco(), LabelStudio(), Via(), LabelMe(), Supervisely(), GeoJson(), Voc(), Cvat(), Aperio(), Asap(),
+        Coco(), CreateMl(), LabelStudio(), Via(), LabelMe(), Supervisely(), GeoJson(), Voc(), Cvat(), Aperio(), Asap(),
         Yolo(), Kitti(), LineBoxes(),
         RtStruct(), DicomSeg(), SegNrrd(),
     )

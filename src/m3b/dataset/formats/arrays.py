@@ -115,7 +115,7 @@ class ArrayFormat(Format):
         with naming_file(path):
             check_plain_file(path)
             state = os.stat(path)
-            arrays = _open_cached(self, str(path), state.st_mtime_ns, state.st_size)
+            arrays = open_cached(self, str(path), state.st_mtime_ns, state.st_size)
         if not arrays:
             raise DataError(f"{path}: holds no array of numbers")
         return arrays
@@ -219,7 +219,7 @@ class ArrayFormat(Format):
 
 
 @lru_cache(maxsize=16)
-def _open_cached(file_format: ArrayFormat, path: str, modified: int, size: int) -> Mapping[str, Any]:
+def open_cached(file_format: ArrayFormat, path: str, modified: int, size: int) -> Mapping[str, Any]:
     return file_format.open_arrays(Path(path))
 
 
@@ -409,9 +409,9 @@ class Matlab(ArrayFormat):
         for name, shape, _ in whosmat(path):
             check_memory(f"{path}#{name}", shape, 8)
         variables = {name: array for name, array in loadmat(path).items() if not name.startswith("__")}
-        return {
-            key: array for name, value in variables.items() for key, array in _structure_arrays(name, value).items()
-        }
+        return _with_items_first(
+            {key: array for name, value in variables.items() for key, array in _structure_arrays(name, value).items()}
+        )
 
     def read_values(self, path: Path) -> Mapping[str, np.ndarray]:
         import h5py
@@ -463,6 +463,27 @@ class MatlabDataset:
         if len(self.shape) > 2 and isinstance(item, int | np.integer):
             return np.swapaxes(self.stored[item], -1, -2)
         return self.__array__()[item]
+
+
+def _with_items_first(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays of a file with the axis of items first, which MATLAB has last: images and masks of one of which has
+    colours, or images of which a vector with repeated values names the classes, have that length in common."""
+    stacks = {name: array for name, array in arrays.items() if array.ndim > 2}
+    lengths = {
+        array.shape[-1]
+        for array in stacks.values()
+        if any(other.shape[-1] == array.shape[-1] and other.ndim != array.ndim for other in stacks.values())
+    }
+    labels = [
+        np.squeeze(array) for array in arrays.values() if array.ndim < 3 and array.size == max(array.shape, default=0)
+    ]
+    lengths |= {len(vector) for vector in labels if vector.ndim and len(vector) > 2 * len(np.unique(vector))}
+    return {
+        name: np.moveaxis(array, -1, 0)
+        if array.ndim > 2 and array.shape[-1] in lengths - {*array.shape[:-1]}
+        else array
+        for name, array in arrays.items()
+    }
 
 
 def _structure_arrays(name: str, value: np.ndarray) -> dict[str, np.ndarray]:

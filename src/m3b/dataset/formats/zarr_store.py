@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import ArrayFormat
+from .arrays import ArrayFormat, attribute_names, open_cached
 from .base import FormatNote, Image, ImageInfo, Mask, check_memory, labels_from_image, load_library, naming_file
 from .errors import DataError
 from .values import looks_like_hounsfield
@@ -40,10 +40,26 @@ class Zarr(ArrayFormat):
 
     def arrays(self, path: Path) -> Mapping[str, Any]:
         with naming_file(path):
-            arrays = self.open_arrays(path)
+            arrays = open_cached(self, str(path), path.stat().st_mtime_ns, 0)
         if not arrays:
             raise DataError(f"{path}: holds no array of numbers")
         return arrays
+
+    def values(self, path: Path) -> Mapping[str, Any]:
+        with naming_file(path):
+            return self.read_values(path)
+
+    def read_values(self, path: Path) -> Mapping[str, np.ndarray]:
+        """Return the lists of names in the attributes of groups and arrays, and the single numbers."""
+        check_store(path)
+        zarr = load_library(path, "zarr", "'m3b[zarr]'")
+        node = zarr.open(str(path), mode="r")
+        values = attribute_names("", dict(node.attrs))
+        for name, member in node.members(max_depth=None) if isinstance(node, zarr.Group) else ():
+            values |= attribute_names(name, dict(member.attrs))
+            if isinstance(member, zarr.Array) and not member.ndim and member.dtype.kind in "biuf":
+                values[name] = np.asarray(member[()])
+        return values
 
     def open_arrays(self, path: Path) -> Mapping[str, Any]:
         check_store(path)
@@ -60,15 +76,21 @@ class Zarr(ArrayFormat):
             names = [entry["path"] for entry in scales["datasets"]]
             if not 0 <= level < len(names):
                 raise DataError(f"{path}#{item}: the image has {len(names)} levels, counted from 0")
-            return self.arrays(path)[names[level]], None
+            check_store(path)
+            zarr = load_library(path, "zarr", "'m3b[zarr]'")
+            return zarr.open(str(path), mode="r")[names[level]], None
         return super().pick(path, item)
 
     def _scaled(self, path: Path, item: str) -> tuple[list[str], list[float], list[str]] | None:
-        """Return names, steps and units of the axes of an OME-Zarr image; None of other stores and of named arrays."""
-        scales = _multiscales(path)
-        if not scales or (item and not item.startswith("level=")):
+        """Return names, steps and units of the axes of an OME-Zarr image; None of other arrays."""
+        group, _, name = item.rpartition("/")
+        scales = _multiscales(path / group)
+        if not scales:
             return None
-        level = int(item.removeprefix("level=") or 0)
+        names = [str(entry.get("path")) for entry in scales["datasets"]]
+        level = names.index(name) if name in names else int(name[6:]) if name[:6] == "level=" else 0 if not item else -1
+        if level < 0:
+            return None
         axes = [axis if isinstance(axis, dict) else {"name": str(axis)} for axis in scales.get("axes") or []]
         transforms = scales["datasets"][level].get("coordinateTransformations") or []
         steps = next(
@@ -157,14 +179,17 @@ def _spatial_count(store: Zarr, path: Path, item: str) -> int:
 
 
 def _walk(zarr: Any, group: Any, prefix: str) -> list[tuple[str, Any]]:
-    codec_names = []
+    """Return the arrays of a group by name; of the levels of an image the first."""
+    scales = _first_image(dict(group.attrs)) or {"datasets": ()}
+    smaller = {str(entry.get("path")) for entry in scales["datasets"][1:]}
+    arrays = []
     for name, node in group.members():
         if isinstance(node, zarr.Array):
-            if node.dtype.kind in "biuf":
-                codec_names.append((f"{prefix}{name}", node))
+            if node.dtype.kind in "biuf" and name not in smaller:
+                arrays.append((f"{prefix}{name}", node))
         else:
-            codec_names += _walk(zarr, node, f"{prefix}{name}/")
-    return codec_names
+            arrays += _walk(zarr, node, f"{prefix}{name}/")
+    return arrays
 
 
 def _pyramid_notes(path: Path) -> tuple[FormatNote, ...]:
@@ -174,13 +199,19 @@ def _pyramid_notes(path: Path) -> tuple[FormatNote, ...]:
 
 def _multiscales(path: Path) -> dict[str, Any] | None:
     """Return the first image of an OME-Zarr group (versions 0.1 to 0.5)."""
-    for name, keys in ((".zattrs", ()), ("zarr.json", ("attributes", "ome"))):
-        attributes: Any = _read_json(path / name)
-        for key in keys:
-            attributes = attributes.get(key, {}) if isinstance(attributes, dict) else {}
-        scales = attributes.get("multiscales") if isinstance(attributes, dict) else None
-        if isinstance(scales, list) and scales and isinstance(scales[0], dict) and scales[0].get("datasets"):
-            return dict(scales[0])
+    metadata = _read_json(path / "zarr.json")
+    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    return _first_image(_read_json(path / ".zattrs")) or _first_image(attributes)
+
+
+def _first_image(attributes: Any) -> dict[str, Any] | None:
+    """Return the first image that attributes of a group describe."""
+    if not isinstance(attributes, dict):
+        return None
+    described = attributes.get("ome") if isinstance(attributes.get("ome"), dict) else attributes
+    scales = described.get("multiscales")
+    if isinstance(scales, list) and scales and isinstance(scales[0], dict) and scales[0].get("datasets"):
+        return dict(scales[0])
     return None
 
 

@@ -54,7 +54,7 @@ class AnnotatedImages:
             of the manifest that are marked, and `count` of their marks.
         files: the annotation files.
         source: the annotations, if a format has them; `images` is then path -> annotated image.
-        rows: path -> rows, if a table has them.
+        rows: reference of an image (`path`, `path#item`) -> rows, if a table has them.
         strange: names in the files that are of no class -> marks.
         set_aside: path -> reason, of images that nobody could or did annotate by their tags.
     """
@@ -110,29 +110,30 @@ def find_annotated(images: ImageFrame, part: Masks | Boxes, name: str) -> Annota
 
 
 def _count_marks(
-    labels: Mapping[str, Sequence[str]], names: Mapping[str, str], images: ImageFrame, lookup: ClassLookup
+    labels: Mapping[str, Sequence[str]], names: Mapping[str, str], keys: Sequence[str], lookup: ClassLookup
 ) -> tuple[pl.DataFrame, dict[str, int]]:
     """The frame of `AnnotatedImages`, and names of no class.
 
     Args:
-        labels: path -> the name of each mark.
-        names: path -> name of the annotation.
+        labels: key of an image -> the name of each mark.
+        names: key of an image -> name of the annotation.
+        keys: of all images: their paths or references.
     """
     class_of_label: dict[str, str | None] = {}
     strange: dict[str, int] = defaultdict(int)
     rows = []
-    for place, path in enumerate(images.frame["path"].to_list()):
-        if path not in names:
+    for place, key in enumerate(keys):
+        if key not in names:
             continue
         classes: list[str] = []
-        for label in labels.get(path, ()):
+        for label in labels.get(key, ()):
             if label not in class_of_label:
                 class_of_label[label] = lookup.find(label)
             if (class_name := class_of_label[label]) is None:
                 strange[label] += 1
             else:
                 classes.append(class_name)
-        rows.append((place, names[path], list(dict.fromkeys(classes)), len(classes)))
+        rows.append((place, names[key], list(dict.fromkeys(classes)), len(classes)))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row"), dict(strange)
 
 
@@ -208,7 +209,7 @@ def _find_in_format(images: ImageFrame, part: Masks | Boxes, name: str) -> Annot
     frame, strange = _count_marks(
         labels,
         {path: image.name for path, image in matched.items()},
-        images,
+        images.frame["path"].to_list(),
         ClassLookup(part.classes, source.class_names),
     )
     if not len(frame) and paths:
@@ -301,16 +302,16 @@ def _find_rows(images: ImageFrame, part: Masks | Boxes, name: str) -> AnnotatedI
         )
         return empty
     places = {number: place for place, number in enumerate(images.frame["(image)"].to_list())}
-    paths = images.frame["path"].to_list()
+    refs = images.frame["ref"].to_list()
     rows: dict[str, list[MarkRow]] = defaultdict(list)
     for image_number, row_number in table.pairs.iter_rows():
         if image_number in places:
-            rows[paths[places[image_number]]] += marks[row_number]
-    labels = {path: [mark.label for mark in labels_of_row] for path, labels_of_row in rows.items()}
-    counts, strange = _count_marks(labels, dict.fromkeys(rows, part.table), images, ClassLookup(part.classes))
+            rows[refs[places[image_number]]] += marks[row_number]
+    labels = {ref: [mark.label for mark in labels_of_row] for ref, labels_of_row in rows.items()}
+    counts, strange = _count_marks(labels, dict.fromkeys(rows, part.table), refs, ClassLookup(part.classes))
     _note_strange(images, part.classes, strange, name)
-    marks_of_path = {path: tuple(labels_of_row) for path, labels_of_row in rows.items()}
-    return AnnotatedImages(counts, (), None, {}, marks_of_path, strange)
+    marks_of_ref = {ref: tuple(labels_of_row) for ref, labels_of_row in rows.items()}
+    return AnnotatedImages(counts, (), None, {}, marks_of_ref, strange)
 
 
 def _label_column(frame: pl.DataFrame, part: Masks | Boxes) -> list[str]:

@@ -365,7 +365,7 @@ class _Execution:
             return MaskSource(tuple(mask_of_slice[ref] for ref in case.image), texts, stacked=True)
         annotated = self.resolved.annotated["masks"]
         if masks.format == ROW_FORMAT:
-            return MaskSource(rows=tuple(mark for path in row["paths"] for mark in annotated.rows.get(path, ())))
+            return MaskSource(rows=tuple(mark for ref in row["refs"] for mark in annotated.rows.get(ref, ())))
         paths = case.image if isinstance(case.image, list) else row["paths"]
         images = [annotated.images.get(str(path)) for path in paths]
         hits = [image for image in images if image is not None]
@@ -487,7 +487,7 @@ class _Execution:
             grid = grid_for(self._local_grid(case.image), self.inventory.root)
             size = ImageSize(int(grid.extent[0]), int(grid.extent[1]), grid.orientation)
             return [(label, tuple(map(float, box)), grid) for label, box in source.boxes(annotated_image, size)]
-        rows = [row for path in paths for row in annotated.rows.get(path, ())]
+        rows = [row for ref in case.row["refs"] for row in annotated.rows.get(ref, ())]
         if not rows:
             return []
         grid = grid_for(self._local_grid(case.image), self.inventory.root)

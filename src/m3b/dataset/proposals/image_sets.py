@@ -277,7 +277,7 @@ def list_image_sets(survey: Survey, inventory: Inventory, readers: FolderReaders
         largest = max(groups, key=lambda group: group.count)
         content, _ = group_content(survey, largest, images.member)
         if content is None and largest.suffixes == (".parquet",):
-            content = _sampled_content(frame)
+            content = sample_content(frame)
         if content is None:
             continue
         image_set = ImageSet(images, tuple(group.id for group in groups), content, frame)
@@ -413,6 +413,8 @@ def _as_channels(survey: Survey, group: FileGroup) -> Iterator[Images]:
             continue
         if group.content is not None and group.content.dims == 2:
             yield Images.model_validate({"files": group.pattern, **excluded, "case": key, "several": "views"})
+        if group.content is not None and group.content.colour:
+            continue  # a channel has one value a pixel
         channels = [
             {"files": pattern, **excluded, "name": name, "key": key, "image": key}
             for pattern, name in zip(patterns[1:], names[1:], strict=True)
@@ -530,14 +532,15 @@ def _container_candidates(survey: Survey) -> Iterator[tuple[Images, tuple[FileGr
 def _parted_members(survey: Survey) -> Iterator[tuple[Images, tuple[FileGroup, ...]]]:
     """Arrays of one file that differ only by a word for a part: `train_images` and `test_images` as `{part}_images[#]`."""
     for container in survey.containers:
-        forms: dict[str, list[str]] = {}
-        for member in container.members:
-            if member.kind in ("images", "masks") and (form := part_form(member.key)):
-                forms.setdefault(form, []).append(member.key)
-        for form, keys in forms.items():
-            if len(keys) > 1:
+        forms: dict[tuple[str, bool], int] = Counter(
+            (form, member.length is not None)
+            for member in container.members
+            if member.kind in ("images", "masks") and (form := part_form(member.key))
+        )
+        for (form, has_items), count in forms.items():
+            if count > 1:
                 group = survey.group(container.group)
-                yield Images.model_validate({**_files((group,)), "member": f"{form}[#]"}), (group,)
+                yield Images.model_validate({**_files((group,)), "member": form + "[#]" * has_items}), (group,)
 
 
 def part_form(key: str) -> str:
@@ -610,7 +613,7 @@ def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, tu
         yield Images.model_validate({**files, "case": "{folder}", "several": "slices"})
 
 
-def _sampled_content(frame: ImageFrame) -> Content | None:
+def sample_content(frame: ImageFrame) -> Content | None:
     """What some of the images of a set hold, for those that the survey does not open."""
     from m3b.dataset.archives import local_reference
     from m3b.dataset.formats import read_image

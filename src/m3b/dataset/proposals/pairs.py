@@ -31,6 +31,7 @@ def list_pairings(image_set: ImageSet, survey: Survey) -> Iterator[tuple[Pairing
             continue
         if whole_groups:
             pairing = _joined_pairing(image_set, whole_groups, survey, group)
+            pairing = pairing or _listed_pairing(image_set, whole_groups, survey, group)
         else:
             pairing = (None if is_whole else _pairing_of_part(image_set, survey, group)) or pair_cases(
                 image_set, group, _list_templates(image_set, survey, group)
@@ -59,6 +60,36 @@ def _joined_pairing(image_set: ImageSet, owners: Sequence[str], survey: Survey, 
             ),
         }
     )
+
+
+def _listed_pairing(image_set: ImageSet, owners: Sequence[str], survey: Survey, right: FileGroup) -> Pairing | None:
+    """The pairing that a table makes which names an image and a file of a group in each row, whatever the two are called."""
+    for name, table_id in image_set.table_ids.items():
+        joins = [
+            join for join in survey.joins if join.table == table_id and join.rows_per_file == 1 == join.files_per_row
+        ]
+        images = [join for join in joins if join.group in owners]
+        for join in (join for join in joins if join.group == right.id):
+            column = re.fullmatch(r"\{([^{}.]+)\}", join.key)
+            if (
+                column is None
+                or not images
+                or join.files_share < MIN_SHARE
+                or any(item.key == join.key for item in images)
+            ):
+                continue
+            return Pairing(
+                image_group=owners[0],
+                partner_group=right.id,
+                key=join.image,
+                image=f"{{{name}.{column[1]}}}",
+                match=join.match,
+                image_files=image_set.count,
+                images_matched=min(image_set.count, join.rows_matched),
+                partner_files=right.count,
+                partners_matched=join.files_matched,
+            )
+    return None
 
 
 def _list_templates(image_set: ImageSet, survey: Survey, right: FileGroup) -> list[tuple[str, str, Match]]:

@@ -17,7 +17,15 @@ from m3b.dataset.manifest.image_frame import ImageFrame
 from m3b.dataset.manifest.model import Boxes, Files, Labels, Masks, Number, Report, Survival, ValueSource
 from m3b.dataset.manifest.numbers import parse_durations
 from m3b.dataset.proposals.context import entropy, is_part_level, restart_of_others
-from m3b.dataset.proposals.image_sets import Column, ImageSet, mean_of, median_of, part_form, with_value
+from m3b.dataset.proposals.image_sets import (
+    Column,
+    ImageSet,
+    mean_of,
+    median_of,
+    part_form,
+    sample_content,
+    with_value,
+)
 from m3b.dataset.proposals.original_sizes import find_original_sizes
 from m3b.dataset.proposals.pairs import list_pairings
 from m3b.dataset.proposals.request import ClassMatch, Request
@@ -1096,8 +1104,12 @@ def list_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
             continue  # superpixels, or objects whose numbers are written as colours
         if content.is_mask or content.values in ("float_probability", "grey"):
             targets = _paired_masks(image_set, survey, request, pairing, right, content, member)
-            yield from (target for target in targets if not _is_forbidden(target, request.notes))
+            listed = (pairing.image,) if "." in pairing.image else ()  # a column of a table
+            yield from (
+                replace(target, templates=listed) for target in targets if not _is_forbidden(target, request.notes)
+            )
     yield from _member_masks(image_set, survey, request)
+    yield from _column_masks(image_set, survey, request)
     for facts in list_annotations(survey, request):
         if facts.group in image_set.groups:
             continue  # files of annotations that open as images are no images
@@ -1707,13 +1719,14 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
         ),
         None,
     )
+    slots = sorted(set(re.findall(r"\{(\w+)\}", key)))
     for container in survey.containers:
         keys = _item_keys(image_set, survey, container.group, stacked)
         if keys is None:
             continue
         is_inside = container.group in image_set.groups
-        if has_parts:
-            keys = ("{path}/{part}/{index}",) * 2
+        if slots and is_inside:
+            keys = ("/".join(["{path}", *(f"{{{slot}}}" for slot in slots), *["{index}"] * stacked]),) * 2
         forms: set[str] = set()
         for member in container.members:
             form = part_form(member.key)
@@ -1724,6 +1737,10 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
                 continue
             if has_parts and (not is_inside or not form or form in forms):
                 continue
+            if slots and (
+                not is_inside or set(re.findall(r"\{(\w+)\}", form if has_parts else member.key)) != set(slots)
+            ):
+                continue
             forms.add(form)
             name = form if has_parts else member.key
             group = survey.group(container.group)
@@ -1733,18 +1750,44 @@ def _member_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iter
                 "key": keys[0],
                 "image": keys[1],
             }
-            features = _mask_features(image_set, request, member.content) | {
-                "image_share": 1.0,
-                "partner_share": 1.0,
-                "set_share": 1.0,
-                "same_grid": 1.0,
-                "strict": 1.0,
-                "inside": float(is_inside),
-                "words_mask": float("mask" in roles_of(f"{member.key} {group.pattern}")),
-                "words_request": request.match_phrase(member.key),
-            }
+            words = f"{member.key} {group.pattern}"
+            features = _same_file_features(image_set, request, member.content, member.key, words, is_inside=is_inside)
             title = f"masks {name} of the same files" if is_inside else f"masks {group.pattern} {name}"
             yield from _valued_masks(survey, request, base, features, title.strip(), member.content, None, {})
+
+
+def _same_file_features(
+    image_set: ImageSet, request: Request, content: Content, key: str, words: str, *, is_inside: bool
+) -> dict[str, float]:
+    """Return the features of masks of which each image has one in its own file, or at its place in another one."""
+    return _mask_features(image_set, request, content) | {
+        "image_share": 1.0,
+        "partner_share": 1.0,
+        "set_share": 1.0,
+        "same_grid": 1.0,
+        "strict": 1.0,
+        "inside": float(is_inside),
+        "words_mask": float("mask" in roles_of(words)),
+        "words_request": request.match_phrase(key),
+    }
+
+
+def _column_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Masks in another column of the Parquet tables that hold the images."""
+    group = survey.group(image_set.groups[0])
+    if group.suffixes != (".parquet",):
+        return
+    readers = image_set.frame.readers
+    for column in readers.members(group.examples[0]):
+        files = Files(files=image_set.images.files, member=f"{column}[#]")
+        if files.member == image_set.images.member:
+            continue
+        content = sample_content(ImageFrame(readers.items(files, "masks"), readers, []))
+        if content is None or not content.is_mask:
+            continue
+        base = {"files": files.files, "member": files.member, "key": "{path}/{index}", "image": "{path}/{index}"}
+        features = _same_file_features(image_set, request, content, column, column, is_inside=True)
+        yield from _valued_masks(survey, request, base, features, f"masks {column} of the same rows", content, None, {})
 
 
 def _item_keys(image_set: ImageSet, survey: Survey, group: str, stacked: bool) -> tuple[str, str] | None:

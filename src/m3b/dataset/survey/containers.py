@@ -43,6 +43,8 @@ _MAX_WIDE_VECTOR, _MAX_COORDINATES = 32, 8
 """Columns of an array with a row for each item: one-hot classes, and coordinates."""
 _MAX_NAMED_KEYS = 8
 """Arrays of one file whose names are taken as they are; of more, numbers in names are slots."""
+_MIN_FULL_GROUPS = 0.9
+"""Arrays of groups, as a part of what they are if each group has an array of each name, from which on a group is a case."""
 MemberKind = Literal["images", "masks", "vector", "scalar", "text", "unknown"]
 
 
@@ -126,8 +128,8 @@ def _read_arrays(
 
     names = list(contents)
     forms: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        forms[re.sub(r"\d+", "{number}", name) if len(names) > _MAX_NAMED_KEYS else name].append(name)
+    for name, form in zip(names, _write_forms(names), strict=True):
+        forms[form].append(name)
     shapes = {name: _shape_of(contents[name]) for name in names}
     stacks = {shape[0] for shape in shapes.values() if len(shape) > 2 or (len(shape) == 1 and shape[0] > 1)} | beside
     rows = [name for name, shape in shapes.items() if len(shape) == 2 and shape[0] == 1 < shape[1] in stacks]
@@ -135,7 +137,8 @@ def _read_arrays(
     shapes |= {name: shapes[name][1:] for name in rows}
     vectors = {shape[0] for shape in shapes.values() if _is_vector(shape, stacks) and shape[0] > 1} | beside
     if files <= MAX_STACK_FILES:
-        counts = Counter(shape[0] for shape in shapes.values() if len(shape) > 2 and shape[0] >= _MIN_STACK)
+        alone = [shapes[members[0]] for members in forms.values() if len(members) == 1]  # others hold a case each
+        counts = Counter(shape[0] for shape in alone if len(shape) > 2 and shape[0] >= _MIN_STACK)
         vectors |= {length for length, count in counts.items() if count > 1}
     result: dict[str, list[_Array]] = {}
     for form, members in forms.items():
@@ -145,11 +148,27 @@ def _read_arrays(
             vectors,
             files,
             limits,
-            is_part=is_part or (files <= MAX_CONTAINERS and bool(side_of(members[0]))),
+            is_part=len(members) == 1 and (is_part or (files <= MAX_CONTAINERS and bool(side_of(members[0])))),
             is_vector=is_vector,
         )
         result[form] = [first] * len(members)
     return result
+
+
+def _write_forms(names: Sequence[str]) -> list[str]:
+    """Return the form of each name: numbers are slots if there are many names, and so are groups of many names."""
+    if len(names) <= _MAX_NAMED_KEYS:
+        return list(names)
+    forms = [re.sub(r"\d+", "{number}", name) for name in names]
+    levels = [name.split("/") for name in names]
+    depths = {len(parts) for parts in levels}
+    if len(set(forms)) <= _MAX_NAMED_KEYS or len(depths) > 1:
+        return forms
+    counts = [len({parts[level] for parts in levels}) for level in range(min(depths))]
+    places = [level for level, count in enumerate(counts) if count > _MAX_NAMED_KEYS]
+    if len(places) != 1 or len(names) < _MIN_FULL_GROUPS * math.prod(counts):
+        return forms
+    return ["/".join("{case}" if level == places[0] else part for level, part in enumerate(parts)) for parts in levels]
 
 
 def _shape_of(array: Any) -> tuple[int, ...]:

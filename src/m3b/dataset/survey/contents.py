@@ -14,6 +14,7 @@ from typing import Any
 
 from m3b.data.opening import Unreadable, attempt
 from m3b.dataset.archives import local_file
+from m3b.dataset.formats import read_labels
 from m3b.dataset.survey.facts import MASK_KINDS, Content, Layers, Level, Shape, SurveyLimits, ValueKind
 from m3b.dataset.survey.values import MAX_LEVELS, ValueStructure, analyse_values, combine_layers
 from m3b.dataset.survey.words import side_of
@@ -28,6 +29,8 @@ ARRAY_ERRORS = ("several_arrays", "stack", "vector")
 ARRAY_FORMATS = ("array", "pickle", "hdf5", "mat")
 MAX_CONTAINERS = 4
 """Files of a group up to which an array of four axes is taken for a stack of items."""
+_MAX_PAGES = 9
+"""Evenly spaced pages of a picture of several that are read: the first slices of a volume often show nothing."""
 _MAX_OVERLAP_IMAGES, _MAX_OVERLAP_MASKS = 4, 3
 """Images, and masks of each, that are read to measure how far the masks of one image overlap."""
 
@@ -73,7 +76,8 @@ def read_sample(root: Path, path: str, file_format: str, limits: SurveyLimits, f
     full = local_file(root, path)
     try:
         status = os.lstat(full)
-        if not stat.S_ISREG(status.st_mode):
+        is_store = stat.S_ISDIR(status.st_mode) and file_format in ARRAY_FORMATS
+        if not stat.S_ISREG(status.st_mode) and not is_store:
             return Sample("special")
         if not status.st_size:
             return Sample("empty")
@@ -103,18 +107,23 @@ def _read_picture(path: Path, limits: SurveyLimits) -> Sample:
 
     with Image.open(path) as picture:
         frames = int(getattr(picture, "n_frames", 1))
-        _check_pixels(picture.width * picture.height, limits)
+        _check_pixels(picture.width * picture.height * min(frames, _MAX_PAGES), limits)
         turned = picture.getexif().get(0x0112, 1) in range(2, 9)
         mode = picture.mode
         palette = _read_palette(picture) if mode == "P" else None
-        picture.load()
-        upright = ImageOps.exif_transpose(picture) if turned else picture
-        if mode in ("RGBA", "CMYK", "YCbCr", "PA", "LA"):
-            upright = upright.convert("RGB" if mode != "LA" else "L")
-        array = np.asarray(upright)
+        pages = []
+        for page in dict.fromkeys(int((at + 0.5) * frames / _MAX_PAGES) for at in range(_MAX_PAGES)):
+            picture.seek(page if frames > 1 else 0)
+            picture.load()
+            upright = ImageOps.exif_transpose(picture) if turned else picture
+            if mode in ("RGBA", "CMYK", "YCbCr", "PA", "LA"):
+                upright = upright.convert("RGB" if mode != "LA" else "L")
+            pages.append(np.asarray(upright))
+    array = pages[0]
     dtype = {"1": "bit", "P": "palette"}.get(mode, str(array.dtype))
     colours = array.ndim == 3
-    structure = analyse_values(array[..., :3] if colours else array, channels_last=colours)
+    values = np.stack([page for page in pages if page.shape == array.shape]) if len(pages) > 1 else array
+    structure = analyse_values(values[..., :3] if colours else values, channels_last=colours)
     return Sample(
         shape=tuple(map(int, array.shape[:2])),
         channels=3 if colours else 1,
@@ -164,6 +173,8 @@ def _read_nifti(path: Path, limits: SurveyLimits) -> Sample:
     dims = 3 if len(spatial) == 3 else 2
     zooms = tuple(round(float(zoom), 5) for zoom in image.header.get_zooms()[:dims])
     scaled = slope not in (None, 1.0) or intercept not in (None, 0.0)
+    if scaled and structure.kind in MASK_KINDS and not array.dtype.names:
+        structure = analyse_values(read_labels(str(path)).array)  # what masks of scaled numbers are read as
     return Sample(
         shape=tuple(shape[:dims]),
         channels=3 if array.dtype.names else 1,
@@ -284,7 +295,7 @@ def _read_only_array(path: Path, limits: SurveyLimits, files: int) -> Sample:
         return Sample("several_arrays" if arrays else "vector")
     array = next(iter(arrays.values()))
     if is_stack(tuple(array.shape), set(), files, is_part=holds_part(path.name, files)):
-        return replace(sample_array(np.asarray(array[len(array) // 2])), error="stack")
+        return replace(sample_array(np.asarray(array[array.shape[0] // 2])), error="stack")
     _check_pixels(int(np.prod(array.shape)), limits)
     return sample_array(np.asarray(array[...]))
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from m3b.dataset.manifest.model import Match
 
-VERSION = 2
+VERSION = 3
 """Of the form of the facts; a stored survey of another version is made again."""
 
 Sensitive = Literal["", "identity", "free_text"]

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISDIR
 
 import polars as pl
 
@@ -26,6 +27,8 @@ MAX_MEASURED = 20_000
 MEASURED_EACH = 128
 MAX_EXAMPLES = 20
 """Paths that are kept of each kind of note."""
+STORE_NAMES = frozenset({"zarr.json", ".zgroup", ".zarray"})
+"""Files of which a folder `*.zarr` has one: it is a Zarr store, and taken as one file."""
 _SYSTEM_FILES = frozenset({"Thumbs.db", "desktop.ini", "ehthumbs.db"})
 _SYSTEM_FOLDERS = frozenset({"__MACOSX"})
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
@@ -77,6 +80,9 @@ class _Walk:
         while pending:
             prefix, depth = pending.pop()
             names, subfolders = self._scan(prefix)
+            if prefix.lower().endswith(".zarr/") and STORE_NAMES & {*names}:
+                self._add(*_split_name(prefix))
+                continue
             if names:
                 self._add(prefix, names)
             self.folders += len(subfolders)
@@ -131,6 +137,17 @@ class _Walk:
         self.paths += [prefix + name for name in names] if prefix else names
 
 
+def _split_name(prefix: str) -> tuple[str, list[str]]:
+    """Return the folder above a folder, and the name of the folder in it."""
+    above, _, name = prefix.rstrip("/").rpartition("/")
+    return (f"{above}/" if above else ""), [name]
+
+
+def _count_bytes(store: str) -> int:
+    """Return the bytes of all chunks of a Zarr store."""
+    return sum(os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(store) for name in names)
+
+
 def _is_system_folder(prefix: str) -> bool:
     return ("." in prefix or "_" in prefix) and any(
         part.startswith(".") or part in _SYSTEM_FOLDERS for part in prefix.split("/")
@@ -166,11 +183,12 @@ def _finish(state: _Walk) -> WalkedInventory:
             stat = os.lstat(f"{state.root}/{paths[at]}")
         except OSError:
             continue
-        sizes[at] = stat.st_size
-        total += stat.st_size
+        size = _count_bytes(f"{state.root}/{paths[at]}") if S_ISDIR(stat.st_mode) else stat.st_size
+        sizes[at] = size
+        total += size
         measured_files += 1
-        stamp.update(b"%d %d\n" % (stat.st_size, stat.st_mtime_ns))
-        if not stat.st_size:
+        stamp.update(b"%d %d\n" % (size, stat.st_mtime_ns))
+        if not size:
             state.note("empty", paths[at])
         elif stat.st_size > 2**20 and stat.st_blocks * 512 < stat.st_size // 16:
             state.note("sparse", paths[at])

@@ -120,11 +120,19 @@ def _read_class_names(path: Path) -> dict[str, dict[str, str]]:
         features = json.loads(metadata.get("huggingface", "{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
         return {}
-    return {
-        column: {str(code): str(name) for code, name in enumerate(feature["names"])}
-        for column, feature in features.items()
-        if isinstance(feature, dict) and isinstance(feature.get("names"), list)
-    }
+    return dict(_list_class_names("", features))
+
+
+def _list_class_names(column: str, feature: Any) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield column -> code -> name of a feature; those of structures are `column.field`, and lists are called like their items."""
+    if isinstance(feature, list) and len(feature) == 1:
+        yield from _list_class_names(column, feature[0])
+    elif isinstance(feature, dict) and isinstance(feature.get("names"), list):
+        yield column, {str(code): str(name) for code, name in enumerate(feature["names"])}
+    elif isinstance(feature, dict):
+        for name, inner in feature.items():
+            place = column if name == "feature" else f"{column}.{name}" if column else name
+            yield from _list_class_names(place, inner)
 
 
 def _make_columns(name: str, array: np.ndarray) -> dict[str, pl.Series]:

@@ -13,9 +13,9 @@ from m3b.dataset.tables.labeling_tasks import list_answers
 from m3b.dataset.tables.model import EMPTY_LIST, KEY_COLUMN, LIST_SEPARATOR, TableError, TableInfo, TableLimits
 
 Row = dict[str, str]
-_Layout = Literal["objects", "keyed objects", "named lists", "columns", "keyed values", "lists", "values"]
+_Layout = Literal["objects", "keyed objects", "named lists", "columns", "parts", "keyed values", "lists", "values"]
 _RANKS: dict[_Layout, int] = {
-    "objects": 2, "keyed objects": 2, "named lists": 2, "columns": 2, "keyed values": 1, "lists": 0, "values": 0,
+    "objects": 2, "keyed objects": 2, "named lists": 2, "columns": 2, "parts": 2, "keyed values": 1, "lists": 0, "values": 0,
 }  # fmt: skip
 """Layouts of rows in documents: of several places that with the highest rank, then with most rows, is read."""
 _MAX_DEPTH = 8
@@ -134,8 +134,9 @@ def read_document(
 ) -> tuple[list[Row], TableInfo]:
     """Return the records at a place of a document (`annotations`, `data.cases`), by default at the one with most rows.
 
-    Records are a list of objects or of lists, an object of objects or of texts (its keys are the column `(key)`), an
-    object of equally long lists, or a list of texts (column `value`). A document without any of them is one record.
+    Records are a list of objects or of lists, an object of objects or of texts (its keys are the column `(key)`), lists of
+    objects with the same keys (their names are the column `(key)`), an object of equally long lists, or a list of texts
+    (column `value`). A document without any of them is one record.
 
     Args:
         is_stack: whether it is one of several documents, in which a list of texts beside texts, or of words alone, is a cell of
@@ -181,10 +182,11 @@ def _find_places(document: Any) -> Iterator[tuple[str, int, int]]:
         if layout:
             yield place, count, _RANKS[layout]
         if isinstance(value, Mapping) and depth < _MAX_DEPTH:
+            parts = _list_parts(value) if layout == "parts" else {}
             stack += [
                 (f"{place}.{key}" if place else str(key), item, depth + 1)
                 for key, item in list(value.items())[:200]
-                if isinstance(item, (Mapping, list))
+                if isinstance(item, (Mapping, list)) and key not in parts
             ]
 
 
@@ -212,6 +214,8 @@ def _find_layout(value: Any) -> tuple[_Layout | None, int]:
     if not isinstance(value, Mapping) or len(value) < 2:
         return None, 0
     items = list(value.values())
+    if parts := _list_parts(value):
+        return "parts", sum(map(len, parts.values()))
     if all(isinstance(item, Mapping) for item in items):
         return ("keyed objects", len(items)) if _share_keys(items) else (None, 0)
     if _is_keyed(value):
@@ -219,6 +223,19 @@ def _find_layout(value: Any) -> tuple[_Layout | None, int]:
     if all(isinstance(item, list) for item in items) and len({len(item) for item in items}) == 1 and len(items[0]) > 1:
         return "columns", len(items[0])
     return None, 0
+
+
+def _list_parts(value: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the lists of an object that hold parts of the same records, such as `training` and `validation`: lists of objects
+    with the same keys, that together are most of what its lists of objects hold."""
+    lists = {
+        str(key): item for key, item in value.items() if isinstance(item, list) and _find_layout(item)[0] == "objects"
+    }
+    keys = {name: frozenset(key for record in records[:200] for key in record) for name, records in lists.items()}
+    counts = Counter({same: sum(len(lists[name]) for name in lists if keys[name] == same) for same in keys.values()})
+    same, count = counts.most_common(1)[0] if counts else (frozenset(), 0)
+    parts = {name: records for name, records in lists.items() if keys[name] == same}
+    return parts if len(parts) > 1 and 2 * count > counts.total() else {}
 
 
 def _share_keys(objects: Sequence[Mapping[str, Any]]) -> bool:
@@ -263,6 +280,8 @@ def _make_rows(value: Any, limits: TableLimits) -> tuple[list[Row], bool]:
         items = [(None, item) for item in _name_lists(value)]
     elif layout in ("keyed objects", "keyed values"):
         items = [(str(key), item) for key, item in value.items()]
+    elif layout == "parts":
+        items = [(part, item) for part, records in _list_parts(value).items() for item in records]
     elif layout == "columns":
         items = [(None, dict(zip(value, cells, strict=True))) for cells in zip(*value.values(), strict=True)]
     else:
