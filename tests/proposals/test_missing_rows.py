@@ -53,7 +53,7 @@ def test_single_images_without_a_number_are_left_out_and_counted(
     n_lacking = missing.get("n_blank", 0) + missing.get("n_without_row", 0)
     best = outcome.proposals[0]
     assert best.cases == N_IMAGES - n_lacking
-    assert [item.message for item in outcome.assumptions if item.kind == "exclusions"][0].startswith(f"{n_lacking} ")
+    assert next(item.message for item in outcome.assumptions if item.kind == "exclusions").startswith(f"{n_lacking} ")
 
 
 @pytest.mark.parametrize("seed", [1, 6, 13])

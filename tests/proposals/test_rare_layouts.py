@@ -195,3 +195,45 @@ def test_files_that_list_the_findings_of_an_image(tmp_path: Path) -> None:
     outcome = decide_folder(tmp_path, "Decide for each finding (drusen and edema) whether it is present on OCT images")
     assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 60)
     assert outcome.proposals[0].classes == {"drusen": 30, "edema": 20}
+
+
+@pytest.mark.parametrize("names", ["IMG_{:08x}", "scan_{:06d}", "case-{:x}a"])
+def test_lists_of_names_without_suffix_are_a_split(tmp_path: Path, names: str) -> None:
+    rows: list[list[object]] = [["filename", "label"]]
+    lists: dict[str, list[str]] = {"train": [], "test": []}
+    for number in range(40):
+        name = names.format(number * 7919 + 100)
+        write_dicom(tmp_path / "images" / name, number, {})
+        rows.append([name, ("cyst", "tumour")[number % 2]])
+        lists["test" if number % 4 == 0 else "train"].append(name)
+    write_rows(tmp_path / "cases.csv", rows)
+    for side, listed in lists.items():
+        (tmp_path / f"{side}.txt").write_text("\n".join(listed) + "\n")
+    manifest = decide_folder(tmp_path, "Classify kidney CT as cyst or tumour").proposals[0].manifest
+    assert manifest.split.value is not None
+    assert (manifest.split.train, manifest.split.test) == (("train",), ("test",))
+
+
+def test_lists_of_a_split_among_files_of_single_labels(tmp_path: Path) -> None:
+    lists: dict[str, list[str]] = {"train": [], "test": []}
+    for number in range(40):
+        name = f"{number * 7919 + 100:08x}"
+        write_picture(tmp_path / f"{name}.png", number)
+        (tmp_path / f"{name}.txt").write_text(("cyst", "tumour")[number % 3 % 2])
+        lists["test" if number % 4 == 0 else "train"].append(name)
+    for side, listed in lists.items():
+        (tmp_path / f"{side}.txt").write_text("\n".join(listed) + "\n")
+    manifest = decide_folder(tmp_path, "Classify kidney ultrasound as cyst or tumour").proposals[0].manifest
+    assert (manifest.split.train, manifest.split.test) == (("train",), ("test",))
+
+
+@pytest.mark.parametrize(("shared", "code"), [(0, "split_not_used"), (15, "")])
+def test_lists_that_cannot_be_used_are_asked_about(tmp_path: Path, shared: int, code: str) -> None:
+    """Each file is one line; files that name the same images are no parts of a split."""
+    names = [f"{number:03d}" for number in range(40)]
+    for number, name in enumerate(names):
+        write_picture(tmp_path / ("cyst", "tumour")[number % 2] / f"{name}.png", number)
+    (tmp_path / "train.txt").write_text(" ".join(names[:30]))
+    (tmp_path / "test.txt").write_text(" ".join(names[30 - shared :]))
+    outcome = decide_folder(tmp_path, "Classify kidney ultrasound as cyst or tumour")
+    assert (outcome.question.code if outcome.question else "") == code

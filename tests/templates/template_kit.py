@@ -50,7 +50,7 @@ def train_until_killed(project: Path) -> float:
     """
     originals = {}
     for name, old, new in (
-        ("by_clock.py", "return self.trainer.clock.spent() - self.last_save > pause or step == 1", "return True"),
+        ("by_clock.py", "return self.trainer.clock.spent() - self.last_save > pause", "return True"),
         (
             "training.py",
             '(folder / "complete.json").write_text(json.dumps(state))',
@@ -66,5 +66,5 @@ def train_until_killed(project: Path) -> float:
         file.write_text(text)
     assert done.returncode == -9, done.stdout[-2000:] + done.stderr[-2000:]
     assert not (project / "Logout/metrics.json").exists()
-    (state,) = project.glob("Logout/*/checkpoint-*/complete.json")
+    (state,) = project.glob("Logout/*/checkpoint-1/complete.json")
     return float(json.loads(state.read_text())["spent"])

@@ -42,6 +42,8 @@ def main(argv: list[str] | None = None) -> None:
 def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
     """What predict.py reads. Of a pretrained network its form is kept, not where it lay."""
     calibration = json.loads(Path("Logout/calibration.json").read_text())
+    if "alone" in calibration:
+        calibration["alone"] = dict(zip(weights, calibration["alone"], strict=True))
     plan = {key: value for key, value in plan.items() if key != "scratch"}
     return {
         "task": plan["task"],

@@ -19,6 +19,7 @@ from Model.pretrained_files import find_pretrained, fitting_size, weights_of
 from Utils.facts import fingerprint
 from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
+from Utils.holdout import held_share
 from Utils.intensity_rule import whole_changes, whole_input
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds
@@ -123,6 +124,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "minutes": minutes,
         "folds": 0,
         "refit": False,
+        "cross_validation": small,
         "why_folds": "",
         "validation_share": 0.15,
         "ema": 0.99,
@@ -207,6 +209,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     """The quicker precision; how many networks; a plan that its minutes hold, on a GPU one that its memory holds too. What was
     set is kept."""
     kept, small = given(settings), facts["cases"] < SMALL
+    plan["cross_validation"] |= "folds" in kept and "cross_validation" not in kept
     gpus, own = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
     choose_precision_and_layout(plan, kept, step_seconds)
 
@@ -258,9 +261,7 @@ def step_seconds(plan: dict[str, Any]) -> float:
 
 def epoch_steps(plan: dict[str, Any], cases: int) -> int:
     """Steps of an epoch."""
-    folds = int(plan["folds"])
-    share = 1 - 1 / folds if folds > 1 else 1 - float(plan["validation_share"])
-    return max(1, -(-int(cases * share) // int(plan["batch"])))
+    return max(1, -(-int(cases * (1 - held_share(plan))) // int(plan["batch"])))
 
 
 def epoch_seconds(plan: dict[str, Any], cases: int) -> float:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +142,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> di
         seen[rows] = run_model(model, torch.utils.data.Subset(valid, rows.tolist()), device, batch, views)[0]
     done = done_of(f"fold{fold}")
     case = once / max(len(valid), 1)
-    records = [{**record, "fold": fold} for record in valid.records]
-    return {**done, "logits": logits, "seen": seen, "labels": labels, "records": records, "case": case}
+    return {**done, "logits": logits, "seen": seen, "labels": labels, "cases": valid, "case": case}
 
 
 def _views(plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -170,16 +170,16 @@ def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[n
 
 
 def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """metrics.json, calibration.json, valid_predictions.json, curves.png; figures cover the cases of all folds, ranks within each."""
+    """metrics.json, calibration.json, valid_predictions.json, curves.png, from all cases that networks were not trained on."""
     logits, looked = choose_views(plan, results)
-    labels = np.concatenate([result["labels"] for result in results])
-    records = [record for result in results for record in result["records"]]
-    kind = kind_of(plan)
-    fitted = kind.calibrate(logits, labels, people_of(records))
-    networks = np.repeat(np.arange(len(results)), [len(result["labels"]) for result in results])
-    figures = {name: round(value, 4) for name, value in kind.figures(logits, labels, networks).items()}
+    held = gather(plan, results, logits)
+    logits, labels, records, kind = held.logits, held.labels, held.records, kind_of(plan)
+    apart = (None, None) if held.shared is None else (held.shared, held.networks)
+    fitted = kind.calibrate(logits, labels, people_of(records), *apart)
+    figures = {name: round(value, 4) for name, value in kind.figures(logits, labels, held.networks).items()}
     metrics = {
         "validation": {**figures, "cases": len(labels)},
+        "networks": held.figures,
         "recall": kind.recall(logits, labels),
         "calibration": fitted.pop("figures"),
         "tta": looked.pop("figures"),
@@ -190,17 +190,75 @@ def finish(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     if plan.get("refit"):
         metrics["refit"] = done_of(ALL)
     note_members(plan)
-    np.savez(LOGOUT / "valid_logits.npz", logits=logits, labels=labels)
+    np.savez(
+        LOGOUT / "valid_logits.npz",
+        logits=logits,
+        labels=labels,
+        **({} if held.shared is None else {"shared": held.shared}),
+    )
     (LOGOUT / "calibration.json").write_text(json.dumps({**fitted, **looked}, indent=2))
     (LOGOUT / "valid_predictions.json").write_text(
         json.dumps(_rows(plan, records, kind.scores(logits), labels), indent=1)
     )
     draw_curves()
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
-    held = f"{len(labels)} held-out cases" + (f" of {len(results)} folds together" if len(results) > 1 else "")
-    held += f", mean of {len(looked['views'])} views of each" if len(looked["views"]) > 1 else ""
-    held += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
-    print(f"done: {kind.told(metrics, held)}", flush=True)
+    said = f"{len(labels)} held-out cases"
+    if len(results) > 1:
+        said += (
+            f", each by one of {len(results)} networks"
+            if (held.networks >= 0).all()
+            else f", the average of {len(results)} networks"
+        )
+    said += f", mean of {len(looked['views'])} views of each" if len(looked["views"]) > 1 else ""
+    said += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
+    print(f"done: {kind.told(metrics, said)}", flush=True)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Answers to the cases that networks were not trained on.
+
+    Attributes:
+        logits: (H, K), of a single network or of the average of all.
+        labels: (H, ...).
+        networks: (H,) the network that gave each row; -1 for the average of all.
+        records: of the index, with `fold`, the same number.
+        shared: (networks, M, K) logits of cases that no network was trained on, if the average is delivered and `logits` are of single
+            networks.
+        figures: of each network on the cases that it was not trained on.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    networks: np.ndarray
+    records: list[dict[str, Any]]
+    shared: np.ndarray | None
+    figures: list[dict[str, float]]
+
+
+def gather(plan: dict[str, Any], results: list[dict[str, Any]], logits: np.ndarray) -> HeldOut:
+    """Each held-out case once: answered by the delivered average if no network was trained on any of them, else by one network."""
+    kind, several = kind_of(plan), len(results) > 1
+    owners = np.repeat(np.arange(len(results)), [len(result["labels"]) for result in results])
+    rows, first, place = np.unique(
+        np.concatenate([result["cases"].rows for result in results]), return_index=True, return_inverse=True
+    )
+    labels = np.concatenate([result["labels"] for result in results])
+    table = np.zeros((len(results), len(rows), logits.shape[1]), logits.dtype)
+    answered = np.zeros(table.shape[:2], bool)
+    table[owners, place], answered[owners, place] = logits, True
+    found = [kind.figures(logits[owners == k], labels[owners == k]) for k in range(len(results))]
+    figures = [{name: round(value, 4) for name, value in one.items() if np.isfinite(value)} for one in found]
+    shared, at = answered.all(axis=0), np.arange(len(rows))
+    networks = np.where(shared, at % len(results), answered.argmax(axis=0))
+    chosen = table[networks, at]
+    average = several and not plan.get("refit")
+    if average and shared.all():
+        chosen, networks = table.mean(axis=0), np.full(len(rows), -1)
+    every = [record for result in results for record in result["cases"].records]
+    records = [{**every[k], "fold": int(network)} for k, network in zip(first, networks, strict=True)]
+    apart = table[:, shared] if average and shared.any() and not shared.all() else None
+    return HeldOut(chosen, labels[first], networks, records, apart, figures)
 
 
 def _rows(plan: dict[str, Any], records: list[Any], scores: np.ndarray, labels: np.ndarray) -> list[dict[str, Any]]:

@@ -50,6 +50,8 @@ class ByTheClock(TrainerCallback):
         self.threads.follow()
         if clock.over(self.scoring_s):
             control.should_training_stop = control.should_epoch_stop = True
+        elif self.save_is_due():
+            self.save(control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         trainer, clock = self.trainer, self.trainer.clock
@@ -67,14 +69,16 @@ class ByTheClock(TrainerCallback):
         patience = float(trainer.plan.get("patience") or math.inf)
         if clock.over(self.scoring_s) or float(state.epoch or 0) - trainer.best_epoch >= patience:
             control.should_training_stop = True
-        control.should_save = self.save_is_due(state.global_step)
-        if control.should_save:
-            self.last_save = clock.spent()
 
-    def save_is_due(self, step: int) -> bool:
-        """A checkpoint costs little, but on the quickest epochs it would cost much: it gets a share of the time."""
+    def save_is_due(self) -> bool:
+        """A checkpoint costs little, but after every step it would cost much: it gets a share of the time."""
         pause = max(LEAST_PAUSE, self.trainer.saving_s * (1 - SAVING_SHARE) / SAVING_SHARE)
-        return self.trainer.clock.spent() - self.last_save > pause or step == 1
+        return self.trainer.clock.spent() - self.last_save > pause
+
+    def save(self, control: TrainerControl) -> None:
+        """Trainer writes a checkpoint after this step, of weights that are finite."""
+        self.trainer.look_at_losses(now=True)
+        control.should_save, self.last_save = True, self.trainer.clock.spent()
 
     def tick(self) -> None:
         """Of several processes, all go on with the first one's seconds and figures."""

@@ -119,6 +119,8 @@ def readme_note(plan: Mapping[str, Any]) -> str:
             f"The delivered network was trained on every training case, so it has no validation figure of its own: the figures, "
             f"and what was chosen by them, are those of {asked}, trained for as many steps on fewer cases.\n"
         )
+    if not plan.get("cross_validation", True):
+        asked = "all together, on cases that none was trained on"
     return f"{folds} networks answer together. The figures are those of {asked}.\n" if folds > 1 else ""
 
 
@@ -196,6 +198,8 @@ def told_members(plan: Mapping[str, Any]) -> str:
     share = float(plan.get("validation_share") or 0)
     if count(plan) == 1:
         what = f"one network, {share:.0%} held out"
+    elif not plan.get("cross_validation", True):
+        what = f"{plan['folds']} networks, {share:.0%} held out from all"
     elif parts(plan) == count(plan):
         what = f"{plan['folds']} networks, one a fold of the patients"
     else:

@@ -64,6 +64,7 @@ class StepCosts:
             "folds",
             "parts",
             "refit",
+            "cross_validation",
             "why_folds",
         )
         return self._traced(

@@ -214,7 +214,8 @@ def _describe_folds(plan: dict[str, Any]) -> str:
     folds = to_finite_number(plan.get("folds"))
     if folds is None:
         return ""
-    text = "one" if folds <= 1 else f"{folds:g} folds, an ensemble"
+    names = "networks with the same validation part" if plan.get("cross_validation") is False else "folds"
+    text = "one" if folds <= 1 else f"{folds:g} {names}, an ensemble"
     if plan.get("refit") is True:
         text = f"one trained on all cases, after {folds:g} folds that chose its settings"
     return f"{text} ({shorten(plan['why_folds'], 200)})" if plan.get("why_folds") else text

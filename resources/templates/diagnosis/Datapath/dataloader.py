@@ -12,8 +12,9 @@ import torch
 from torch.utils.data import Dataset
 from Utils.cache import build_cache
 from Utils.covariates import encode
+from Utils.holdout import held_out
 from Utils.kinds import kind_of
-from Utils.people import assign_folds, people_of
+from Utils.people import people_of
 from Utils.studies import gathered, placed, room
 
 
@@ -65,11 +66,9 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
-    """Training and validation part. With `folds` > 1 the validation part is that fold; else `validation_share`."""
+    """Training and validation part of the network `fold`, see `held_out`."""
     images, labels, records, readable, places = _read(plan)
-    folds = int(plan["folds"]) if int(plan["folds"]) > 1 else max(2, round(1 / float(plan["validation_share"])))
-    strata = kind_of(plan).strata(labels)
-    chosen = assign_folds(people_of(records), strata, folds, int(plan["seed"])) == fold
+    chosen = held_out(plan, people_of(records), kind_of(plan).strata(labels))[fold]
     parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
     if not len(parts[0]) or not len(parts[1]):
         raise SystemExit(

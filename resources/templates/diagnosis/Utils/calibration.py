@@ -7,9 +7,12 @@ several labels a temperature and a bias a class (the loss weighs classes, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from Utils.averaging import Average
 
 ENOUGH = 10
 """Cases that a class must have on either side to be given its own temperature and bias."""
@@ -180,38 +183,40 @@ def thresholds_of(scores: np.ndarray, truth: np.ndarray) -> list[float]:
 
 
 def calibrate(
-    logits: np.ndarray, labels: np.ndarray, patients: list[str], multi: bool, cuts_of_classes: Sequence[float] = ()
-) -> dict[str, Any]:
+    logits: np.ndarray, labels: np.ndarray, patients: list[str], multi: bool, cuts_of_classes: Sequence[float] = (),
+    average: Average | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """temperature, bias, thresholds, and before and after: log loss and calibration error; what the decisions are worth;
-    `fair`, the (N, K) probabilities of which each case had no part in the fit.
+    `fair`, (R, K) probabilities of which each case had no part in the fit, and `cases`, (R,) the case of each row.
 
     "After", and decisions, are measured on cases that the fit has not seen: five groups of patients take turns. Where it
     does not lower the log loss there, as with a handful of cases, nothing is fitted.
 
     Args:
         cuts_of_classes: of exclusive classes, as of `exclusive_cuts`; equal ones if left out.
+        average: if each of `logits` is of one of several networks. Everything is then fitted for their average, `figures` are
+            those of its expected logits, and `alone` holds temperature, bias and thresholds of each network.
     """
+    logits = logits if average is None else average.expected
     truth, fitted = labels > 0.5, fit(logits, labels, multi)
-    fair, thresholds = np.zeros_like(logits, dtype=np.float64), list(cuts_of_classes) or [0.5] * labels.shape[1]
-    cuts = np.tile(thresholds, (len(logits), 1))
+    thresholds = list(cuts_of_classes) or [0.5] * labels.shape[1]
     names = {name: place for place, name in enumerate(sorted(set(patients)))}
     turn = np.random.default_rng(0).permutation(len(names))[[names[name] for name in patients]] % 5
-    for part in range(5):
-        rest = turn != part
-        chosen = fit(logits[rest], labels[rest], multi) if rest.any() else fitted
-        fair[~rest] = adjust(logits[~rest], chosen)
-        if multi and rest.any():
-            cuts[~rest] = thresholds_of(probabilities(adjust(logits[rest], chosen), multi), truth[rest])
+    parts = [(turn == part, turn != part) for part in range(5)]
+    fits = [fit(logits[rest], labels[rest], multi) if rest.any() else fitted for _, rest in parts]
+    fair = _each_part(logits, parts, fits)
     if log_loss(fair, truth, multi) >= log_loss(logits, truth, multi):
         one = np.ones(labels.shape[1])
         fitted = {"temperature": one.tolist() if multi else 1.0, "bias": (one * 0).tolist()}
-        fair = logits.astype(np.float64)
-        for part in range(5) if multi else ():
-            rest = turn != part
-            cuts[~rest] = thresholds_of(probabilities(logits[rest], multi), truth[rest]) if rest.any() else 0.5
+        fits, fair = [fitted] * 5, logits.astype(np.float64)
     before, after = probabilities(logits, multi), probabilities(fair, multi)
+    cuts = np.tile(thresholds, (len(logits), 1))
     if multi:
         thresholds = thresholds_of(probabilities(adjust(logits, fitted), multi), truth)
+        for (part, rest), chosen in zip(parts, fits, strict=True):
+            cuts[part] = (
+                thresholds_of(probabilities(adjust(logits[rest], chosen), multi), truth[rest]) if rest.any() else 0.5
+            )
     figures = {
         "log_loss_before": round(log_loss(logits, truth, multi), 4),
         "log_loss_after": round(log_loss(fair, truth, multi), 4),
@@ -219,4 +224,23 @@ def calibrate(
         "ece_after": round(calibration_error(after, labels, multi), 4),
         **{name: round(value, 4) for name, value in decisions(after, truth, cuts, multi).items()},
     }
-    return {**fitted, "thresholds": thresholds, "figures": figures, "fair": after}
+    if average is None:
+        cases = np.arange(len(logits))
+        return {**fitted, "thresholds": thresholds, "figures": figures, "fair": after, "cases": cases}
+    alone = [{**one, "thresholds": thresholds} for one in average.alone(fitted)]
+    drawn = [average.draw(part, truth[part], chosen) for (part, _), chosen in zip(parts, fits, strict=True)]
+    fair = np.concatenate([probabilities(rows.reshape(-1, logits.shape[1]), multi) for rows in drawn])
+    cases = np.concatenate(
+        [np.tile(np.flatnonzero(part), len(rows)) for (part, _), rows in zip(parts, drawn, strict=True)]
+    )
+    thresholds = thresholds_of(fair, truth[cases]) if multi else thresholds
+    figures |= average.figures()
+    return {**fitted, "thresholds": thresholds, "alone": alone, "figures": figures, "fair": fair, "cases": cases}
+
+
+def _each_part(logits: np.ndarray, parts: Sequence[tuple[np.ndarray, np.ndarray]], fits: Sequence[Any]) -> np.ndarray:
+    """(N, K) logits, each part of the cases adjusted by its own fit."""
+    fair = np.zeros_like(logits, dtype=np.float64)
+    for (part, _), chosen in zip(parts, fits, strict=True):
+        fair[part] = adjust(logits[part], chosen)
+    return fair

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from Utils.answers import RULES, grade_of
+from Utils.averaging import Average
 from Utils.calibration import adjust, calibrate, decisions_told
 from Utils.kinds import Classes, Record, calibration_told, named_labels, recall_told, with_sets
 
@@ -39,10 +40,15 @@ class Grades(Classes):
     def predicted(self, logits: np.ndarray) -> np.ndarray:
         return np.eye(len(self.names), dtype=bool)[grade_of(self.scores(logits), "median")]
 
-    def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
+    def calibrate(
+        self, logits: np.ndarray, labels: np.ndarray, patients: list[str],
+        shared: np.ndarray | None = None, networks: np.ndarray | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """As for classes; and the rule by which probabilities become a grade, the best of three on these cases."""
-        fitted = with_sets(calibrate(logits, labels, patients, multi=False), labels, patients, False)
-        found = {rule: self.figures(adjust(logits, fitted), labels, rule=rule) for rule in RULES}
+        average = None if networks is None else Average(shared, logits, networks, exclusive=True)
+        fitted = with_sets(calibrate(logits, labels, patients, False, average=average), labels, patients, False)
+        scaled = adjust(logits if average is None else average.expected, fitted)
+        found = {rule: self.figures(scaled, labels, rule=rule) for rule in RULES}
         best = max(RULES, key=lambda rule: (np.nan_to_num(round(found[rule]["qwk"], 3), nan=-1.0), rule == "median"))
         told = {f"qwk_by_{rule}": round(one["qwk"], 4) for rule, one in found.items()}
         return {**fitted, "decide": best, "figures": {**fitted["figures"], **told}}

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from Utils.averaging import Average
 from Utils.calibration import adjust, calibrate, decisions_told, exclusive_cuts, fit, log_loss, probabilities
 from Utils.ranks import balanced_accuracy, macro_auroc
 from Utils.sets import measured, sets_of
@@ -115,10 +116,21 @@ class Classes:
         truth = labels > 0.5
         return log_loss(adjust(logits, fit(logits, truth, self.multi)), truth, self.multi)
 
-    def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
-        """What the deliverable's config takes over, and `figures` of the fit."""
+    def calibrate(
+        self, logits: np.ndarray, labels: np.ndarray, patients: list[str],
+        shared: np.ndarray | None = None, networks: np.ndarray | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """What the deliverable's config takes over, and `figures` of the fit.
+
+        Args:
+            shared: (networks, M, K) logits of cases that no network was trained on, if their average is delivered and each of `logits`
+                (N, K) is of one of them; None if `logits` are those of the delivered model.
+            networks: (N,) the network that each of `logits` is of, with `shared`.
+        """
         cuts = () if self.multi else exclusive_cuts(labels > 0.5)
-        return with_sets(calibrate(logits, labels, patients, self.multi, cuts), labels, patients, self.multi)
+        average = None if networks is None else Average(shared, logits, networks, not self.multi)
+        found = calibrate(logits, labels, patients, self.multi, cuts, average)
+        return with_sets(found, labels, patients, self.multi)
 
     def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         """A case of valid_predictions.json."""
@@ -162,17 +174,25 @@ def rare_told(config: Mapping[str, Any]) -> str:
 
 def calibration_told(error: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """A sentence on the calibration of class probabilities."""
+    average = (
+        f"The average of {error['networks']} networks is delivered. These figures are of its expected answers, given that of the one "
+        f"network that was trained without a case; by cases that none was trained on, logits of the average are {error['slopes']} "
+        f"times as far from their mean as those of the networks. "
+        if "slopes" in error
+        else ""
+    )
     return (
         f"Expected calibration error of the probabilities (15 bins): {error['ece_before']} as the network gives them, "
         f"{error['ece_after']} as delivered (temperature {config['temperature']}, bias {config['bias']}; measured on cases "
-        f"that the fit had not seen). {sets_told(config)}"
+        f"that the fit had not seen). {average}{sets_told(config)}"
     )
 
 
 def with_sets(fitted: dict[str, Any], labels: np.ndarray, patients: list[str], multi: bool) -> dict[str, Any]:
     """A calibration with the cuts of prediction sets in place of the probabilities that they are made of."""
-    fair = fitted.pop("fair")
-    sets = sets_of(fair, labels, patients, multi)
+    fair, cases = fitted.pop("fair"), fitted.pop("cases")
+    labels = labels[cases]
+    sets = sets_of(fair, labels, [patients[case] for case in cases], multi)
     return {**fitted, "sets": sets, "figures": {**fitted["figures"], **measured(fair, labels, sets)}}
 
 
@@ -182,6 +202,6 @@ def sets_told(config: Mapping[str, Any]) -> str:
     if "cuts" not in sets:
         return f"No prediction sets: {sets['unavailable']}." if "unavailable" in sets else ""
     return (
-        f"`prediction_set` holds the true class of {sets['level']:.0%} of new images like the training ones (split conformal, by "
+        f"`prediction_set` holds the true class of {sets['level']:.0%} of new images like the training ones (conformal, by "
         f"{sets['patients']} held-out patients); `abstains` says where it is not the decision alone."
     )

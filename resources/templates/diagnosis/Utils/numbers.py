@@ -13,6 +13,8 @@ LEVEL = 0.9
 FEWEST = 4
 """Held-out cases from which on there is an interval: the largest of four errors holds for four of five."""
 STRATA = 5
+MOST_BETWEEN = 0.9
+"""Largest share of the squared error that is taken for variance between networks."""
 
 
 def facts_of(values: Sequence[float]) -> dict[str, float]:
@@ -71,13 +73,24 @@ class Numbers(Classes):
     def view_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
         return float(np.abs(logits - labels).mean())
 
-    def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
-        """How outputs become numbers, and how wide an interval around them is."""
-        found = reach((self.scores(logits) - self.scores(labels))[:, 0])
-        told = {"temperature": 1 / self.scale, "bias": self.centre, "thresholds": []}
-        wide, level = found or (None, LEVEL)
-        interval = {"interval": {"reach": wide, "level": level}} if found else {}
-        return {**told, **interval, "figures": {"interval_reach": wide, "interval_level": level, "cases": len(logits)}}
+    def calibrate(
+        self, logits: np.ndarray, labels: np.ndarray, patients: list[str],
+        shared: np.ndarray | None = None, networks: np.ndarray | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """How outputs become numbers, and how wide an interval around them is.
+
+        The squared error of an average of networks is smaller by what averaging takes from the variance between them.
+        """
+        errors = (self.scores(logits) - self.scores(labels))[:, 0]
+        told: dict[str, Any] = {"temperature": 1 / self.scale, "bias": self.centre, "thresholds": []}
+        wide, level = reach(errors) or (None, LEVEL)
+        figures = {"interval_reach": wide, "interval_level": level, "cases": len(logits)}
+        if wide is not None and shared is not None:
+            told["alone"] = [{"interval": {"reach": wide, "level": level}}] * len(shared)
+            between = (self.scale**2) * float(shared.var(axis=0, ddof=1).mean()) / float(np.square(errors).mean())
+            wide *= float(np.sqrt(1 - (1 - 1 / len(shared)) * min(between, MOST_BETWEEN)))
+        interval = {"interval": {"reach": wide, "level": level}} if wide is not None else {}
+        return {**told, **interval, "figures": {**figures, "interval_reach": wide}}
 
     def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         return {"value": float(record["value"]), "predicted": round(float(score[0]), 5)}

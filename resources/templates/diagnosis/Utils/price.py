@@ -8,8 +8,9 @@ import numpy as np
 
 from .fitting import dry_costs
 from .gpu_fit import STEP_COSTS
+from .holdout import held_share
 from .machine import machine_of
-from .members import count, rounds
+from .members import rounds
 from .pace import Costs, typical
 from .step_cost import micro_batch
 
@@ -32,8 +33,7 @@ def costs(plan: dict[str, Any], cases: int) -> Costs:
     from .step_cost import SPARE
     from .studies import each, example, shape_of
 
-    device, batch, folds = device_of(plan), micro_batch(plan), count(plan)
-    share = 1 / folds if folds > 1 else float(plan["validation_share"])
+    device, batch, share = device_of(plan), micro_batch(plan), held_share(plan)
     end = final_seconds(float(plan["minutes"])) / rounds(plan)
     if machine_of(plan).dry:
         return dry_costs(plan, STEP_COSTS, share * cases, lambda _: end)

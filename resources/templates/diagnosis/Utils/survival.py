@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from Utils.averaging import Average
 from Utils.followup import curves, risk_of, targets
 from Utils.kinds import Classes, Record
 
@@ -63,15 +64,22 @@ class Followed(Classes):
         x = logits.astype(np.float64)
         return float((through * np.logaddexp(0, x) + inside * np.logaddexp(0, -x)).sum(axis=1).mean())
 
-    def calibrate(self, logits: np.ndarray, labels: np.ndarray, patients: list[str]) -> dict[str, Any]:
+    def calibrate(
+        self, logits: np.ndarray, labels: np.ndarray, patients: list[str],
+        shared: np.ndarray | None = None, networks: np.ndarray | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """A temperature and a shift of all hazards, where they lower the loss of held-out cases by more than chance would."""
         grid = [(scale, shift) for scale in (0.5, 0.7, 1.0, 1.4, 2.0) for shift in (-0.6, -0.3, 0.0, 0.3, 0.6)]
+        average = None if networks is None else Average(shared, logits, networks, exclusive=False)
+        logits = logits if average is None else average.expected
         before = self.view_loss(logits, labels)
         scale, shift = min(grid, key=lambda one: self.view_loss(logits / one[0] + one[1], labels))
         after = self.view_loss(logits / scale + shift, labels)
         if before - after < 1 / max(len(labels), 1):  # two numbers were fitted: by as much it falls by itself
             scale, shift, after = 1.0, 0.0, before
-        told = {"temperature": scale, "bias": shift, "thresholds": [], "edges": self.edges}
+        told: dict[str, Any] = {"temperature": scale, "bias": shift, "thresholds": [], "edges": self.edges}
+        if average is not None:
+            told["alone"] = average.alone(told)
         return {**told, "figures": {"nll_before": round(before, 4), "nll_after": round(after, 4), "cases": len(labels)}}
 
     def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:

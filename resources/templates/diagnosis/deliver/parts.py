@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Ensemble(nn.Module):
-    """`forward(image (B, C, H, W[, D])) -> (B, K)`: calibrated probabilities, or numbers, averaged over the networks.
+    """`forward(image (B, C, H, W[, D])) -> (B, K)`: the calibrated probabilities, or the numbers, of the mean logits of the networks.
 
     Of a model that is given covariates these are a further input, (B, width); of one of studies `image` is (B, V, C, H, W[, D]),
     and the last input (B, V) is 1 for the views that are there.
@@ -40,14 +40,12 @@ class Ensemble(nn.Module):
         self.register_buffer("bias", torch.tensor(config["bias"]), persistent=False)
 
     def forward(self, image: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
-        found, more = [], dict(zip(self.beside, beside, strict=True))
-        several = "views" in more
-        for network in self.networks:
-            seen = [network(see(image, view, several), **more)["logits"].float() for view in self.views]
-            logits = torch.stack(seen).mean(0)
-            logits = logits / self.temperature + self.bias
-            found.append(meaning(logits, self.config))
-        return torch.stack(found).mean(0)
+        more = dict(zip(self.beside, beside, strict=True))
+        seen = [see(image, view, "views" in more) for view in self.views]
+        logits = torch.stack(
+            [network(view, **more)["logits"].float() for network in self.networks for view in seen]
+        ).mean(0)
+        return meaning(logits / self.temperature + self.bias, self.config)
 
 
 def read_config() -> dict[str, Any]:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 import torch
-from Model.network import build_model, outputs_of
+from Model.network import build_model
 from Utils.answers import answer_of, meaning
 from Utils.calling import ImagePath, noted, read_call, write_answers
 from Utils.channels import read_case
@@ -48,6 +48,10 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
     from safetensors.torch import load_file
 
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    if (
+        len(config["weights"]) == 1
+    ):  # a single network of several, as it is measured on cases that it was not trained on
+        config |= config.get("alone", {}).get(config["weights"][0], {})
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     models = []
     for name in config["weights"]:
@@ -59,7 +63,7 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
 
 @torch.no_grad()
 def outputs(images: np.ndarray, covariates: np.ndarray | None = None, there: np.ndarray | None = None) -> np.ndarray:
-    """(B, C, H, W[, D]) float32 to (B, K): each network's calibrated probabilities, or its numbers, averaged.
+    """(B, C, H, W[, D]) float32 to (B, K): the calibrated probabilities, or the numbers, of the mean logits of all networks.
 
     `covariates` is (B, width) where the model is given some; of cases of several views `images` is (B, V, C, H, W[, D]) and `there`
     (B, V) 1 for those that a case has.
@@ -69,14 +73,9 @@ def outputs(images: np.ndarray, covariates: np.ndarray | None = None, there: np.
     temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
     beside = {"covariates": covariates, "views": there}
     more = {name: torch.from_numpy(table).to(device) for name, table in beside.items() if table is not None}
-    total = torch.zeros(len(images), outputs_of(config["plan"]), device=device)
-    for model in models:
-        logits = torch.stack(
-            [model(see(batch, view, there is not None), **more)["logits"].float() for view in config["views"]]
-        ).mean(0)
-        logits = logits / temperature + bias
-        total += meaning(logits, config)
-    return (total / len(models)).cpu().numpy()
+    seen = [see(batch, view, there is not None) for view in config["views"]]
+    logits = torch.stack([model(view, **more)["logits"].float() for model in models for view in seen]).mean(0)
+    return meaning(logits / temperature + bias, config).cpu().numpy()
 
 
 @lru_cache(maxsize=1)

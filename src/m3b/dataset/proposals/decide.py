@@ -82,6 +82,7 @@ from m3b.dataset.proposals.targets import (
     list_survivals,
     list_texts,
 )
+from m3b.dataset.proposals.unused_splits import find_unused_split
 from m3b.dataset.survey.contents import read_grid
 from m3b.dataset.survey.facts import Legend, Survey, TableFacts
 from m3b.dataset.tables import find_legends
@@ -757,16 +758,17 @@ def measure(
         parts = {**candidate.target.parts, "labels": _put_finding_last(labels)}
         candidate = replace(candidate, target=replace(candidate.target, parts=parts))
     image_set, target = candidate.image_set, candidate.target
+    doubts: list[Doubt] = []
     if request.overrides.split:
         splits = list_given_splits(image_set, survey, request.overrides)
         if not splits and request.overrides.split != DRAWN:
             return None
     else:
-        splits = [
-            item
-            for item in list_splits(image_set, survey)
-            if item.probability >= SPLIT_SCORE and not _uses_split(item.split, target)
-        ]
+        choices = [item for item in list_splits(image_set, survey) if not _uses_split(item.split, target)]
+        splits = [item for item in choices if item.probability >= SPLIT_SCORE]
+        if not splits and (unused := find_unused_split(image_set, choices, inventory)):
+            message = f"the folder divides these images into parts ({unused}), and this reading draws a new split"
+            doubts.append(Doubt(code="split_not_used", message=message))
     split = splits[0] if splits else None
     used = [
         *target.templates,
@@ -781,7 +783,7 @@ def measure(
     patient = patients[0] if patients else None
     for name in (request.overrides.patient_column, request.patient_key):
         patient = (choose_given_patient(image_set, name) if name else None) or patient
-    doubts, evidence = [], [Evidence(code="target", message=target.title)]
+    evidence = [Evidence(code="target", message=target.title)]
     only = (
         *filter_modality(image_set, survey, request),
         *filter_usable(image_set, target, request),
@@ -2177,6 +2179,8 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
 
 def _find_remedy(doubt: Doubt, best: MeasuredCandidate, request: Request) -> str:
     """Return what settles a doubt."""
+    if doubt.code == "split_not_used":
+        return "Name the column or the list by `--split`, or draw a new split by `--split drawn`."
     if doubt.code == "use_forbidden":
         return "Ask who gave the data; correct the note if training is allowed."
     part = "masks" if best.manifest.masks is not None else "boxes" if best.manifest.boxes is not None else "labels"

@@ -16,7 +16,7 @@ from m3b.dataset.survey.facts import Column, Pairing, SurveyLimits, TableFacts, 
 from m3b.dataset.survey.groups import Group, make_group, spread
 from m3b.dataset.survey.names import RECORD_SUFFIXES, TABLE_FORMATS, Piece, write_pattern
 from m3b.dataset.survey.walk import sort_naturally
-from m3b.dataset.survey.words import is_placeholder, role_hint
+from m3b.dataset.survey.words import is_placeholder, role_hint, side_of
 from m3b.dataset.tables import (
     FILE_COLUMN,
     ROW_COLUMN,
@@ -133,7 +133,12 @@ class _Loaded:
 
 def _load_group(group: Group, paths: list[str], root: Path, limits: SurveyLimits) -> list[tuple[str, _Loaded]]:
     if len(paths) > _MAX_SEPARATE:
-        return _load_stacked(group, paths, root, limits)
+        lists = _find_side_lists(paths)
+        others = [path for path in paths if path not in lists]
+        return [
+            *(_load_stacked(_part_of(group, others), others, root, limits)),
+            *(_load_group(_part_of(group, lists), lists, root, limits) if lists else []),
+        ]
     loaded_files: list[tuple[str, _Loaded]] = []
     for path in paths:
         loaded_files += [(path, loaded) for loaded in _load_file(root, path, limits)]
@@ -145,6 +150,13 @@ def _load_group(group: Group, paths: list[str], root: Path, limits: SurveyLimits
             stacked += _stack_members(group, members, root, limits) if len(members) > 1 else members
         return stacked
     return loaded_files
+
+
+def _find_side_lists(paths: Sequence[str]) -> list[str]:
+    """Files called like two parts of a split or more, among many others that are not."""
+    sides = {path: side_of(path.rpartition("/")[2].partition(".")[0]) for path in paths}
+    lists = [path for path, side in sides.items() if side]
+    return lists if len(lists) <= _MAX_SEPARATE and len({sides[path] for path in lists}) > 1 else []
 
 
 def _stack_members(

@@ -26,6 +26,7 @@ lado valor 编号 姓名 图像 文件 病人 患者 标签 类别 诊断 年龄
 """
 _COMMON_NAMES = frozenset(_COMMON_NAME_LIST.split())
 """Words that name columns in many tables."""
+_WORD_GAP = re.compile(r"[\s_.-]+")
 _NUMBER = re.compile(r"[<>≤≥~≈±]?\s*[+-]?(\d{1,3}([.,' ]\d{3})+|\d+)?([.,]\d+)?(e[+-]?\d+)?\s*%?", re.IGNORECASE)
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?")
 _PATH = re.compile(
@@ -242,9 +243,9 @@ def _score_column(cell: str, below: list[str], is_series: bool) -> float:
     if len(below) >= _MIN_ROWS_OF_SHAPE and len(shapes) == 1 and "#" in shapes.pop():
         return -3.0
     score = 1.5 if numeric_share > 0.8 else 0.0
-    if set(re.split(r"[\s_.-]+", cell.casefold())) & _COMMON_NAMES or cell.casefold().endswith(
-        ("id", "_nr", "name", "label")
-    ):
+    words, *values_words = (set(_WORD_GAP.split(text.casefold())) for text in (cell, *below))
+    names = (words & _COMMON_NAMES) - set.intersection(*values_words)  # `IMG_01` names no column of `IMG_02`, ...
+    if names or cell.casefold().endswith(("id", "_nr", "name", "label")):
         score += 1.0
     if len(below) >= 4 and len(set(below)) <= len(below) / 2:
         score += 0.5
