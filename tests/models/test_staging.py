@@ -172,3 +172,24 @@ def test_items_of_archives_tables_and_stores_are_staged_alone(tmp_path: Path) ->
     staged = stage_cases(cases, tmp_path / "staged", True, base=tmp_path)
     assert staged.restore_order([value_of(staged, i) for i in range(2)]) == [2, 1]
     assert sorted(file.name for file in (tmp_path / "staged").iterdir()) == ["case_0001.png", "case_0002.png"]
+
+
+@pytest.mark.parametrize("has_axes", [True, False])
+def test_an_array_of_a_zarr_store_comes_without_the_others(tmp_path: Path, *, has_axes: bool) -> None:
+    zarr = pytest.importorskip("zarr")
+    for number in range(3):
+        group = zarr.open_group(str(tmp_path / f"raw/x{number}.zarr"), mode="w", zarr_format=2)
+        group.create_array("0", data=np.full((9, 11, 12), number, np.uint8))
+        group.create_array("answer", data=np.full((9, 11, 12), 77, np.uint8))
+        group.attrs["sick"] = number
+        if has_axes:
+            axes = [{"name": name, "type": "space", "unit": "millimeter"} for name in "zyx"]
+            scale = {"type": "scale", "scale": [3.0, 2.0, 1.0]}
+            datasets = [{"path": "0", "coordinateTransformations": [scale]}]
+            group.attrs["multiscales"] = [{"axes": axes, "datasets": datasets}]
+    staged = stage_cases([f"raw/x{number}.zarr#0" for number in range(3)], tmp_path / "staged", False, base=tmp_path)
+    assert sorted(value_of(staged, place) for place in range(3)) == [0, 1, 2]
+    spacings = {read_image(path, str(staged.folder)).spacing for path in staged.paths}
+    assert spacings == {(2.0, 1.0, 3.0) if has_axes else None}
+    files = [file for file in staged.folder.rglob("*") if file.is_file()]
+    assert not any("answer" in str(file) or b"sick" in file.read_bytes() for file in files)

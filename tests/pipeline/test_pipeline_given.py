@@ -119,7 +119,7 @@ def test_a_given_reading_is_kept_for_a_resumed_run(tmp_path: Path, xrays: Path) 
         ({"overrides": {"classes": ["a", "A"]}}, "names a class twice"),
         ({"overrides": {"colour": "red"}}, "`overrides` has no part 'colour'"),
         ({"manifest": spec(), "overrides": {"split": "part"}}, "--manifest is a whole manifest; leave out --split"),
-        ({"manifest": {"task": "diagnosis"}}, "images: Field required"),
+        ({"manifest": {"task": "diagnosis"}}, "images is missing"),
         ({"manifest": spec("finding")}, "there is no column {labels.finding}"),
         ({"manifest": {**spec(), "images": {"files": "pictures/{x}.png"}}}, "no file"),
         ({"manifest": {**spec(), "patient": "{person}"}}, "there is no column {person}"),

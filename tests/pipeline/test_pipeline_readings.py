@@ -94,7 +94,7 @@ def _create_folder(folder: Path) -> Path:
     ("spec", "said"),
     [
         ("no json", "is no JSON object"),
-        ({"task": "diagnosis"}, "images: Field required"),
+        ({"task": "diagnosis"}, "images is missing"),
         ({"task": "diagnosis", "images": {"files": "nothing/{x}.png"},
           "labels": {"value": "{x}", "classes": {"a": [], "b": []}}}, "no file"),
         ({"task": "report", "images": {"files": "*/*.png"}, "report": {"findings": "{name}"}}, "is for report"),

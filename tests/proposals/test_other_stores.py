@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,11 +221,24 @@ def write_with_overlays(folder: Path) -> None:
             (folder / kind / f"{number:02d}.png").write_bytes(to_png(array))
 
 
+def write_tar(folder: Path, mode: Any) -> None:
+    """Write the pairs into an archive, whose suffix is that of its compression."""
+    with tarfile.open(folder / f"set.tar.{mode[2:]}", mode) as archive:
+        for number, (colours, mask) in enumerate(PHOTOGRAPHS):
+            for kind, array in (("images", colours), ("masks", mask * 255)):
+                content = to_png(array)
+                entry = tarfile.TarInfo(f"polyps/{kind}/{number:02d}.png")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+
+
 PHOTOGRAPH_STORES: dict[str, Writer] = {
     "parquet columns": write_parquet,
     "matlab, items last": write_matlab,
     "pairs of a table": write_pairs,
     "overlays beside": write_with_overlays,
+    "tar, bzip2": lambda folder: write_tar(folder, "w:bz2"),
+    "tar, xz": lambda folder: write_tar(folder, "w:xz"),
 }
 
 

@@ -217,7 +217,7 @@ def test_lists_of_names_without_suffix_are_a_split(tmp_path: Path, names: str) -
 def test_lists_of_a_split_among_files_of_single_labels(tmp_path: Path) -> None:
     lists: dict[str, list[str]] = {"train": [], "test": []}
     for number in range(40):
-        name = f"{number * 7919 + 100:08x}"
+        name = write_id(number)
         write_picture(tmp_path / f"{name}.png", number)
         (tmp_path / f"{name}.txt").write_text(("cyst", "tumour")[number % 3 % 2])
         lists["test" if number % 4 == 0 else "train"].append(name)
@@ -237,3 +237,45 @@ def test_lists_that_cannot_be_used_are_asked_about(tmp_path: Path, shared: int, 
     (tmp_path / "test.txt").write_text(" ".join(names[30 - shared :]))
     outcome = decide_folder(tmp_path, "Classify kidney ultrasound as cyst or tumour")
     assert (outcome.question.code if outcome.question else "") == code
+
+
+def write_id(number: int) -> str:
+    """Return eight hexadecimal digits, of which some are letters alone or digits alone in few of them."""
+    return f"{(number + 1) * 0x9E3779B1 % 2**32:08x}"
+
+
+def write_slices(folder: Path, seed: int, *, masks: bool = False) -> None:
+    for number in range(6):
+        write = write_mask if masks else write_picture
+        write(folder / f"{number:03d}.png", seed * 10 + number)
+
+
+def test_masks_in_folders_called_like_ids_and_a_structure(tmp_path: Path) -> None:
+    """Some ids of letters and digits are digits alone."""
+    for number in range(24):
+        name = write_id(number) if number % 6 else f"{number * 104729 + 10_000_000}"
+        write_slices(tmp_path / "train" / "images" / name, number)
+        write_slices(tmp_path / "train" / "masks" / f"{name}_ventricle", number, masks=True)
+    outcome = decide_folder(tmp_path, "Segment the ventricle on cardiac MRI")
+    assert (outcome.kind, outcome.proposals[0].cases) == ("proposed", 24)
+    assert outcome.proposals[0].manifest.masks is not None
+    assert outcome.proposals[0].manifest.masks.files == "train/masks/{text1}_ventricle/{number1:number}.png"
+
+
+def test_masks_whose_names_tell_no_volumes_apart(tmp_path: Path) -> None:
+    for number in range(60):
+        side = ("train", "test")[number % 4 == 0]
+        write_slices(tmp_path / side / "images" / write_id(number), number)
+        write_slices(tmp_path / side / "masks" / f"{write_id(number + 500)}_ventricle", number, masks=True)
+    outcome = decide_folder(tmp_path, "Segment the marked structures on cardiac MRI")
+    assert (outcome.kind, outcome.proposals) == ("refuse", ())
+
+
+def test_the_last_word_of_folders_of_slices_is_the_class(tmp_path: Path) -> None:
+    for number in range(24):
+        name = (
+            f"20{10 + number % 9}-0{1 + number % 9}-{11 + number % 13}_{number:04d}_{('dru', 'norm')[number % 3 % 2]}"
+        )
+        write_slices(tmp_path / "images" / f"pat-{number}" / name, number)
+    outcome = decide_folder(tmp_path, "Classify OCT volumes as drusen or normal")
+    assert sorted(outcome.proposals[0].classes.values()) == [8, 16]

@@ -7,7 +7,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from proposals_kit import decide_folder, write_rows
+from proposals_kit import decide_folder, write_picture, write_rows
 
 N_PERSONS = 30
 
@@ -37,3 +37,15 @@ def test_scans_are_those_of_the_sequence_that_the_request_names(
     assert outcome.kind == "proposed"
     assert outcome.proposals[0].cases == N_PERSONS
     assert all(f"-{sequences[0]}" in path for path in outcome.proposals[0].manifest.images.patterns)
+
+
+def test_several_groups_of_the_kind_that_the_request_names_are_read_together(tmp_path: Path) -> None:
+    rows: list[list[object]] = [["file", "label"]]
+    for number in range(36):
+        kind = ("ct", "mammography")[number % 3 == 2]
+        name = f"{'scan_' * (number % 3)}{kind}{300 + number}.png"
+        write_picture(tmp_path / f"room{number % 3 // 2}" / name, number)
+        rows.append([name, ("benign", "malignant")[number // 3 % 2]])
+    write_rows(tmp_path / "labels.csv", rows)
+    outcome = decide_folder(tmp_path, "Classify CT as benign or malignant")
+    assert outcome.proposals[0].cases == 24

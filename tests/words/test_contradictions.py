@@ -26,6 +26,8 @@ def judge(request_text: str, **evidence: object) -> dict[str, str]:
         ("Detect melanoma on dermoscopy", {"notes": "Clinical and dermatoscopic images of nevi."}, "modality", "supported"),
         ("Detect melanoma on dermoscopy", {"notes": "MRI scans. The MRI was made at 3 T."}, "modality", "contradicted"),
         ("Detect melanoma on dermoscopy", {"notes": "Cite the CT paper."}, "modality", "silent"),
+        ("Detect lesions on colon ultrasound", {"notes": "échographie, sein : deux hôpitaux"}, "anatomy", "contradicted"),
+        ("Detect lesions on colon ultrasound", {"notes": "Es kann Ultraschall sein."}, "anatomy", "silent"),
         ("Detect pneumothorax on chest X-rays", {"classes": ("normal", "effusion")}, "target", "contradicted"),
         ("Detect pneumonia on chest X-rays", {"classes": ("normal", "COVID-19")}, "target", "supported"),
         ("Write a report of a chest CT", {"notes": "# CT-RATE: scans with texts"}, "anatomy", "silent"),

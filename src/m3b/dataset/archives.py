@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from m3b.errors import DataError
 
-ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-_BOUNDARY = re.compile(r"(?i)^(.+?\.(?:zip|tar|tar\.gz|tgz))/(.+)$")
-ARCHIVE_REGEX = r"(?i)\.(?:zip|tar|tar\.gz|tgz)/"
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+_ENDINGS = "|".join(map(re.escape, ARCHIVE_SUFFIXES))
+_BOUNDARY = re.compile(rf"(?i)^(.+?(?:{_ENDINGS}))/(.+)$")
+ARCHIVE_REGEX = rf"(?i)(?:{_ENDINGS})/"
 """Of paths that may lead into an archive."""
 MAX_LISTED = 500_000
 """Members of one archive that are listed."""

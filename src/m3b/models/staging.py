@@ -206,16 +206,24 @@ def _stage_slices(files: Sequence[Path], folder: Path, name: str, link: LinkFile
 
 
 def _stage_item(source: Path, item: str, folder: Path, name: str, link: LinkFile) -> str:
-    """Stage one image of a file that holds several; of a clip or pyramid the whole file."""
+    """Stage one image of a file that holds several; of a clip or pyramid the whole file, of a store with axes that array."""
+    from m3b.dataset.archive_subsets import write_subset
     from m3b.dataset.formats import get_format
     from m3b.dataset.formats.archives import ArchiveFormat
-    from m3b.dataset.formats.arrays import ArrayFormat
+    from m3b.dataset.formats.arrays import ArrayFormat, parse_item
     from m3b.dataset.formats.parquet import Parquet
 
     announce_opening(source)
     file_format = get_format(source)
-    if file_format.is_folder:
+    if file_format.is_folder and item.startswith("level="):
         return f"{_stage_store(source, folder, name)}#{item}"
+    if file_format.is_folder and file_format.probe(source, item).spacing is not None:
+        store, (key, index) = folder / f"{name}{source.suffix}", parse_item(item) or (item, None)
+        if not write_subset(source, store, {key: None if index is None else {index}}):
+            _stage_store(source, folder, name)
+        for file in store.rglob("*"):
+            _clear_timestamps(file)
+        return f"{store.name}#{item}"
     if isinstance(file_format, ArrayFormat):
         import numpy as np
 

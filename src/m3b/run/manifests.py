@@ -95,7 +95,7 @@ def execute_manifest(
         )
     if "error" in answer:
         user_message = f"The data cannot be read in the way that was proposed: {answer['error']}"
-        agent_message = f"{MANIFEST_PATH} cannot be executed: {answer['error']} {EDIT_HINT}"
+        agent_message = f"{MANIFEST_PATH} cannot be executed: {answer['error'].rstrip('.')}. {EDIT_HINT}"
         return reject(Issue(agent_message, user_message, "manifest_not_executable"))
     if user_manifest is not None:
         return IndexOrigin(ORIGIN_GIVEN, answer)

@@ -208,8 +208,8 @@ def _first_image(attributes: Any) -> dict[str, Any] | None:
     """Return the first image that attributes of a group describe."""
     if not isinstance(attributes, dict):
         return None
-    described = attributes.get("ome") if isinstance(attributes.get("ome"), dict) else attributes
-    scales = described.get("multiscales")
+    inner = attributes.get("ome")
+    scales = (inner if isinstance(inner, dict) else attributes).get("multiscales")
     if isinstance(scales, list) and scales and isinstance(scales[0], dict) and scales[0].get("datasets"):
         return dict(scales[0])
     return None

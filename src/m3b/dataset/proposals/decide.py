@@ -461,13 +461,13 @@ def select_requested(survey: Survey, image_sets: Sequence[ImageSet], request: Re
         wanted = [member for member, match in zip(members, matches, strict=True) if match]
         groups = {group for member in members for group in member.groups}
         wanted_groups = {group for member in wanted for group in member.groups}
-        if len({frozenset(match) for match in matches if match}) == 1:
+        is_one_kind = len({frozenset(match) for match in matches if match}) == 1
+        if is_one_kind and any(set(item.groups) == wanted_groups for item in image_sets):
             left_out += [
                 item
                 for item in image_sets
-                if not any(item is member for member in wanted)
-                and groups & set(item.groups)
-                and (len(groups) > 1 or item.groups == members[0].groups)
+                if (groups - wanted_groups) & set(item.groups)
+                or (item.groups == key and not any(item is member for member in wanted))
             ]
         elif not wanted and key == members[0].groups:
             counts = [item.count for item in members]
@@ -487,6 +487,8 @@ def _find_kinds_key(survey: Survey, image_set: ImageSet) -> tuple[str, ...]:
         return image_set.groups
     if folder := find_case_folder(group):
         return ("folder", folder)
+    if image_set.content.modality:
+        return ()  # headers say it
     concepts = get_lexicon().concepts
     says_kind = any(
         name in concepts and concepts[name].kind == "modalities" for name in _names_of_kind(survey, image_set)
@@ -831,7 +833,7 @@ def measure(
         resolved = resolve(_with_unlisted_as_negatives(resolved.manifest), inventory, readers=readers)
         evidence.append(Evidence(code="unlisted_negatives", message=unlisted.message))
     claims = tuple(contradictions(request.claims, folder_words(candidate, survey, inventory, request)))
-    if not target.sizes and _has_only_other_sizes(resolved, inventory.root):
+    if not target.sizes and (_has_only_other_sizes(resolved, inventory.root) or _has_masks_of_others(resolved)):
         return None  # the masks belong to other images
     candidate, resolved, size_evidence = _settle_sizes(candidate, resolved, inventory, readers)
     evidence += size_evidence
@@ -1014,6 +1016,15 @@ def _has_only_other_sizes(resolved: Resolved, root: Path) -> bool:
         return False
     grids = _read_grids(resolved, root, MAX_COMPARED)
     return bool(grids) and all(len(image) == len(mask) and image != mask for image, mask in grids)
+
+
+def _has_masks_of_others(resolved: Resolved) -> bool:
+    """Whether each volume of slices has more masks than slices, and the same as another volume: its key tells no volumes apart."""
+    masks, frame = resolved.manifest.masks, resolved.frame
+    if masks is None or masks.format != "image" or masks.per_file or resolved.manifest.images.several != "slices":
+        return False
+    too_many = frame["mask_refs"].list.len() > frame["refs"].list.len()
+    return bool(too_many.all()) and bool(frame["mask_refs"].list.sort().list.join("\n").is_duplicated().all())
 
 
 def _read_grids(

@@ -164,9 +164,9 @@ class ImageSet:
         """Whether its channels are called like colours, sequences, stains or numbered channels, as no views or persons are."""
         lexicon = get_lexicon()
         return bool(self.images.channels) and all(
-            {*COLOURS, *CHANNEL_WORDS} & set(split_words(part.name))
-            or any(lexicon.concepts[name].kind == "modalities" for name in lexicon.find_concepts(part.name))
-            for part in (self.images, *self.images.channels)
+            {*COLOURS, *CHANNEL_WORDS} & set(split_words(text))
+            or any(lexicon.concepts[name].kind == "modalities" for name in lexicon.find_concepts(text))
+            for text in (self.images.name, *(channel.name for channel in self.images.channels))
         )
 
     @property

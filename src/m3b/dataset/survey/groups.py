@@ -564,11 +564,15 @@ def _read_level(values: pl.Series, names: SlotNames) -> tuple[list[Piece], list[
     if len(distinct) == 1:
         return [Piece(text=str(distinct[0]))], []
     shapes = distinct.to_frame("text").select(shape_of(pl.col("text"))).to_series().unique()
+    if len(shapes) > 1:  # ids of letters and digits have one shape if they are taken as a whole
+        coarse = pl.DataFrame({"coarse": distinct}).select(shape_of(pl.col("coarse"), coarse=True))
+        shapes = _join_mixed(coarse.with_columns(chosen="coarse", place=pl.lit("")), ["place"])["chosen"].unique()
     if len(shapes) == 1:
         kinds = [kind for _, kind in split_shape(shapes[0]) if kind]
         tokens = extract_tokens(distinct, shapes[0])
-        fixed = [tokens[column].n_unique() == 1 for column in tokens.columns]
-        if len(kinds) > 1 and (any(fixed) or set(kinds) == {"number"}):
+        is_fixed = any(tokens[column].n_unique() == 1 for column in tokens.columns)
+        is_part = kinds[-1:] == ["word"] and tokens[tokens.columns[-1]].is_duplicated().all()
+        if len(kinds) > 1 and (is_fixed or is_part or set(kinds) == {"number"}):
             return _cut_pieces(shapes[0], extract_tokens(values, shapes[0]), names)
         if len(kinds) == 1:
             return [Piece(slot="*", kind=kinds[0])], []

@@ -46,7 +46,7 @@ _FAMILIES = {
     "hdf5": "h5 hdf5 hdf he5",
     "mat": "mat",
     "video": "mp4 avi mov mpeg mpg mkv webm wmv m4v",
-    "archive": "zip tar tar.gz tgz tar.bz2 tar.xz 7z rar gz bz2 xz",
+    "archive": "zip tar tar.gz tgz tar.bz2 tbz2 tar.xz txz 7z rar gz bz2 xz",
     "table": "csv tsv tab xlsx xlsm xls ods parquet",
     "json": "json jsonl ndjson geojson",
     "xml": "xml",

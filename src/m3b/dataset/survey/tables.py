@@ -14,7 +14,7 @@ from m3b.data.phi import cell, mask
 from m3b.dataset.inventory import with_path_columns
 from m3b.dataset.survey.facts import Column, Pairing, SurveyLimits, TableFacts, ValueCount
 from m3b.dataset.survey.groups import Group, make_group, spread
-from m3b.dataset.survey.names import RECORD_SUFFIXES, TABLE_FORMATS, Piece, write_pattern
+from m3b.dataset.survey.names import RECORD_SUFFIXES, TABLE_FORMATS, Piece
 from m3b.dataset.survey.walk import sort_naturally
 from m3b.dataset.survey.words import is_placeholder, role_hint, side_of
 from m3b.dataset.tables import (
@@ -136,8 +136,8 @@ def _load_group(group: Group, paths: list[str], root: Path, limits: SurveyLimits
         lists = _find_side_lists(paths)
         others = [path for path in paths if path not in lists]
         return [
-            *(_load_stacked(_part_of(group, others), others, root, limits)),
-            *(_load_group(_part_of(group, lists), lists, root, limits) if lists else []),
+            *_load_stacked(_part_of(group, others), others, root, limits),
+            *(_load_group(_name_part(group, lists), lists, root, limits) if lists else []),
         ]
     loaded_files: list[tuple[str, _Loaded]] = []
     for path in paths:
@@ -213,6 +213,15 @@ def _part_of(group: Group, paths: Sequence[str]) -> Group:
     )
 
 
+def _name_part(group: Group, paths: Sequence[str]) -> Group:
+    """Some files of a group, whose pattern matches no others: it has their values of each slot."""
+    part = make_group(
+        group.frame.filter(pl.col("path").is_in(pl.Series(list(paths)).implode())), group.shape, group.suffix
+    )
+    part.levels = [[_with_values(piece, part.frame) for piece in level] for level in part.levels]
+    return part
+
+
 def _limits(limits: SurveyLimits) -> TableLimits:
     return TableLimits(megabytes=max(limits.table_bytes >> 20, 1), seconds=_SECONDS)
 
@@ -259,12 +268,10 @@ def _load_stacked(group: Group, paths: list[str], root: Path, limits: SurveyLimi
     if table is None:
         return []
     if 2 < len(paths) <= _MAX_SEPARATE and len(columns) == 1 and (unions := _find_unions(table.frame)):
-        parts = _part_of(group, [path for path in paths if path not in unions])
-        levels = [[_with_values(piece, parts.frame) for piece in level] for level in parts.levels]
+        parts = _name_part(group, [path for path in paths if path not in unions])
         smaller = _load(root, {path: values for path, values in files.items() if path not in unions}, limits)
         if smaller is not None:
-            pattern = write_pattern(levels, sorted(parts.frame["suffix"].unique().to_list()))
-            return [(pattern, _Loaded(smaller, files=len(paths) - len(unions)))]
+            return [(parts.pattern, _Loaded(smaller, files=len(paths) - len(unions)))]
     return [
         (
             group.pattern,

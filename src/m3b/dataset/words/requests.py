@@ -1060,7 +1060,10 @@ def _judge_concepts(
         name
         for line in _BY_EYE.sub(" ", folder.notes).splitlines()
         if _describes_images(lexicon, line)
-        for name in _find_evidence(lexicon, line, concept_kind, _CODES_IN_PROSE)
+        for name in [
+            *_find_evidence(lexicon, line, concept_kind, _CODES_IN_PROSE),
+            *_find_listed(lexicon, line, concept_kind),
+        ]
     }
     repeated = [name for name in dict.fromkeys(notes) if notes.count(name) > 1 or name in described]
     if repeated:
@@ -1072,6 +1075,12 @@ def _find_imaged(lexicon: Lexicon, text: str, kind: str) -> list[str]:
     """Return the concepts of a kind that the English names of imaging name, as chest radiography does the chest."""
     imaging = [name for name in lexicon.find_concepts(text, ("modalities",)) if kind != "modalities"]
     return [found for name in imaging for word in name.split() for found in lexicon.find_concepts(word, (kind,))]
+
+
+def _find_listed(lexicon: Lexicon, line: str, kind: str) -> list[str]:
+    """Return the concepts of words of two languages that stand alone between signs, as no common word does."""
+    parts = [part.strip() for part in re.split(r"[,:;()|]", line)]
+    return [name for part in parts if part.casefold() in _HOMOGRAPHS for name in lexicon.find_concepts(part, (kind,))]
 
 
 def _describes_images(lexicon: Lexicon, line: str) -> bool:
