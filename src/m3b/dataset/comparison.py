@@ -184,12 +184,16 @@ def _compare_targets(
         masked = [key for key in shared if index[key].masks and cases[key].masks][:MAX_MASKS]
         return {key: _compare_masks(index[key], cases[key], (base, scratch), root, f"data/{name}/") for key in masked}
     pairs = {key: (_target_text(index[key]), _target_text(cases[key])) for key in shared}
-    if manifest.labels is not None and len(shared) < MIN_CASES_PER_TEXT * len({theirs for _, theirs in pairs.values()}):
+    if manifest.labels is not None and len(shared) < MIN_CASES_PER_TEXT * len(
+        {other_text for _, other_text in pairs.values()}
+    ):
         return {}
     meanings = _match_meanings(list(pairs.values())) if manifest.labels is not None else {}
     return {
-        key: "" if meanings.get(theirs, theirs) == own else f"{own!r} in the index, {theirs!r} there"
-        for key, (own, theirs) in pairs.items()
+        key: ""
+        if meanings.get(other_text, other_text) == own_text
+        else f"{own_text!r} in the index, {other_text!r} there"
+        for key, (own_text, other_text) in pairs.items()
     }
 
 

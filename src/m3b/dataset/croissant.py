@@ -165,9 +165,9 @@ def decide_by_croissant(
         outcome = decide(survey, inventory, replace(request, overrides=overrides), readers=readers, tasks=tasks)
         if outcome.kind == "refuse":
             continue
-        best, *others = outcome.proposals
+        best, *other_proposals = outcome.proposals
         updated = {"score": max(best.score, SCORE), "evidence": (evidence, *best.evidence)}
-        return outcome.model_copy(update={"proposals": (best.model_copy(update=updated), *others)})
+        return outcome.model_copy(update={"proposals": (best.model_copy(update=updated), *other_proposals)})
     return None
 
 

@@ -110,8 +110,8 @@ def _outcome(job: Mapping[str, Any], survey: Survey, inventory: WalkedInventory,
         if described is not None:
             return described
     outcome = decide(survey, inventory, request, readers=readers, tasks=tasks)
-    others = [proposal for proposal in outcome.proposals[1:] if proposal.score >= MIN_ALTERNATIVE_SCORE]
-    return outcome.model_copy(update={"proposals": (*outcome.proposals[:1], *others[: MAX_PROPOSALS - 1])})
+    alternatives = [proposal for proposal in outcome.proposals[1:] if proposal.score >= MIN_ALTERNATIVE_SCORE]
+    return outcome.model_copy(update={"proposals": (*outcome.proposals[:1], *alternatives[: MAX_PROPOSALS - 1])})
 
 
 def _dump(outcome: Outcome) -> dict[str, Any]:

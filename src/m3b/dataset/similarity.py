@@ -139,20 +139,24 @@ def _compare(
 ) -> list[tuple[str, str]]:
     if not left or not right:
         return []
-    own, other = _stack(fingerprints, left, structure), _stack(fingerprints, right, structure)
+    own_stack, other_stack = _stack(fingerprints, left, structure), _stack(fingerprints, right, structure)
     own_coarse, other_coarse = _stack(fingerprints, left, coarse), _stack(fingerprints, right, coarse)
     count = len(left) + len(right)
-    common = (own.sum(axis=0) + other.sum(axis=0)) / count if count >= MIN_FOR_COMMON else np.zeros_like(own[0])
+    common = (
+        (own_stack.sum(axis=0) + other_stack.sum(axis=0)) / count
+        if count >= MIN_FOR_COMMON
+        else np.zeros_like(own_stack[0])
+    )
     places = np.linspace(0, count - 1, min(count, MAX_REFERENCES)).astype(int)
-    sample = [own[place] if place < len(left) else other[place - len(left)] for place in places]
+    sample = [own_stack[place] if place < len(left) else other_stack[place - len(left)] for place in places]
     reference = _Reference(common, _unit(np.stack(sample) - common))
     pairs: list[tuple[str, str]] = []
-    upright = reference.describe(own, own_coarse), reference.describe(other, other_coarse)
+    upright = reference.describe(own_stack, own_coarse), reference.describe(other_stack, other_coarse)
     for turn, undo in zip(_TURNS, _UNDO_TURNS, strict=True):
         # a copy is one in both ways to lay the two over each other; only in one of them both lie as the set does
-        ways = [(reference.describe(turn(own), turn(own_coarse)), upright[1])]
+        ways = [(reference.describe(turn(own_stack), turn(own_coarse)), upright[1])]
         if turn is not _TURNS[0]:
-            ways.append((upright[0], reference.describe(undo(other), undo(other_coarse))))
+            ways.append((upright[0], reference.describe(undo(other_stack), undo(other_coarse))))
         for start in range(0, len(left), _BLOCK):
             alike = np.ones((len(left[start : start + _BLOCK]), len(right)), bool)
             for first, second in ways:

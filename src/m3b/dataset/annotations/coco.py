@@ -149,8 +149,8 @@ def _list_category_keys(raw: Mapping[str, Any]) -> dict[str, dict[Any, str]]:
         key = name.replace("categories", "category_id", 1)
         is_list = name.startswith("categories") and isinstance(entries, list)
         if is_list and any(key in annotation for annotation in annotations):
-            named = [entry for entry in entries if isinstance(entry, dict) and "id" in entry]
-            keys[key] = {entry["id"]: str(entry.get("name", entry["id"])) for entry in named}
+            identified_entries = [entry for entry in entries if isinstance(entry, dict) and "id" in entry]
+            keys[key] = {entry["id"]: str(entry.get("name", entry["id"])) for entry in identified_entries}
     return keys
 
 

@@ -217,8 +217,8 @@ def _choose_files(files: Sequence[tuple[str, int]]) -> list[str]:
     spaced = [path for path, size in files[::step]]
     usual = sorted(size for _, size in files)[len(files) // 2]
     unusual = sorted(files, key=lambda item: -abs(item[1] - usual))[: MAX_CHECKED_FILES // 2]
-    chosen = {*spaced, *(path for path, _ in unusual)}
-    return [path for path, _ in files if path in chosen]
+    selected_paths = {*spaced, *(path for path, _ in unusual)}
+    return [path for path, _ in files if path in selected_paths]
 
 
 def _join_folders(by_folder: dict[str, list[str]]) -> list[list[str]]:

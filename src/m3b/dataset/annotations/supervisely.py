@@ -55,8 +55,8 @@ def _add_image(builder: SetBuilder, path: str, document: Mapping[str, Any]) -> A
     image_folders = ["img" if folder.casefold() == "ann" else folder for folder in folders]
     size = document.get("size")
     keys = ("/".join((*image_folders, name)), "/".join((*folders, name)))
-    stated = parse_size(size.get("width"), size.get("height")) if isinstance(size, dict) else None
-    return builder.add_image(name, path, keys, stated)
+    stated_size = parse_size(size.get("width"), size.get("height")) if isinstance(size, dict) else None
+    return builder.add_image(name, path, keys, stated_size)
 
 
 def _add_object(builder: SetBuilder, image: AnnotatedImage, entry: Mapping[str, Any]) -> None:

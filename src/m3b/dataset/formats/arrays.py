@@ -472,7 +472,7 @@ def _with_items_first(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     lengths = {
         array.shape[-1]
         for array in stacks.values()
-        if any(other.shape[-1] == array.shape[-1] and other.ndim != array.ndim for other in stacks.values())
+        if any(stack.shape[-1] == array.shape[-1] and stack.ndim != array.ndim for stack in stacks.values())
     }
     labels = [
         np.squeeze(array) for array in arrays.values() if array.ndim < 3 and array.size == max(array.shape, default=0)

@@ -46,8 +46,8 @@ def find_unit(texts: Iterable[str]) -> str:
     if not cells or not all(durations):
         return ""
     units = {unit for counts in durations for unit in counts}
-    plain = {unit for text in cells for unit in parse_duration(text, is_compound=False)}
-    return next(unit for unit in UNITS if unit in units) if units and (plain or len(units) > 1) else ""
+    plain_units = {unit for text in cells for unit in parse_duration(text, is_compound=False)}
+    return next(unit for unit in UNITS if unit in units) if units and (plain_units or len(units) > 1) else ""
 
 
 def convert(counts: dict[str, float], unit: str) -> float:

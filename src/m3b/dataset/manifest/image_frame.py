@@ -171,8 +171,10 @@ class ImageFrame:
         agreements = {column: table.agreements[column] for column in columns if column in table.agreements}
         sources = [column for choice in choices.values() for column in choice.columns.values()]
         sources += [column for item in agreements.values() for column in (*item.readers, item.consensus)]
-        plain = [column for column in dict.fromkeys((*columns, *sources)) if column not in {*choices, *agreements}]
-        self._take_columns(join, [column for column in plain if self._has_column(stacked, name, column)])
+        plain_columns = [
+            column for column in dict.fromkeys((*columns, *sources)) if column not in {*choices, *agreements}
+        ]
+        self._take_columns(join, [column for column in plain_columns if self._has_column(stacked, name, column)])
         for column, choice in choices.items():
             self.add_choice(name, column, choice)
         for column, agreement in agreements.items():
@@ -190,8 +192,8 @@ class ImageFrame:
 
     def add_agreement(self, name: str, column: str, agreement: Agreement) -> None:
         """Add the column of a table on which its readers agree, or that its consensus settles; the columns are there."""
-        first, *others = (pl.col(f"{name}.{reader}") for reader in agreement.readers)
-        agrees = pl.all_horizontal(first == other for other in others)
+        first, *other_readers = (pl.col(f"{name}.{reader}") for reader in agreement.readers)
+        agrees = pl.all_horizontal(first == reading for reading in other_readers)
         text = pl.when(agrees).then(first).otherwise(pl.col(f"{name}.{agreement.consensus}"))
         self.frame = self.frame.with_columns(text.alias(f"{name}.{column}"))
         flags = [f"{name}.{source}{CONFLICT}" for source in (*agreement.readers, agreement.consensus)]

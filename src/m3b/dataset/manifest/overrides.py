@@ -65,8 +65,8 @@ def parse_manifest(values: object) -> Manifest:
         return Manifest.model_validate(values)
     except ValidationError as error:
         messages = [_describe_error(dict(item)) for item in error.errors(include_url=False)]
-        more = f" (and {len(messages) - MAX_ERRORS} more)" if len(messages) > MAX_ERRORS else ""
-        raise DataError("; ".join(messages[:MAX_ERRORS]) + more) from error
+        remainder = f" (and {len(messages) - MAX_ERRORS} more)" if len(messages) > MAX_ERRORS else ""
+        raise DataError("; ".join(messages[:MAX_ERRORS]) + remainder) from error
 
 
 def _describe_error(error: dict[str, Any]) -> str:
@@ -83,9 +83,9 @@ def _describe_error(error: dict[str, Any]) -> str:
 def find_files(inventory: Inventory, text: str) -> frozenset[str]:
     """Return the files that a folder, path or pattern of the user means."""
     name = text.strip("/").removeprefix("./")
-    inside = [path for path in inventory.paths if path == name or path.startswith(f"{name}/")]
-    if inside:
-        return frozenset(inside)
+    paths_inside = [path for path in inventory.paths if path == name or path.startswith(f"{name}/")]
+    if paths_inside:
+        return frozenset(paths_inside)
     try:
         pattern = parse_pattern(name if "/" in name else f"**/{name}", "masks.files")
     except PatternError as error:

@@ -322,8 +322,8 @@ class PixelReader:
         if len(sizes) > 1:
             raise DataError("its masks have different shapes")
         for size in sizes:
-            if masks.resized and (wanted := self._find_size(grid, size, shape)):
-                return {name: _resize(layer, wanted) for name, layer in layer_of_class.items()}, void
+            if masks.resized and (wanted_size := self._find_size(grid, size, shape)):
+                return {name: _resize(layer, wanted_size) for name, layer in layer_of_class.items()}, void
             self._compare_shapes(grid, size, shape)
         return layer_of_class, void
 

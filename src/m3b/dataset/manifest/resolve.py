@@ -493,8 +493,8 @@ class _Resolver:
             label = _folded(text).replace_strict(
                 list(class_of_text), list(class_of_text.values()), default=None, return_dtype=pl.String
             )
-            if (rest := _find_rest(labels.classes)) is not None:
-                label = pl.when(text.is_not_null()).then(label.fill_null(pl.lit(rest)))
+            if (remainder := _find_rest(labels.classes)) is not None:
+                label = pl.when(text.is_not_null()).then(label.fill_null(pl.lit(remainder)))
             self.cases = self.cases.with_columns(label.alias("(label)"))
             self._exclude(text.is_null(), "no_label", "no label")
             self._exclude(
@@ -546,9 +546,11 @@ class _Resolver:
             pl.col("text").filter(pl.col("label").is_null()).first().alias("(strange)"),
         )
         grouped = grouped.with_columns(pl.col("case").cast(pl.UInt32).alias("(case_no)")).drop("case")
-        if (rest := _find_rest(labels.classes)) is not None:
+        if (remainder := _find_rest(labels.classes)) is not None:
             is_rest = pl.col("labels").list.len() == 0
-            labels_or_rest = pl.when(is_rest).then(pl.lit([rest], dtype=pl.List(pl.String))).otherwise(pl.col("labels"))
+            labels_or_rest = (
+                pl.when(is_rest).then(pl.lit([remainder], dtype=pl.List(pl.String))).otherwise(pl.col("labels"))
+            )
             grouped = grouped.with_columns(labels_or_rest.alias("labels"))
         self.cases = self.cases.join(grouped, on="(case_no)", how="left", maintain_order="left")
         self._exclude(pl.col("labels").is_null(), "no_label", "no label")
@@ -838,11 +840,11 @@ class _Resolver:
 
     def _keep_test_images(self, split: Split) -> None:
         """Give exactly the listed cases to testing."""
-        listed = pl.Series(split.test_images, dtype=pl.String).implode()
-        is_listed = pl.col("refs").list.set_intersection(listed).list.len() > 0
+        listed_images = pl.Series(split.test_images, dtype=pl.String).implode()
+        is_listed = pl.col("refs").list.set_intersection(listed_images).list.len() > 0
         if self.manifest.images.unit == "folder":
-            is_listed |= pl.col("case").is_in(listed)
-        found = self.cases.filter(is_listed)
+            is_listed |= pl.col("case").is_in(listed_images)
+        listed_cases = self.cases.filter(is_listed)
         own_side = pl.lit("train") if split.value is None else pl.col("split")
         side = (
             pl.when(is_listed).then(pl.lit("test")).when(own_side == "test").then(pl.lit("later")).otherwise(own_side)
@@ -853,7 +855,7 @@ class _Resolver:
             "later_test_case",
             "it came later to the folder's own test part, which stays as it was",
         )
-        absent = sorted(set(split.test_images) - set(found["refs"].explode()) - set(found["case"]))
+        absent = sorted(set(split.test_images) - set(listed_cases["refs"].explode()) - set(listed_cases["case"]))
         if absent:
             self.problems.append(
                 Problem(

@@ -129,15 +129,15 @@ def restart_of_others(image_set: ImageSet, column: Column, used: Sequence[str] =
     Args:
         used: templates of target and split, which number no images.
     """
-    others = [
-        other.template
-        for other in image_set.columns
-        if other.source == "slot" and other.template not in (column.template, *used)
+    other_templates = [
+        other_column.template
+        for other_column in image_set.columns
+        if other_column.source == "slot" and other_column.template not in (column.template, *used)
     ]
-    if column.source not in ("slot", "folder") or not others or column.stats.filled <= column.stats.distinct:
+    if column.source not in ("slot", "folder") or not other_templates or column.stats.filled <= column.stats.distinct:
         return 0.0
-    rest = image_set.values("/".join(others)).drop_nulls()
-    return 1 - rest.n_unique() / max(len(rest), 1)
+    rest_texts = image_set.values("/".join(other_templates)).drop_nulls()
+    return 1 - rest_texts.n_unique() / max(len(rest_texts), 1)
 
 
 def restarts_in_parts(image_set: ImageSet, column: Column, parts: Sequence[Column]) -> bool:

@@ -275,7 +275,11 @@ def list_candidates(
     volume_files = {image_set.images.files for image_set in image_sets if is_volume(image_set)}
     studies = {image_set.images.files for image_set in image_sets if image_set.images.several == "views"}
     n_signals = {image_set.groups: image_set.count for image_set in image_sets if image_set.has_signals}
-    series = [found for image_set in image_sets if (found := find_patient_series(image_set, survey, request.text))]
+    series = [
+        patient_series
+        for image_set in image_sets
+        if (patient_series := find_patient_series(image_set, survey, request.text))
+    ]
     candidates = []
     for task in tasks:
         for image_set in image_sets:
@@ -409,10 +413,10 @@ def _has_differing_names(candidate: Candidate) -> bool:
     ]
     texts = [image_set.values(template).alias(template) for template in target.templates]
     for slot in slots:
-        others = "/".join(column.template for column in slots if column is not slot)
-        if not others or slot.crossing < MIN_SHARED or slot.stats.distinct > MAX_CHANNELS:
+        other_templates = "/".join(column.template for column in slots if column is not slot)
+        if not other_templates or slot.crossing < MIN_SHARED or slot.stats.distinct > MAX_CHANNELS:
             continue
-        labels = pl.DataFrame([image_set.values(others).alias("(others)"), *texts]).drop_nulls()
+        labels = pl.DataFrame([image_set.values(other_templates).alias("(others)"), *texts]).drop_nulls()
         counts = labels.group_by("(others)").agg(pl.struct(pl.exclude("(others)")).n_unique().alias("n"))
         if mean_of(counts["n"] > 1) > MAX_UNEXPLAINED:
             return True
@@ -457,24 +461,26 @@ def select_requested(survey: Survey, image_sets: Sequence[ImageSet], request: Re
     for key, members in kinds.items():
         names = [_names_of_kind(survey, member) for member in members]
         shared = frozenset.intersection(*names)
-        matches = [(own - shared) & (requested_kinds if key[0] == "named" else requested) for own in names]
-        wanted = [member for member, match in zip(members, matches, strict=True) if match]
+        matches = [
+            (kind_names - shared) & (requested_kinds if key[0] == "named" else requested) for kind_names in names
+        ]
+        wanted_members = [member for member, match in zip(members, matches, strict=True) if match]
         groups = {group for member in members for group in member.groups}
-        wanted_groups = {group for member in wanted for group in member.groups}
+        wanted_groups = {group for member in wanted_members for group in member.groups}
         is_one_kind = len({frozenset(match) for match in matches if match}) == 1
         if is_one_kind and any(set(item.groups) == wanted_groups for item in image_sets):
             left_out += [
                 item
                 for item in image_sets
                 if (groups - wanted_groups) & set(item.groups)
-                or (item.groups == key and not any(item is member for member in wanted))
+                or (item.groups == key and not any(item is member for member in wanted_members))
             ]
-        elif not wanted and key == members[0].groups:
+        elif not wanted_members and key == members[0].groups:
             counts = [item.count for item in members]
             left_out += members if min(counts) < MIN_COMPLETE * max(counts) else []  # kinds that some cases lack
-        elif wanted and any(item.images.channels and set(item.groups) >= wanted_groups for item in image_sets):
+        elif wanted_members and any(item.images.channels and set(item.groups) >= wanted_groups for item in image_sets):
             left_out += members  # several are named: they are channels of a case
-    return [item for item in image_sets if not any(item is other for other in left_out)]
+    return [item for item in image_sets if not any(item is omitted_item for omitted_item in left_out)]
 
 
 def _find_kinds_key(survey: Survey, image_set: ImageSet) -> tuple[str, ...]:
@@ -632,11 +638,11 @@ def header_modalities(image_set: ImageSet, survey: Survey) -> tuple[str, ...]:
 def filter_modality(image_set: ImageSet, survey: Survey, request: Request) -> tuple[CaseFilter, ...]:
     """Return a filter for the modality of the request if the headers of an image set name several."""
     codes = header_modalities(image_set, survey)
-    wanted = select_modalities(request.claims, codes)
-    if not 0 < len(wanted) < len(codes):
+    wanted_codes = select_modalities(request.claims, codes)
+    if not 0 < len(wanted_codes) < len(codes):
         return ()
     reason = f"the request asks for {', '.join(request.claims.modalities)}"
-    return (CaseFilter(value=ValueSource(value="{tag.Modality}"), texts=wanted, reason=reason),)
+    return (CaseFilter(value=ValueSource(value="{tag.Modality}"), texts=wanted_codes, reason=reason),)
 
 
 def _filter_series(candidate: Candidate) -> tuple[CaseFilter, ...]:
@@ -748,8 +754,8 @@ def _tells_copies_apart(image_set: ImageSet, column: Column, slots: Sequence[Col
     """Whether a random text, which no two images share, is all that tells copies of an image apart."""
     if column.stats.numeric or column.stats.distinct < column.stats.filled or len(slots) < 2:
         return False
-    rest = image_set.values("/".join(slot.template for slot in slots if slot is not column)).drop_nulls()
-    return len(rest) / MAX_COPIES <= rest.n_unique() < len(rest)
+    rest_texts = image_set.values("/".join(slot.template for slot in slots if slot is not column)).drop_nulls()
+    return len(rest_texts) / MAX_COPIES <= rest_texts.n_unique() < len(rest_texts)
 
 
 def measure(
@@ -934,11 +940,11 @@ def _keep_related_together(
 def _list_images(resolved: Resolved, image_set: ImageSet, inventory: Inventory) -> tuple[list[str], list[str]]:
     """Return the paths of the cases, and of all other images of the folder by their suffixes."""
     paths = [paths[0] for paths in resolved.frame["paths"]]
-    others = inventory.files.filter(
+    other_files = inventory.files.filter(
         pl.col("path").str.to_lowercase().str.ends_with(PurePosixPath(paths[0]).suffix.lower())
         & ~pl.col("path").is_in(list(image_set.paths))
     )
-    return paths, others["path"].to_list()
+    return paths, other_files["path"].to_list()
 
 
 def _are_united(copies: AlteredCopies, resolved: Resolved) -> bool:
@@ -1371,14 +1377,14 @@ def _find_named_column(image_set: ImageSet, target: Target, request: Request) ->
     columns = {column.template: column for column in image_set.columns if column.source == "table"}
     if len(target.templates) != 1 or target.templates[0] not in columns or _is_named(target.templates[0], request):
         return ""
-    chosen = columns[target.templates[0]]
+    target_column = columns[target.templates[0]]
     return next(
         (
             column.name
             for column in columns.values()
-            if column.tables == chosen.tables
+            if column.tables == target_column.tables
             and column.name
-            and len(set(column.stats.counts) & set(chosen.stats.counts)) >= MIN_LIKE_VALUES
+            and len(set(column.stats.counts) & set(target_column.stats.counts)) >= MIN_LIKE_VALUES
             and _is_named(column.template, request)
         ),
         "",
@@ -1674,8 +1680,8 @@ def decide(
     failures: list[Evidence] = []
     measured_candidates = measure_candidates(survey, inventory, readers, image_sets, request, tasks, failures)
     if not measured_candidates and request.overrides.options:
-        others = decide(survey, inventory, replace(request, overrides=NO_OVERRIDES), readers=readers, tasks=tasks)
-        titles = [proposal.title for proposal in others.proposals]
+        free_outcome = decide(survey, inventory, replace(request, overrides=NO_OVERRIDES), readers=readers, tasks=tasks)
+        titles = [proposal.title for proposal in free_outcome.proposals]
         return Outcome(
             kind="refuse",
             task=tasks[0] if len(tasks) == 1 else None,
@@ -1723,8 +1729,8 @@ def _replace_patterns(outcome: Outcome, survey: Survey, inventory: Inventory) ->
 
     if outcome.question is not None:
         question = outcome.question
-        shown = {"text": show(question.text), "options": tuple(map(show, question.options))}
-        return outcome.model_copy(update={"question": question.model_copy(update=shown)})
+        shown_texts = {"text": show(question.text), "options": tuple(map(show, question.options))}
+        return outcome.model_copy(update={"question": question.model_copy(update=shown_texts)})
     if outcome.refusal is not None:
         refusal = outcome.refusal.model_copy(update={"message": show(outcome.refusal.message)})
         return outcome.model_copy(update={"refusal": refusal})
@@ -1738,23 +1744,23 @@ def _with_named_column(survey: Survey, request: Request) -> Request:
         return request
     pattern = r"(?i)(?:\b(?:column|Spalte|colonne|columna)\b|列)\s*[\"'`„«]?{}(?!\w)"
     names = {column.name for table in survey.tables for column in table.columns}
-    named = [name for name in names if re.search(pattern.format(re.escape(name)), request.text)]
-    if len(named) != 1:
+    named_columns = [name for name in names if re.search(pattern.format(re.escape(name)), request.text)]
+    if len(named_columns) != 1:
         return request
-    return replace(request, overrides=overrides.model_copy(update={"label_column": named[0]}))
+    return replace(request, overrides=overrides.model_copy(update={"label_column": named_columns[0]}))
 
 
 def _with_stated_legends(survey: Survey, request: Request) -> Survey:
     """Add the meaning of codes that the request, or the notes that came with it, give."""
-    stated = [
+    stated_legends = [
         Legend(source="the notes", names=tuple(legend.codes.items()), hint=legend.column, kind=legend.kind)
         for legend in find_legends({"notes": request.notes})
     ]
     if request.numbered_classes:
-        stated.insert(0, Legend(source=REQUEST_SOURCE, names=tuple(request.numbered_classes.items())))
-    known = {legend.names for legend in survey.legends}
+        stated_legends.insert(0, Legend(source=REQUEST_SOURCE, names=tuple(request.numbered_classes.items())))
+    known_names = {legend.names for legend in survey.legends}
     return survey.model_copy(
-        update={"legends": (*survey.legends, *(legend for legend in stated if legend.names not in known))}
+        update={"legends": (*survey.legends, *(legend for legend in stated_legends if legend.names not in known_names))}
     )
 
 
@@ -1782,8 +1788,8 @@ def _refuse_images(survey: Survey) -> Refusal:
     examples = ", ".join(group.examples[0] for group in survey.groups[:3] if group.examples)
     subject = "The only file" if survey.files == 1 else f"None of the {survey.files:,} files"
     verb = "is no image" if survey.files == 1 else "is an image"
-    found = f" ({examples})" if examples else ""
-    message = f"{subject} in the folder {survey.name}{found} {verb} that can be opened."
+    example_text = f" ({examples})" if examples else ""
+    message = f"{subject} in the folder {survey.name}{example_text} {verb} that can be opened."
     if links := [note for note in survey.notes if note.code == "link"]:
         message += (
             f" Links are not followed: {sum(note.count for note in links):,} are there, such as {links[0].examples[0]}."
@@ -1873,12 +1879,12 @@ def _with_other_names(
     """Return the candidates with the best one united with images in the same folders that are called otherwise and have masks of
     their own; with a doubt if one key does not fit both."""
     best = measured_candidates[0].candidate
-    others: dict[tuple[str, ...], Candidate] = {}
+    other_candidates: dict[tuple[str, ...], Candidate] = {}
     for candidate in candidates:
         if _has_other_names(candidate, best, survey):
-            others.setdefault(candidate.image_set.groups, candidate)
-    parts = [best, *others.values()]
-    n_further = sum(candidate.image_set.count for candidate in others.values())
+            other_candidates.setdefault(candidate.image_set.groups, candidate)
+    parts = [best, *other_candidates.values()]
+    n_further = sum(candidate.image_set.count for candidate in other_candidates.values())
     if n_further <= MAX_UNEXPLAINED * best.image_set.count:
         return measured_candidates
     masks = [candidate.target.parts["masks"] for candidate in parts]
@@ -1898,7 +1904,7 @@ def _with_other_names(
             and n_masks[0] <= n_masks[1]
         ):
             return [item, *measured_candidates[1:]]
-    patterns = ", ".join(pattern for item in others.values() for pattern in item.image_set.images.patterns)
+    patterns = ", ".join(pattern for item in other_candidates.values() for pattern in item.image_set.images.patterns)
     message = f"{n_further:,} images of other names in the same folders have masks too and are left out ({patterns})"
     doubts = (*measured_candidates[0].doubts, Doubt(code="unexplained_exclusions", message=message))
     return [replace(measured_candidates[0], doubts=doubts), *measured_candidates[1:]]
@@ -2145,8 +2151,10 @@ def _settle(measured_candidates: Sequence[MeasuredCandidate], request: Request) 
     if rivals and (reference := find_reference(request.notes, titles)) is not None:
         best, rivals = (best, *rivals)[reference], []
     doubts = [doubt for doubt in best.doubts if not (overrides.names_target and doubt.code in SETTLED_BY_USER)]
-    others = [item for item in measured_candidates if not any(item is chosen for chosen in (best, *rivals))]
-    proposals = list(to_proposals((best, *rivals, *others)[:MAX_PROPOSALS]))
+    other_candidates = [
+        item for item in measured_candidates if not any(item is settled_item for settled_item in (best, *rivals))
+    ]
+    proposals = list(to_proposals((best, *rivals, *other_candidates)[:MAX_PROPOSALS]))
     options = _tell_apart((best, *rivals)[:MAX_OPTIONS])
     if rivals and not overrides.names_target:
         doubts.append(Doubt(code="rival", message=f"{' and '.join(options)} fit nearly as well"))
@@ -2206,8 +2214,8 @@ def _find_remedy(doubt: Doubt, best: MeasuredCandidate, request: Request) -> str
 
 def _have_same_classes(item: MeasuredCandidate, second: MeasuredCandidate) -> bool:
     """Whether two readings take something else for the same classes or numbers."""
-    first, other = item.candidate, second.candidate
-    return (first.task, set(first.target.classes)) == (other.task, set(other.target.classes))
+    first, other_candidate = item.candidate, second.candidate
+    return (first.task, set(first.target.classes)) == (other_candidate.task, set(other_candidate.target.classes))
 
 
 def _tell_apart(items: Sequence[MeasuredCandidate]) -> tuple[str, ...]:
@@ -2225,8 +2233,14 @@ def _tell_apart(items: Sequence[MeasuredCandidate]) -> tuple[str, ...]:
     titles = []
     for item, own_facts in zip(items, facts, strict=True):
         title = item.candidate.target.title
-        same = [other for other, second in zip(facts, items, strict=True) if second.candidate.target.title == title]
-        differing = [text for name, text in own_facts.items() if len({other[name] for other in same}) > 1]
+        facts_of_title = [
+            item_facts
+            for item_facts, second in zip(facts, items, strict=True)
+            if second.candidate.target.title == title
+        ]
+        differing = [
+            text for name, text in own_facts.items() if len({item_facts[name] for item_facts in facts_of_title}) > 1
+        ]
         titles.append(f"{title} ({'; '.join(differing)})" if differing else title)
     return tuple(titles)
 
@@ -2343,11 +2357,11 @@ def _find_single_class(image_set: ImageSet, request: Request) -> str:
 
 def _list_unmatched(survey: Survey, image_sets: Sequence[ImageSet]) -> list[str]:
     """Return the tables, annotation files and masks that go with no image."""
-    joined = {id for image_set in image_sets for id in image_set.table_ids.values()}
+    joined_ids = {id for image_set in image_sets for id in image_set.table_ids.values()}
     paired = {pairing.partner_group for pairing in survey.pairings} | {
         pairing.image_group for pairing in survey.pairings
     }
-    tables = [table.files for table in survey.tables if table.id not in joined and table.rows >= MIN_UNMATCHED]
+    tables = [table.files for table in survey.tables if table.id not in joined_ids and table.rows >= MIN_UNMATCHED]
     annotations = [facts.files[0] for facts in survey.annotations if not facts.images_found]
     masks = [
         group.pattern

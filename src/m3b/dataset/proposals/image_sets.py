@@ -432,9 +432,10 @@ def _as_sequences(groups: Sequence[FileGroup]) -> Iterator[tuple[Images, tuple[F
             by_folder.setdefault((folder, group.count, content.dims, grids), []).append(group)
     for members in by_folder.values():
         if 2 <= len(members) <= MAX_CHANNELS:
-            first, *others = members
+            first, *other_members = members
             channels = [
-                {**_files((group,)), "name": _stem(group), "key": "{folder}", "image": "{folder}"} for group in others
+                {**_files((group,)), "name": _stem(group), "key": "{folder}", "image": "{folder}"}
+                for group in other_members
             ]
             yield (
                 Images.model_validate({**_files((first,)), "name": _stem(first), "channels": channels}),
@@ -783,13 +784,13 @@ def _unite_joins(joins: Sequence[Join], usable: Sequence[Join], groups: Sequence
     for join in joins:
         alike.setdefault((join.table, join.key, join.image, join.match), []).append(join)
     for join in usable:
-        same = alike[join.table, join.key, join.image, join.match]
+        same_joins = alike[join.table, join.key, join.image, join.match]
         named = {
             "files": total,
-            "files_matched": sum(item.files_matched for item in same),
-            "rows_matched": min(join.rows, sum(item.rows_matched for item in same)),
-            "rows_per_file": max(item.rows_per_file for item in same),
-            "files_per_row": max(item.files_per_row for item in same),
+            "files_matched": sum(item.files_matched for item in same_joins),
+            "rows_matched": min(join.rows, sum(item.rows_matched for item in same_joins)),
+            "rows_per_file": max(item.rows_per_file for item in same_joins),
+            "files_per_row": max(item.files_per_row for item in same_joins),
         }
         yield join.model_copy(update=named)
 
@@ -860,11 +861,11 @@ def _join_rank(join: Join, facts: TableFacts | None = None) -> tuple[float, ...]
     keys = re.findall(r"\{([^{}]+)\}", join.key)
     roles = frozenset[str]().union(*map(roles_of, keys))
     has_patients = "patient" in roles and join.rows_per_file == 1 and join.chance < MIN_CHANCE
-    named = 1.0 if roles & {"identifier", "image"} else 0.5 * has_patients
+    name_weight = 1.0 if roles & {"identifier", "image"} else 0.5 * has_patients
     place = min((names.index(key) for key in keys if key in names), default=0)
     is_whole = min(join.files_share, join.rows_share) >= MIN_WHOLE_JOIN
     shares = (round(join.files_share * (1 if is_whole else 1 - join.chance), 2), round(join.rows_share, 2))
-    return (*shares, named, float(join.rows_per_file == 1), -place, -strictness.index(join.match))
+    return (*shares, name_weight, float(join.rows_per_file == 1), -place, -strictness.index(join.match))
 
 
 def _add_table(image_set: ImageSet, facts: TableFacts, key: str, image: str, match: object, chance: float) -> None:
@@ -957,8 +958,8 @@ def _list_agreements(image_set: ImageSet, name: str, columns: Sequence[str]) -> 
             set.union(*(values[reader] for reader in readers))
         ):
             continue  # they do not grade on one scale
-        first, *others = (pl.col(reader) for reader in readers)
-        differs = ~pl.all_horizontal(first == other for other in others)
+        first, *other_readers = (pl.col(reader) for reader in readers)
+        differs = ~pl.all_horizontal(first == reading for reading in other_readers)
         settled_rows = frame.select(differs.alias("differs"), pl.col(settled).is_not_null().alias("is_settled"))
         is_settled = settled_rows["is_settled"]
         n_differing = int(settled_rows["differs"].sum())
@@ -980,7 +981,7 @@ def _name_parts(patterns: Sequence[str]) -> list[str]:
         ]
         for pattern in patterns
     ]
-    return [part for part in dict.fromkeys(parts[0]) if all(part in others for others in parts)]
+    return [part for part in dict.fromkeys(parts[0]) if all(part in other_parts for other_parts in parts)]
 
 
 def _list_titles(column: str, value: str) -> Iterator[str]:
@@ -992,8 +993,8 @@ def _list_titles(column: str, value: str) -> Iterator[str]:
         for stop in range(start + 1, len(words) + 1):
             text = "".join(word[0] for word in words[start:stop])
             if text.casefold() == key or (side and side == laterality_of(text)):
-                rest = f"{column[: words[start].start()]} {column[words[stop - 1].end() :]}"
-                yield " ".join(re.sub(r"\(\s*\)|\[\s*\]", " ", rest).split()).strip(" _-.:/")
+                remaining_name = f"{column[: words[start].start()]} {column[words[stop - 1].end() :]}"
+                yield " ".join(re.sub(r"\(\s*\)|\[\s*\]", " ", remaining_name).split()).strip(" _-.:/")
 
 
 def _chain(image_set: ImageSet, facts: TableFacts, min_files: float) -> None:
@@ -1121,7 +1122,9 @@ def _is_on_main_sheet(image_set: ImageSet, name: str, column: str) -> bool:
     for main, table in image_set.tables.items():
         if not sheet.sheet or table.sheet or table.files != sheet.files:
             continue
-        pairs = [image_set.frame.tables[each] for each in (name, main) if each in image_set.frame.tables]
+        pairs = [
+            image_set.frame.tables[table_name] for table_name in (name, main) if table_name in image_set.frame.tables
+        ]
         if len(pairs) == 2 and column in pairs[1].table.columns:
             images = pairs[0].pairs["left"].unique()
             return mean_of(images.is_in(pairs[1].pairs["left"].unique().implode())) >= MIN_WHOLE_JOIN

@@ -99,11 +99,11 @@ def _narrow_masks(masks: Masks, named: frozenset[str], readers: FolderReaders) -
         return None
     files = Files(files=masks.files, exclude=masks.exclude)
     paths = readers.items(files, "masks")["path"].to_list()
-    kept = [path for path in paths if path in named]
-    if not kept or len(kept) == len(paths):
-        return masks if kept else None
+    kept_paths = [path for path in paths if path in named]
+    if not kept_paths or len(kept_paths) == len(paths):
+        return masks if kept_paths else None
     folders = {path.rpartition("/")[0] for path in paths if path not in named}
-    if folders & {path.rpartition("/")[0] for path in kept} or len(folders) > MAX_EXCLUDED_FOLDERS:
+    if folders & {path.rpartition("/")[0] for path in kept_paths} or len(folders) > MAX_EXCLUDED_FOLDERS:
         return None
     excluded = tuple(f"{folder}/*" for folder in sorted(folders))
     return masks.model_copy(update={"exclude": (*masks.exclude, *excluded)})
@@ -129,8 +129,8 @@ def _choose_classes(parts: Mapping[str, Any], classes: tuple[str, ...], request:
         }
         if len(available) == len(classes) == 1:
             sources = {classes[0]: available[0]}
-        found = [source for source in sources.values() if source is not None]
-        if len(found) < len(classes) or len(set(found)) < len(found):
+        valid_sources = [source for source in sources.values() if source is not None]
+        if len(valid_sources) < len(classes) or len(set(valid_sources)) < len(valid_sources):
             return None
         fields = ("classes", "columns") if name == "labels" else ("classes", "per_file", "layers")
         update = {
@@ -177,8 +177,8 @@ def _split_by_list(image_set: ImageSet, survey: Survey, path: str) -> Iterable[S
     """A file that lists a part: for testing, unless it is called after training; the rest is the other part."""
     folder, _, file = path.rpartition("/")
     stem, _, suffix = file.partition(".")
-    own = "train" if side_of(stem) == "train" else "test"
-    other = "test" if own == "train" else "train"
+    own_side = "train" if side_of(stem) == "train" else "test"
+    other_side = "test" if own_side == "train" else "train"
     regex = "".join(
         [
             f"{re.escape(folder)}/" if folder else "",
@@ -208,7 +208,7 @@ def _split_by_list(image_set: ImageSet, survey: Survey, path: str) -> Iterable[S
             image_set.tables[name] = table
         value = ValueSource(value=f"{{{name}.list}}", missing=f"{stem}_not")
         if image_set.values(value.value).drop_nulls().len():
-            yield split_by(image_set, value, {stem: own, value.missing or "": other}, "lists", True)
+            yield split_by(image_set, value, {stem: own_side, value.missing or "": other_side}, "lists", True)
 
 
 def _holds_file(facts: TableFacts, path: str) -> bool:
@@ -217,12 +217,12 @@ def _holds_file(facts: TableFacts, path: str) -> bool:
 
 def describe_unmet(overrides: Overrides, titles: Iterable[str], survey: Survey) -> str:
     """Return why no manifest keeps to what was given, and what was found in its stead."""
-    given = ", ".join(f"{option} {value}" for option, value in overrides.options.items())
+    options_text = ", ".join(f"{option} {value}" for option, value in overrides.options.items())
     titles = list(titles)
     if titles:
-        return f"No manifest of the folder keeps to {given}. Found were: {list_names(titles, 4)}."
+        return f"No manifest of the folder keeps to {options_text}. Found were: {list_names(titles, 4)}."
     tables = list_names((table.files for table in survey.tables), 8)
-    return f"No manifest of the folder keeps to {given}: nothing that was named could be joined with images. Tables: {tables}."
+    return f"No manifest of the folder keeps to {options_text}: nothing that was named could be joined with images. Tables: {tables}."
 
 
 # --- names ---

@@ -82,8 +82,8 @@ class PatientSeries:
     def describe(self) -> str:
         """Return what is taken, left out or open, for people."""
         if self.chosen:
-            others = ", ".join(text for text in self.texts if text != self.chosen)
-            return f"each patient has several series: {self.chosen} is taken, and {others} left out"
+            other_texts = ", ".join(text for text in self.texts if text != self.chosen)
+            return f"each patient has several series: {self.chosen} is taken, and {other_texts} left out"
         if self.value:
             return f"each patient has several series with one target ({', '.join(self.texts)})"
         return f"{self.n_few:,} series of fewer than {self.min_files} slices (scouts) are left out"
@@ -197,12 +197,13 @@ def _choose_kind(
     words = {text: {word for word in split_words(text) if not word.isdecimal()} for text in texts}
     sizes = table.select("study", "kind", "size") if is_joined else _probe_sizes(series, table)
     medians = dict(sizes.group_by("kind").agg(pl.col("size").median()).iter_rows())
-    asked = set(split_words(request_text))
+    request_words = set(split_words(request_text))
     shared = words[texts[0]].intersection(*words.values())
     requested = [
         text
         for text in texts
-        if (words[text] - shared) & asked and medians.get(text, 0) > MAX_FEW_SLICES * max(medians.values(), default=0)
+        if (words[text] - shared) & request_words
+        and medians.get(text, 0) > MAX_FEW_SLICES * max(medians.values(), default=0)
     ]
     if len(requested) == 1:
         return replace(kinds, chosen=requested[0], min_files=0)
@@ -217,9 +218,13 @@ def _find_longest(sizes: pl.DataFrame) -> str:
     if len(medians) < 2 or medians["size"][0] < MIN_MORE_SLICES * medians["size"][1]:
         return ""
     longest: str = medians["kind"][0]
-    own = pl.col("size").filter(pl.col("kind") == longest).max()
-    others = pl.col("size").filter(pl.col("kind") != longest).max()
-    return longest if mean_of(sizes.group_by("study").agg(is_longest=own > others)["is_longest"]) >= MIN_SHARE else ""
+    own_size = pl.col("size").filter(pl.col("kind") == longest).max()
+    other_size = pl.col("size").filter(pl.col("kind") != longest).max()
+    return (
+        longest
+        if mean_of(sizes.group_by("study").agg(is_longest=own_size > other_size)["is_longest"]) >= MIN_SHARE
+        else ""
+    )
 
 
 def _probe_sizes(series: PatientSeries, table: pl.DataFrame) -> pl.DataFrame:

@@ -209,8 +209,8 @@ class Request:
         groups: dict[str, tuple[str, ...]] = {
             name: () for name in (*self.claims.classes, *self.unions.values()) if name in requested
         }
-        for wanted, group in assignment.pairs.items():
-            name = self.unions.get(wanted, wanted)
+        for requested_name, group in assignment.pairs.items():
+            name = self.unions.get(requested_name, requested_name)
             groups[name] = (*groups.get(name, ()), *group)
         names = {name for group in groups.values() for name in group}
         if not is_selection:
@@ -220,7 +220,7 @@ class Request:
         groups = {name: (name,) for name in available if name not in names and self.lists_none(name)} | groups
         if sum(map(len, groups.values())) == len(available) == len(groups):
             return {}
-        return {group[0] if len(group) == 1 else wanted: group for wanted, group in groups.items()}
+        return {group[0] if len(group) == 1 else requested_name: group for requested_name, group in groups.items()}
 
     def list_unmet_unions(self, available: Sequence[str]) -> tuple[str, ...]:
         """Return the names that shall count as another class and that no name of the folder means."""
@@ -239,13 +239,13 @@ class Request:
         assignment = match_classes(requested, available, notes=self.notes)
         if not requested or not assignment.is_complete or set(assignment.ambiguous) & set(self.classes):
             return tuple(available)
-        groups = (assignment.ambiguous.get(wanted, names) for wanted, names in assignment.pairs.items())
-        asked = {name for group in groups for name in group}
-        if len(requested) == 1 == len(asked) and assignment.scores[requested[0]] < MATCH_SCORE:
-            [name] = asked
+        groups = (assignment.ambiguous.get(requested_name, names) for requested_name, names in assignment.pairs.items())
+        asked_names = {name for group in groups for name in group}
+        if len(requested) == 1 == len(asked_names) and assignment.scores[requested[0]] < MATCH_SCORE:
+            [name] = asked_names
             if len(split_tokens(name)) > len(split_tokens(requested[0])):
                 return tuple(available)
-        return tuple(name for name in available if name in asked)
+        return tuple(name for name in available if name in asked_names)
 
     def names_none_of(self, available: Sequence[str]) -> bool:
         """Whether a single organ, finding, cell or device is asked for, and none of several classes has to do with it.
@@ -266,11 +266,18 @@ class Request:
         if not any(lexicon.find_concepts(name, CONCRETE_KINDS) for name in available):
             return False  # kinds of it, such as `red` and `white`
         is_tumor = any("tumor" in {concept, *lexicon.get_wider(concept)} for concept in concepts)
-        found = [set(lexicon.find_concepts(name)) for name in available]
+        concepts_of_names = [set(lexicon.find_concepts(name)) for name in available]
         if "organ" in concepts:  # organs of a region have names of their own
-            of_region = [any(concepts & lexicon.get_wider(concept) for concept in each) for each in found]
+            of_region = [
+                any(concepts & lexicon.get_wider(concept) for concept in name_concepts)
+                for name_concepts in concepts_of_names
+            ]
             return 2 * sum(of_region) <= len(of_region)
-        if is_tumor and all(TUMOR_PARTS & each for each in found) and any(each - TUMOR_TISSUES for each in found):
+        if (
+            is_tumor
+            and all(TUMOR_PARTS & name_concepts for name_concepts in concepts_of_names)
+            and any(name_concepts - TUMOR_TISSUES for name_concepts in concepts_of_names)
+        ):
             return False  # all that is marked are parts of it
         return not any(
             self.contains(name) or words & set(split_words(name)) or concepts & set(lexicon.find_concepts(name))
@@ -287,10 +294,10 @@ class Request:
         if not requested or not assignment.is_complete or any(name in assignment.ambiguous for name in self.classes):
             return {name: (name,) for name in available}
         selected: dict[str, tuple[str, ...]] = {}
-        for wanted, names in assignment.pairs.items():
-            group = assignment.ambiguous.get(wanted, names)
+        for requested_name, names in assignment.pairs.items():
+            group = assignment.ambiguous.get(requested_name, names)
             if len(group) == 1:
-                selected[_shorten_name(wanted, group[0])] = group
+                selected[_shorten_name(requested_name, group[0])] = group
             else:
                 selected |= {name: (name,) for name in group}
         return selected
@@ -371,8 +378,8 @@ def _prefer(tasks: dict[Task, float], claims: RequestClaims, text: str, *, has_s
         first = "diagnosis"
     if first is None or (tasks and next(iter(tasks)) == first) or (tasks and not claims.form and _SEGMENT.search(text)):
         return tasks
-    rest = [task for task in tasks if task != first]
-    return dict(zip((first, *rest), TASK_WEIGHTS, strict=False))
+    other_tasks = [task for task in tasks if task != first]
+    return dict(zip((first, *other_tasks), TASK_WEIGHTS, strict=False))
 
 
 _SENTENCE_END = re.compile(

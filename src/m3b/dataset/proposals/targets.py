@@ -189,12 +189,15 @@ def find_partial_legend(codes: Sequence[str], legends: Sequence[Legend]) -> tupl
     best: tuple[dict[str, str], str] = {}, ""
     for legend in legends:
         names = {_fold_code(code): name for code, name in legend.names}
-        known = {code: names[_fold_code(code)] for code in codes if _fold_code(code) in names}
-        if len(codes) / 2 <= len(known) < len(codes) and len(known) > len(best[0]):
+        known_codes = {code: names[_fold_code(code)] for code in codes if _fold_code(code) in names}
+        if len(codes) / 2 <= len(known_codes) < len(codes) and len(known_codes) > len(best[0]):
             present = {_fold_code(code) for code in codes} | {"0", "#000000"}
             absent = [f"{name} ({code})" for code, name in names.items() if code not in present]
-            text = ", ".join(f"{name} ({code})" for code, name in known.items())
-            best = known, f"{legend.source} names {text}" + (f", and nothing has {', '.join(absent)}" if absent else "")
+            text = ", ".join(f"{name} ({code})" for code, name in known_codes.items())
+            best = (
+                known_codes,
+                f"{legend.source} names {text}" + (f", and nothing has {', '.join(absent)}" if absent else ""),
+            )
     return best
 
 
@@ -235,8 +238,8 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
         ):
             target = _label_column(image_set, survey, request, column)
             is_chosen = _is_chosen_of_several(column, yes_no_columns, request)
-            more = {"joint_labels": float(is_joint), "one_of_columns": float(not is_chosen)}
-            yield replace(target, features={**target.features, **more})
+            extra_features = {"joint_labels": float(is_joint), "one_of_columns": float(not is_chosen)}
+            yield replace(target, features={**target.features, **extra_features})
         if (separator or has_several_rows) and series.n_unique() > 1:
             target = _label_lists(image_set, survey, request, column, series, separator or LIST_SEPARATOR)
             yield replace(target, features={**target.features, "several_match": float(request.has_several or is_joint)})
@@ -245,11 +248,13 @@ def list_labels(image_set: ImageSet, survey: Survey, request: Request) -> Iterat
 
 def _counts_images(image_set: ImageSet, column: Column) -> bool:
     """Whether a number in names, which no word explains, counts the images of each subject: 1, 2, 3 for one after the other."""
-    others = [item.template for item in image_set.columns if item.source in ("slot", "folder") and item is not column]
-    if column.source != "slot" or column.name or column.stats.numeric < 1 or not others:
+    other_templates = [
+        item.template for item in image_set.columns if item.source in ("slot", "folder") and item is not column
+    ]
+    if column.source != "slot" or column.name or column.stats.numeric < 1 or not other_templates:
         return False
     values = image_set.values(column.template).cast(pl.Int64, strict=False)
-    table = pl.DataFrame({"subject": image_set.values("/".join(others)), "value": values}).drop_nulls()
+    table = pl.DataFrame({"subject": image_set.values("/".join(other_templates)), "value": values}).drop_nulls()
     value = pl.col("value")
     groups = table.group_by("subject").agg(n=pl.len(), first=value.min(), last=value.max(), distinct=value.n_unique())
     counts = groups.select(
@@ -397,21 +402,27 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     if not names and "attribute" in roles_of(column.name) and {value.casefold() for value in values} <= set(SEX_NAMES):
         names, legend = {value: SEX_NAMES[value.casefold()] for value in values}, column.name
     classes: dict[str, tuple[str, ...]] = {names.get(value, value): (value,) for value in values}
-    same = _same_classes(image_set, column, values) if not coded else {}
-    same = _unite_misspellings(same or {value: (value,) for value in values}, column.stats.counts) if not coded else {}
-    same = _unite_synonyms(same, equations, request) if not coded else {}
-    same = same if len(same) < len(values) else {}
-    outside = _list_outside(list(same or classes), request)
-    if outside:
-        same = {name: texts for name, texts in (same or classes).items() if name not in outside}
-        values = [value for texts in same.values() for value in texts]
-    if same:
-        classes = same
+    united_classes = _same_classes(image_set, column, values) if not coded else {}
+    united_classes = (
+        _unite_misspellings(united_classes or {value: (value,) for value in values}, column.stats.counts)
+        if not coded
+        else {}
+    )
+    united_classes = _unite_synonyms(united_classes, equations, request) if not coded else {}
+    united_classes = united_classes if len(united_classes) < len(values) else {}
+    outside_names = _list_outside(list(united_classes or classes), request)
+    if outside_names:
+        united_classes = {
+            name: texts for name, texts in (united_classes or classes).items() if name not in outside_names
+        }
+        values = [value for texts in united_classes.values() for value in texts]
+    if united_classes:
+        classes = united_classes
     binary = _binary_names(values, column.name, request) if coded and not names else {}
     if binary:
         classes = {binary[value]: (value,) for value in values}
     assumed = tuple(f"{value} is left out: {sentence}" for value, sentence in forbidden.items())
-    assumed += tuple(f"{value} is left out: it is none of the grades that are asked for" for value in outside)
+    assumed += tuple(f"{value} is left out: it is none of the grades that are asked for" for value in outside_names)
     unnamed = tuple(value for value in values if coded and not names and not binary)
     available = list(classes)
     if selected := request.select_classes(available):
@@ -420,7 +431,7 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
         # numbers beside names are other texts for the same classes, not classes that are left out
         unnamed = (*unnamed, *(value for value in numbers_beside if value not in named_by_selection))
         classes = {name: tuple(text for label in group for text in classes[label]) for name, group in selected.items()}
-    if selected or same:
+    if selected or united_classes:
         for name, texts in classes.items():
             other_texts = [f'"{text}"' for text in texts if text != name]
             if len(texts) > 1:
@@ -429,7 +440,7 @@ def _label_column(image_set: ImageSet, survey: Survey, request: Request, column:
     match = request.match_classes(list(classes))
     used, unmatched = dict(match.pairs), (*match.unmatched, *request.list_unmet_unions(available))
     counts = {value: column.stats.counts[value] for texts in classes.values() for value in texts}
-    if same and not selected:
+    if united_classes and not selected:
         counts = {texts[0]: sum(counts[value] for value in texts) for texts in classes.values()}
     features = _label_features(image_set, request, column, list(classes), counts)
     features["legend"] = float(bool(legend))
@@ -518,10 +529,12 @@ def _is_misspelt(text: str, correct: str) -> bool:
     if min(len(word), len(correct_word)) < MIN_MISSPELT_LETTERS or not (word + correct_word).isalpha():
         return False
     start = _count_shared(word, correct_word)
-    rest, correct_rest = word[start:], correct_word[start:]
-    end = _count_shared(rest[::-1], correct_rest[::-1])
-    rest, correct_rest = rest[: len(rest) - end], correct_rest[: len(correct_rest) - end]
-    return start > 0 and (max(len(rest), len(correct_rest)) == 1 or (len(rest) == 2 and rest == correct_rest[::-1]))
+    word_rest, correct_rest = word[start:], correct_word[start:]
+    end = _count_shared(word_rest[::-1], correct_rest[::-1])
+    word_rest, correct_rest = word_rest[: len(word_rest) - end], correct_rest[: len(correct_rest) - end]
+    return start > 0 and (
+        max(len(word_rest), len(correct_rest)) == 1 or (len(word_rest) == 2 and word_rest == correct_rest[::-1])
+    )
 
 
 def _count_shared(first: str, second: str) -> int:
@@ -537,7 +550,7 @@ def list_equations(notes: str) -> dict[str, frozenset[str]]:
     for first, second in re.findall(r"^[\s*•-]*([^=\n]{1,30}?)\s*=\s*([^=\n]{1,40}?)[\s.;,]*$", notes, re.MULTILINE):
         equals.setdefault(fold(first), set()).add(fold(second))
         equals.setdefault(fold(second), set()).add(fold(first))
-    return {text: frozenset(others) for text, others in equals.items()}
+    return {text: frozenset(equal_texts) for text, equal_texts in equals.items()}
 
 
 def _is_unclear(value: str, equations: Mapping[str, frozenset[str]]) -> bool:
@@ -549,7 +562,9 @@ def _is_unclear(value: str, equations: Mapping[str, frozenset[str]]) -> bool:
 def _is_sentinel(value: str, values: Sequence[str]) -> bool:
     """Whether a value is a number that stands for no answer, among names."""
     return bool(re.fullmatch(r"-\d{1,4}|9{2,4}", value)) and not any(
-        re.fullmatch(r"-?\d+(?:\.\d+)?", other) for other in values if not re.fullmatch(r"-\d{1,4}|9{2,4}", other)
+        re.fullmatch(r"-?\d+(?:\.\d+)?", other_value)
+        for other_value in values
+        if not re.fullmatch(r"-\d{1,4}|9{2,4}", other_value)
     )
 
 
@@ -561,22 +576,26 @@ def _unite_synonyms(
     names = list(classes)
     targets: dict[str, str] = {}
     for name in names:
-        others = [other for other in names if other != name and fold(other) in equations.get(fold(name), ())]
-        if not request.contains(name) and not others:
+        equal_names = [
+            other_name
+            for other_name in names
+            if other_name != name and fold(other_name) in equations.get(fold(name), ())
+        ]
+        if not request.contains(name) and not equal_names:
             rank = severity_rank(name)
-            others = [
-                other
-                for other in names
-                if rank is not None and severity_rank(other) == rank and request.contains(other)
+            equal_names = [
+                other_name
+                for other_name in names
+                if rank is not None and severity_rank(other_name) == rank and request.contains(other_name)
             ]
         if request.claims.grade_range is not None and (part := re.fullmatch(r"(\d+)\s?[A-Da-d]", name)):
-            others = [other for other in names if other == part[1]] or [part[1]]
+            equal_names = [other_name for other_name in names if other_name == part[1]] or [part[1]]
         if (
-            len(others) == 1
-            and targets.get(others[0]) is None
-            and not (request.contains(name) and not request.contains(others[0]))
+            len(equal_names) == 1
+            and targets.get(equal_names[0]) is None
+            and not (request.contains(name) and not request.contains(equal_names[0]))
         ):
-            targets[name] = others[0]
+            targets[name] = equal_names[0]
     united: dict[str, tuple[str, ...]] = {name: () for name in [targets.get(name, name) for name in names]}
     for name, texts in classes.items():
         target = targets.get(name, name)
@@ -589,9 +608,9 @@ def _list_outside(names: Sequence[str], request: Request) -> tuple[str, ...]:
     if request.claims.grade_range is None or not all(name.isdecimal() for name in names):
         return ()
     lowest, highest = request.claims.grade_range
-    outside = tuple(name for name in names if not lowest <= int(name) <= highest)
-    inside = {int(name) for name in names if name not in outside}
-    return outside if inside == set(range(lowest, highest + 1)) else ()
+    outside_grades = tuple(name for name in names if not lowest <= int(name) <= highest)
+    inside_grades = {int(name) for name in names if name not in outside_grades}
+    return outside_grades if inside_grades == set(range(lowest, highest + 1)) else ()
 
 
 def _is_yes_no(text: str) -> bool:
@@ -757,8 +776,10 @@ def _one_hot(
 
 def _meaning_of_blanks(image_set: ImageSet, columns: Sequence[Column]) -> str | None:
     """Return "0" if an empty cell of yes/no columns means no: none of them says no, or each image has a filled cell beside it."""
-    beside = [column for column in image_set.columns if column.tables == columns[0].tables and _says_yes_or_no(column)]
-    cells = {column.template: image_set.values(column.template) for column in beside}
+    columns_beside = [
+        column for column in image_set.columns if column.tables == columns[0].tables and _says_yes_or_no(column)
+    ]
+    cells = {column.template: image_set.values(column.template) for column in columns_beside}
     if not any(cells[column.template].null_count() for column in columns):
         return None
     has_no = any(value.casefold() in NO for column in columns for value in column.stats.counts)
@@ -1369,24 +1390,24 @@ def _classes_of_files(
 
 def _name_of_classes(image_set: ImageSet, request: Request, right: FileGroup, slot: Slot) -> Slot:
     """Of the parts of paths that vary together with a slot (`2. Haemorrhages/007_HE.tif`), the one that the request fits best."""
-    others = [
+    other_slots = [
         item
         for item in right.slots
         if item.name != slot.name and item.distinct == slot.distinct == len(item.values) and item.kind != "number"
     ]
-    if not others:
+    if not other_slots:
         return slot
     items = image_set.frame.readers.items(Files(files=right.pattern, exclude=right.exclude), "proposal")
     frame = ImageFrame(items, image_set.frame.readers, [])
-    frame.add_columns([slot.name, *(item.name for item in others)], "proposal")
-    same = [item for item in others if frame.frame.select(slot.name, item.name).n_unique() == slot.distinct]
+    frame.add_columns([slot.name, *(item.name for item in other_slots)], "proposal")
+    same_slots = [item for item in other_slots if frame.frame.select(slot.name, item.name).n_unique() == slot.distinct]
 
     def fit(item: Slot) -> float:
         texts = [value.text for value in item.values]
         match = match_classes(request.classes or request.claims.targets, texts, notes=request.notes)
         return sum(match.scores.values()) - len(match.ambiguous)
 
-    return max(slot, *same, key=fit) if same else slot
+    return max(slot, *same_slots, key=fit) if same_slots else slot
 
 
 def _valued_masks(
@@ -1466,8 +1487,8 @@ def _valued_masks(
         told_apart = {
             code: name for code, name in request.numbered_classes.items() if partial and name not in partial.values()
         }
-        stated = partial | told_apart
-        names = {codes: stated[codes[0]] for codes in foreground if codes[0] in stated}
+        stated_values = partial | told_apart
+        names = {codes: stated_values[codes[0]] for codes in foreground if codes[0] in stated_values}
         unnamed = [codes for codes in foreground if codes not in names]
     codes_of_name = {names.get(codes, f"value {codes[0]}"): tuple(map(_code, codes)) for codes in foreground}
     classes = _keep_asked(request, codes_of_name, unnamed)
@@ -1624,13 +1645,13 @@ def _name_unseen_marks(names: Mapping[tuple[str, ...], str], legends: Sequence[L
 
     A legend that gives its numbers comes before a list that is counted, which may leave numbers out.
     """
-    seen = {_fold_code(codes[0]): name.casefold() for codes, name in names.items()}
+    seen_codes = {_fold_code(codes[0]): name.casefold() for codes, name in names.items()}
     for legend in sorted(map(_count_marks, legends), key=lambda item: item.kind != "codes"):
-        known = {_fold_code(code): name for code, name in legend.names}
-        known = {code: name for code, name in known.items() if code.isdecimal() and code != "0"}
-        agrees = all(code in known and known[code].casefold() == name for code, name in seen.items())
-        if agrees and 2 * len(seen) > len(known):
-            return {(code,): name for code, name in known.items() if code not in seen}
+        known_codes = {_fold_code(code): name for code, name in legend.names}
+        known_codes = {code: name for code, name in known_codes.items() if code.isdecimal() and code != "0"}
+        agrees = all(code in known_codes and known_codes[code].casefold() == name for code, name in seen_codes.items())
+        if agrees and 2 * len(seen_codes) > len(known_codes):
+            return {(code,): name for code, name in known_codes.items() if code not in seen_codes}
     return {}
 
 
@@ -1884,7 +1905,7 @@ def _annotated(image_set: ImageSet, survey: Survey, request: Request, facts: Ann
             name
             for name, codes in classes.items()
             if any(value.count and value.text in {name, *map(str, codes)} for value in facts.classes)
-            and not any(set(codes) & set(kept) for kept in selected.values())
+            and not any(set(codes) & set(selected_codes) for selected_codes in selected.values())
         ),
     )
 
@@ -1902,12 +1923,12 @@ def _unite_spellings(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         names: the most frequent first; of the spellings of fewest words it names the class.
     """
     words_of_name = {name: tuple(split_words(name)) for name in names}
-    known = set(words_of_name.values())
+    known_names = set(words_of_name.values())
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, words in words_of_name.items():
-        if words[:-1] in known and _is_enumerating(words):
+        if words[:-1] in known_names and _is_enumerating(words):
             words = words[:-1]
-        if words and (singular := (*words[:-1], words[-1].removesuffix("s"))) in known:
+        if words and (singular := (*words[:-1], words[-1].removesuffix("s"))) in known_names:
             words = singular
         groups.setdefault(words or (name,), []).append(name)
     return {min(group, key=lambda name: len(words_of_name[name])): tuple(group) for group in groups.values()}

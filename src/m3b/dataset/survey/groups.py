@@ -326,15 +326,17 @@ class GroupFinder:
             return None
         classes = dict.fromkeys(group.frame[column].unique().sort().to_list(), "image")
         for value in classes:
-            inside = group.frame.filter(pl.col(column) == value)
-            outside = group.frame.filter(~pl.col(column).is_in([text for text in classes if classes[text] != "image"]))
-            pairs = inside.join(outside.filter(pl.col(column) != value), on=names, suffix="_other")
-            if pairs["path"].n_unique() < len(inside):
+            frame_inside = group.frame.filter(pl.col(column) == value)
+            frame_outside = group.frame.filter(
+                ~pl.col(column).is_in([text for text in classes if classes[text] != "image"])
+            )
+            pairs = frame_inside.join(frame_outside.filter(pl.col(column) != value), on=names, suffix="_other")
+            if pairs["path"].n_unique() < len(frame_inside):
                 continue
             pairs = pairs.unique("path", maintain_order=True).gather_every(max(1, len(pairs) // _COMPARED_COPIES))
             compared = list(pairs.select("path", "path_other").head(_COMPARED_COPIES).iter_rows())
             self.probe(group, [path for pair in compared for path in pair])
-            samples = [(group.samples.get(path), group.samples.get(other)) for path, other in compared]
+            samples = [(group.samples.get(path), group.samples.get(other_path)) for path, other_path in compared]
             are_smaller = all(first and second and _is_smaller(first, second) for first, second in samples)
             likeness = [_correlate_blocks(self.inventory.root, *pair) for pair in compared] if are_smaller else [0.0]
             if sum(likeness) >= _MIN_ALIKE * len(likeness):

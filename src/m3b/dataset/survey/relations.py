@@ -33,8 +33,10 @@ def find_splits(
     """Return every division into training, validation and test parts whose words say so."""
     images = [group for group in groups if group.format in IMAGE_FORMATS]
     splits = [split for group in images for split in _slot_splits(group)]
-    known = {(split.owner, split.source) for split in splits}
-    splits += [split for group in images for split in _word_splits(group) if (split.owner, split.source) not in known]
+    known_splits = {(split.owner, split.source) for split in splits}
+    splits += [
+        split for group in images for split in _word_splits(group) if (split.owner, split.source) not in known_splits
+    ]
     splits += _family_splits(images)
     splits += _folder_splits(images)
     splits += _table_splits(images, tables, joins)
@@ -83,13 +85,13 @@ def _word_splits(group: Group) -> list[SplitFacts]:
     for column in (*(f"folder{level}" for level in range(len(group.levels) - 1)), "stem"):
         texts = group.frame[column].unique().to_list()
         words = {text: [word for word in _WORD.findall(text) if side_of(word)] for text in texts if side_of(text)}
-        names = {found[0].casefold() for found in words.values() if len(found) == 1}
+        names = {sides_found[0].casefold() for sides_found in words.values() if len(sides_found) == 1}
         sides = {side_of(name) for name in names}
         unnamed = len(texts) - len(words)
         missing = "train" if unnamed and sides and sides <= {"test", "val"} and unnamed >= len(words) else ""
         if (
             len(texts) <= _MAX_SIDES
-            or any(len(found) != 1 for found in words.values())
+            or any(len(sides_found) != 1 for sides_found in words.values())
             or (unnamed and not missing)
             or len(sides | {missing} - {""}) < 2
         ):

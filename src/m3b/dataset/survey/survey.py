@@ -239,8 +239,8 @@ def _list_annotation_facts(source: AnnotationSource, groups: Sequence[Group]) ->
         return
     for key in keys:
         annotations = source.annotations.select_category_key(key)
-        named = {image.source for image in annotations.images}
-        files = tuple(path for path in source.files if path in named)
+        named_sources = {image.source for image in annotations.images}
+        files = tuple(path for path in source.files if path in named_sources)
         facts = _annotation_facts(AnnotationSource(source.format, files, annotations), groups)
         yield facts.model_copy(update={"category_key": key})
 
@@ -259,7 +259,10 @@ def _annotation_facts(source: AnnotationSource, groups: Sequence[Group]) -> Anno
                 suffixes = [
                     (PurePosixPath(path).suffix, PurePosixPath(image.name).suffix) for path, image in matches.items()
                 ]
-                n_renamed = sum(bool(written) and suffix.lower() != written.lower() for suffix, written in suffixes)
+                n_renamed = sum(
+                    bool(written_suffix) and suffix.lower() != written_suffix.lower()
+                    for suffix, written_suffix in suffixes
+                )
     tags = Counter(text for image in source.images for text in set(source.annotations.captions.get(image, ())))
     files = set(source.files)
     owners = [group.id for group in groups if not files.isdisjoint(group.paths)]

@@ -134,9 +134,9 @@ class _Loaded:
 def _load_group(group: Group, paths: list[str], root: Path, limits: SurveyLimits) -> list[tuple[str, _Loaded]]:
     if len(paths) > _MAX_SEPARATE:
         lists = _find_side_lists(paths)
-        others = [path for path in paths if path not in lists]
+        other_paths = [path for path in paths if path not in lists]
         return [
-            *_load_stacked(_part_of(group, others), others, root, limits),
+            *_load_stacked(_part_of(group, other_paths), other_paths, root, limits),
             *(_load_group(_name_part(group, lists), lists, root, limits) if lists else []),
         ]
     loaded_files: list[tuple[str, _Loaded]] = []

@@ -23,8 +23,8 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|[^\W\d_]+")
 def side_of(text: str) -> Side:
     """Return the side of a split that a text means; "" if none or several. Cases for training and validation are for training."""
     words = [word.casefold().removesuffix("set") for word in _WORDS.findall(text)]
-    known = {word for word in words if word not in _ONLY_ALONE or len(words) <= 2} | unspaced_words(text)
-    sides: list[Side] = [side for side, side_words in SIDE_WORDS.items() if known & side_words]
+    known_words = {word for word in words if word not in _ONLY_ALONE or len(words) <= 2} | unspaced_words(text)
+    sides: list[Side] = [side for side, side_words in SIDE_WORDS.items() if known_words & side_words]
     return sides[0] if len(sides) == 1 or sides == ["train", "val"] else ""
 
 

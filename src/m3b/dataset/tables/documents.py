@@ -232,9 +232,14 @@ def _list_parts(value: Mapping[str, Any]) -> dict[str, list[Any]]:
         str(key): item for key, item in value.items() if isinstance(item, list) and _find_layout(item)[0] == "objects"
     }
     keys = {name: frozenset(key for record in records[:200] for key in record) for name, records in lists.items()}
-    counts = Counter({same: sum(len(lists[name]) for name in lists if keys[name] == same) for same in keys.values()})
-    same, count = counts.most_common(1)[0] if counts else (frozenset(), 0)
-    parts = {name: records for name, records in lists.items() if keys[name] == same}
+    counts = Counter(
+        {
+            common_keys: sum(len(lists[name]) for name in lists if keys[name] == common_keys)
+            for common_keys in keys.values()
+        }
+    )
+    common_keys, count = counts.most_common(1)[0] if counts else (frozenset(), 0)
+    parts = {name: records for name, records in lists.items() if keys[name] == common_keys}
     return parts if len(parts) > 1 and 2 * count > counts.total() else {}
 
 
@@ -260,16 +265,21 @@ def _is_keyed(value: Mapping[str, Any]) -> bool:
 
 def _follow(document: Any, path: str) -> Any:
     value = document
-    rest = path
-    while rest:
+    remaining_path = path
+    while remaining_path:
         if not isinstance(value, Mapping):
             return None
         key = next(
-            (key for key in sorted(value, key=len, reverse=True) if rest == key or rest.startswith(f"{key}.")), None
+            (
+                key
+                for key in sorted(value, key=len, reverse=True)
+                if remaining_path == key or remaining_path.startswith(f"{key}.")
+            ),
+            None,
         )
         if key is None:
             return None
-        value, rest = value[key], rest[len(key) + 1 :]
+        value, remaining_path = value[key], remaining_path[len(key) + 1 :]
     return value
 
 
@@ -328,8 +338,8 @@ def _flatten_objects(objects: Sequence[Any], prefix: str, row: Row, depth: int) 
     items: list[Row] = []
     for item in objects[:_MAX_COLUMNS]:
         items.append({})
-        written = {key: _as_text(value) if isinstance(value, list) else value for key, value in item.items()}
-        _flatten(written, prefix, items[-1], depth + 1)
+        cells = {key: _as_text(value) if isinstance(value, list) else value for key, value in item.items()}
+        _flatten(cells, prefix, items[-1], depth + 1)
     for name in dict.fromkeys(name for item in items for name in item):
         if len(row) < _MAX_COLUMNS:
             row[name] = LIST_SEPARATOR.join(item.get(name, "") for item in items)

@@ -229,8 +229,8 @@ def _join_channels(frame: pl.DataFrame) -> pl.DataFrame:
     if not set("rgb") <= set(channels):
         return frame
     colour = pl.concat_str([pl.col(channels[letter]) for letter in "rgb"], separator=",").alias("colour")
-    kept = [name for name in frame.columns if name not in channels.values() and not _TERM_CODE.fullmatch(name)]
-    return frame.select(*kept, colour)
+    kept_columns = [name for name in frame.columns if name not in channels.values() and not _TERM_CODE.fullmatch(name)]
+    return frame.select(*kept_columns, colour)
 
 
 def _parse_document(path: str, text: str) -> Any:
@@ -528,6 +528,8 @@ def _abbreviates(short: str, long: str) -> bool:
 def _drop_repeated(legends: Iterable[Legend]) -> list[Legend]:
     merged: list[Legend] = []
     for legend in legends:
-        if not any(legend.codes == other.codes and legend.source == other.source for other in merged):
+        if not any(
+            legend.codes == merged_legend.codes and legend.source == merged_legend.source for merged_legend in merged
+        ):
             merged.append(legend)
     return merged

@@ -257,8 +257,8 @@ def read_written_lists(frame: pl.DataFrame) -> pl.DataFrame:
             continue
         lists = {text: _parse_written_list(text) for text in cells.to_list()}
         if all(items is not None and not any(LIST_SEPARATOR in item for item in items) for items in lists.values()):
-            joined = {text: LIST_SEPARATOR.join(items) if items else EMPTY_LIST for text, items in lists.items()}
-            frame = frame.with_columns(pl.col(name).replace_strict(joined, default=None, return_dtype=pl.String))
+            joined_cells = {text: LIST_SEPARATOR.join(items) if items else EMPTY_LIST for text, items in lists.items()}
+            frame = frame.with_columns(pl.col(name).replace_strict(joined_cells, default=None, return_dtype=pl.String))
     return frame
 
 

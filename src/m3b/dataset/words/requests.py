@@ -1074,7 +1074,7 @@ def _judge_concepts(
 def _find_imaged(lexicon: Lexicon, text: str, kind: str) -> list[str]:
     """Return the concepts of a kind that the English names of imaging name, as chest radiography does the chest."""
     imaging = [name for name in lexicon.find_concepts(text, ("modalities",)) if kind != "modalities"]
-    return [found for name in imaging for word in name.split() for found in lexicon.find_concepts(word, (kind,))]
+    return [concept for name in imaging for word in name.split() for concept in lexicon.find_concepts(word, (kind,))]
 
 
 def _find_listed(lexicon: Lexicon, line: str, kind: str) -> list[str]:

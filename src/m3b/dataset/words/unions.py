@@ -57,13 +57,13 @@ def take_unions(text: str, verbs: re.Pattern[str]) -> tuple[str, dict[str, str]]
     Args:
         verbs: of tasks; names before which one stands belong to another clause.
     """
-    whole, unions = text, dict[str, str]()
+    remaining_text, unions = text, dict[str, str]()
     for form in _FORMS:
         place = 0
         while match := form.search(text, place):
             names, start = match["names"], match.start()
             if match.start() < match.start("names") + 2 and verbs.search(names):
-                joints = next((found for pattern in _JOINTS if (found := list(pattern.finditer(names)))), [])
+                joints = next((matches for pattern in _JOINTS if (matches := list(pattern.finditer(names)))), [])
                 if not joints:
                     place = match.end()
                     continue
@@ -75,7 +75,7 @@ def take_unions(text: str, verbs: re.Pattern[str]) -> tuple[str, dict[str, str]]
                 continue
             unions |= {name: united for part in _LIST.split(names) if (name := _clean(part)) and name != united}
             text, place = f"{text[:start]} {text[match.end() :]}", start
-    return (text, unions) if re.search(r"\w", text) else (whole, {})
+    return (text, unions) if re.search(r"\w", text) else (remaining_text, {})
 
 
 def _clean(name: str) -> str:
