@@ -48,9 +48,7 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
     from safetensors.torch import load_file
 
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
-    if (
-        len(config["weights"]) == 1
-    ):  # a single network of several, as it is measured on cases that it was not trained on
+    if len(config["weights"]) == 1:  # one network of several, measured on cases that it was not trained on
         config |= config.get("alone", {}).get(config["weights"][0], {})
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     models = []
