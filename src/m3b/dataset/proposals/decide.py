@@ -2115,7 +2115,8 @@ def _describe_targets(measured_candidates: MeasuredCandidate) -> pl.DataFrame | 
 
 
 def to_proposals(measured_candidates: Sequence[MeasuredCandidate]) -> tuple[ManifestProposal, ...]:
-    """Return measured candidates as proposals, with titles that differ."""
+    """Return measured candidates as proposals; those with the title of the first say how they differ."""
+    best_title = [item.candidate.target.title for item in measured_candidates[:1]]
     return tuple(
         ManifestProposal(
             manifest=item.manifest,
@@ -2127,7 +2128,7 @@ def to_proposals(measured_candidates: Sequence[MeasuredCandidate]) -> tuple[Mani
             cases=len(item.resolved.frame),
             classes=class_counts(item.resolved),
         )
-        for item, title in zip(measured_candidates, _tell_apart(measured_candidates), strict=True)
+        for item, title in zip(measured_candidates, [*best_title, *_tell_apart(measured_candidates)[1:]], strict=True)
     )
 
 
