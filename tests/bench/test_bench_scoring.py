@@ -147,6 +147,18 @@ def test_reports_that_are_always_the_same(stand_in, tmp_path: Path) -> None:
     assert score.control["value"] == pytest.approx(score.primary["value"])
 
 
+def test_a_segmentation_model_is_measured_where_detection_is_judged_by_masks(stand_in, tmp_path: Path) -> None:
+    spec, generated, _ = stand_in("INSTANCE22")
+    hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
+    code = BLEED.rpartition("    return")[0] + '    return {"mask": save(number, found, image), "volumes_ml": {}}\n'
+    by_hand = model(tmp_path / "model", "segmentation", code, ["bleed"], {"bleed": 1})
+    score = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
+    assert score.error == "", score.error
+    assert score.primary is not None
+    assert score.primary["name"] == "dice"
+    assert score.primary["value"] > 0.3
+
+
 def test_a_model_for_another_task_and_a_broken_one(stand_in, tmp_path: Path) -> None:
     spec, generated, _ = stand_in("CT-Kidney")
     hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)

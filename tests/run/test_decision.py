@@ -75,6 +75,7 @@ def test_tasks_that_are_not_there_are_named() -> None:
         ("Write a report", "diagnosis", "diagnosis"),
         ("", "detection", "detection"),
         ("Segment it", "", ""),
+        ("Find and outline the infection", "detection", "segmentation"),
     ],
 )
 def test_the_task_of_a_card_gives_way_where_its_data_serves_the_request(

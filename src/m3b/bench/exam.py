@@ -25,6 +25,7 @@ from m3b.models import Prediction
 from m3b.tasks import Row, get_family, score_all
 
 MERGED_FOLDER = "union"
+DETECTION, SEGMENTATION = "detection", "segmentation"
 
 
 def merge_index(index: Index, name: str, base: Path) -> Index:
@@ -90,9 +91,20 @@ def translate_answer(
     if answer.boxes is not None:
         boxes = tuple(replace(box, label=names[box.label]) for box in answer.boxes if box.label in names)
         answer = replace(answer, boxes=boxes)
+    if answer.mask is not None and index.task == DETECTION:
+        answer = _split_mask(answer, answer.mask, model_values, record, base, scratch)
     if answer.masks:
         answer = replace(answer, masks=_translate_masks(answer, index, names, record, base, scratch))
     return _renumber_mask(answer, index, model_values, names, record, base, scratch)
+
+
+def _split_mask(
+    answer: Prediction, file: Path, model_values: Mapping[str, int], record: Record, base: Path, scratch: Path
+) -> Prediction:
+    """Return the answer of a segmentation model with one mask for each of its classes, as detection is measured."""
+    array = read_mask(str(file)).array
+    masks = {name: write_mask_file(array == number, record, base, scratch) for name, number in model_values.items()}
+    return replace(answer, mask=None, masks=masks)
 
 
 def _translate_masks(
@@ -198,6 +210,15 @@ def derange(patients: Sequence[str], random: np.random.Generator) -> list[int]:
 
 MIN_PURITY = 0.9
 """Minimum share of cases of an agent's label that must have the same true class for both to be matched."""
+
+
+def can_measure(model_task: str, index: Index) -> bool:
+    """Return whether models for `model_task` give what the cases of the index are measured by.
+
+    If detection is measured by masks, a segmentation model gives them too: "find and outline" may mean either.
+    """
+    has_masks = any(record.mask is not None for record in index.test)
+    return model_task == index.task or (index.task == DETECTION and model_task == SEGMENTATION and has_masks)
 
 
 def build_exam_index(carve_out: CarveOut, spec: DatasetSpec, *, use_folders: bool = False) -> Index:

@@ -18,7 +18,16 @@ from typing import Any
 
 from m3b.bench.carve_out import CarveOut
 from m3b.bench.datasets import DatasetSpec
-from m3b.bench.exam import EXAMINE_JOB, GRADE_JOB, MERGED_FOLDER, Exam, ExamRequest, GradedAnswers, GradeRequest
+from m3b.bench.exam import (
+    EXAMINE_JOB,
+    GRADE_JOB,
+    MERGED_FOLDER,
+    Exam,
+    ExamRequest,
+    GradedAnswers,
+    GradeRequest,
+    can_measure,
+)
 from m3b.cleanup import undo_on_error
 from m3b.errors import DataError, ModelError
 from m3b.isolation.reader import Reader
@@ -126,7 +135,7 @@ def score_hidden_cases(
                     EXAMINE_JOB, ExamRequest(base_folder, spec.name, work_folder.resolve() if work_folder else None)
                 )
                 model_info = read_model_info(model)
-                if model_info.task != spec.task:
+                if not can_measure(model_info.task, exam.index):
                     raise ModelError(f"it is a model for {model_info.task}, and the task is {spec.task}")
                 answers = _predict_hidden_cases(exam, base_folder, model, sandbox, scratch_folder, reader)
                 graded = _grade_answers(exam, answers, model_info, carve_out, spec, (scratch_folder, reader, seed))
