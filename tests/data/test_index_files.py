@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from m3b.data import kinds
 from m3b.data.index import (
     LABELS,
     TEST,
@@ -120,6 +121,7 @@ def test_any_json_is_an_index_or_a_data_error(value: Any) -> None:
         ({"labels": "normal"}, "labels must be a list"),
         ({"labels": [1]}, "labels must be a list"),
         ({"labels": ["a", "a"]}, "twice"),
+        ({"labels": ["a"], "unknown_labels": ["a"]}, "both name a"),
         ({"patient": ""}, "patient"),
         ({"patient": True}, "patient"),
         ({"patient": None}, "patient"),
@@ -210,3 +212,14 @@ def test_a_pipe_as_an_index_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "train.json")
     with pytest.raises(DataError, match="not a regular file"):
         read_records(tmp_path / "train.json")
+
+
+def test_labels_that_are_not_known_are_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "train.json"
+    items = [{"image_path": "a.png", "labels": ["a"], "unknown_labels": ["b"], "patient": "p"}]
+    file.write_text(json.dumps(items))
+    records = read_records(file)
+    assert kinds.of("diagnosis").multi_label(records)
+    write_records(tmp_path / "again.json", records, "diagnosis")
+    assert json.loads((tmp_path / "again.json").read_text()) == items
+    assert read_records(tmp_path / "again.json") == records

@@ -164,6 +164,12 @@ def test_rescale_of_each_slice(tmp_path: Path) -> None:
     assert (image.modality, image.unit) == ("pet", "BQML")
 
 
+def test_a_diffusion_map_says_what_its_values_are(tmp_path: Path) -> None:
+    for file in write_series(tmp_path / "s", values_of(8), AFFINE):
+        edit(file, Modality="MR", ImageType=["DERIVED", "PRIMARY", "DIFFUSION", "ADC"], RescaleType="US")
+    assert read_both(tmp_path / "s").unit == "ADC"
+
+
 def enhanced(count: int) -> Dataset:
     """An enhanced CT whose frames run from the head down, each with its own rescale."""
     values, _, affine = volume()

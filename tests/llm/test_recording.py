@@ -238,6 +238,7 @@ def test_words_come_through_a_recorder(provider: Any, clock: Any, file: Path) ->
             "AUROC 0.8 on 35 held-out cases; calibration",
         ),
         ("max_epochs ends it after 14 epoch(s) of 13 steps, 96 % of these in fp32", "8.7 epochs of 13 steps in fp32"),
+        ("only 8.7 of max_epochs=14 epochs of 13 steps fit in fp32", "10.2 epochs of 13 steps in fp32"),
         ("max_epochs ends it after 14 epoch(s) of 13 steps, less than 1 % of these", "8.7 epochs of 13 steps"),
         ("accuracy 0.61, NOT above 0.62 of the commonest class", "accuracy 0.64, above 0.62 of the commonest class"),
     ],

@@ -237,8 +237,11 @@ def test_yes_no_columns(tmp_path: Path) -> None:
     root = folder(tmp_path, *(f"images/{name}.png" for name in "abcde"), t=rows)
     columns = {"mass": "{t.mass}", "cyst": "{t.cyst}"}
     resolved = resolve_folder(root, **diagnosis(labels={"columns": columns, "multi_label": True}))
-    assert resolved.frame["labels"].to_list() == [["mass"], ["mass", "cyst"], []]
-    assert case_reasons(resolved) == {"uncertain_label": 1, "no_label": 1}
+    assert resolved.frame["labels"].to_list() == [["mass"], ["mass", "cyst"], [], ["cyst"], []]
+    assert resolved.frame["unknown_labels"].to_list() == [[], [], ["mass"], ["mass"], []]
+    assert not case_reasons(resolved)
+    one = resolve_folder(root, **diagnosis(labels={"columns": {"mass": "{t.mass}"}, "multi_label": True}))
+    assert case_reasons(one) == {"uncertain_label": 1, "no_label": 1}
     filled = {"mass": {"value": "{t.mass}", "missing": "0", "unknown": "-1"}, "cyst": "{t.cyst}"}
     resolved = resolve_folder(root, **diagnosis(labels={"columns": filled, "multi_label": True}))
     assert resolved.frame["labels"].to_list() == [["mass"], ["mass", "cyst"], [], ["cyst"], []]
@@ -410,6 +413,18 @@ def test_channels_belong_to_the_first_image() -> None:
     )
     assert resolved.frame["channels"].to_list() == [["a/flair.nii", "a/t1.nii"]]
     assert case_reasons(resolved) == {"missing_channel": 1, "several_channels": 1}
+
+
+def test_cases_without_a_channel_are_kept_if_the_manifest_says_so() -> None:
+    channel = {"name": "t1", "files": "{case}/t1.nii", "key": "{case}", "image": "{case}", "missing": "keep"}
+    resolved = resolve_folder(
+        list_paths("a/flair.nii", "a/t1.nii", "b/flair.nii"),
+        task="diagnosis",
+        images={"files": "{case}/flair.nii", "name": "flair", "channels": [channel]},
+        labels={"value": "{case}", "classes": {"a": [], "b": []}},
+    )
+    assert resolved.frame["channels"].to_list() == [["a/flair.nii", "a/t1.nii"], ["b/flair.nii", None]]
+    assert not case_reasons(resolved)
 
 
 def test_only_some_cases_are_meant() -> None:

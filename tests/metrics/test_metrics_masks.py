@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from m3b.metrics import measure_mask, measure_masks
-from m3b.metrics.masks import surface_elements
+from m3b.metrics.masks import MAX_HD95_MM, surface_elements
 
 Mask = NDArray[np.bool_]
 Pair = tuple[Mask, Mask, tuple[float, ...]]
@@ -104,7 +104,7 @@ def test_properties(pair: Pair, factor: float) -> None:
         assert getattr(forward, name) == pytest.approx(getattr(backward, name))
     assert 0 <= forward.dice <= 1
     assert 0 <= forward.nsd <= 1
-    assert forward.hd95 <= forward.extent
+    assert forward.value("hd95") == min(forward.hd95, MAX_HD95_MM)
     identical = measure_mask(first, first, spacing, 0.0)
     assert (identical.dice, identical.hd95, identical.nsd) == (1, 0, pytest.approx(1))
     larger = measure_mask(first, second, [step * factor for step in spacing], factor)
@@ -141,7 +141,9 @@ def test_empty_masks() -> None:
     for pair in ((empty, filled), (filled, empty)):
         got = measure_mask(*pair, (2.0, 1.0, 1.0))
         assert (got.dice, got.nsd, got.hd95) == (0, 0, math.inf)
-        assert got.value("hd95") == got.extent == pytest.approx(math.sqrt(64 + 25 + 36))
+        wide = measure_mask(*(np.pad(mask, 9) for mask in pair), (2.0, 1.0, 1.0))
+        assert got.value("hd95") == wide.value("hd95") == MAX_HD95_MM, "whatever the field of view"
+        assert measure_mask(*pair, None).value("hd95") == pytest.approx(math.sqrt(16 + 25 + 36)), "pixels"
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from m3b.metrics import build_atlas, judge, measure_masks
-from m3b.metrics.masks import LabelMetrics
+from m3b.metrics.masks import MAX_HD95_MM, LabelMetrics
 from m3b.metrics.mean_shape import best_threshold, resample_linear
 from m3b.tasks.segmentation import SegmentationCase, score_segmentation
 
@@ -72,7 +72,7 @@ def test_marking_nothing_is_the_baseline_without_an_atlas() -> None:
     masks = [scene(rng) for _ in range(12)]
     scores = score_segmentation([case(str(i), np.zeros_like(m), m) for i, m in enumerate(masks)], list(LABELS))
     assert scores.primary.value == scores.primary.baseline == 0
-    assert scores.metrics["hd95"].value == scores.metrics["hd95"].baseline == pytest.approx(math.hypot(24, 20))
+    assert scores.metrics["hd95"].value == scores.metrics["hd95"].baseline == pytest.approx(MAX_HD95_MM)
     assert scores.details["missed"] == {"head": 12, "tail": 12}
     assert not judge(scores, None).ok
 
@@ -86,6 +86,7 @@ def test_absent_labels_are_left_out_and_missed_ones_are_not() -> None:
     assert scores.metrics["hd95"].value == pytest.approx((1 + 50 + 1) / 3)
     assert scores.per_label[0].n == 3
     assert scores.details["missed"] == {"a": 1}
+    assert scores.details["hd95_found"] == {"a": 1.0}
     never = score_segmentation([SegmentationCase("i", "", {"a": absent})], ["a"])
     assert math.isnan(never.primary.value)
     assert not judge(never, None).ok

@@ -17,7 +17,7 @@ from m3b.tasks import find_requested_task, get_family
 from m3b.tasks.survival import SurvivalCase, score_survival
 from m3b.tasks.survival.answers import SurvivalAnswers
 from m3b.tasks.survival.family import predict_log_hazards
-from m3b.tasks.survival.metrics import evaluate_curve, kaplan_meier
+from m3b.tasks.survival.metrics import estimate_censoring, evaluate_curve, kaplan_meier
 
 
 def make_follow_up(count: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -55,6 +55,69 @@ def test_the_c_index_counts_pairs() -> None:
     assert scores.details["comparable_pairs"] == total
     assert "ibs" not in scores.metrics, "no curves, no Brier score"
     assert judge(scores, None).ok
+
+
+def plain_uno_c(
+    time: np.ndarray, event: np.ndarray, risk: np.ndarray, tau: float, training: tuple[np.ndarray, np.ndarray]
+) -> float:
+    """Uno's C as scikit-survival defines it, pair by pair."""
+    right, total = 0.0, 0.0
+    for i in range(len(time)):
+        followed = 1.0
+        for end in sorted(set(training[0][~training[1]])):
+            if end <= time[i]:
+                censored = ((training[0] == end) & ~training[1]).sum()
+                followed *= 1 - censored / ((training[0] > end).sum() + censored)
+        for j in range(len(time)):
+            if event[i] and time[i] < tau and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
+                total += followed**-2
+                right += followed**-2 * (1.0 if risk[i] > risk[j] else 0.5 if risk[i] == risk[j] else 0.0)
+    return float(right / total)
+
+
+def test_unos_c_by_hand() -> None:
+    time, event, risk = np.array([1.0, 2, 3, 4]), np.array([True, False, True, True]), np.array([3.0, 1, 2, 4])
+    scores = score_survival(cases(time, event, risk, []), "survival (months)", draws=0)
+    assert scores.metrics["c_index"].value == pytest.approx(2 / 4)
+    assert scores.metrics["uno_c"].value == pytest.approx(2 / (3 + 1.5**2)), "one of three is censored at 2"
+
+
+@pytest.mark.parametrize("with_training", [False, True])
+def test_unos_c_weights_pairs_by_censoring(with_training: bool) -> None:
+    time, event, risk = make_follow_up(80)
+    training = make_follow_up(150, seed=1)[:2] if with_training else (time, event)
+    curve = estimate_censoring(*training) if with_training else None
+    noisy = np.round(risk + np.random.default_rng(2).normal(size=80), 1)
+    scores = score_survival(cases(time, event, noisy, []), "survival (months)", censoring_curve=curve, draws=200)
+    uno = scores.metrics["uno_c"]
+    assert uno.value == pytest.approx(plain_uno_c(time, event, noisy, float(np.quantile(time, 0.9)), training))
+    assert uno.baseline == 0.5
+    assert uno.low is not None
+    assert uno.high is not None
+    assert 0.5 < uno.low < uno.value < uno.high < 1
+
+
+def test_unos_c_does_not_depend_on_censoring() -> None:
+    """Late events are censored more often: Harrell's C moves away from that of all events, Uno's stays."""
+    random = np.random.default_rng(0)
+    n = 1500
+    risk = random.normal(size=n)
+    time = random.exponential(20 * np.exp(-risk))
+    end = random.exponential(15, n)
+    every, seen = np.ones(n, bool), time <= end
+    complete = score_survival(cases(time, every, risk, []), "t", draws=0)
+    tau = float(np.quantile(np.minimum(time, end), 0.9))
+    truth = plain_pairs(time, risk, tau)
+    censored = score_survival(cases(np.minimum(time, end), seen, risk, []), "t", draws=0).metrics
+    assert complete.metrics["c_index"].value > 0.5
+    assert abs(censored["uno_c"].value - truth) < 0.01
+    assert abs(censored["c_index"].value - truth) > 2 * abs(censored["uno_c"].value - truth)
+
+
+def plain_pairs(time: np.ndarray, risk: np.ndarray, tau: float) -> float:
+    """The share of pairs in order, of all whose earlier event comes before `tau`."""
+    pairs = (time[:, None] < time) & (time[:, None] < tau)
+    return float((pairs & (risk[:, None] > risk)).sum() / pairs.sum())
 
 
 def test_a_constant_risk_is_chance_and_not_accepted() -> None:

@@ -233,7 +233,7 @@ def test_classes_in_parentheses_are_asked_for(request_text: str, classes: tuple[
     assert parse(request_text).classes == classes
 
 
-def test_empty_cells_beside_findings_mean_no_and_uncertain_ones_leave_out(tmp_path: Path) -> None:
+def test_empty_cells_beside_findings_mean_no_and_uncertain_ones_are_unknown(tmp_path: Path) -> None:
     rows: list[list[object]] = [["image", "edema", "mass", "device"]]
     for number in range(60):
         write_picture(tmp_path / f"{number:02d}.png", number)
@@ -242,7 +242,7 @@ def test_empty_cells_beside_findings_mean_no_and_uncertain_ones_leave_out(tmp_pa
     write_rows(tmp_path / "labels.csv", rows)
     outcome = decide_folder(tmp_path, "Detect edema and mass on chest X-rays")
     assert outcome.kind == "proposed"
-    assert outcome.proposals[0].cases == 59
+    assert outcome.proposals[0].cases == 60
     assert outcome.proposals[0].classes == {"edema": 19, "mass": 30}
     assert any("empty" in item.claim for item in outcome.assumptions)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,21 @@ def test_the_covariates_alone_are_as_good_as_a_logistic_regression() -> None:
     assert auroc == pytest.approx(expected_auroc, abs=0.02)
     assert auroc > 0.75
     assert predict_classes((), testing, index) is None
+
+
+def test_labels_that_are_not_known_teach_the_baseline_nothing() -> None:
+    cases, testing = records(300), records(50, seed=1)
+    both = [replace(case, labels=(*case.labels, "old")) if case.labels == ("ill",) else case for case in cases]
+    unknown = [
+        replace(case, labels=tuple({*case.labels} - {"ill"}), extra={"unknown_labels": ["ill"]}) if at >= 200 else case
+        for at, case in enumerate(both)
+    ]
+    index = Index(tuple(unknown), testing, (*CLASSES, "old"))
+    found, whole = (predict_classes(unknown, testing, index), predict_classes(both[:200], testing, index))
+    assert found is not None
+    assert whole is not None
+    for one, other in zip(found, whole, strict=True):
+        assert one["probabilities"]["ill"] == pytest.approx(other["probabilities"]["ill"], abs=0.05)
 
 
 def test_a_model_that_only_repeats_the_covariates_is_not_better_than_they() -> None:

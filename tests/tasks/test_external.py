@@ -62,6 +62,25 @@ def test_what_does_not_fit_says_why(records: Any, values: dict[str, int], index:
         fit_to_model_classes(records, values, index)
 
 
+def test_labels_that_are_not_known_get_the_names_of_the_model() -> None:
+    index = replace(MODEL, train=(Record("a.png", ("tb", "normal")),))
+    record = Record("b.png", ("TB",), extra={"unknown_labels": ["Pneumonia", "dust"]})
+    classes = {"TB": 0, "NORMAL": 1, "Pneumonia": 2, "dust": 3}
+    [renamed] = fit_to_model_classes((record,), classes, index).records
+    assert renamed.labels == ("tb",)
+    assert renamed.extra["unknown_labels"] == ["pneumonia"]
+
+
+def test_a_set_may_lack_channels_of_the_model() -> None:
+    names = ("flair", "t1")
+    known = Record(Channels(tuple((name, f"{name}.nii") for name in names)), mask="a.nii")
+    index = replace(MASKS, train=(known,), test=(known,))
+    one = Record(Channels((("t1", "b.nii"),)), mask="n.nii")
+    assert fit_to_model_classes((one,), {"liver": 1, "spleen": 2}, index).records == (one,)
+    with pytest.raises(DataError, match="other channels"):
+        fit_to_model_classes((Record("b.nii", mask="n.nii"),), {"liver": 1, "spleen": 2}, index)
+
+
 def test_boxes_of_other_classes_are_left_out() -> None:
     record = Record("b.png", boxes=(BoxLabel("Cell", (0, 0, 2, 2)), BoxLabel("dust", (1, 1, 3, 3))))
     assert fit_to_model_classes((record,), {"Cell": 0, "dust": 1}, BOXES).records[0].boxes == (

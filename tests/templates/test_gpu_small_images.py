@@ -58,6 +58,27 @@ def test_many_small_images_go_through_the_network_of_their_plan(project: Path, s
     assert found["logits"].shape == (1, 2)
 
 
+@pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
+def test_the_input_has_as_many_frames_as_the_clips_have(project: Path, gpu: bool) -> None:
+    """Clips of 8 frames became inputs of 16."""
+    import plan as planning
+    from Model.network import build_model
+    from PIL import Image
+    from Utils.facts import fingerprint
+
+    records = []
+    for number in range(8):
+        pixels = np.random.default_rng(number).integers(0, 255, (8, 48, 48), np.uint8)
+        first, *others = (Image.fromarray(frame) for frame in pixels)
+        first.save(project / f"{number}.gif", save_all=True, append_images=others)
+        records.append({"image_path": f"{number}.gif#frames=8", "labels": ["ab"[number % 2]], "patient": f"p{number}"})
+    plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, gpu=gpu)
+    assert (plan["frames"], plan["size"], plan["channels"]) == (8, [48, 48, 8], 1)
+    with torch.no_grad():
+        found = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
+    assert found["logits"].shape == (1, 2)
+
+
 def test_a_densenet_for_small_images_is_refused(project: Path) -> None:
     write_cases(project, (28, 28), 60)
     import plan as planning

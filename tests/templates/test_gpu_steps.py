@@ -15,7 +15,9 @@ from detection_kit import assemble_detection, box_plan, forget, found
 from report_kit import assemble_report, plan_of
 from report_kit import forget as forget_report
 from segmentation_kit import own
+from template_kit import assemble as assemble_diagnosis
 from template_kit import load
+from torch.overrides import TorchFunctionMode
 
 WAITS = {"item", "tolist", "cpu", "numpy", "nonzero", "bincount", "masked_select", "__bool__", "__int__", "__float__"}
 WAITS |= {"__index__", "unique"}
@@ -35,6 +37,31 @@ class OnDevice(torch.Tensor):
         if (name in WAITS and args and isinstance(args[0], OnDevice)) or picked:
             cls.noted.append(name)
         return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class CopiesToDevice(TorchFunctionMode):
+    """Note the calls that copy numbers from the processor to a device, and those that wait for its answer.
+
+    The device is torch's `meta`, on which nothing can be read: `item` and `nonzero` fail there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        is_copy = func in {torch.tensor, torch.as_tensor} and kwargs.get("device") is not None
+        is_move = name in {"to", "cuda"} and args[0].device.type == "cpu" and not kwargs.get("non_blocking")
+        index = args[1] if name in {"__getitem__", "__setitem__"} else ()
+        is_mask = any(
+            isinstance(part, torch.Tensor) and part.dtype == torch.bool and part.device.type == "meta"
+            for part in (index if isinstance(index, tuple) else (index,))
+        )
+        result = func(*args, **kwargs)
+        if is_copy or is_mask or (is_move and result.device.type == "meta") or name == "linalg_inv":
+            self.calls.append(name)
+        return result
 
 
 def on_device(value: torch.Tensor) -> Any:
@@ -84,7 +111,7 @@ def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tenso
         for row in rows:
             if row[2 * d] < 0 or row[2 * d + 1] <= 0:
                 continue
-            bell = loss._bells(row[None], middle.view(d, *output.shape[2:]))[0].flatten()
+            bell = loss._bells(row[None], output.shape[2:])[0].flatten()
             weight, at = bell.topk(min(9 if d == 2 else 15, len(bell)))
             inside = ((middle[:, at] > row[:d, None]) & (middle[:, at] < row[d : 2 * d, None])).all(0)
             inside[0] = True
@@ -119,13 +146,90 @@ def test_the_box_loss_waits_for_nothing_and_is_what_it_was(
     assert bool(torch.isfinite(torch.autograd.grad(loss(output, empty), output)[0]).all())
 
 
+@pytest.mark.parametrize(
+    ("dims", "loss", "slope", "weighted", "images", "boxes"),
+    [
+        (2, 31.154034, 35.045723, 11.094969, 269.78607, 437.55884),
+        (3, 172.48108, 186.28735, 54.871368, 3477.8184, 808.54980),
+    ],
+)
+def test_values_of_a_step_are_those_of_one_image_after_the_other(
+    detection: Path, dims: int, loss: float, slope: float, weighted: float, images: float, boxes: float
+) -> None:
+    """Loss, its slope and augmented batches, as the code without batches gave them for the same random numbers."""
+    model = found(detection, "Model.network").build_model(box_plan(dims))
+    torch.manual_seed(dims)
+    output = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True)
+    value = type(model.loss)(2, model.loss.cell, class_weights=[1.0, 2.0])(output, boxes_of(dims))
+    grad = torch.autograd.grad(value, output)[0]
+    place = torch.arange(grad.numel()).view_as(grad) / grad.numel()
+    assert [float(number) for number in (value.detach(), grad.abs().sum(), (grad * place).sum())] == pytest.approx(
+        [loss, slope, weighted], rel=1e-5
+    )
+    augment = found(detection, "Utils.augment_boxes").AugmentBoxes(
+        {"flip": ["h"], "rotate": 20, "zoom": 0.2, "shift": 0.1}
+    )
+    torch.manual_seed(dims)
+    batch = augment({"pixel_values": torch.randn(2, 1, *[16] * dims), "boxes": boxes_of(dims)})
+    assert float(batch["pixel_values"].abs().sum()) == pytest.approx(images, rel=1e-5)
+    assert float(batch["boxes"].sum()) == pytest.approx(boxes, rel=1e-5)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_a_detection_step_copies_nothing_to_the_device(detection: Path, dims: int) -> None:
+    """One step on a device: augmentation, network, loss and slope."""
+    model = found(detection, "Model.network").build_model(box_plan(dims)).to("meta")
+    changes = {"flip": ["h"], "rotate": 20, "zoom": 0.2, "shift": 0.1, "contrast": 0.2, "gamma": 0.2, "noise": 0.1}
+    augment = found(detection, "Utils.augment_boxes").AugmentBoxes(changes)
+    batch = {"pixel_values": torch.randn(2, 1, *[32] * dims).to("meta"), "boxes": boxes_of(dims).to("meta")}
+    with CopiesToDevice() as copies:
+        model(**augment(batch))["loss"].backward()
+    assert not copies.calls
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_masks_are_moved_without_copies_to_the_device(dims: int) -> None:
+    changes = {"flip": ["h"], "rotate": 10, "tilt": 5, "zoom": 0.1, "shift": 0.1, "elastic": 0.05, "often": 1.0}
+    augment = load("augment_masks").AugmentMasks({**changes, "blur": 1.0, "gamma": 0.1})
+    images = torch.randn(2, 1, *[16] * dims, device="meta")
+    masks = torch.zeros(2, *[16] * dims, dtype=torch.uint8, device="meta")
+    with CopiesToDevice() as copies:
+        augment.pair(images, masks)
+    assert not copies.calls
+
+
+@pytest.fixture
+def covariates(tmp_path: Path) -> Iterator[Any]:
+    forget()
+    project = assemble_diagnosis(tmp_path / "work")
+    yield found(project, "Utils.covariates")
+    sys.path.remove(str(project))
+    forget()
+
+
+def test_covariates_are_blanked_as_before_without_waiting(covariates: Any) -> None:
+    rules, table = [{"kind": "number"}, {"kind": "category", "values": ["F", "M"]}], torch.rand(6, 5)
+    torch.manual_seed(0)
+    blanked = covariates.blank(table, rules, 0.5)
+    torch.manual_seed(0)
+    expected = table.clone()
+    for start, size in ((0, 2), (2, 3)):
+        gone = torch.rand(6) < 0.5
+        expected[gone, start : start + size] = 0.0
+        expected[gone, start + size - 1] = 1.0
+    assert torch.equal(blanked, expected)
+    there = table.to("meta")
+    with CopiesToDevice() as copies:
+        covariates.blank(there, rules, 0.5)
+    assert not copies.calls
+
+
 def test_targets_are_what_they_were(detection: Path) -> None:
     box_loss = found(detection, "Loss.box_loss")
     loss, boxes = box_loss.BoxLoss(2, [4, 4]), boxes_of(2, 3)[0]
     boxes = boxes[boxes[:, 4] >= 0]
-    middle = sys.modules["Model.detector"].centres([8, 8], [4, 4])  # type: ignore[attr-defined]
-    bell = loss._bells(boxes, middle)
-    target, ignore = loss._targets(boxes, bell, [8, 8])
+    bell = loss._bells(boxes, [8, 8])
+    (target,), (ignore,) = loss._targets(boxes, torch.zeros(len(boxes), dtype=torch.long), bell, 1)
     wanted, free = torch.zeros(2, 8, 8), torch.zeros(2, 8, 8, dtype=torch.bool)
     for row, hill in zip(boxes, bell, strict=True):
         if row[5] > 0:
@@ -149,7 +253,14 @@ def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> Non
     assert not noted, noted
     assert float(found.as_subclass(torch.Tensor)) == pytest.approx(float(loss(logits, masks).detach()), rel=1e-5)
     torch.manual_seed(1)
-    moved = augment.pair(on_device(images), on_device(masks))
+    _, size, move = load("augment_masks").cut_box((0, 0), (16, 16), np.array([[1.1, 0.1, 0.5], [-0.1, 1.1, 0.0]]))
+    cuts, truths = torch.randn(1, *size), torch.randint(0, 3, size, dtype=torch.uint8)
+    moved = augment.pair(
+        [on_device(images[0]), on_device(cuts), on_device(images[1])],
+        [on_device(masks[0]), on_device(truths), on_device(masks[1])],
+        [None, on_device(move), None],
+        (16, 16),
+    )
     assert not noted, noted
     assert moved[0].shape == images.shape
     axis, pitch = torch.tensor([-1, 0, 0]), torch.tensor([1.0, 2.0, 2.0])
@@ -224,6 +335,25 @@ def other(): raise RuntimeError("something else")
 try: start.guarded(other)
 except RuntimeError: pass
 else: raise AssertionError
+
+# weights that no step uses are looked for once; batch normalisation of few cases a GPU takes those of all
+net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Dropout())
+class Whole(torch.nn.Module):
+    def __init__(self, more):
+        super().__init__()
+        self.net, self.more = net, torch.nn.Linear(2, 2) if more else None
+    def forward(self, pixel_values): return {"loss": self.net(pixel_values).square().mean()}
+state, images = {k: v.clone() for k, v in net.state_dict().items()}, torch.randn(2, 1, 8, 8)
+whole, partly = Whole(False), Whole(True)
+torch.manual_seed(0); wanted = torch.rand(3); torch.manual_seed(0)
+assert not arguments.has_unused(whole, {"pixel_values": images}) and arguments.has_unused(partly, {"pixel_values": images})
+assert torch.equal(torch.rand(3), wanted) and all(torch.equal(v, state[k]) for k, v in net.state_dict().items())
+assert all(weight.grad is None for weight in net.parameters())
+cuda, cpu = torch.device("cuda"), torch.device("cpu")
+for device, cases, processes in ((cpu, 4, 2), (cuda, 16, 2), (cuda, 4, 1)):
+    assert isinstance(arguments.synchronised(net, device, cases, processes)[1], torch.nn.BatchNorm2d)
+together = arguments.synchronised(net, cuda, 4, 2)
+assert isinstance(together[1], torch.nn.SyncBatchNorm) and together.state_dict().keys() == state.keys()
 
 # losses are looked at seldom on a GPU, and what is not finite is found
 trainer = training.ClockTrainer.__new__(training.ClockTrainer)

@@ -35,6 +35,12 @@ def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
     assert "processes" not in run("train.py").stdout
     alone = rows(project)
     run("plan.py", "--keep", "--set", "processes=2")
+    patched(
+        project,
+        "Utils/training.py",
+        "    trainer.train(resume",
+        "    assert settings.ddp_find_unused_parameters is False\n    trainer.train(resume",
+    )
     said = run("train.py").stdout
     both = rows(project)
     assert "training with 2 processes" in said

@@ -68,5 +68,49 @@ def test_other_targets_are_scaled_and_augmented_as_before(changes: Any, name: st
     assert load("intensity_rule").whole_input(facts)["intensity"]["mode"] == "percentile"
 
 
+QUANTITY = {**DENSITY, "number": None, "classes": ["benign", "malignant"], "dims": 3, "channels": 1, "grey_mean": None}
+
+
+@pytest.mark.parametrize(
+    ("units", "mode"),
+    [
+        (["GML"], "window"),
+        (["ADC"], "window"),
+        (["BQML"], "foreground"),
+        (["", "GML"], "foreground"),
+        ([""], "foreground"),
+    ],
+)
+def test_a_quantity_keeps_one_scale_for_all_images(changes: Any, units: list[str], mode: str) -> None:
+    """SUV of a dim and of a bright patient: each was scaled by itself, and the difference was lost."""
+    facts = {
+        **QUANTITY,
+        "units": units,
+        "scales": {"up to 255": 5, "fractions": 4},
+        "low": 0.0,
+        "high": 8.0,
+        "mean": 1.0,
+        "std": 1.0,
+    }
+    rule = load("intensity_rule").whole_input(facts)["intensity"]
+    assert rule["mode"] == mode
+    scale = load("normalise").scale_intensity
+    dim = np.random.default_rng(0).uniform(0, 3, (1, 8, 8, 8)).astype(np.float32)
+    kept = scale(2 * dim, rule).mean() - scale(dim, rule).mean()
+    assert (abs(kept) > 0.5) == (mode == "window")
+    assert (changes(XRAY, **facts)["brightness"] == 0) == (mode == "window")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("ADC", "window"), ("t1_map", "window"), ("suv", "window"), ("t1", "foreground")]
+)
+def test_a_channel_named_after_a_quantity_keeps_its_scale(name: str, mode: str) -> None:
+    own = {**QUANTITY, "low": 0.0, "high": 8.0, "mean": 1.0, "std": 1.0, "window": None}
+    facts = {**own, "units": [""], "by_channel": {name: own, "flair": own}}
+    rule = load("intensity_rule").whole_input(facts)["intensity"]
+    assert rule.get("channels", {name: rule})[name]["mode"] == mode
+    assert rule.get("channels", {"flair": rule})["flair"]["mode"] == "foreground"
+
+
 def test_small_sets_get_more(changes: Any) -> None:
     assert changes(XRAY, small=True)["brightness"] == pytest.approx(1.5 * changes(XRAY)["brightness"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from types import ModuleType
 
@@ -18,12 +19,62 @@ def presets() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("gib", "planner"),
-    [(0.0, "plain"), (4.0, "plain"), (7.8, "M"), (15.7, "M"), (23.6, "L"), (39.4, "XL"), (139.0, "XL")],
+    ("gib", "hours", "planner"),
+    [
+        *[(0.0, 99, "plain"), (4.0, 99, "plain"), (7.8, 99, "M"), (15.7, 99, "M"), (23.6, 99, "L"), (39.4, 99, "XL")],
+        *[
+            (139.0, 1, "plain"),
+            (139.0, 5.9, "plain"),
+            (139.0, 6, "M"),
+            (139.0, 20, "L"),
+            (139.0, 40, "XL"),
+            (23.6, 40, "L"),
+        ],
+    ],
 )
-def test_the_preset_follows_from_the_memory(presets: ModuleType, gib: float, planner: str) -> None:
-    assert presets.planner_for(gib) == planner
+def test_the_preset_follows_from_memory_and_time(presets: ModuleType, gib: float, hours: float, planner: str) -> None:
+    """By memory alone, an hour on 80 GB had a network whose training takes 66."""
+    assert presets.planner_for(gib, 60 * hours) == planner
     assert planner in presets.PLANNERS
+
+
+def test_logits_are_resampled_class_by_class() -> None:
+    """All at once in float64, logits of 105 classes and 36 million voxels take 30 GB."""
+    steps, logits = own("nnunet_steps"), np.random.default_rng(0).random((60, 24, 24, 24), dtype=np.float32)
+    tracemalloc.start()
+    found = steps.resample(logits, (30, 30, 30), [1.0] * 3, [1.0] * 3, 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.3 * found.nbytes
+
+
+def test_scoring_keeps_to_its_minutes() -> None:
+    engine = own("nnunet")
+    assert engine.scoring_seconds(3600, 1000) == 360
+    assert engine.scoring_seconds(3600, 10) == 102
+
+
+@pytest.mark.slow
+def test_processes_end_and_cases_are_scored_in_time(tmp_path: Path) -> None:
+    pytest.importorskip("nnunetv2")
+    project = assemble_segmentation(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "24", "--size", "16", "--dims", "2")
+    call(project, "plan.py", "--minutes", "5", "--set", "engine=nnunet", "device=cpu", "workers=1")
+    plan = json.loads((project / "plan.json").read_text())
+    (project / "plan.json").write_text(json.dumps({**plan, "max_steps": 2, "threads": 1}))
+    code = """
+import json, multiprocessing, torch
+from Utils import nnunet
+from Datapath.dataloader import read_index
+parts = []
+nnunet.train_nnunet(json.load(open("plan.json")), 300, lambda *found: parts.append(found))
+assert not multiprocessing.active_children()
+plan, table, (records,), done = parts[0]
+assert len(table) == len(records) > 1
+few, table = nnunet.score(plan, read_index(), 0.0)
+assert len(few) == len(table) == 1
+"""
+    call(project, "-c", code)
 
 
 def test_the_planners_are_nnunets_own(presets: ModuleType) -> None:
@@ -59,16 +110,16 @@ def test_each_way_of_overlapping_has_a_number(presets: ModuleType) -> None:
     random = np.random.default_rng(0)
     masks = random.random((3, 12, 12)) < 0.4
     regions = presets.Regions(3)
-    numbers = regions.encode(masks)
+    numbers = regions.encode(enumerate(masks), masks.shape[1:])
     labels = regions.labels()
     assert list(labels) == ["background", "class1", "class2", "class3"]
     for mask, name in zip(masks, list(labels)[1:], strict=True):
         assert np.array_equal(np.isin(numbers, labels[name]), mask)
     assert set(np.unique(numbers)) == set(range(8)), "7 ways, and background"
-    again = regions.encode(masks[:, ::-1])
+    again = regions.encode(enumerate(masks[:, ::-1]), masks.shape[1:])
     assert np.array_equal(again, numbers[::-1]), "the same ways keep their numbers in the next case"
     apart = presets.Regions(2)
-    apart.encode(np.stack([numbers == 1, numbers == 2]))
+    apart.encode(enumerate([numbers == 1, numbers == 2]), numbers.shape)
     assert apart.labels() == {"background": 0, "class1": 1, "class2": 2}, "classes that do not meet are no regions"
 
 
@@ -76,7 +127,7 @@ def test_too_many_ways_are_refused(presets: ModuleType) -> None:
     bits = np.arange(1, 300)
     masks = np.stack([(bits >> place & 1).astype(bool) for place in range(9)])
     with pytest.raises(SystemExit, match="use engine=trainer"):
-        presets.Regions(9).encode(masks)
+        presets.Regions(9).encode(enumerate(masks), masks.shape[1:])
 
 
 def _trained(project: Path, *settings: str) -> dict[str, object]:
@@ -113,7 +164,7 @@ def test_a_residual_encoder_of_sides_is_trained_and_delivered(tmp_path: Path) ->
     config = _trained(project, "planner=M")
     assert "ResidualEncoderUNet" in json.dumps(config["architecture"])
     assert config["mirror"] == [0], "up and down alone"
-    mask = own("masks").read_mask(str(project / str(_answer(project)["mask"]))).array
+    mask = own("formats").read_labels(str(project / str(_answer(project)["mask"]))).array
     assert mask.shape == (16, 16)
 
 

@@ -222,7 +222,9 @@ def test_a_row_from_data_to_masks_in_a_clean_process(tmp_path: Path) -> None:
     assert metrics["dice"] > metrics["mean_shape_dice"]
     record = json.loads((project / "Datapath/test.json").read_text())[0]
     (answer,) = json.loads(call(project, "Deliver/predict.py", record["image_path"]).stdout)
-    found, truth = (own("masks").read_mask(str(project / file)).array for file in (answer["mask"], record["mask_path"]))
+    found, truth = (
+        own("formats").read_labels(str(project / file)).array for file in (answer["mask"], record["mask_path"])
+    )
     assert found.shape == truth.shape
     labels = np.unique(found[found > 0])
     assert len(labels) > 2

@@ -63,17 +63,17 @@ def test_3d_from_data_to_masks_in_a_clean_process(organs: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_2d_pictures_with_overlapping_objects(organs: Path) -> None:
+def test_2d_pictures_with_a_file_a_class_get_a_file_a_class(organs: Path) -> None:
     _example(organs, "--dims", "2", "--objects")
     plan = small_plan(organs)
-    assert (plan["dims"], plan["overlap"], plan["labels"]) == (2, True, None)
+    assert (plan["dims"], plan["overlap"], plan["labels"]) == (2, False, None)
     call(organs, "train.py")
     call(organs, "export.py")
     path = _test_records(organs)[0]["image_path"]
     result = json.loads(call(organs, "Deliver/predict.py", path).stdout)[0]
     assert set(result["masks"]) == {"box", "ball"}
-    masks = {name: own("masks").read_mask(str(organs / file)).array for name, file in result["masks"].items()}
-    assert {mask.shape for mask in masks.values()} == {own("images").read_image(path, organs).array.shape[1:]}
+    masks = {name: own("formats").read_labels(str(organs / file)).array for name, file in result["masks"].items()}
+    assert {mask.shape for mask in masks.values()} == {own("formats").read_image(path, organs).array.shape[1:]}
     assert result["volumes_ml"] == {"box": None, "ball": None}
 
 
@@ -139,8 +139,8 @@ def test_nnunet_goes_through_and_its_export_needs_no_nnunet(organs: Path, dims: 
     block += "sys.path.insert(0, 'Deliver'); import predict; sys.exit(predict.main())"
     path = _test_records(organs)[0]["image_path"]
     result = json.loads(call(organs, "-c", block, path).stdout)[0]
-    mask = own("masks").read_mask(str(organs / result["mask"])).array
-    assert mask.shape == own("images").read_image(path, organs).array.shape[1:]
+    mask = own("formats").read_labels(str(organs / result["mask"])).array
+    assert mask.shape == own("formats").read_image(path, organs).array.shape[1:]
     assert set(np.unique(mask)) <= {0, 2, 5}
 
 

@@ -162,6 +162,8 @@ def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
     )
     assert pace.Costs(step=float("inf")).steps(100, 10) == 0
     assert "of 100 s: 160 steps of 0.500 s" in pace.Costs(0.5, 0.0, 20.0).told(100, 10)
+    assert "of 4 s: 0 steps of 5.700 s" in pace.Costs(5.7).told(4, 10)
+    assert pace.Costs(5.7).told(4, 10, 20).startswith("20 steps (max_steps) of 5.700 s (loading included), about 114 s")
 
 
 def told_settings(project: Path) -> list[str]:
@@ -292,7 +294,9 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
 
 def test_a_training_that_its_epochs_end_before_its_time_is_told() -> None:
     told = load("pace").epochs_told
-    assert told({"max_epochs": 1000}, 130, 13) == "10.0 epochs of 13 steps"
+    assert told({"max_epochs": load("pace").NO_LIMIT}, 130, 13) == "10.0 epochs of 13 steps"
+    assert told({"max_epochs": 10}, 130, 13) == "10.0 epochs of 13 steps"
+    assert told({"max_epochs": 1000}, 130, 13) == "only 10.0 of max_epochs=1000 epochs of 13 steps fit"
     assert told({"max_epochs": 1000}, 492_931, 13) == "max_epochs ends it after 1000 epoch(s) of 13 steps, 3 % of these"
     assert (
         told({"max_epochs": 1}, 492_931, 13)

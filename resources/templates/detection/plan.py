@@ -27,7 +27,7 @@ from Utils.intensity import choose_changes, choose_intensity
 from Utils.machine import machine_of
 from Utils.members import check_members, choose_of_cases, count, rounds
 from Utils.named import channels_of, intensity_of
-from Utils.pace import Way, fit, steps_of, told
+from Utils.pace import NO_LIMIT, Way, fit, steps_of, told
 from Utils.patch_pace import told_pace
 from Utils.plan_options import read_options
 from Utils.plan_summary import counted, summary, told_worth
@@ -187,7 +187,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         else {"voxel": "focal", "alpha": 0.4, "beta": 0.6},
         "lr": 1e-3 if boxes else 2e-3,
         "weight_decay": 0.02,
-        "max_epochs": 2000,
+        "max_epochs": NO_LIMIT,
         "patience": 400,
         "minutes": minutes,
         "folds": 1,

@@ -125,10 +125,10 @@ def make_parts(train: Patches, valid: Patches | None, look: float) -> Callable[[
 
     def make(plan: dict[str, Any]) -> Parts:
         change = AugmentBoxes(plan["augment"]) if plan["target"] == "boxes" else _pairs(plan)
-        train.resize(plan["patch"], room_of(plan))
+        train.resize(plan["patch"], None if plan["target"] == "boxes" else AugmentMasks(plan["augment"]))
         scorer = None
         if valid is not None:
-            valid.resize(plan["patch"], plan["patch"])
+            valid.resize(plan["patch"])
             scorer = Scorer(plan, valid, max(1.0, look))
         model, last = build_model(plan), valid is not None and len(valid) < FEW
         slow = groups(model, plan)
@@ -137,18 +137,12 @@ def make_parts(train: Patches, valid: Patches | None, look: float) -> Callable[[
     return make
 
 
-def room_of(plan: dict[str, Any]) -> list[int]:
-    """What is cut for a training patch: masks need room to be turned in, boxes do not."""
-    patch = [int(n) for n in plan["patch"]]
-    return patch if plan["target"] == "boxes" else AugmentMasks(plan["augment"]).reach(patch)
-
-
 def _pairs(plan: dict[str, Any]) -> Any:
     change = AugmentMasks(plan["augment"])
 
     def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        images, labels = change.pair(batch["pixel_values"], batch["labels"], plan["patch"])
-        return {**batch, "pixel_values": images, "labels": labels}
+        images, labels = change.pair(batch["pixel_values"], batch["labels"], batch["move"], plan["patch"])
+        return {"pixel_values": images, "labels": labels}
 
     return prepare
 

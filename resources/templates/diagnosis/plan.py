@@ -16,6 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 from Model.pretrained_files import find_pretrained, fitting_size, weights_of
+from Utils.extent import physical_grid
 from Utils.facts import fingerprint
 from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
@@ -24,7 +25,7 @@ from Utils.intensity_rule import whole_changes, whole_input
 from Utils.machine import machine_of
 from Utils.members import SMALL, check_members, choose_members, each, most_folds, rounds
 from Utils.named import channels_of
-from Utils.pace import epochs_told, fit, note_expected, steps_of, told
+from Utils.pace import NO_LIMIT, epochs_told, fit, note_expected, steps_of, told
 from Utils.people import people_of
 from Utils.plan_options import read_options
 from Utils.plan_summary import summary
@@ -84,13 +85,15 @@ def has_gpu() -> bool:
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
     """The choices; `summary` tells their reasons."""
     small, dims = facts["cases"] < SMALL, facts["dims"]
-    size = _size(facts, gpu)
+    grid = physical_grid(facts, _longest(gpu)) if dims == 3 else {"fit": "stretch", "field": None}
+    size = grid.pop("size", None) or _size(facts, gpu)
     voxels = int(np.prod(size)) * facts["views"]
     batch = int(np.clip((2**19 if gpu else 2**18) * (4 if dims == 3 else 2) // voxels, 2, 64))
     batch = max(2, min(batch, 16 if small else 64, facts["cases"] // 4))
     counts = np.array([max(facts["counts"][name], 1) for name in facts["classes"]], float)
     if facts["multi_label"]:
-        weights = np.clip(((facts["cases"] - counts) / counts) ** 0.5, 1 / HEAVIEST, HEAVIEST)
+        known = facts["cases"] - np.array([facts["unknown"][name] for name in facts["classes"]], float)
+        weights = np.clip((np.maximum(known - counts, 1) / counts) ** 0.5, 1 / HEAVIEST, HEAVIEST)
     else:
         weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 1 / HEAVIEST, HEAVIEST)
     network: dict[str, Any] = {"name": "small_cnn", "width": 16}
@@ -110,7 +113,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         **({"frames": facts["frames"]} if facts["frames"] else {}),
         "size": size,
         "spacing": None,
-        "fit": "stretch",
+        **grid,
         **whole_input(facts),
         "network": network,
         "batch": batch,
@@ -119,8 +122,8 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "label_smoothing": 0.05,
         "class_weights": [round(float(v), 4) for v in weights],
         "max_steps": 0,
-        "max_epochs": 1000 if small else 200,
-        "patience": 200 if small else 60,
+        "max_epochs": NO_LIMIT,
+        "patience": 0,
         "minutes": minutes,
         "folds": 0,
         "refit": False,
@@ -153,8 +156,13 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
         if not gpu and not 500 <= facts["cases"] <= 3000:
             side = min(side, 128)  # few cases: more epochs in the same time were worth more than more pixels
         return [max(32, round(side / 16) * 16)] * 2
-    limit = 128 if gpu else 64
-    return [int(np.clip(round(float(v) / 8) * 8, 16, limit)) for v in median]
+    size = [int(np.clip(round(float(v) / 8) * 8, 16, _longest(gpu))) for v in median]
+    return [*size[:2], min(facts["frames"], _longest(gpu))] if facts["frames"] else size
+
+
+def _longest(gpu: bool) -> int:
+    """Voxels that no side of a volume exceeds at first."""
+    return 128 if gpu else 64
 
 
 def folds_for(facts: dict[str, Any], minutes: float, epochs: float = 0.0) -> tuple[int, str]:
@@ -273,11 +281,12 @@ def pace(plan: dict[str, Any], cases: int) -> str:
     """How far the minutes will go; the plan gets the steps and epochs that are expected."""
     epoch = epoch_steps(plan, cases)
     found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
-    steps = found.steps(seconds, epoch)
+    counted = int(plan.get("max_steps") or 0)
+    steps = counted or found.steps(seconds, epoch)
     note_expected(plan, steps, epoch)
     model_is = each(plan, "the model")
     few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""
-    return f"{model_is}, {found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)} in {plan['precision']}{few}"
+    return f"{model_is}, {found.told(seconds, epoch, counted)}; {epochs_told(plan, steps, epoch)} in {plan['precision']}{few}"
 
 
 if __name__ == "__main__":

@@ -123,8 +123,8 @@ def train_fold(
 
 def too_few(labels: np.ndarray) -> bool:
     """Whether the best AUROC of so few cases, (N, K), would be chance: the median class has fewer than `FEW` on a side."""
-    positive = (labels > 0.5).sum(axis=0)
-    return bool(np.median(np.minimum(positive, len(labels) - positive)) < FEW)
+    positive, known = (labels > 0.5).sum(axis=0), (~np.isnan(labels)).sum(axis=0)
+    return bool(np.median(np.minimum(positive, known - positive)) < FEW)
 
 
 def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 from Datapath.dataloader import read_index
 from Model.words import SECTIONS
+from Utils.extent import physical_grid
 from Utils.facts import fingerprint
 from Utils.fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
 from Utils.gpu_fit import STEP_COSTS, ways_of
@@ -87,7 +88,8 @@ def has_gpu() -> bool:
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
     """The choices but those about the language; `summary` tells their reasons."""
     small, dims = facts["cases"] < 500, facts["dims"]
-    size, views = _size(facts, gpu), min(MAX_VIEWS, max(facts["views"]))
+    grid = physical_grid(facts, _longest(gpu)) if dims == 3 else {"fit": "pad", "field": None}
+    size, views = grid.pop("size", None) or _size(facts, gpu), min(MAX_VIEWS, max(facts["views"]))
     batch = int(np.clip(2 ** (21 if gpu else 19) * (4 if dims == 3 else 1) // (int(np.prod(size)) * views), 2, 64))
     # a section that one report in ten has is written; the other is not, since there is nothing to learn it from
     sections = [name for name in SECTIONS if facts["present"][name] >= 0.1 * facts["cases"]]
@@ -106,7 +108,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         **channels_of(facts, 4),
         "size": size,
         "spacing": None,
-        "fit": "stretch" if dims == 3 else "pad",
+        **grid,
         **whole_input(facts),
         "network": {
             "image_width": 32 if gpu else 16,
@@ -152,7 +154,12 @@ def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
     if facts["dims"] == 2:
         side = min(256 if gpu else 128, float(median.max()))
         return [max(32, round(side / 16) * 16)] * 2
-    return [int(np.clip(round(float(v) / 8) * 8, 16, 128 if gpu else 64)) for v in median]
+    return [int(np.clip(round(float(v) / 8) * 8, 16, _longest(gpu))) for v in median]
+
+
+def _longest(gpu: bool) -> int:
+    """Voxels that no side of a volume exceeds at first."""
+    return 128 if gpu else 64
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
         "task": "segmentation",
         "engine": plan["engine"],
         "classes": plan["classes"],
-        "multi_label": bool(plan["overlap"]),
+        "multi_label": bool(plan["labels"] is None or plan["overlap"]),
         "labels": plan["labels"] or {name: place + 1 for place, name in enumerate(plan["classes"])},
         "plan": {**plan, "network": without_paths(plan["network"])},
         **start_card(plan),
@@ -76,7 +76,8 @@ def _packages(plan: dict[str, Any]) -> list[str]:
 
 
 def _readme(plan: dict[str, Any], figures: dict[str, Any]) -> str:
-    form = "one mask file a class (they may overlap)" if plan["overlap"] else f"one mask file, labels {plan['labels']}"
+    form = f"one mask file, labels {plan['labels']}" if plan["labels"] else "one mask file a class"
+    form += " (classes may overlap)" if plan["overlap"] else ""
     return (
         f"# Segmentation: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json --masks masks\n\n"

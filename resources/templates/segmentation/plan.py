@@ -24,7 +24,7 @@ from Utils.machine import GB, Machine, machine_of
 from Utils.members import check_members, choose_members, choose_of_cases, choose_parts, rounds
 from Utils.named import channels_of, intensity_of, padding_of
 from Utils.nnunet_presets import gpu_gib, planner_for
-from Utils.pace import fit, steps_of, told
+from Utils.pace import NO_LIMIT, fit, steps_of, told
 from Utils.patch_pace import told_pace
 from Utils.plan_check import check
 from Utils.plan_options import read_options
@@ -63,7 +63,7 @@ RECIPE = {
     "weight_decay": 0.01,
     "clip": 5.0,
     "ema": 0.995,
-    "max_epochs": 5000,
+    "max_epochs": NO_LIMIT,
     "patience": 2000,
     "keep": "last",
     "mirror": "auto",
@@ -137,7 +137,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "task": "segmentation",
         "engine": engine,
         "why_engine": why,
-        "planner": planner_for(gpu_gib() if gpu else 0.0),
+        "planner": planner_for(gpu_gib() if gpu else 0.0, minutes),
         "classes": facts["classes"],
         "labels": facts["labels"],
         "overlap": facts["overlap"],
@@ -211,7 +211,7 @@ def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str
 def prepare(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
     """What follows from the machine goes into the plan; what was set stays."""
     for_machine(plan, machine)
-    plan["planner"] = planner_for(machine.memory * GB / 2**30) if machine.dry else plan["planner"]
+    plan["planner"] = planner_for(machine.memory * GB / 2**30, plan["minutes"]) if machine.dry else plan["planner"]
     for setting in settings if machine.gpus else []:
         if not setting.startswith("patch="):
             override(plan, setting)

@@ -143,7 +143,7 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
     """Builds the parts of a training from a plan, which may have been made smaller; without `valid_set` nothing is scored."""
     from Model.network import build_model
     from Utils.adapting import groups
-    from Utils.augment_masks import AugmentMasks
+    from Utils.augment_masks import AugmentMasks, collate_cuts
     from Utils.price import SCORED
     from Utils.scoring import dice_table, mean_dice, subset
     from Utils.training import FEW, Parts
@@ -154,8 +154,8 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
         augment = AugmentMasks(now["augment"])
 
         def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-            image, mask = augment.pair(batch["pixel_values"], batch["labels"], now["patch"])
-            return {**batch, "pixel_values": image, "labels": mask}
+            image, mask = augment.pair(batch["pixel_values"], batch["labels"], batch["move"], now["patch"])
+            return {"pixel_values": image, "labels": mask}
 
         def scorer(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
             table = dice_table(model, valid_set, rows, now, device)
@@ -163,10 +163,10 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
             each = {f"dice_{name}": float(np.nanmean(column)) for name, column in columns if some(column)}
             return {"dice": mean_dice(table), **(each if len(each) > 1 else {})}
 
-        train_set.resize(now["patch"], augment.reach(now["patch"]))
+        train_set.resize(now["patch"], augment)
         model, last = build_model(now), now.get("keep") != "best" or not valid_set or len(valid_set) < FEW
         judge = scorer if valid_set else None
-        return Parts(model, train_set, judge, prepare, groups=groups(model, now), keep_last=last)
+        return Parts(model, train_set, judge, prepare, collate_cuts, groups=groups(model, now), keep_last=last)
 
     return make
 

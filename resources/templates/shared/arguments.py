@@ -72,6 +72,32 @@ def drops_last(cases: int, batch: int, batches: int, on_gpu: bool) -> bool:
     return (cases % batch == 1 and cases > 1) or (on_gpu and cases >= FEWEST_STEPS * batch * batches)
 
 
+FEW_CASES = 16
+"""Cases of a GPU in a step below which batch normalisation takes the cases of all GPUs: the mean of fewer is noise."""
+
+
+def synchronised(model: torch.nn.Module, device: torch.device, cases: int, processes: int) -> torch.nn.Module:
+    """The network, whose batch normalisation counts the cases of all GPUs if each has few; the names of its weights stay."""
+    if processes < 2 or device.type != "cuda" or cases >= FEW_CASES:
+        return model
+    return torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+
+
+def has_unused(model: torch.nn.Module, batch: Mapping[str, Any]) -> bool:
+    """Whether a step leaves a weight without slope, which processes that train together have to look for in each step.
+
+    Weights, statistics and random numbers stay as they are.
+    """
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    with torch.random.fork_rng():
+        model(**batch)["loss"].backward()
+    unused = any(weight.grad is None for weight in model.parameters() if weight.requires_grad)
+    model.zero_grad(set_to_none=True)
+    for name, value in model.named_buffers():
+        value.copy_(before[name])
+    return unused
+
+
 def set_up(plan: Mapping[str, Any]) -> None:
     """cuDNN looks for its quickest ways, and products of float32 may take TF32; not where a training is to repeat exactly."""
     if device_of(plan).type != "cuda":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import pi
 from typing import Any
 
@@ -15,7 +15,7 @@ class Augment:
 
     flip: list of axes that may be mirrored ("h" rows, "w" columns, "d" slices); rotate: degrees in the image plane;
     zoom, shift: shares; contrast, brightness: in standard deviations; gamma: share; noise: standard deviation;
-    erase: share of the image's side.
+    erase: share of the image's side; channel_dropout: share of the cases in which a channel is 0, as if the case lacked it.
     """
 
     def __init__(self, rule: Mapping[str, Any]) -> None:
@@ -58,6 +58,7 @@ class Augment:
         return functional.grid_sample(batch, grid, padding_mode="border", align_corners=False)
 
     def _intensity(self, batch: torch.Tensor) -> torch.Tensor:
+        there = self._channels(batch)
         shape = (-1, *(1,) * (batch.ndim - 1))
         contrast, bright = float(self.rule.get("contrast") or 0), float(self.rule.get("brightness") or 0)
         gamma, noise = float(self.rule.get("gamma") or 0), float(self.rule.get("noise") or 0)
@@ -72,7 +73,17 @@ class Augment:
             batch = ((batch - low) / reach).clamp(0, 1) ** power * reach + low
         if noise:
             batch = batch + torch.randn_like(batch) * self._draw(batch, 0, noise).view(shape)
-        return batch
+        return batch if there is None else batch * there
+
+    def _channels(self, batch: torch.Tensor) -> torch.Tensor | None:
+        """(B, C, 1, ...) 0 for channels that a case lacks, or that are left out; one stays. None without `channel_dropout`."""
+        share = float(self.rule.get("channel_dropout") or 0)
+        if not share:
+            return None
+        there = (batch != 0).flatten(2).any(2)
+        drawn = torch.rand(batch.shape[:2], device=batch.device) * there
+        kept = there & ((drawn >= share) | (drawn == drawn.amax(1, keepdim=True)))
+        return kept.view(*batch.shape[:2], *(1,) * (batch.ndim - 2))
 
     def _erase(self, batch: torch.Tensor) -> torch.Tensor:
         """One block a case, in half of the cases, set to the case's mean."""
@@ -88,3 +99,8 @@ class Augment:
             inside = inside & ((place - centre).abs() < share / 2)
         chosen = (self._draw(batch, 0, 1) < 0.5).view(-1, *(1,) * (batch.ndim - 1))
         return torch.where(inside & chosen, batch.flatten(1).mean(1).view(-1, *(1,) * (batch.ndim - 1)), batch)
+
+
+def row_like(tensor: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
+    """(len(numbers),) of the type and on the device of `tensor`, filled there: `torch.tensor` would copy, and wait for the device."""
+    return torch.stack([tensor.new_full((), number) for number in numbers])

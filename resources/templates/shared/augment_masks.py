@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
-from math import ceil, pi
+from math import pi
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from .augment import Augment
 KNOTS = 4
 """Points along each side of a patch whose displacements an elastic deformation draws; what lies between is interpolated."""
 FARTHEST = 2.0
-"""Displacements end at so many standard deviations, so that `reach` holds them."""
+"""Displacements end at so many standard deviations, so that cuts stay small."""
 
 
 class AugmentMasks(Augment):
@@ -28,54 +28,53 @@ class AugmentMasks(Augment):
     fifth of the batches.
     """
 
-    def reach(self, patch: Sequence[int]) -> list[int]:
-        """The size to cut so that a patch, turned and zoomed about its middle, shows what is there and no border.
+    def draw(self, patch: Sequence[int], rng: np.random.Generator) -> np.ndarray | None:
+        """Return a random map from voxels of the patch to voxels of the image, both from the patch's middle; None: the patch stays.
 
-        Each side grows by an even number of voxels, so that the middle of both is the same place.
+        (dims, dims + 1) matrix and shift, then (dims, KNOTS ** dims) displacements if there is an elastic deformation.
         """
-        size = np.array(patch, float)
-        if not self._moves():
-            return [int(n) for n in patch]
-        corners = np.array(list(product((-0.5, 0.5), repeat=len(size)))) * size
-        most = np.zeros(len(size))
-        angles = [(-1.0, 0.0, 1.0)] * len(self._turns(len(size)))
-        for shares in product(*angles):
-            turn = np.eye(len(size))
-            for (name, (first, second)), share in zip(self._turns(len(size)), shares, strict=True):
-                angle = share * float(self.rule.get(name) or 0) * pi / 180
-                one = np.eye(len(size))
-                one[first, first] = one[second, second] = np.cos(angle)
-                one[first, second], one[second, first] = -np.sin(angle), np.sin(angle)
-                turn = turn @ one
-            most = np.maximum(most, np.abs(corners[:, ::-1] @ turn.T)[:, ::-1].max(axis=0))
-        half = most / max(0.2, 1 - float(self.rule.get("zoom") or 0)) + size * self._beyond()
-        return [int(n) + 2 * max(0, ceil(edge - n / 2 + 0.5)) for n, edge in zip(patch, half, strict=True)]
+        if not self._moves() or rng.random() >= float(self.rule.get("often", 0.5)):
+            return None
+        dims, size = len(patch), np.array(patch, float)
+        turn = np.eye(dims)
+        for name, (first, second) in [("rotate", (0, 1)), ("tilt", (2, 1)), ("tilt", (2, 0))][: 1 if dims == 2 else 3]:
+            angle = rng.uniform(-1, 1) * float(self.rule.get(name) or 0) * pi / 180
+            rotation = np.eye(dims)
+            rotation[first, first] = rotation[second, second] = np.cos(angle)
+            rotation[first, second], rotation[second, first] = -np.sin(angle), np.sin(angle)
+            turn = turn @ rotation
+        zoom, shift, elastic = (float(self.rule.get(key) or 0) for key in ("zoom", "shift", "elastic"))
+        parts = [turn / rng.uniform(1 - zoom, 1 + zoom), rng.uniform(-shift, shift, (dims, 1)) * size[:, None]]
+        if elastic:
+            drawn = rng.standard_normal((dims, KNOTS**dims)).clip(-FARTHEST, FARTHEST)
+            parts.append(elastic * rng.random() * drawn * size[:, None])
+        return np.concatenate(parts, axis=1)
 
     def pair(
-        self, image: torch.Tensor, mask: torch.Tensor, patch: Sequence[int] | None = None
+        self,
+        images: Sequence[torch.Tensor],
+        masks: Sequence[torch.Tensor],
+        moves: Sequence[torch.Tensor | None],
+        patch: Sequence[int],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(B, C, H, W[, D]) float, and (B, H, W[, D]) ids or (B, K, H, W[, D]) 0/1, to the same types.
-
-        Both come back as their middle of size `patch`, out of a cut of size `reach(patch)`. Without `patch` they keep their
-        shape, and what comes from outside of them is border and background.
-        """
-        channels = mask.ndim == image.ndim
-        layers = (mask if channels else mask[:, None]).to(image.dtype)
+        """Return (B, C, *patch) images and (B, *patch) ids or (B, K, *patch) 0/1 of cuts, each with the move of `cut_box`."""
+        channels = masks[0].ndim == images[0].ndim
+        pairs = list(zip(images, masks if channels else [mask[None] for mask in masks], strict=True))
+        places = [torch.arange(int(n), device=images[0].device) - (int(n) - 1) / 2 for n in patch]
+        points = (
+            torch.stack(torch.meshgrid(*places, indexing="ij"), dim=-1) if any(m is not None for m in moves) else None
+        )
+        pairs = [
+            pair if move is None or points is None else _resample(*pair, points, move)
+            for pair, move in zip(pairs, moves, strict=True)
+        ]
+        image, layers = (torch.stack(part) for part in zip(*pairs, strict=True))
         image, layers = self._mirror(image, layers)
-        size = [int(n) for n in (patch or image.shape[2:])]
-        if self._moves():
-            image, layers = self._move(image, layers, size)
-        elif list(image.shape[2:]) != size:
-            image, layers = middle(image, size), middle(layers, size)
         image = self._intensity(self._blur(image))
-        return image, (layers if channels else layers[:, 0]).to(mask.dtype)
+        return image, layers if channels else layers[:, 0]
 
     def _moves(self) -> bool:
         return any(self.rule.get(key) for key in ("rotate", "tilt", "zoom", "shift", "elastic"))
-
-    def _beyond(self) -> float:
-        """How far a patch may move as a whole and by deformation, as a share of its side."""
-        return float(self.rule.get("shift") or 0) + FARTHEST * float(self.rule.get("elastic") or 0)
 
     def _mirror(self, image: torch.Tensor, layers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         for axis, name in enumerate("hwd"[: image.ndim - 2], start=2):
@@ -84,60 +83,6 @@ class AugmentMasks(Augment):
                 image = torch.where(chosen, image.flip(axis), image)
                 layers = torch.where(chosen, layers.flip(axis), layers)
         return image, layers
-
-    def _move(self, image: torch.Tensor, layers: torch.Tensor, size: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Image by interpolation, mask by the nearest voxel; the others are the middle of what was cut."""
-        chosen = torch.rand(image.shape[0]) < float(
-            self.rule.get("often", 0.5)
-        )  # drawn where nobody has to wait for it
-        rows = chosen.nonzero()[:, 0]
-        if not len(rows):
-            return middle(image, size), middle(layers, size)
-        rows = rows.to(image.device, non_blocking=True)
-        part, masks = image[rows], layers[rows]
-        grid = functional.affine_grid(self._maps(part, size), [*part.shape[:2], *size], align_corners=False)
-        if elastic := float(self.rule.get("elastic") or 0):
-            grid = grid + self._displacements(part, size, elastic)
-        image, layers = middle(image, size).clone(), middle(layers, size).clone()
-        image[rows] = functional.grid_sample(part, grid, padding_mode="border", align_corners=False)
-        layers[rows] = functional.grid_sample(masks, grid, "nearest", "zeros", align_corners=False)
-        return image, layers
-
-    @staticmethod
-    def _displacements(part: torch.Tensor, size: Sequence[int], most: float) -> torch.Tensor:
-        """(B, *size, dims): displacements for torch's grid on the cut `part`, each case with a strength of its own."""
-        n, dims = part.shape[0], len(size)
-        strength = most * torch.rand(n, *(1,) * (dims + 1), device=part.device)
-        drawn = torch.randn(n, dims, *(KNOTS,) * dims, device=part.device).clamp(-FARTHEST, FARTHEST)
-        how = "bilinear" if dims == 2 else "trilinear"
-        field = functional.interpolate(strength * drawn, size=list(size), mode=how, align_corners=True)
-        voxels = [2 * have / cut for have, cut in zip(size, part.shape[2:], strict=True)]
-        return field.movedim(1, -1) * torch.tensor(voxels[::-1], device=part.device)
-
-    @staticmethod
-    def _turns(dims: int) -> list[tuple[str, tuple[int, int]]]:
-        """Settings and planes of rotations; torch's grid names the axes from the last to the first."""
-        return [("rotate", (0, 1))] if dims == 2 else [("rotate", (1, 2)), ("tilt", (0, 1)), ("tilt", (0, 2))]
-
-    def _maps(self, part: torch.Tensor, patch: Sequence[int] | None = None) -> torch.Tensor:
-        """(B, dims, dims + 1), from the patch to the cut: rotation in voxels (so that nothing is sheared on oblong
-        patches), zoom, shift."""
-        n, dims = part.shape[0], part.ndim - 2
-        turn = torch.eye(dims, device=part.device).repeat(n, 1, 1)
-        for name, (first, second) in self._turns(dims):
-            limit = float(self.rule.get(name) or 0) * pi / 180
-            angle = self._draw(part, -limit, limit)
-            one = torch.eye(dims, device=part.device).repeat(n, 1, 1)
-            one[:, first, first], one[:, second, second] = torch.cos(angle), torch.cos(angle)
-            one[:, first, second], one[:, second, first] = -torch.sin(angle), torch.sin(angle)
-            turn = turn @ one
-        zoom = float(self.rule.get("zoom") or 0)
-        cut = torch.tensor(part.shape[2:][::-1], dtype=torch.float32, device=part.device)
-        size = torch.tensor(list(patch or part.shape[2:])[::-1], dtype=torch.float32, device=part.device)
-        turn = turn * (size[None, None, :] / cut[None, :, None]) / self._draw(part, 1 - zoom, 1 + zoom).view(-1, 1, 1)
-        shift = float(self.rule.get("shift") or 0)
-        moves = torch.empty(n, dims, 1, device=part.device).uniform_(-2 * shift, 2 * shift)
-        return torch.cat([turn, moves * (size / cut)[None, :, None]], dim=2)
 
     def _blur(self, image: torch.Tensor) -> torch.Tensor:
         largest = float(self.rule.get("blur") or 0)
@@ -157,8 +102,37 @@ class AugmentMasks(Augment):
         return image
 
 
-def middle(array: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """The middle of the last axes, of the given size."""
-    for axis, want in zip(range(array.ndim - len(size), array.ndim), size, strict=True):
-        array = array.narrow(axis, (array.shape[axis] - int(want)) // 2, int(want))
-    return array
+def cut_box(
+    start: Sequence[int], patch: Sequence[int], move: np.ndarray | None
+) -> tuple[list[int], list[int], torch.Tensor | None]:
+    """Return start and size of the block of the image that a patch at `start` shows by its move, and the move in voxels of it."""
+    if move is None:
+        return [int(n) for n in start], [int(n) for n in patch], None
+    dims, half = len(patch), (np.array(patch) - 1) / 2
+    spread, centre = np.abs(move[:, :dims]) @ half, np.array(start) + half + move[:, dims]
+    field = move[:, dims + 1 :] if move.shape[1] > dims + 1 else np.zeros((dims, 1))
+    first = np.floor(centre - spread + field.min(axis=1)).astype(int)
+    last = np.ceil(centre + spread + field.max(axis=1)).astype(int)
+    move = np.concatenate([move[:, :dims], (centre - first)[:, None], move[:, dims + 1 :]], axis=1)
+    return first.tolist(), (last - first + 1).tolist(), torch.from_numpy(move.astype(np.float32))
+
+
+def collate_cuts(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return lists of the items' values: the cuts of a batch have sizes of their own."""
+    return {key: [item[key] for item in items] for key in items[0]}
+
+
+def _resample(
+    image: torch.Tensor, layers: torch.Tensor, points: torch.Tensor, move: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return image (linear) and mask layers (nearest) at `points` (*patch, dims), voxels from the patch's middle."""
+    dims, size = points.shape[-1], list(points.shape[:-1])
+    source = points @ move[:, :dims].T + move[:, dims]
+    if move.shape[1] > dims + 1:
+        knots, mode = move[:, dims + 1 :].reshape(1, dims, *(KNOTS,) * dims), "bilinear" if dims == 2 else "trilinear"
+        source = source + functional.interpolate(knots, size=size, mode=mode, align_corners=True)[0].movedim(0, -1)
+    axes = reversed(list(enumerate(image.shape[1:])))  # torch's grid names the axes from the last to the first
+    grid = torch.stack([(2 * source[..., axis] + 1) / have - 1 for axis, have in axes], dim=-1)[None]
+    moved = functional.grid_sample(image[None], grid, padding_mode="border", align_corners=False)[0]
+    masks = functional.grid_sample(layers[None].to(image.dtype), grid, "nearest", "zeros", align_corners=False)[0]
+    return moved, masks.to(layers.dtype)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .named import intensity_of
+from .named import dropout_of, intensity_of
 from .scales import by_itself, joined
 from .sides import coloured
 
@@ -15,8 +15,8 @@ Rule = dict[str, Any]
 
 
 def choose_rule(facts: Facts, hounsfield: bool, window: Callable[[Facts], Rule]) -> Rule:
-    """Hounsfield units: the task's window. 8-bit pictures, and those of several bits that agree in brightness: 0..1. MR,
-    other mixtures, sets of dark and of bright images: each by itself.
+    """Hounsfield units: the task's window. Quantities such as SUV: one window for all. 8-bit pictures, and those of several bits
+    that agree in brightness: 0..1. MR, other mixtures, sets of dark and of bright images: each by itself.
 
     Args:
         facts: of a fingerprint; `window` and `uneven` may be absent.
@@ -25,6 +25,8 @@ def choose_rule(facts: Facts, hounsfield: bool, window: Callable[[Facts], Rule])
     """
     if facts.get("window"):
         return joined(facts["window"])
+    if is_quantitative(facts) and facts["high"] > facts["low"] and not hounsfield:
+        return _absolute_window(facts)
     if len(facts["scales"]) > 1:
         return by_itself(facts) if facts.get("grey_mean") is None else unit(facts["grey_mean"], facts["grey_std"])
     if hounsfield:
@@ -66,6 +68,23 @@ MARGIN = 0.5
 """Share of the usual range of an image by which a window of absolute values is wider on either side."""
 
 
+QUANTITIES = frozenset({
+    "GML", "MGML", "UMOLML", "CM2ML", "MLMING", "MLMINML", "MGMINML", "UMOLMINML", "MLG", "1CM", "GY", "OD", "Z_EFF", "ED", "EDW",
+    "ADC",
+})  # fmt: skip
+"""Units of DICOM in which values of different patients can be compared (`Image.unit`): SUV (GML), concentrations, flows, dose and
+diffusion maps; counts and activities (CNTS, BQML) depend on the dose that was given."""
+QUANTITY = re.compile(r"(?:^|[\W_])(?:suv|adc|t[12]\*?[\W_]?map(?:ping)?|density)(?:$|[\W_])|^suv|^adc", re.IGNORECASE)
+"""Names of channels that hold such a quantity."""
+
+
+def is_quantitative(facts: Facts) -> bool:
+    """Whether the files say a unit, or the channel has a name, of values that mean the same in every image."""
+    units = facts.get("units") or []
+    is_unit = len(units) == 1 and units[0] in QUANTITIES
+    return not facts.get("eight_bit") and (is_unit or bool(QUANTITY.search(str(facts.get("channel", "")))))
+
+
 def is_absolute(facts: Facts) -> bool:
     """Whether the number to be estimated is told by how bright the images are, so that none may be scaled by itself."""
     return bool(facts.get("number")) and any(ABSOLUTE.search(str(name)) for name in facts.get("classes", ()))
@@ -75,8 +94,10 @@ def _absolute_window(facts: Facts) -> Rule:
     """One window for all images, around the range that is usual for one."""
     if facts["eight_bit"]:
         return unit(facts["mean"], facts["std"])
-    margin = MARGIN * (facts["high"] - facts["low"])
-    low, high = facts["low"] - margin, facts["high"] + margin
+    low = min(facts["low"], facts.get("inside_low", facts["low"]))
+    high = max(facts["high"], facts.get("inside_high", facts["high"]))
+    margin = MARGIN * (high - low)
+    low, high = low - margin, high + margin
     mean, std = (facts["mean"] - low) / (high - low), facts["std"] / (high - low)
     return {"mode": "window", "low": low, "high": high, "mean": round(mean, 4), "std": max(round(std, 4), 0.02)}
 
@@ -117,7 +138,7 @@ def whole_changes(facts: Facts, small: bool, most: Mapping[str, float], flip: li
     """
     more = 1.5 if small else 1.0
     light = (
-        0.0 if in_hounsfield(facts) or is_absolute(facts) else more
+        0.0 if in_hounsfield(facts) or is_absolute(facts) or is_quantitative(facts) else more
     )  # how bright something is may be what is looked for
     strength = COLOUR if facts["dims"] == 3 or coloured(facts["channels"]) else GREYSCALE
     return {
@@ -130,4 +151,5 @@ def whole_changes(facts: Facts, small: bool, most: Mapping[str, float], flip: li
         "gamma": strength["gamma"] if light else 0.0,
         "noise": 0.05,
         "erase": most["erase"],
+        **dropout_of(facts),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,23 +24,45 @@ _SAID: set[str] = set()
 
 def load_masks(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray:
     """(K, H, W[, D]) bool on the image's own grid. Raises DataError naming the file and what to do."""
+    masks = np.zeros((len(plan["classes"]), *image.array.shape[1:]), bool)
+    for place, mask in iterate_masks(record, plan, image, base):
+        masks[place] = mask
+    return masks
+
+
+def iterate_masks(
+    record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = "."
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (place of the class, boolean mask) one class at a time; see `load_masks`."""
     classes, path = list(plan["classes"]), record.get("mask_path")
+    if not isinstance(path, Mapping):
+        ids = load_ids(record, plan, image, base)
+        yield from ((place, ids == place + 1) for place in range(len(classes)))
+        return
+    strange = sorted(set(path) - set(classes))
+    if strange:
+        raise DataError(f"mask of {record['image_path']}: class {strange[0]!r} is not in label_dict {classes}")
     shape = tuple(image.array.shape[1:])
-    if path is None:
-        return np.zeros((len(classes), *shape), bool)
-    if isinstance(path, Mapping):
-        strange = sorted(set(path) - set(classes))
-        if strange:
-            raise DataError(f"mask of {record['image_path']}: class {strange[0]!r} is not in label_dict {classes}")
-        found = np.zeros((len(classes), *shape), bool)
-        for name, file in path.items():
-            if file:
-                found[classes.index(name)] = (
-                    fit(read_numbered_labels(file, base), record["image_path"], shape, file, base) != 0
-                )
-        return found
-    ids = load_ids(record, plan, image, base)
-    return np.stack([ids == place + 1 for place in range(len(classes))])
+    for name, file in path.items():
+        if file:
+            mask = fit(read_numbered_labels(file, base), record["image_path"], shape, file, base)
+            yield classes.index(name), mask != 0
+
+
+def load_file_ids(
+    record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = "."
+) -> tuple[np.ndarray, int]:
+    """Return ids as `load_ids` of a record with one mask file a class, and how many voxels were marked more than once.
+
+    A voxel that several classes mark belongs to the class with the fewest voxels in this case.
+    """
+    ids, sizes, shared = np.zeros(image.array.shape[1:], np.uint8), np.zeros(len(plan["classes"]) + 1, np.int64), 0
+    for place, mask in iterate_masks(record, plan, image, base):
+        before = ids[mask]
+        sizes[place + 1] = len(before)
+        shared += int(np.count_nonzero(before))
+        ids[mask] = np.where((before > 0) & (sizes[before] < len(before)), before, place + 1)
+    return ids, shared
 
 
 def load_ids(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray:
@@ -50,6 +72,13 @@ def load_ids(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, b
     if path is None:
         return np.zeros(shape, np.uint8)
     values = plan.get("labels")
+    if isinstance(path, Mapping) and not values:
+        ids, shared = load_file_ids(record, plan, image, base)
+        if shared:
+            _say(
+                "shared", f"classes share voxels (first {record['image_path']}, {shared}): the smaller class keeps them"
+            )
+        return ids
     if not values or isinstance(path, Mapping):
         raise DataError(f"{path}: one file with label numbers, where the plan expects an object class -> file")
     found = fit(read_numbered_labels(path, base), record["image_path"], shape, path, base)

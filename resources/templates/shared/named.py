@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .formats import Image
-from .normalise import scale_intensity
+from .normalise import MISSING, scale_intensity
 from .scales import border_of, count_scales, padding_value, scale_of, values_inside
 
 Facts = Mapping[str, Any]
@@ -41,6 +41,7 @@ def by_channel(images: Sequence[Mapping[str, Any]], names: Sequence[str] | None)
 
 
 def _pooled(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    rows = [row for row in rows if row["modality"] != MISSING] or rows
     middle = {key: float(np.median([row[key] for row in rows])) for key in ("low", "high", "inside_low", "inside_high")}
     return {
         "modality": Counter(row["modality"] for row in rows).most_common(1)[0][0],
@@ -56,7 +57,7 @@ def _pooled(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def intensity_of(facts: Facts, choose: Callable[[dict[str, Any]], Rule]) -> Rule:
     """The rule that `choose` finds; of channels of different kinds one each, as `{"mode": "each", "channels": {name: rule}}`."""
-    rules = {name: choose({**facts, **own}) for name, own in facts["by_channel"].items()}
+    rules = {name: choose({**facts, **own, "units": [], "channel": name}) for name, own in facts["by_channel"].items()}
     if not rules:
         return choose(dict(facts))
     first, *others = rules.values()
@@ -86,7 +87,22 @@ def channels_of(facts: Facts, most: int) -> dict[str, Any]:
 def told_names(plan: Mapping[str, Any]) -> list[str]:
     """A line about named channels, or none."""
     names = plan.get("channel_names")
-    return [f"channels by name, in this order: {', '.join(names)}"] if names else []
+    dropout = float((plan.get("augment") or {}).get("channel_dropout") or 0)
+    some = (
+        f"; each is left out of a share of {dropout:g} of the training cases, as some cases lack channels"
+        if dropout
+        else ""
+    )
+    return [f"channels by name, in this order: {', '.join(names)}{some}"] if names else []
+
+
+CHANNEL_DROPOUT = 0.2
+"""Share of the training cases in which a channel is left out, of sets of which some cases lack channels."""
+
+
+def dropout_of(facts: Facts) -> dict[str, float]:
+    """`channel_dropout` of the plan's augmentation, if cases lack channels."""
+    return {"channel_dropout": CHANNEL_DROPOUT} if facts.get("lacking") else {}
 
 
 def takes(plan: Mapping[str, Any]) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 
 from .formats import DataError
 
+MISSING = "missing"
+"""Kind of a named channel that a case lacks (`Image.channels`)."""
 MODES = ("window", "windows", "unit", "percentile", "foreground")
 
 
@@ -16,6 +18,8 @@ AIR = 0.1
 """Of the range of a body's values: what is darker counts as air."""
 
 
+LOOKED_AT = 96
+"""Voxels of an axis, about, in which the limits of the body are looked for."""
 MIN_BODY = 0.005
 """Share of an image that has to be more than air, else all of it counts."""
 
@@ -71,20 +75,33 @@ def scale_each(
 ) -> np.ndarray:
     """`scale_intensity` channel by channel: by a rule of its own each where the rule has `channels`. Raises DataError.
 
-    `kinds` as in `Image.channels`: 8-bit values stay such beside others, whose array is of a wider type. `limits` as in
-    `scale_intensity`.
+    `kinds` as in `Image.channels`: 8-bit values stay such beside others, whose array is of a wider type; a channel that is
+    `MISSING` becomes 0, the mean of the others. `limits` as in `scale_intensity`.
     """
     own = rule.get("channels")
     rules = list(own.values()) if own else [rule] * len(array)
     if len(rules) != len(array):
         raise DataError(f"{name}: {len(array)} channels, but intensity in plan.json has a rule for {', '.join(own)}")
-    narrow = [eight for _, eight in kinds] or [False] * len(array)
-    parts = [np.rint(part).astype(np.uint8) if eight else part for part, eight in zip(array, narrow, strict=True)]
-    return np.concatenate([scale_intensity(part[None], one, limits) for part, one in zip(parts, rules, strict=True)])
+    kinds = kinds or [("", False)] * len(array)
+    parts = [np.rint(part).astype(np.uint8) if eight else part for part, (_, eight) in zip(array, kinds, strict=True)]
+    scaled = [
+        scale_intensity(part[None], one, limits) if kind != MISSING else np.zeros(part[None].shape, np.float32)
+        for part, one, (kind, _) in zip(parts, rules, kinds, strict=True)
+    ]
+    return np.concatenate(scaled)
 
 
 def _of_foreground(values: np.ndarray) -> np.ndarray:
     """Mean 0 and deviation 1 where there is more than air, which stays darker than that."""
+    inside, low, top = find_body(values)
+    values = np.clip(values, low, top) if top > low else values
+    body = values[inside]
+    result: np.ndarray = (values - body.mean()) / max(float(body.std()), 1e-6)
+    return result
+
+
+def find_body(values: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Return where there is more than air (all of an image without any), and the range of the values there."""
     low = float(np.percentile(values, 0.5))
     inside, top = values > low, float(np.percentile(values, 99.5))
     for _ in range(2):  # again, since the share of air has a say in the first percentile
@@ -94,10 +111,22 @@ def _of_foreground(values: np.ndarray) -> np.ndarray:
         inside, top = found, float(np.percentile(values[found], 99.5))
     if not inside.any():
         inside = np.ones(values.shape, bool)
-    values = np.clip(values, low, top) if top > low else values
-    body = values[inside]
-    result: np.ndarray = (values - body.mean()) / max(float(body.std()), 1e-6)
-    return result
+    return inside, low, top
+
+
+OUTSIDE = 0.001
+"""Share of the body that may lie beyond either of its limits along an axis: specks of noise do not move them."""
+
+
+def body_limits(values: np.ndarray) -> list[tuple[float, float]]:
+    """Return where the body begins and ends along each axis of (*shape), as shares of the axis."""
+    steps = tuple(slice(None, None, max(1, length // LOOKED_AT)) for length in values.shape)
+    inside, limits = find_body(values[steps])[0], []
+    for axis, length in enumerate(inside.shape):
+        share = np.cumsum(inside.sum(axis=tuple(other for other in range(inside.ndim) if other != axis)) / inside.sum())
+        first, last = np.searchsorted(share, (OUTSIDE, 1 - OUTSIDE))
+        limits.append((float(first / length), float((min(last, length - 1) + 1) / length)))
+    return limits
 
 
 def normalise_channels(array: np.ndarray, rule: Mapping[str, Any]) -> np.ndarray:

@@ -18,6 +18,8 @@ SCORING_SHARE = 0.15
 """Scoring the validation part may take so much of the time; where it is slow, epochs are passed over."""
 WORTH = 1.15
 """bf16 is taken where it is quicker by this factor: it is a little less exact."""
+NO_LIMIT = 1_000_000
+"""`max_epochs` of plans: the minutes end a training, and the learning rate ends with them."""
 TURNS = 2
 """So many times the two precisions take turns, so that a busy moment does not decide."""
 
@@ -44,8 +46,13 @@ class Costs:
         between = max(epoch * self.step, self.scoring * (1 - SCORING_SHARE) / SCORING_SHARE)
         return int(left / (between + self.scoring) * between / self.step)
 
-    def told(self, seconds: float, epoch: int) -> str:
-        """Where the time goes, in a line."""
+    def told(self, seconds: float, epoch: int, counted: int = 0) -> str:
+        """Where the time goes, in a line; `counted` steps (`max_steps`), if not 0, are made whatever time they take."""
+        if counted:
+            return (
+                f"{counted} steps (max_steps) of {self.step:.3f} s (loading included), about "
+                f"{counted * self.step + self.final:.0f} s in all, whatever the minutes"
+            )
         steps = self.steps(seconds, epoch)
         scoring = max(0.0, seconds - self.final - steps * self.step)
         return (
@@ -55,10 +62,12 @@ class Costs:
 
 
 def epochs_told(plan: Plan, steps: int, epoch: int) -> str:
-    """How many epochs of `epoch` steps the time holds, or that `max_epochs` ends the training before the time does."""
+    """How many epochs of `epoch` steps the time holds; of `max_epochs` that were set, how many do not fit, or that they end the
+    training before the time does."""
     most = int(plan["max_epochs"])
     if steps <= most * epoch:
-        return f"{steps / epoch:.1f} epochs of {epoch} steps"
+        asked = f"only {steps / epoch:.1f} of max_epochs={most} epochs of {epoch} steps fit"
+        return f"{steps / epoch:.1f} epochs of {epoch} steps" if most == NO_LIMIT or steps == most * epoch else asked
     share = f"{100 * most * epoch / steps:.0f} %"
     return f"max_epochs ends it after {most} epoch(s) of {epoch} steps, {share if share != '0 %' else 'less than 1 %'} of these"
 

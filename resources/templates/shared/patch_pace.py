@@ -26,10 +26,12 @@ def told_pace(plan: dict[str, Any], price: Callable[[], Costs], epoch: int, leas
         return "a step does not fit into memory: train.py will go on with a smaller batch or patch"
     seconds = 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
     steps = found.steps(seconds, epoch)
+    if counted := int(plan.get("max_steps") or 0):
+        steps = counted
     note_expected(plan, steps, epoch)
     few = " (few: more minutes, a smaller patch or a coarser grid would help)" if steps < least else ""
     whose = f"{each(plan)}, " if trainings(plan) > 1 else ""
     return (
-        f"{whose}{found.told(seconds, epoch)}; {epochs_told(plan, steps, epoch)}, {plan['batch']} patches each, in "
+        f"{whose}{found.told(seconds, epoch, counted)}; {epochs_told(plan, steps, epoch)}, {plan['batch']} patches each, in "
         f"{plan['precision']}{few}"
     )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from .channels import read_case
+from .extent import true_spacing
 from .formats import DataError, Image, ImagePath, normalised_range
-from .normalise import normalise_channels, scale_each, scale_intensity
+from .normalise import body_limits, normalise_channels, scale_each, scale_intensity
 from .resampling import resize
 
 KEYS = (
@@ -20,6 +21,8 @@ KEYS = (
     "size",
     "spacing",
     "fit",
+    "field",
+    "extent",
     "intensity",
     "bits",
 )  # all of the plan that preprocessing depends on
@@ -33,7 +36,9 @@ def prepare(path: ImagePath, plan: Mapping[str, Any], base: str = ".") -> np.nda
 def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
     """As `prepare`, for an image in memory; `name` is for the error message."""
     array = _match_dims(image.array, image.dims, int(plan["dims"]), name)
-    spacing = image.spacing if image.dims == plan["dims"] else None
+    grey, spacing = array[0], image.spacing if image.dims == plan["dims"] else None
+    if plan["dims"] == 3:
+        spacing = true_spacing(grey.shape, spacing, plan.get("extent"))
     if plan.get("channel_names"):
         array = scale_each(array, plan["intensity"], image.channels, name)
     else:
@@ -41,9 +46,12 @@ def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np
     array = match_channels(array, int(plan["channels"]))
     array = normalise_channels(array, plan["intensity"])
     size, wanted = tuple(int(v) for v in plan["size"]), plan.get("spacing")
+    if not wanted and plan.get("fit") == "field" and plan["field"]:
+        wanted = [side / count for side, count in zip(plan["field"], size, strict=True)]
     if wanted and spacing:
         resampled = [max(1, round(n * s / w)) for n, s, w in zip(array.shape[1:], spacing, wanted, strict=True)]
-        array = crop_or_pad(resize(array, tuple(resampled)), size)
+        middle = [sum(limits) / 2 for limits in body_limits(grey)]
+        array = crop_or_pad(resize(array, tuple(resampled)), size, middle)
     elif plan.get("fit") == "pad":
         share = min(s / n for s, n in zip(size, array.shape[1:], strict=True))
         array = crop_or_pad(resize(array, tuple(max(1, round(n * share)) for n in array.shape[1:])), size)
@@ -77,15 +85,17 @@ def match_channels(array: np.ndarray, channels: int) -> np.ndarray:
     return np.concatenate([array, np.repeat(array[-1:], channels - have, axis=0)])
 
 
-def crop_or_pad(array: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """Centred; padding takes each channel's own minimum."""
+def crop_or_pad(array: np.ndarray, size: tuple[int, ...], middle: Sequence[float] | None = None) -> np.ndarray:
+    """Around `middle` (shares of the axes; None: the centre), as far as nothing is cut without need; padding takes each channel's
+    own minimum."""
     for axis, want in enumerate(size, start=1):
         have = array.shape[axis]
+        start = round(middle[axis - 1] * have - want / 2) if middle else (have - want) // 2
         if have > want:
-            start = (have - want) // 2
+            start = min(max(start, 0), have - want)
             array = np.take(array, range(start, start + want), axis=axis)
         elif have < want:
-            before = (want - have) // 2
+            before = min(max(-start, 0), want - have)
             widths = [(0, 0)] * (array.ndim - 1)
             widths[axis - 1] = (before, want - have - before)
             array = surrounded(array, widths, array.reshape(len(array), -1).min(axis=1))

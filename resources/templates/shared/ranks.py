@@ -17,7 +17,7 @@ def auroc(positive: np.ndarray, score: np.ndarray) -> float:
 
 
 def macro_auroc(labels: np.ndarray, scores: np.ndarray, networks: np.ndarray | None = None) -> float:
-    """Mean over the classes of (N, K) multi-hot labels that have both sides; 0.5 if there is none.
+    """Mean over the classes of (N, K) multi-hot labels that have both sides; 0.5 if there is none. NaN labels are not known.
 
     Args:
         networks: (N,) which network gave each row. Only rows of one network are compared with each other, since networks differ in
@@ -28,10 +28,11 @@ def macro_auroc(labels: np.ndarray, scores: np.ndarray, networks: np.ndarray | N
     for k in range(labels.shape[1]):
         area = pairs = 0.0
         for owner in np.unique(owners):
-            truth = labels[owners == owner, k] > 0.5
+            mine = (owners == owner) & ~np.isnan(labels[:, k])
+            truth = labels[mine, k] > 0.5
             count = float(truth.sum()) * float((~truth).sum())
             if count:
-                area += count * auroc(truth, scores[owners == owner, k])
+                area += count * auroc(truth, scores[mine, k])
                 pairs += count
         if pairs:
             values.append(area / pairs)
@@ -40,13 +41,13 @@ def macro_auroc(labels: np.ndarray, scores: np.ndarray, networks: np.ndarray | N
 
 def balanced_accuracy(labels: np.ndarray, scores: np.ndarray, multi_label: bool = False) -> float:
     """Mean recall of the classes; multi-label: mean over classes of (sensitivity + specificity) / 2 at 0.5."""
-    truth = labels > 0.5
+    truth, negative = labels > 0.5, labels <= 0.5
     if multi_label:
         called = scores >= 0.5
         values = [
-            0.5 * (called[truth[:, k], k].mean() + (~called[~truth[:, k], k]).mean())
+            0.5 * (called[truth[:, k], k].mean() + (~called[negative[:, k], k]).mean())
             for k in range(truth.shape[1])
-            if truth[:, k].any() and not truth[:, k].all()
+            if truth[:, k].any() and negative[:, k].any()
         ]
     else:
         chosen = scores.argmax(axis=1)

@@ -34,7 +34,7 @@ def rehearsed(
 
     def step() -> None:
         for _ in range(parts):
-            batch = {key: value.to(device) for key, value in load().items()}
+            batch = {key: _to_device(value, device) for key, value in load().items()}
             if prepare:
                 with torch.no_grad():
                     batch = prepare(batch)
@@ -50,3 +50,10 @@ def rehearsed(
         loss.item()  # an accelerator is waited for
 
     return step
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    """Return a tensor, or a list of tensors and Nones, on the device."""
+    if isinstance(value, list):
+        return [_to_device(part, device) for part in value]
+    return value if value is None else value.to(device)

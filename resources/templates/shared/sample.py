@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .channels import names_of
+from .channels import lacking, names_of
 from .formats import Image, grey_values, normalised_range
 from .named import by_channel, measured
 from .people import people
@@ -29,6 +29,7 @@ def measure(image: Image, masks: np.ndarray | None = None) -> dict[str, Any]:
         "shape": array.shape[1:],
         "spacing": image.spacing,
         "modality": image.modality,
+        "unit": image.unit,
         "eight_bit": array.dtype == np.uint8,
         "scale": scale_of(array, image.modality, high),
         "low": low,
@@ -69,11 +70,13 @@ def in_common(same: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, 
     return {
         "channels": channels,
         "channel_names": names,
+        "lacking": lacking(records, names),
         "by_channel": by_channel(same, names),
         "averaged": averaged(same, channels),
         "modality": Counter(item["modality"] for item in same).most_common(1)[0][0],
         "eight_bit": all(item["eight_bit"] for item in same),
         "scales": count_scales(same),
+        "units": sorted({item["unit"] for item in same}),
         "bits": max(item["bits"] for item in same) or None,
         "notes": count_notes(same),
         **grey_in_common(same),

@@ -41,6 +41,8 @@ DERIVED = (
     "shares",
     "why_engine",
     "why_folds",
+    "why_fit",
+    "extent",
     "channel_names",
     "bits",
     "covariates",

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 import Utils.vision_ops  # noqa: F401 - before transformers, which imports torchvision where there is one
 from safetensors.torch import load_file, save_file
-from transformers import PrinterCallback, ProgressCallback, Trainer, set_seed
+from torch.utils.data import default_collate
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments, set_seed
 from transformers.utils import logging as hf_logging
-from Utils.arguments import any_shape, arguments, as_it_is, compiled, set_up
+from Utils.arguments import any_shape, arguments, as_it_is, compiled, has_unused, set_up, synchronised
 from Utils.by_clock import LOGOUT, ByTheClock
 from Utils.clock import Clock, NotFinite, OutOfMemory, StartAgain, last_checkpoint, rate, seconds_spent
 from Utils.curves import number
@@ -275,6 +276,10 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
     set_seed(seed)
     parts = make(plan)
     settings = arguments(plan, folder, len(parts.train), seed)
+    if world_size() > 1:
+        settings.ddp_find_unused_parameters = has_unused(parts.model.to(settings.device), first_batch(parts, settings))
+    cases = settings.per_device_train_batch_size
+    parts.model = synchronised(parts.model, settings.device, cases, world_size())
     laid_out(parts.model.to(settings.device), plan)
     compiled(parts.model, plan, clock.budget)
     trainer = ClockTrainer(plan, folder, clock, parts, watch, args=settings)
@@ -302,6 +307,14 @@ def _train(plan: dict[str, Any], folder: Path, clock: Clock, make: Any, watch: s
             shutil.rmtree(old, ignore_errors=True)
     barrier()
     return done
+
+
+def first_batch(parts: Parts, settings: TrainingArguments) -> Batch:
+    """Two training cases as a step takes them, on the device."""
+    items = [parts.train[place % len(parts.train)] for place in range(2)]
+    batch = {key: value.to(settings.device) for key, value in (parts.collate or default_collate)(items).items()}
+    with torch.no_grad():
+        return parts.prepare(batch) if parts.prepare else batch
 
 
 def load_best(model: torch.nn.Module, name: str, device: torch.device) -> torch.nn.Module:

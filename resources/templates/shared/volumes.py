@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -32,7 +33,7 @@ from .cache import CacheError
 from .channels import read_case
 from .extent import true_spacing
 from .formats import DataError, Image, normalised_range
-from .mask_grid import load_ids, load_masks
+from .mask_grid import iterate_masks, load_ids
 from .normalise import scale_each
 from .preprocess import match_channels
 from .resampling import resize, resize_ids
@@ -67,6 +68,22 @@ class Volumes:
 
     def points(self, item: int) -> np.ndarray:
         return _open(f"{self.files[item]}.points.npy")
+
+    def classes(self, item: int) -> dict[int, tuple[int, int]]:
+        """Return place of each class of the case -> first row of its points and the row after its last one."""
+        points, rows, first = self.points(item), {}, 0
+        while first < len(points):
+            place = int(points[first, 0])
+            rows[place] = (first, bisect_right(points, place, lo=first, key=lambda row: int(row[0])))
+            first = rows[place][1]
+        return rows
+
+    def presence(self, classes: int) -> np.ndarray:
+        """Return (N, classes) whether each case has each class; cases that cannot be read have none."""
+        table = np.zeros((len(self), classes), np.float32)
+        for item in np.flatnonzero(self.readable):
+            table[item, list(self.classes(int(item)))] = 1
+        return table
 
 
 @lru_cache(maxsize=OPEN)
@@ -144,12 +161,11 @@ def prepare_case(
     if not plan.get("overlap"):
         ids = load_ids(record, plan, image, base)
         return array, resize_ids(ids if ids.ndim == len(wanted) else ids[..., None], wanted), shape
-    channels = load_masks(record, plan, image, base)  # (K, H, W[, D]) bool, on the image's grid
-    if channels.ndim - 1 < int(plan["dims"]):
-        channels = channels[..., None]
-    if channels.shape[1:] != wanted:
-        channels = np.stack([resize(one[None], wanted)[0] >= 0.5 for one in channels])
-    return array, channels.astype(np.uint8), shape
+    channels = np.zeros((len(plan["classes"]), *wanted), np.uint8)
+    for place, mask in iterate_masks(record, plan, image, base):
+        whole = mask.reshape(*mask.shape, *(1,) * (len(wanted) - mask.ndim))
+        channels[place] = whole if whole.shape == wanted else resize(whole[None], wanted)[0] >= 0.5
+    return array, channels, shape
 
 
 def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
@@ -197,16 +213,26 @@ def _write(file: Path, image: np.ndarray, mask: np.ndarray, shape: tuple[int, ..
 def sample_points(mask: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
     """(n, 1 + dims) int32 foreground voxels to centre patches on; see the top of this file."""
     dims, rng, rows = int(plan["dims"]), np.random.default_rng(0), []
-    for place in range(len(plan["classes"])):
-        one = mask[place] > 0 if plan.get("overlap") else mask == place + 1
-        for voxels in _groups(one, plan.get("points") == "lesions"):
-            rows.append((place, voxels))
+    for place, box in enumerate(class_boxes(mask, plan)):
+        if box is not None:
+            one = mask[place][box] > 0 if plan.get("overlap") else mask[box] == place + 1
+            corner = np.array([part.start for part in box])
+            rows += [(place, voxels + corner) for voxels in _groups(one, plan.get("points") == "lesions")]
     many = {place: max(1, sum(1 for other, _ in rows if other == place)) for place, _ in rows}
     parts = []
     for place, voxels in rows:
         chosen = rng.choice(len(voxels), max(1, POINTS // many[place]), replace=True)
         parts.append(np.concatenate([np.full((len(chosen), 1), place), voxels[chosen]], axis=1))
     return np.concatenate(parts).astype(np.int32) if parts else np.zeros((0, 1 + dims), np.int32)
+
+
+def class_boxes(mask: np.ndarray, plan: Mapping[str, Any]) -> list[tuple[slice, ...] | None]:
+    """Return the bounding box of each class of a mask as the cache has it, None if the class is not in it."""
+    from scipy import ndimage
+
+    if not plan.get("overlap"):
+        return [*ndimage.find_objects(mask, len(plan["classes"]))]
+    return [next(iter(ndimage.find_objects(layer, 1))) for layer in mask]
 
 
 def _groups(one: np.ndarray, lesions: bool) -> list[np.ndarray]:

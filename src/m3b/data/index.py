@@ -80,7 +80,7 @@ class Index:
     @property
     def channels(self) -> tuple[str, ...]:
         """The names of the images' channels, in order; empty where a case is one image."""
-        return next((record.channels for record in self.records), ())
+        return max((record.channels for record in self.records), key=len, default=())
 
     @property
     def covariates(self) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ _VOLATILE_PATTERNS = (
         re.compile(r"\bmax_epochs ends it after \d+ epoch\(s\) of (\d+) steps, [\w ]+ % of these"),
         r"# epochs of \1 steps",
     ),
+    (re.compile(r"\bonly [\d.]+ of max_epochs=\d+ epochs of (\d+) steps fit\b"), r"# epochs of \1 steps"),
     (re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.\d+(?:[eE][-+]?\d+)?"), "#"),
     (re.compile(r"(?<![\w.])\d[\d,]*(?= (?:s|ms|min|minutes|seconds|h|bytes|kB|KB|KiB|MB|MiB|GB|GiB)\b)"), "#"),
 )

@@ -436,8 +436,8 @@ def gain_at_edge(
 def rarer_side_patients(table: ClassificationTable) -> list[int]:
     """Return the patients on the rarer side of each class with cases on both sides; a macro average depends on them."""
     sizes = []
-    for truth in table.truth.T:
-        side_patients = [len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth]))]
+    for truth, negative in zip(table.truth.T, table.negative.T, strict=True):
+        side_patients = [len(np.unique(table.patient[truth])), len(np.unique(table.patient[negative]))]
         if min(side_patients) > 0:
             sizes.append(min(side_patients))
     return sizes

@@ -44,6 +44,7 @@ class ClassificationCase:
         probabilities: class -> probability in [0, 1], every class exactly once.
         decision: the classes that the model decides for, by thresholds of its own; None for the most probable class, or
             every finding at 0.5 and above.
+        unknown: classes of a multi-label task of which nobody knows whether they apply; no metric of them counts the case.
     """
 
     image: str
@@ -51,13 +52,14 @@ class ClassificationCase:
     labels: tuple[str, ...]
     probabilities: Mapping[str, float]
     decision: tuple[str, ...] | None = None
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ClassificationTable:
     """Validated cases as arrays.
 
-    `truth`, `decision` and `probability` are (cases, classes), `patient` is (cases,) numbers from 0.
+    `truth`, `decision`, `probability` and `known` (whether the truth is) are (cases, classes), `patient` is (cases,) numbers from 0.
     """
 
     classes: tuple[str, ...]
@@ -66,6 +68,12 @@ class ClassificationTable:
     probability: Floats
     patient: NDArray[np.int64]
     decision: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+
+    @property
+    def negative(self) -> NDArray[np.bool_]:
+        """(cases, classes) whether a class is known not to apply."""
+        return self.known & ~self.truth
 
     @property
     def n_cases(self) -> int:
@@ -103,6 +111,7 @@ def tabulate(cases: Sequence[ClassificationCase], classes: Sequence[str], multi_
         if problem:
             raise ValueError(f"case {number} ({case.image}): {problem}")
     truth = np.array([[name in case.labels for name in names] for case in cases], dtype=np.bool_)
+    known = np.array([[name not in case.unknown for name in names] for case in cases], dtype=np.bool_)
     probability = np.array([[case.probabilities[name] for name in names] for case in cases], dtype=np.float64)
     probability = np.clip(probability, 0.0, 1.0)
     return ClassificationTable(
@@ -112,6 +121,7 @@ def tabulate(cases: Sequence[ClassificationCase], classes: Sequence[str], multi_
         probability,
         patient_numbers(cases),
         _decisions(cases, probability, names, multi_label),
+        known,
     )
 
 
@@ -151,6 +161,8 @@ def _labels_problem(case: ClassificationCase, classes: tuple[str, ...], multi_la
         return f"unknown label {unknown[0]!r}; the classes are {list(classes)}"
     if not multi_label and len(case.labels) != 1:
         return f"exactly one label is needed where classes are exclusive, got {list(case.labels)}"
+    if case.unknown and (not multi_label or set(case.unknown) & set(case.labels)):
+        return f"{list(case.unknown)} cannot be unknown: classes are exclusive, or the case has these labels"
     return ""
 
 

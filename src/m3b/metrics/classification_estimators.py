@@ -60,17 +60,12 @@ def sensitivity_at_specificity(specificity: float, true_positives: Floats, false
     return np.where(false_positives[:, -1] > 0, sensitivity, np.nan)
 
 
-def ranking_metrics(probability: Floats, truth: NDArray[np.bool_], weights: Floats) -> dict[str, Floats]:
-    """Return metric -> (draws, classes), each class against the rest.
-
-    Args:
-        probability: (cases, classes).
-        truth: (cases, classes).
-        weights: (draws, cases).
-    """
+def ranking_metrics(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
+    """Return metric -> (draws, classes), each class against the rest, of the cases whose truth is known."""
     columns: dict[str, list[Floats]] = {"auprc": [], **{name: [] for name in SPECIFICITIES}}
-    for k in range(probability.shape[1]):
-        true_positives, false_positives = cumulative_counts(probability[:, k], truth[:, k], weights)
+    for k in range(len(table.classes)):
+        known_weights = weights * table.known[:, k]
+        true_positives, false_positives = cumulative_counts(table.probability[:, k], table.truth[:, k], known_weights)
         columns["auprc"].append(average_precision(true_positives, false_positives))
         for name, specificity in SPECIFICITIES.items():
             columns[name].append(sensitivity_at_specificity(specificity, true_positives, false_positives))
@@ -107,7 +102,10 @@ def auroc(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> Floats
 
 def class_aurocs(table: ClassificationTable, weights: Floats) -> Floats:
     """Return (draws, classes) the AUROC of each class against the rest."""
-    columns = [auroc(table.probability[:, k], table.truth[:, k], weights) for k in range(len(table.classes))]
+    columns = [
+        auroc(table.probability[:, k], table.truth[:, k], weights * table.known[:, k])
+        for k in range(len(table.classes))
+    ]
     return np.stack(columns, axis=1)
 
 
@@ -115,9 +113,9 @@ def confusion_counts(table: ClassificationTable, weights: Floats) -> tuple[Float
     """Return true and false positives, false and true negatives, each (draws, classes), class against rest."""
     truth, decision = table.truth, table.decision
     tp = weights @ (truth & decision).astype(np.float64)
-    fp = weights @ (~truth & decision).astype(np.float64)
+    fp = weights @ (table.negative & decision).astype(np.float64)
     fn = weights @ (truth & ~decision).astype(np.float64)
-    tn = weights.sum(axis=1, keepdims=True) - tp - fp - fn
+    tn = weights @ table.known.astype(np.float64) - tp - fp - fn
     return tp, fp, fn, tn
 
 
@@ -154,7 +152,7 @@ def estimate_single_label(table: ClassificationTable, weights: Floats) -> dict[s
         "accuracy": divide(tp.sum(axis=1), total),
         "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
     }
-    ranking = ranking_metrics(table.probability, table.truth, weights)
+    ranking = ranking_metrics(table, weights)
     values["auprc"] = ranking.pop("auprc")[:, 1] if binary else mean_defined(ranking.pop("auprc"))
     if binary:
         values["sensitivity"], values["specificity"] = recalls[:, 1], recalls[:, 0]
@@ -167,23 +165,21 @@ def estimate_single_label(table: ClassificationTable, weights: Floats) -> dict[s
 def estimate_multi_label(table: ClassificationTable, weights: Floats) -> dict[str, Floats]:
     """Compute every metric of a multi-label task: each is the mean over the findings for which it is defined."""
     tp, fp, fn, tn = confusion_counts(table, weights)
-    total = weights.sum(axis=1)
+    known = table.known.astype(np.float64)
+    total = (weights @ known).sum(axis=1)
     sensitivity, specificity = divide(tp, tp + fn), divide(tn, tn + fp)
     findings = range(len(table.classes))
-    gaps = [ece(table.probability[:, k], table.truth[:, k], weights) for k in findings]
-    squares = np.square(table.probability - table.truth).mean(axis=1)
+    gaps = [ece(table.probability[:, k], table.truth[:, k], weights * known[:, k]) for k in findings]
+    squares = (np.square(table.probability - table.truth) * known).sum(axis=1)
     return {
         "auroc": mean_defined(class_aurocs(table, weights)),
         "balanced_accuracy": mean_defined((sensitivity + specificity) / 2),
-        "accuracy": divide((tp + tn).mean(axis=1), total),
+        "accuracy": divide((tp + tn).sum(axis=1), total),
         "f1": mean_defined(divide(2 * tp, 2 * tp + fp + fn)),
         "sensitivity": mean_defined(sensitivity),
         "specificity": mean_defined(specificity),
-        **{
-            name: mean_defined(column)
-            for name, column in ranking_metrics(table.probability, table.truth, weights).items()
-        },
-        "ece": np.mean(gaps, axis=0),
+        **{name: mean_defined(column) for name, column in ranking_metrics(table, weights).items()},
+        "ece": mean_defined(np.stack(gaps, axis=1)),
         "brier": divide(weights @ squares, total),
     }
 
@@ -202,5 +198,5 @@ def confusion_matrix(table: ClassificationTable) -> list[list[int]]:
     if not table.multi_label:
         matrix = truth.T.astype(np.int64) @ decision.astype(np.int64)
         return [[int(value) for value in row] for row in matrix]
-    pairs = [(truth & decision), (~truth & decision), (truth & ~decision), (~truth & ~decision)]
+    pairs = [(truth & decision), (table.negative & decision), (truth & ~decision), (table.negative & ~decision)]
     return [[int(pair[:, k].sum()) for pair in pairs] for k in range(len(table.classes))]

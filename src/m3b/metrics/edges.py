@@ -123,7 +123,7 @@ def class_losses(table: ClassificationTable) -> Mapping[str, float]:
     AUROC, in which a positive that is ranked last loses `1 / positives` and a negative that is ranked first
     `1 / negatives`. For F1 and the average precision, a false positive is set against the number of positives.
     """
-    positive, negative = table.truth, ~table.truth
+    positive, negative = table.truth, table.negative
     n_positive, n_negative = positive.sum(axis=0), negative.sum(axis=0)
     has_positive, has_both = n_positive > 0, (n_positive > 0) & (n_negative > 0)
     binary = len(table.classes) == 2 and not table.multi_label
@@ -170,7 +170,7 @@ def perfect_labels_loss(table: ClassificationTable, areas: Floats) -> float:
     is_defined, perfect = ~np.isnan(areas), areas >= 1 - TOLERANCE
     if not perfect.any():
         return 0.0
-    stakes = _label_stakes(table.truth, perfect) + _label_stakes(~table.truth, perfect)
+    stakes = _label_stakes(table.truth, perfect) + _label_stakes(table.negative, perfect)
     return largest_loss(sum_by_patient(table.patient, stakes)) * float(perfect.sum() / is_defined.sum())
 
 

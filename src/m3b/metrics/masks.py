@@ -167,6 +167,10 @@ def hd95(prediction: Mask, reference: Mask, spacing: tuple[float, ...]) -> float
 
 
 TOLERANCE_MM = 1.0
+MAX_HD95_MM = 373.13
+"""HD95 of a structure that is missed or invented, and the most that any HD95 counts in a mean: that of the BraTS challenges, the
+diagonal of their volumes of 240 x 240 x 155 mm (Bakas et al., arXiv 1811.02629). One number for all images: the diagonal of each image
+would make a figure depend on the field of view."""
 
 Labels = Mapping[str, int | Sequence[int]]
 """Label -> its number in the mask, or several numbers that together are one region."""
@@ -182,8 +186,7 @@ class LabelMetrics:
         hd95: mm; NaN if both are empty, infinite if one is.
         reference: voxels of the reference.
         prediction: voxels of the prediction.
-        extent: mm between opposite corners of the image, the largest possible distance in it; replaces an infinite
-            `hd95`.
+        max_distance: the most that `hd95` counts in a mean.
     """
 
     dice: float
@@ -191,16 +194,16 @@ class LabelMetrics:
     hd95: float
     reference: int
     prediction: int
-    extent: float
+    max_distance: float
 
     def value(self, metric: str) -> float:
-        """Return a value that can be averaged: an infinite distance counts as the extent of the image."""
+        """Return a value that can be averaged: an infinite distance counts as `max_distance`."""
         value = float(getattr(self, metric))
-        return self.extent if math.isinf(value) else value
+        return min(value, self.max_distance) if metric == "hd95" and not math.isnan(value) else value
 
 
 def measure_mask(
-    prediction: Mask, reference: Mask, spacing: Sequence[float], tolerance: float = TOLERANCE_MM
+    prediction: Mask, reference: Mask, spacing: Sequence[float] | None, tolerance: float = TOLERANCE_MM
 ) -> LabelMetrics:
     """Measure one label.
 
@@ -211,26 +214,27 @@ def measure_mask(
     Args:
         prediction: boolean, 2D or 3D.
         reference: boolean, the same shape.
-        spacing: mm, one for each axis.
+        spacing: mm, one for each axis; None if unknown: distances are in pixels, and count as the image's diagonal at most.
         tolerance: of the NSD, mm.
 
     Raises:
         ValueError: the shapes differ or are not 2D or 3D, or a spacing or the tolerance is not a positive number.
     """
+    max_distance = math.hypot(*reference.shape) if spacing is None else MAX_HD95_MM
+    spacing = (1.0,) * reference.ndim if spacing is None else spacing
     _check_geometry(prediction.shape, reference.shape, spacing, tolerance)
-    extent = math.sqrt(sum((size * step) ** 2 for size, step in zip(reference.shape, spacing, strict=True)))
     n_predicted, n_reference = int(np.count_nonzero(prediction)), int(np.count_nonzero(reference))
     if not n_predicted or not n_reference:
         empty_score = math.nan if n_predicted == n_reference else 0.0
         distance = math.nan if n_predicted == n_reference else math.inf
-        return LabelMetrics(empty_score, empty_score, distance, n_reference, n_predicted, extent)
+        return LabelMetrics(empty_score, empty_score, distance, n_reference, n_predicted, max_distance)
     dice = 2 * int(np.count_nonzero(prediction & reference)) / (n_predicted + n_reference)
     steps = tuple(float(step) for step in spacing)
     if reference.ndim == 3 and 1 in reference.shape:
         flat_axis = reference.shape.index(1)
         prediction, reference = prediction.squeeze(flat_axis), reference.squeeze(flat_axis)
         steps = steps[:flat_axis] + steps[flat_axis + 1 :]
-    window = _joint_bounding_box(prediction, reference)
+    window = joint_bounding_box(prediction, reference)
     prediction, reference = prediction[window], reference[window]
     return LabelMetrics(
         dice,
@@ -238,11 +242,11 @@ def measure_mask(
         hd95(prediction, reference, steps),
         n_reference,
         n_predicted,
-        extent,
+        max_distance,
     )
 
 
-def _joint_bounding_box(first: Mask, second: Mask) -> tuple[slice, ...]:
+def joint_bounding_box(first: Mask, second: Mask) -> tuple[slice, ...]:
     """Return the box that holds both masks: metrics are the same inside it, and faster to compute."""
     box = []
     for axis in range(first.ndim):
@@ -285,7 +289,7 @@ def measure_masks(
     prediction: ArrayLike,
     reference: ArrayLike,
     labels: Labels,
-    spacing: Sequence[float],
+    spacing: Sequence[float] | None,
     tolerance: float = TOLERANCE_MM,
 ) -> dict[str, LabelMetrics]:
     """Measure every label of one image from two label masks of one shape; return label -> metrics.
@@ -299,7 +303,8 @@ def measure_masks(
         as_integer_mask(prediction, "prediction"),
         as_integer_mask(reference, "reference"),
     )
-    _check_geometry(predicted_labels.shape, reference_labels.shape, spacing, tolerance)
+    steps = (1.0,) * reference_labels.ndim if spacing is None else spacing
+    _check_geometry(predicted_labels.shape, reference_labels.shape, steps, tolerance)
     return {
         name: measure_mask(
             np.isin(predicted_labels, label_value), np.isin(reference_labels, label_value), spacing, tolerance
@@ -311,8 +316,8 @@ def measure_masks(
 def empty_prediction_metrics(figures: LabelMetrics) -> LabelMetrics:
     """Return the metrics of an empty prediction for the same reference."""
     if not figures.reference:
-        return LabelMetrics(math.nan, math.nan, math.nan, 0, 0, figures.extent)
-    return LabelMetrics(0.0, 0.0, math.inf, figures.reference, 0, figures.extent)
+        return LabelMetrics(math.nan, math.nan, math.nan, 0, 0, figures.max_distance)
+    return LabelMetrics(0.0, 0.0, math.inf, figures.reference, 0, figures.max_distance)
 
 
 def make_mask_estimator(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> Estimator:
@@ -368,8 +373,10 @@ def check_labels(cases: Sequence[Any], labels: Sequence[str], field: str = "figu
 
 
 def mask_details(rows: Sequence[Mapping[str, LabelMetrics]], labels: Sequence[str]) -> dict[str, Any]:
-    """Return for each label in how many cases it was missed entirely, and in how many it was invented."""
+    """Return for each label in how many cases it was missed entirely or invented, and the mean HD95 of the others."""
+    distances = {k: [row[k].value("hd95") for row in rows if math.isfinite(row[k].hd95)] for k in labels}
     return {
+        "hd95_found": {k: float(np.mean(values)) if values else None for k, values in distances.items()},
         "missed": {k: sum(row[k].reference > 0 and not row[k].prediction for row in rows) for k in labels},
         "invented": {k: sum(row[k].prediction > 0 and not row[k].reference for row in rows) for k in labels},
     }

@@ -19,6 +19,7 @@ from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data import kinds
 from m3b.data.cards import card_for_folder
 from m3b.data.index import Index, read_index, read_records, write_records
+from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.records import Record, relocated
 from m3b.dataset.audit import Audit
 from m3b.errors import DataError, M3bError
@@ -107,7 +108,7 @@ def _check_same_kind(records: Sequence[Record], index: Index) -> None:
     if index.masked and external_index.overlapping != index.overlapping:
         expected_form = "a mask file for each class" if index.overlapping else "one mask file for all classes"
         raise DataError(f"Its masks have another form than the model's, which has {expected_form}.")
-    if set(external_index.channels) != set(index.channels):
+    if bool(external_index.channels) != bool(index.channels) or not set(external_index.channels) <= set(index.channels):
         channel_texts = [
             ", ".join(channels) or "one image a case" for channels in (external_index.channels, index.channels)
         ]
@@ -142,7 +143,10 @@ def _rename_classes(record: Record, name_map: Mapping[str, str]) -> Record:
     mask = record.mask
     if isinstance(mask, Mapping):
         mask = {name_map[name]: path for name, path in mask.items() if name in name_map}
-    return replace(record, labels=labels, boxes=boxes, mask=mask)
+    extra = dict(record.extra)
+    if UNKNOWN_LABELS in extra:
+        extra[UNKNOWN_LABELS] = [name_map[name] for name in extra[UNKNOWN_LABELS] if name in name_map]
+    return replace(record, labels=labels, boxes=boxes, mask=mask, extra=extra)
 
 
 def _pair_mask_values(

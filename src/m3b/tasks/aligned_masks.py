@@ -110,10 +110,10 @@ def read_predicted_channels(
     return np.stack([read_predicted_mask(answer.masks[name], record, root) != 0 for name in classes])
 
 
-def spacing_of(record: Record, root: Path) -> tuple[float, ...]:
-    """Return the mm per voxel for each axis of the image array; 1 if unknown, so that distances are in pixels."""
-    grid = geometry(image_of(record), str(root))
-    return tuple(grid.spacing) if grid.spacing else (1.0,) * len(grid.shape)
+def spacing_of(record: Record, root: Path) -> tuple[float, ...] | None:
+    """Return the mm per voxel for each axis of the image array; None if unknown, so that distances are in pixels."""
+    spacing = geometry(image_of(record), str(root)).spacing
+    return tuple(spacing) if spacing else None
 
 
 def distance_unit_of(record: Record, root: Path) -> str:
@@ -133,7 +133,7 @@ def add_distance_unit(scores: Scores, rows: Sequence[Row]) -> Scores:
 def pack_figures(label_figures: Mapping[str, LabelMetrics]) -> dict[str, list[Any]]:
     """Convert the six figures of each label to JSON values."""
     return {
-        name: [*(to_json_number(v) for v in (f.dice, f.nsd, f.hd95)), f.reference, f.prediction, f.extent]
+        name: [*(to_json_number(v) for v in (f.dice, f.nsd, f.hd95)), f.reference, f.prediction, f.max_distance]
         for name, f in label_figures.items()
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from m3b.data.altering import WAYS
 from m3b.data.index import Index
+from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.records import Record
 from m3b.errors import ModelError
 from m3b.models import ModelInfo, Prediction
@@ -87,6 +88,8 @@ class ClassificationFamily(TaskFamily):
                 "Export from this plan."
             )
         truth = {**make_base_row(record), "labels": list(record.labels)}
+        if UNKNOWN_LABELS in record.extra:
+            truth[UNKNOWN_LABELS] = list(record.extra[UNKNOWN_LABELS])
         return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
 
     def list_alterations(self) -> tuple[str, ...]:

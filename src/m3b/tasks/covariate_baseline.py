@@ -13,6 +13,7 @@ import numpy as np
 
 from m3b.data.index import Index
 from m3b.data.kinds.covariates import numeric
+from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.records import Record
 
 if TYPE_CHECKING:
@@ -90,10 +91,16 @@ def predict_classes(
     training_matrix, record_matrix = build_design_matrices(training, records)
     truth = np.array([[name in record.labels for name in index.classes] for record in training], dtype=np.float64)
     if index.multi_label:
-        weights = np.stack([_fit_logistic(training_matrix, column) for column in truth.T], axis=1)
+        known = [
+            np.array([name not in record.extra.get(UNKNOWN_LABELS, ()) for record in training])
+            for name in index.classes
+        ]
+        weights = np.stack(
+            [_fit_logistic(training_matrix[rows], truth[rows, k]) for k, rows in enumerate(known)], axis=1
+        )
         training_probabilities, probabilities = _sigmoid(training_matrix @ weights), _sigmoid(record_matrix @ weights)
         thresholds = [
-            _find_best_threshold(training_probabilities[:, k], truth[:, k] > 0.5) for k in range(len(index.classes))
+            _find_best_threshold(training_probabilities[rows, k], truth[rows, k] > 0.5) for k, rows in enumerate(known)
         ]
         decisions = [
             [name for name, p, threshold in zip(index.classes, row, thresholds, strict=True) if p >= threshold]

@@ -15,6 +15,7 @@ import torch
 from Datapath.cases import Cases
 from Datapath.index import hold_out, patient_of, read_index
 from torch.utils.data import Dataset
+from Utils.augment_masks import AugmentMasks, collate_cuts, cut_box
 from Utils.people import assign_folds
 from Utils.preprocess import surrounded
 
@@ -30,13 +31,13 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
     def __init__(self, cases: Cases, rows: np.ndarray, fixed: bool) -> None:
         self.cases, self.rows, self.fixed = cases, rows, fixed
         self.records = [cases.records[int(row)] for row in rows]
-        self.resize(cases.plan["patch"], cases.plan["patch"])
+        self.resize(cases.plan["patch"])
         self.having = [rows[cases.counts[rows, k] > 0] for k in range(cases.counts.shape[1])]
 
-    def resize(self, patch: Sequence[int], cut: Sequence[int]) -> None:
-        """Patches of this size from now on. Masks may be given room around it (a larger `cut`, by even numbers of pixels),
-        out of which the augmentation takes the patch: a turned patch alone would have corners of false background."""
-        self.patch, self.room = [int(n) for n in patch], [int(n) for n in cut]
+    def resize(self, patch: Sequence[int], augment: AugmentMasks | None = None) -> None:
+        """Set the size of the patches. With `augment`, masks are cut as their drawn "move" needs them: a patch that is cut first
+        and then turned has corners of false background."""
+        self.patch, self.augment = [int(n) for n in patch], augment
 
     def __len__(self) -> int:
         return len(self.rows) if self.fixed else max(len(self.rows), int(self.cases.plan["patches"]))
@@ -46,12 +47,14 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
         row, centre = self._place(int(self.rows[item % len(self.rows)]), rng)
         image = self.cases.image(row)
         start = self._start(image.shape[1:], centre, rng)
-        wide = [s - (have - want) // 2 for s, have, want in zip(start, self.room, self.patch, strict=True)]
-        result = {"pixel_values": torch.from_numpy(cut(image, wide, self.room).astype(np.float32))}
+        wide, size, move = cut_box(start, self.patch, self.augment.draw(self.patch, rng) if self.augment else None)
+        result: dict[str, Any] = {"pixel_values": torch.from_numpy(cut(image, wide, size).astype(np.float32))}
+        if self.augment:
+            result["move"] = move
         if self.cases.boxes:
             result["boxes"] = torch.from_numpy(self._boxes(row, start)).float()
         else:
-            mask = cut(self.cases.volumes.mask(row), wide, self.room, fill=0)
+            mask = cut(self.cases.volumes.mask(row), wide, size, fill=0)
             result["labels"] = torch.from_numpy(mask.astype(np.uint8))
         return result
 
@@ -110,8 +113,10 @@ def cut(array: np.ndarray, start: Sequence[int], patch: Sequence[int], fill: flo
     return surrounded(piece, widths, array.reshape(len(array), -1)[:, 0] if fill is None else fill)
 
 
-def collate(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Stacked; lists of boxes are filled up to the longest with rows of class -1."""
+def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Stacked; lists of boxes are filled up to the longest with rows of class -1. Cuts with moves stay lists."""
+    if "move" in items[0]:
+        return collate_cuts(items)
     batch = {key: torch.stack([item[key] for item in items]) for key in items[0] if key != "boxes"}
     if "boxes" in items[0]:
         rows = max(1, max(len(item["boxes"]) for item in items))

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from Datapath.index import patient_of, target_of, true_boxes
+from Utils.channels import names_of, read_case
 from Utils.extent import believe
-from Utils.formats import DataError, Image, read_image
+from Utils.formats import DataError, Image
 from Utils.lesions import lesion_boxes
 from Utils.mask_grid import load_masks
 from Utils.people import people
@@ -26,7 +27,8 @@ def fingerprint(records: list[dict[str, Any]], label_dict: Mapping[str, int]) ->
     target = target_of(records)
     classes = [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])]
     _check_labels(label_dict, target)
-    rule = {"classes": classes, "labels": {name: int(label_dict[name]) for name in classes}}
+    labels = {name: int(label_dict[name]) for name in classes}
+    rule = {"classes": classes, "labels": labels, "channel_names": names_of(records)}
     order = random.Random(0).sample(records, min(SAMPLE[2], len(records)))
     first = _measure(order[0], target, rule)
     if isinstance(first, dict) and first["dims"] == 3:
@@ -107,7 +109,7 @@ def _lesions(
 def _measure(record: Mapping[str, Any], target: str, rule: Mapping[str, Any]) -> dict[str, Any] | str:
     path = record["image_path"]
     try:
-        image = read_image(path)
+        image = read_case(path, rule)
         truth = _truth(record, image, target, rule)
     except DataError as error:
         return str(error)

@@ -35,67 +35,62 @@ class BoxLoss(nn.Module):
 
     def forward(self, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
         d, count = len(self.cell), self.classes
-        output = output.float()
-        cells = output.shape[2:]
+        output, cells = output.float(), output.shape[2:]
+        rows = boxes.float().flatten(0, 1)
+        image = torch.arange(len(boxes), device=rows.device)[:, None].expand(boxes.shape[:2]).flatten()
+        if _on_processor(rows):  # padding is left out; on a GPU that would wait for it, and is worth less
+            there = rows[:, 2 * d] >= 0
+            rows, image = rows[there], image[there]
+        bell = self._bells(rows, cells)
+        target, free = self._targets(rows, image, bell, len(boxes))
+        heat = self._heat(output[:, :count], target, free)
+        if not len(rows):
+            return heat + output[:, count:].sum() * 0.0
         middle = centres(cells, self.cell, output.device)
-        bells, free, parts, ours = [], [], [], []
-        for image, rows in enumerate(boxes.float()):
-            if _on_processor(rows):  # padding is left out; on a GPU that would wait for it, and is worth less
-                rows = rows[rows[:, 2 * d] >= 0]
-            bell = self._bells(rows, middle)
-            target, ignore = self._targets(rows, bell, cells)
-            bells.append(target)
-            free.append(ignore)
-            sides = output[image, count:].reshape(count, 2 * d, -1)
-            parts.append(self._boxes(sides, rows, bell.flatten(1), middle.flatten(1)))
-            ours.append((rows[:, 2 * d] >= 0) & (rows[:, 2 * d + 1] > 0))
-        heat = self._heat(output[:, :count], torch.stack(bells), torch.stack(free))
-        found, whole = torch.cat(parts), torch.cat(ours)
-        found = torch.where(whole, found, torch.zeros_like(found)).sum() / whole.sum().clamp_min(1)
-        return heat + self.box_weight * (found if len(whole) else output[:, count:].sum() * 0.0)
+        sides = output[:, count:].unflatten(1, (count, 2 * d)).flatten(3)
+        apart = self._boxes(sides, rows, image, bell.flatten(1), middle.flatten(1))
+        whole = (rows[:, 2 * d] >= 0) & (rows[:, 2 * d + 1] > 0)
+        mean = torch.where(whole, apart, torch.zeros_like(apart)).sum() / whole.sum().clamp_min(1)
+        return heat + self.box_weight * mean
 
-    def _bells(self, rows: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
+    def _bells(self, rows: torch.Tensor, cells: Sequence[int]) -> torch.Tensor:
         """(N, *cells) bell of each box, exactly 1 in the cell that holds its centre."""
-        d, cells = len(self.cell), middle.shape[1:]
-        flat = middle.flatten(1)
-        unit = torch.tensor(self.cell, dtype=rows.dtype, device=rows.device)
-        centre = (rows[:, :d] + rows[:, d : 2 * d]) / 2
-        sigma = ((rows[:, d : 2 * d] - rows[:, :d]) * SHARP).clamp_min(0.4 * unit)
-        away = (flat[None] - centre[..., None]) / sigma[..., None]
-        bell = torch.exp(-0.5 * (away**2).sum(1))
-        place = (centre / unit).long()
-        place = torch.minimum(place.clamp_min(0), torch.tensor(cells, device=rows.device) - 1)
+        d, profiles = len(self.cell), []
         at = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
-        for axis in range(d):
-            at = at * cells[axis] + place[:, axis]
-        if len(rows):
-            bell = (bell / bell.gather(1, at[:, None]).clamp_min(1e-6)).clamp_max(0.95)
-            bell.scatter_(1, at[:, None], 1.0)  # one cell alone, also where the centre lies between two
-        return bell.reshape(len(rows), *cells)
+        for axis, (cell, n) in enumerate(zip(self.cell, cells, strict=True)):
+            low, high = rows[:, axis], rows[:, d + axis]
+            centre, sigma = (low + high) / 2, ((high - low) * SHARP).clamp_min(0.4 * cell)
+            middle = (torch.arange(n, device=rows.device) + 0.5) * cell
+            profile = torch.exp(-0.5 * ((middle - centre[:, None]) / sigma[:, None]) ** 2)
+            place = (centre / cell).long().clamp(0, n - 1)
+            profiles.append(profile / profile.gather(1, place[:, None]).clamp_min(1e-6))
+            at = at * n + place
+        bell = outer(profiles).clamp_max(0.95).flatten(1)
+        # one cell alone, also where the centre lies between two
+        return bell.scatter(1, at[:, None], 1.0).view(len(rows), *cells)
 
     def _targets(
-        self, rows: torch.Tensor, bell: torch.Tensor, cells: Sequence[int]
+        self, rows: torch.Tensor, image: torch.Tensor, bell: torch.Tensor, images: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(K, *cells) largest bell of each class, and bool: where the heat map is free."""
-        d, n = len(self.cell), bell[0].numel() if len(bell) else 1
+        """(images, K, *cells) largest bell of each class, and bool: where the heat map is free. `image` is that of each row."""
+        d, cells = len(self.cell), bell.shape[1:]
         there, whole = rows[:, 2 * d] >= 0, rows[:, 2 * d + 1] > 0
-        if not len(rows):
-            empty = torch.zeros(self.classes, *cells, device=rows.device)
-            return empty, empty > 0
-        label = rows[:, 2 * d].clamp_min(0).long()[:, None].expand(-1, n)
-        hills = bell.flatten(1) * (there & whole)[:, None]
-        target = hills.new_zeros(self.classes, n).scatter_reduce(0, label, hills, "amax")
-        inside = torch.ones_like(bell, dtype=torch.bool)
+        place = image * self.classes + rows[:, 2 * d].clamp_min(0).long()
+        profiles = []
         for axis, c in enumerate(self.cell):
-            place = torch.arange(cells[axis], device=rows.device)
+            cell = torch.arange(cells[axis], device=rows.device)
             low = (rows[:, axis] / c).trunc().clamp_min(0)[:, None]
             high = (rows[:, d + axis] / c).ceil().clamp_min(0)[:, None]
-            inside = inside & ((place >= low) & (place < high)).view(
-                len(rows), *(-1 if a == axis else 1 for a in range(d))
-            )
-        cut = (inside.flatten(1) & (there & ~whole)[:, None]).float()
-        ignore = cut.new_zeros(self.classes, n).scatter_reduce(0, label, cut, "amax")
-        return target.view(-1, *cells), ignore.view(-1, *cells) > 0
+            profiles.append(((cell >= low) & (cell < high)).float())
+        hills = bell.flatten(1) * (there & whole)[:, None]
+        cut = outer(profiles).flatten(1) * (there & ~whole)[:, None]
+        target, ignore = (
+            part.new_zeros(images * self.classes, part.shape[1])
+            .scatter_reduce(0, place[:, None].expand_as(part), part, "amax")
+            .view(images, self.classes, *cells)
+            for part in (hills, cut)
+        )
+        return target, ignore > 0
 
     def _heat(self, logits: torch.Tensor, target: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
         """Penalty-reduced focal loss (Law & Deng, ECCV 2018), divided by the number of boxes; both weighted by class:
@@ -108,30 +103,38 @@ class BoxLoss(nn.Module):
         weight = self.class_weights.to(total).view(1, -1, *(1,) * (total.ndim - 2))
         return -(weight * total).sum() / (weight * top).sum().clamp_min(1)
 
-    def _boxes(self, sides: torch.Tensor, rows: torch.Tensor, bell: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    def _boxes(
+        self, sides: torch.Tensor, rows: torch.Tensor, image: torch.Tensor, bell: torch.Tensor, flat: torch.Tensor
+    ) -> torch.Tensor:
         """(N,) 1 - GIoU of each box, averaged over the cells near its centre by the bell.
 
         Args:
-            sides: (K, 2 d, cells) raw distances.
+            sides: (B, K, 2 d, cells) raw distances.
+            image: (N,) in which image each box lies.
             bell: (N, cells).
             flat: (d, cells) coordinates.
         """
         d = len(self.cell)
-        if not len(rows):
-            return sides.new_zeros(0)
         weight, at = bell.topk(min(9 if d == 2 else 15, bell.shape[1]), dim=1)
         low, high, centre = rows[:, :d].T[..., None], rows[:, d : 2 * d].T[..., None], flat[:, at]  # (d, N, n)
         inside = ((centre > low) & (centre < high)).all(0)
         inside[:, 0] = True
         weight = weight * (weight > 0.2) * inside
         label = rows[:, 2 * d].clamp_min(0).long()
-        numbers = torch.arange(2 * d, device=rows.device)
-        raw = sides[label[None, :, None], numbers[:, None, None], at[None]]  # (2 d, N, n)
-        unit = torch.tensor([*self.cell, *self.cell], dtype=raw.dtype, device=raw.device)[:, None, None]
-        reach = torch.exp(raw.clamp(-6, 7)) * unit
+        raw = sides[image[:, None], label[:, None], :, at].movedim(-1, 0)  # (2 d, N, n)
+        reach = torch.exp(raw.clamp(-6, 7))
+        reach = torch.stack([side * cell for side, cell in zip(reach, [*self.cell, *self.cell], strict=True)])
         found = torch.cat([centre - reach[:d], centre + reach[d:]])
         apart = 1 - giou(found, torch.cat([low, high]).expand_as(found))
         return (apart * weight).sum(1) / weight.sum(1)
+
+
+def outer(profiles: Sequence[torch.Tensor]) -> torch.Tensor:
+    """(N, n) of each axis to their product (N, *n)."""
+    result = profiles[0]
+    for profile in profiles[1:]:
+        result = result[..., None] * profile[(slice(None), *[None] * (result.ndim - 1))]
+    return result
 
 
 def _on_processor(tensor: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from Utils.augment import row_like
 from Utils.derived import seen, wide
 from Utils.detector_files import STEM
 from Utils.vision_ops import detection
@@ -90,7 +91,7 @@ class LibraryBoxes(nn.Module):
     def _targets(self, boxes: torch.Tensor, size: Sequence[int]) -> list[Heads]:
         """What the libraries take: {"boxes" (N, 2 d), "labels" (N,)} an image."""
         d, found = self.dims, []
-        edge = torch.tensor([*size, *size], dtype=boxes.dtype, device=boxes.device)
+        edge = row_like(boxes, [*size, *size])
         for rows in boxes:
             corners = torch.minimum(rows[:, : 2 * d].clamp_min(0), edge)
             whole = (rows[:, 2 * d] >= 0) & (rows[:, 2 * d + 1] > 0)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .augment import Augment
+from .augment import Augment, row_like
 
-INTENSITY = ("contrast", "brightness", "gamma", "noise")
+INTENSITY = ("contrast", "brightness", "gamma", "noise", "channel_dropout")
 
 
 class AugmentBoxes:
@@ -43,15 +43,15 @@ class AugmentBoxes:
         matrix[:, 0, 0] = matrix[:, 1, 1] = torch.cos(angle)
         matrix[:, 0, 1], matrix[:, 1, 0] = -torch.sin(angle), torch.sin(angle)
         sign = torch.where(draw[:, 4 : 4 + d] > 0, 1.0, -1.0)
-        sign = torch.where(torch.tensor(flips, device=images.device), sign, torch.ones_like(sign))
-        size = torch.tensor(images.shape[2:], device=images.device, dtype=torch.float32)
+        sign = torch.where(row_like(sign, flips) > 0, sign, torch.ones_like(sign))
+        size = row_like(draw, images.shape[2:])
         return matrix * scale[..., None] * sign[:, None, :], draw[:, 4 + d :] * shift * size
 
 
 def sample(images: torch.Tensor, matrix: torch.Tensor, move: torch.Tensor) -> torch.Tensor:
     """The images after the change, borders continued."""
-    size = torch.tensor(images.shape[2:], device=images.device, dtype=torch.float32)
-    back = torch.linalg.inv(matrix)
+    size = row_like(matrix, images.shape[2:])
+    back = torch.linalg.inv_ex(matrix).inverse  # `inv` waits for the device to tell whether it worked
     # in torch's units, -1 to 1 an axis, axes from the last to the first
     theta = back * (size[None, None, :] / size[None, :, None])
     offset = -(back @ move[..., None])[..., 0] * 2 / size
@@ -66,7 +66,7 @@ def carry(boxes: torch.Tensor, matrix: torch.Tensor, move: torch.Tensor, size: t
     Boxes that leave the image vanish, those whose centre does are marked as cut, and all are clipped to it.
     """
     d = len(size)
-    middle = torch.tensor(size, device=boxes.device, dtype=torch.float32) / 2
+    middle = row_like(matrix, size) / 2
     centre, half = (boxes[..., :d] + boxes[..., d : 2 * d]) / 2, (boxes[..., d : 2 * d] - boxes[..., :d]) / 2
     centre = (centre - middle) @ matrix.transpose(1, 2) + middle + move[:, None]
     half = torch.sqrt((half**2) @ (matrix**2).transpose(1, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .intensity_rule import choose_rule
+from .named import dropout_of
 from .sides import harmless, turns
 
 
@@ -36,4 +37,5 @@ def choose_changes(facts: dict[str, Any]) -> dict[str, Any]:
         "gamma": 0.2,
         "noise": 0.05,
         "often": 0.5,
+        **dropout_of(facts),
     }

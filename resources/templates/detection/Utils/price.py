@@ -80,30 +80,30 @@ def _step(model: torch.nn.Module, facts: dict[str, Any], plan: dict[str, Any]) -
     from Datapath.dataloader import cut
 
     from .augment_boxes import AugmentBoxes
-    from .augment_masks import AugmentMasks
+    from .augment_masks import AugmentMasks, collate_cuts, cut_box
 
     boxes, dims, batch = plan["target"] == "boxes", int(plan["dims"]), micro_batch(plan)
     patch, rng = [int(n) for n in plan["patch"]], np.random.default_rng(0)
     image = rng.standard_normal((int(plan["channels"]), *usual_shape(facts, plan)), np.float32)
     mask = np.zeros((len(plan["classes"]), *image.shape[1:]), np.uint8)
     masks, change = AugmentMasks(plan["augment"]), AugmentBoxes(plan["augment"])
-    room = patch if boxes else masks.reach(patch)
     table = torch.tensor([[[4.0] * dims + [12.0] * dims + [0.0, 1.0]]] * batch)
 
     def load() -> dict[str, Any]:
         items = []
         for _ in range(batch):
-            start = [int(rng.integers(0, max(1, n - w + 1))) for n, w in zip(image.shape[1:], room, strict=True)]
-            layers = None if boxes else cut(mask, start, room, fill=0)
-            items.append((cut(image, start, room).astype(np.float32), layers))
-        pixels = torch.stack([torch.from_numpy(np.ascontiguousarray(item[0])) for item in items])
-        truth = table if boxes else torch.stack([torch.from_numpy(np.ascontiguousarray(item[1])) for item in items])
-        return {"pixel_values": pixels, "boxes" if boxes else "labels": truth}
+            start = [int(rng.integers(0, max(1, n - w + 1))) for n, w in zip(image.shape[1:], patch, strict=True)]
+            start, size, move = cut_box(start, patch, None if boxes else masks.draw(patch, rng))
+            pixels = torch.from_numpy(np.ascontiguousarray(cut(image, start, size).astype(np.float32)))
+            labels = torch.from_numpy(np.ascontiguousarray(cut(mask, start, size, fill=0)))
+            items.append({"pixel_values": pixels, "labels": labels, "move": move})
+        batch_of_cuts = collate_cuts(items)
+        return {"pixel_values": torch.stack(batch_of_cuts["pixel_values"]), "boxes": table} if boxes else batch_of_cuts
 
     def prepare(items: dict[str, Any]) -> dict[str, Any]:
         if boxes:
             return change(items)
-        pixels, labels = masks.pair(items["pixel_values"], items["labels"], patch)
+        pixels, labels = masks.pair(items["pixel_values"], items["labels"], items["move"], patch)
         return {"pixel_values": pixels, "labels": labels}
 
     return rehearsed(model, plan, load, prepare)

@@ -27,9 +27,10 @@ from Model.inference import find_boxes, mask_probabilities, to_grid
 from Model.network import build_model
 from Utils.boxes import apply_logistic, image_score
 from Utils.calling import ImagePath, answer_each, noted, plain, read_call, write_answers
+from Utils.channels import read_case
 from Utils.ensemble import joined
 from Utils.familiar import judged
-from Utils.formats import Image, box_to_file, grey_values, read_image, write_labels
+from Utils.formats import Image, box_to_file, grey_values, write_labels
 from Utils.lesions import drop_small, lesion_boxes
 from Utils.volumes import prepare_image
 
@@ -75,7 +76,7 @@ def stream(
 
 def _boxes(path: ImagePath, batch: int) -> dict[str, Any]:
     config, model, device = load()
-    image = read_image(path)
+    image = read_case(path, config["plan"])
     array = prepare_image(image, config["plan"], str(path))
     boxes, scores, labels = find_boxes(model, array, config["plan"], device, batch)
     chances = apply_logistic(scores, config["calibration"])
@@ -112,7 +113,7 @@ def _to_file(box: np.ndarray, path: ImagePath, dims: int) -> list[float]:
 
 def _masks(path: ImagePath, batch: int, stem: Path, beside: Path) -> dict[str, Any]:
     config, model, device = load()
-    image = read_image(path)
+    image = read_case(path, config["plan"])
     array = prepare_image(image, config["plan"], str(path))
     working = mask_probabilities(model, array, config["plan"], device, batch)
     flat = np.sort(working.reshape(-1))[::-1][:TOP]

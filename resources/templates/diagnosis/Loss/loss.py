@@ -19,11 +19,15 @@ class ClassLoss(nn.Module):
         self.register_buffer("weights", torch.tensor(weights, dtype=torch.float32), persistent=False)
 
     def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """(B, K) and (B, K) multi-hot to a scalar."""
+        """(B, K) and (B, K) multi-hot to a scalar; of several labels NaN is one that is not known, which has no loss."""
         weights = self.get_buffer("weights")
         if self.multi_label:
-            soft = labels * (1 - self.smoothing) + self.smoothing / 2
-            return functional.binary_cross_entropy_with_logits(logits.float(), soft, pos_weight=weights)
+            known = ~labels.isnan()
+            soft = labels.nan_to_num() * (1 - self.smoothing) + self.smoothing / 2
+            losses = functional.binary_cross_entropy_with_logits(
+                logits.float(), soft, pos_weight=weights, reduction="none"
+            )
+            return (losses * known).sum() / known.sum().clamp_min(1)
         soft = labels / labels.sum(1, keepdim=True).clamp_min(1.0)
         case = (soft * weights).sum(1)
         soft = soft * (1 - self.smoothing) + self.smoothing / labels.shape[1]

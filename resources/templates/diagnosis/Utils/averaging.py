@@ -80,7 +80,7 @@ class Average:
             logs = found - top - np.log(np.exp(found - top).sum(axis=2, keepdims=True))
             logs = (logs * truth).sum(axis=2, keepdims=True)
         else:  # each class by itself
-            logs = truth * found - np.logaddexp(0, found)
+            logs = np.where(np.isnan(truth), 0.0, truth * found - np.logaddexp(0, found))
         weights = np.exp(logs - logs.max(axis=0)).cumsum(axis=0)
         marks = (np.arange(min(DRAWS, count)) + 0.5) / min(DRAWS, count)
         return np.stack(

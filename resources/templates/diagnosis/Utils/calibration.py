@@ -30,10 +30,21 @@ def probabilities(logits: np.ndarray, multi_label: bool) -> np.ndarray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+def truth_of(labels: np.ndarray) -> np.ndarray:
+    """(N, K) 0 and 1, or NaN where a label is not known."""
+    return np.where(np.isnan(labels), np.nan, labels > 0.5) if np.isnan(labels).any() else labels > 0.5
+
+
+def known_of(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values (N,) of one class and whether it applies, of the cases of which that is known."""
+    known = ~np.isnan(labels)
+    return values[known], labels[known] > 0.5
+
+
 def log_loss(logits: np.ndarray, labels: np.ndarray, multi: bool) -> float:
-    """Mean over cases (and classes, for several labels), in nats."""
+    """Mean over cases (and classes, for several labels, as far as these are known), in nats."""
     if multi:
-        return float((np.logaddexp(0, logits) - labels * logits).mean())
+        return float(np.nanmean(np.logaddexp(0, logits) - labels * logits))
     top = logits.max(axis=1, keepdims=True)
     logs = logits - top - np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
     return float(-(logs * labels).sum(axis=1).mean())
@@ -41,13 +52,13 @@ def log_loss(logits: np.ndarray, labels: np.ndarray, multi: bool) -> float:
 
 def fit(logits: np.ndarray, labels: np.ndarray, multi: bool) -> dict[str, Any]:
     """{"temperature", "bias"}: a number and a list of K for one label a case, two lists of K for several. Least log loss."""
-    logits, labels = logits.astype(np.float64), labels > 0.5
+    logits, labels = logits.astype(np.float64), truth_of(labels)
     grid = np.exp(np.linspace(np.log(0.25), np.log(4.0), 81))
     shared = float(min(grid, key=lambda value: log_loss(logits / value, labels, multi) + _penalty(value, len(labels))))
     if not multi:
         temperature, bias = _fit_together(logits, labels, shared)
         return {"temperature": round(temperature, 4), "bias": [round(float(b), 4) for b in bias]}
-    rows = [_fit_class(logits[:, k], labels[:, k], shared) for k in range(labels.shape[1])]
+    rows = [_fit_class(*known_of(logits[:, k], labels[:, k]), shared) for k in range(labels.shape[1])]
     return {"temperature": [round(t, 4) for t, _ in rows], "bias": [round(b, 4) for _, b in rows]}
 
 
@@ -104,9 +115,9 @@ def adjust(logits: np.ndarray, fitted: Mapping[str, Any]) -> np.ndarray:
 
 def calibration_error(scores: np.ndarray, labels: np.ndarray, multi: bool) -> float:
     """Expected calibration error, 15 equal bins: of the class decided for, or the mean over classes of each alone."""
-    truth = labels > 0.5
     if multi:
-        return float(np.mean([_binned(scores[:, k], truth[:, k]) for k in range(truth.shape[1])]))
+        return float(np.mean([_binned(*known_of(scores[:, k], labels[:, k])) for k in range(labels.shape[1])]))
+    truth = labels > 0.5
     called = scores.argmax(axis=1)
     rows = np.arange(len(scores))
     return _binned(scores[rows, called], truth[rows, called])
@@ -118,7 +129,7 @@ def _binned(score: np.ndarray, right: np.ndarray) -> float:
     return float(np.abs(gap).sum() / max(len(score), 1))
 
 
-def best_threshold(truth: np.ndarray, score: np.ndarray) -> float:
+def best_threshold(score: np.ndarray, truth: np.ndarray) -> float:
     """The cut with the highest F1; 0.5 where only one side is present."""
     if not truth.any() or truth.all():
         return 0.5
@@ -137,9 +148,10 @@ def decisions(scores: np.ndarray, truth: np.ndarray, cuts: np.ndarray, multi: bo
             return {"accuracy": float(right.mean()), "constant_accuracy": float(truth.mean(axis=0).max())}
         recalls = [float(right[truth[:, k]].mean()) for k in range(truth.shape[1]) if truth[:, k].any()]
         return {"balanced_accuracy": float(np.mean(recalls)), "constant_balanced_accuracy": 1 / len(recalls)}
-    called, some = scores >= cuts, truth.any(axis=0)
+    known, truth = ~np.isnan(truth), truth > 0.5
+    called, some = (scores >= cuts) & known, truth.any(axis=0)
     hits, total = 2.0 * (called & truth).sum(axis=0), called.sum(axis=0) + truth.sum(axis=0)
-    share = truth.mean(axis=0)[some]
+    share = truth.sum(axis=0)[some] / known.sum(axis=0)[some]
     f1 = float((hits[some] / total[some]).mean()) if some.any() else float("nan")
     return {"f1": f1, "constant_f1": float((2 * share / (1 + share)).mean()) if some.any() else float("nan")}
 
@@ -179,7 +191,7 @@ def exclusive_cuts(truth: np.ndarray) -> list[float]:
 
 def thresholds_of(scores: np.ndarray, truth: np.ndarray) -> list[float]:
     """The cut of each class."""
-    return [round(best_threshold(truth[:, k], scores[:, k]), 4) for k in range(truth.shape[1])]
+    return [round(best_threshold(*known_of(scores[:, k], truth[:, k])), 4) for k in range(truth.shape[1])]
 
 
 def calibrate(
@@ -198,7 +210,7 @@ def calibrate(
             those of its expected logits, and `alone` holds temperature, bias and thresholds of each network.
     """
     logits = logits if average is None else average.expected
-    truth, fitted = labels > 0.5, fit(logits, labels, multi)
+    truth, fitted = truth_of(labels), fit(logits, labels, multi)
     thresholds = list(cuts_of_classes) or [0.5] * labels.shape[1]
     names = {name: place for place, name in enumerate(sorted(set(patients)))}
     turn = np.random.default_rng(0).permutation(len(names))[[names[name] for name in patients]] % 5

@@ -77,13 +77,12 @@ def blank(table: Any, rules: Sequence[Rule], share: float) -> Any:
 
     if not share:
         return table
-    table, start = table.clone(), 0
-    for size in sizes(rules):
-        gone = torch.rand(len(table), device=table.device) < share
-        table[gone, start : start + size] = 0.0
-        table[gone, start + size - 1] = 1.0
-        start += size
-    return table
+    parts = []
+    for part in table.split(sizes(rules), dim=1):
+        gone, unknown = torch.rand(len(table), 1, device=table.device) < share, torch.zeros_like(part)
+        unknown[:, -1] = 1.0
+        parts.append(torch.where(gone, unknown, part))
+    return torch.cat(parts, dim=1)
 
 
 def examples(plan: Mapping[str, Any], count: int) -> dict[str, Any]:

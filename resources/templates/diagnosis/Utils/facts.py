@@ -7,11 +7,14 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from Utils.channels import names_of, read_case
 from Utils.clips import frames_of
 from Utils.covariates import facts_of as covariates_of
+from Utils.extent import measure_field
 from Utils.followup import facts_of as survival_of
-from Utils.formats import DataError, read_image
-from Utils.kinds import named_labels, task_of
+from Utils.formats import DataError
+from Utils.kinds import UNKNOWN, named_labels, task_of
+from Utils.normalise import body_limits
 from Utils.numbers import facts_of
 from Utils.sample import counted, in_common, measure
 from Utils.scales import count_scales
@@ -32,8 +35,9 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
     sample = random.Random(0).sample(range(len(records)), min(SAMPLE, len(records)))
     views = count_of(records)
     shown = [images_of(r["image_path"])[0] if views > 1 else r["image_path"] for r in records]
+    names = names_of(records)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda row: _measure(shown[row]), sample))
+        found = list(pool.map(lambda row: _measure(shown[row], names), sample))
     read = [(item, named[row]) for item, row in zip(found, sample, strict=True) if isinstance(item, dict)]
     if not read:
         raise SystemExit(f"none of {len(sample)} sampled training images can be read; first: {found[0]}")
@@ -47,12 +51,16 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         **counted(records),
         "classes": classes,
         "counts": _counts(classes, counts, values, followed),
-        "multi_label": not values and not followed and any(len(labels) != 1 for labels in named),
+        "unknown": Counter(name for record in records for name in record.get(UNKNOWN, ())),
+        "multi_label": not values
+        and not followed
+        and any(len(labels) != 1 or record.get(UNKNOWN) for labels, record in zip(named, records, strict=True)),
         "covariates": covariates_of(records),
         "views": views,
         "dims": dims,
         "other_dims": len(images) - len(same),
         **in_common(same, records),
+        **measure_field(same if dims == 3 and not frames_of(records) else []),
         "frames": frames_of(records),
         "scales": count_scales(images),
         "scale_tells": _scale_tells(read),
@@ -76,9 +84,10 @@ def _dims(images: list[dict[str, Any]]) -> int:
     return 3 if deep * 20 >= len(images) else most
 
 
-def _measure(path: Any) -> dict[str, Any] | str:
+def _measure(path: Any, names: list[str] | None) -> dict[str, Any] | str:
     try:
-        return measure(read_image(path))
+        image = read_case(path, {"channel_names": names})
+        return {**measure(image), "body": body_limits(image.array[0])}
     except DataError as error:
         return str(error)
 

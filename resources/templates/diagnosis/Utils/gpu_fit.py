@@ -37,6 +37,9 @@ def ways_of(plan: dict[str, Any], facts: dict[str, Any], kept: set[str], smaller
     """In order; what was set by hand (`kept`), and the input of a network with a size of its own, stay."""
     fixed = "size" in kept or bool(plan["network"].get("pretrained") or plan["network"].get("config"))
     dims, inputs = int(plan["dims"]), [] if fixed else [smaller_input]
-    larger = [] if fixed else [finer_input(list(np.median(facts["shapes"], axis=0)), dims, FINEST[dims])]
+    usual = [float(side) for side in np.median(facts["shapes"], axis=0)]
+    if dims == 3 and facts["frames"]:
+        usual[2] = 0.0  # there are no frames between those of a clip
+    larger = [] if fixed else [finer_input(usual, dims, FINEST[dims])]
     larger += [] if "batch" in kept else [larger_batch(min(MOST, int(facts["cases"]) // 8))]
     return Ways(inputs, [in_parts, *inputs], larger)

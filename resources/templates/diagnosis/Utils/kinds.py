@@ -20,6 +20,8 @@ HOMES = {
     "survival": ("Utils.survival", "Followed"),
 }
 """Task of the plan -> module and class."""
+UNKNOWN = "unknown_labels"
+"""Key of a record: labels of which nobody knows whether they apply; they have no loss and count in no figure."""
 TELLING = {"grade": "grading", "value": "regression", "event": "survival"}
 """Key of a record -> task; records of other keys have `labels`."""
 
@@ -61,7 +63,7 @@ class Classes:
     # --- from records to labels --------------------------------------------------------------------------------------
 
     def encode(self, records: Sequence[Record]) -> np.ndarray:
-        """(N, K) float32: what a network is taught; multi-hot here."""
+        """(N, K) float32: what a network is taught; multi-hot here, NaN for labels that are not known."""
         table = np.zeros((len(records), len(self.names)), np.float32)
         for row, record in enumerate(records):
             for label in named_labels(record, self.names):
@@ -70,11 +72,13 @@ class Classes:
                         f"record {record['image_path']}: label {label!r} is not in label_dict.json {self.names}"
                     )
                 table[row, self.names.index(label)] = 1.0
+            for label in record.get(UNKNOWN, ()):
+                table[row, self.names.index(label)] = np.nan
         return table
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """(N, S) 0 and 1: what each fold shall have its share of."""
-        return labels
+        return np.nan_to_num(labels)
 
     def sides(self, labels: np.ndarray) -> np.ndarray:
         """(N, S): what is above 0.5 is on one side; with too few cases on either the best figure is chance."""
@@ -113,8 +117,7 @@ class Classes:
 
     def view_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """What averaging over views has to lower."""
-        truth = labels > 0.5
-        return log_loss(adjust(logits, fit(logits, truth, self.multi)), truth, self.multi)
+        return log_loss(adjust(logits, fit(logits, labels, self.multi)), labels, self.multi)
 
     def calibrate(
         self, logits: np.ndarray, labels: np.ndarray, patients: list[str],
@@ -135,7 +138,8 @@ class Classes:
     def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         """A case of valid_predictions.json."""
         told = {name: round(float(p), 5) for name, p in zip(self.names, score, strict=True)}
-        return {"labels": named_labels(record, self.names), "probabilities": told}
+        unknown = {UNKNOWN: record[UNKNOWN]} if record.get(UNKNOWN) else {}
+        return {"labels": named_labels(record, self.names), **unknown, "probabilities": told}
 
     # --- words ---------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .covariates import told as told_covariates
+from .extent import told_grid
 from .members import told_members
 from .named import told_names
 from .scales import mixed, told_averaged, told_notes
@@ -28,7 +29,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
         f"spacing {facts['spacing'] or 'unknown'}",
-        f"input {plan['size']} (resized: the whole field of view is kept), intensity {plan['intensity']}",
+        f"input {plan['size']} ({told_grid(plan) or 'resized: the whole field of view is kept'}), intensity {plan['intensity']}",
         f"network {network}, batch {plan['batch']}, lr {plan['lr']}, weight decay {plan['weight_decay']}"
         + (" (few cases: strongly regularised)" if facts["cases"] < 500 else ""),
         facts["pretrained"],

@@ -12,7 +12,9 @@ from typing import Any
 from Datapath.dataloader import report_of, views_of, whole_text
 from Model.words import SECTIONS
 
+from .extent import measure_field
 from .formats import DataError, read_image
+from .normalise import body_limits
 from .sample import counted, in_common, measure
 
 SAMPLE = 200
@@ -41,12 +43,14 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         "views": dict(sorted(counts.items())),
         "dims": dims,
         **in_common(same, records),
+        **measure_field(same if dims == 3 else []),
         "unreadable": [item for item in found if isinstance(item, str)],
     }
 
 
 def _measure(path: Any) -> dict[str, Any] | str:
     try:
-        return measure(read_image(path))
+        image = read_image(path)
+        return {**measure(image), "body": body_limits(image.array[0])}
     except DataError as error:
         return str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .extent import told_grid
 from .named import told_names
 from .scales import mixed, told_averaged, told_notes
 from .using import shown
@@ -17,7 +18,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{facts['present']['findings']}, impression in {facts['present']['impression']}; views a study {facts['views']}",
         f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}",
-        f"input {plan['views']} view(s) of {plan['size']} ({plan['fit']}), intensity {plan['intensity']}",
+        f"input {plan['views']} view(s) of {plan['size']} ({told_grid(plan) or plan['fit']}), intensity {plan['intensity']}",
         f"{plan['vocabulary']} tokens; median length {facts['lengths']}, at most {plan['max_tokens']}; "
         f"writes {' and '.join(plan['sections'])}",
         f"{len(findings)} findings mined from {facts['training']} training reports"

@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 
 from .chain import LEAST, centre_of, centres_of
+from .channels import names_of, read_case
 from .extent import believe
-from .formats import DataError, read_image
-from .mask_grid import load_masks
+from .formats import DataError, Image
+from .mask_grid import load_file_ids, load_ids, load_masks
 from .normalise import scale_intensity
 from .sample import counted, in_common, measure
-from .scales import border_of, common_window, uneven, values_by_class, values_inside
+from .scales import border_of, common_window, uneven, values_inside
 from .thin import width
+from .volumes import class_boxes
 
 SAMPLE = {2: 200, 3: 40}
 MEASURED = {2: 20, 3: 4}
 """Images of which the width of what is marked is measured, besides the first four."""
+MAX_IDS = 255
+"""Classes that ids of one byte can tell apart; more classes keep a channel each."""
 
 
 def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, int]) -> dict[str, Any]:
@@ -30,6 +34,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
     if len(objects) > 1:
         raise SystemExit("train.json mixes mask files and objects of masks a class: use one kind for all records")
     reads = {"classes": classes, "labels": None if objects == {True} else dict(label_dict)}
+    reads |= {"channel_names": names_of(records)}
     _check_labels(reads)
     found = _sample(records, reads)
     read = [item for item in found if isinstance(item, dict)]
@@ -43,7 +48,7 @@ def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, i
     inside = np.concatenate([item["inside"] for item in same])
     return {
         **reads,
-        "overlap": objects == {True},
+        "overlap": any(item["overlap"] for item in read),
         **counted(records),
         "dims": dims,
         **in_common(same, records),
@@ -95,20 +100,44 @@ def _sample(records: Sequence[Mapping[str, Any]], reads: Mapping[str, Any]) -> l
 
 def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool = True) -> dict[str, Any] | str:
     try:
-        image = read_image(record["image_path"])
-        masks = load_masks(record, reads, image)
+        image = read_case(record["image_path"], reads)
+        masks, shared = _load(record, reads, image)
     except DataError as error:
         return str(error)
     scaled = scale_intensity(image.array[:1], {"mode": "foreground"}) if image.dims == 3 else None
+    marked = masks.any(axis=0)[None] if shared else masks[None] > 0
+    classes = [
+        None if box is None else _measure_class(image, masks[(place, *box)] if shared else masks[box] == place + 1, box)
+        for place, box in enumerate(class_boxes(masks.view(np.uint8), {**reads, "overlap": shared}))
+    ]
     return {
-        **measure(image, masks),
+        **measure(image, marked),
+        "overlap": shared,
         "border": 0.0 if scaled is None else border_of(scaled[0]),
-        "widths": [width(mask, image.spacing) for mask in masks] if widths else [],
+        "widths": [part and width(part["mask"], image.spacing) for part in classes] if widths else [],
         "path": str(record["image_path"]),
-        "inside": values_inside(image.array, masks),
-        "by_class": values_by_class(image.array, masks),
-        "sizes": (sizes := [int(mask.sum()) for mask in masks]),
-        "centres": [centre_of(mask, image.spacing) if size else None for mask, size in zip(masks, sizes, strict=True)]
-        if len(sizes) >= LEAST
-        else [],
+        "inside": values_inside(image.array, marked),
+        "by_class": [part["values"] if part else np.zeros(0, np.float32) for part in classes],
+        "sizes": [part["size"] if part else 0 for part in classes],
+        "centres": [part and part["centre"] for part in classes] if len(classes) >= LEAST else [],
+    }
+
+
+def _load(record: Mapping[str, Any], reads: Mapping[str, Any], image: Image) -> tuple[np.ndarray, bool]:
+    """Return ids and False, or (K, ...) masks and True if classes share voxels."""
+    if not isinstance(record.get("mask_path"), Mapping):
+        return load_ids(record, reads, image), False
+    fits_ids = len(reads["classes"]) <= MAX_IDS
+    ids, shared = load_file_ids(record, reads, image) if fits_ids else (None, 1)
+    return (load_masks(record, reads, image), True) if shared else (ids, False)
+
+
+def _measure_class(image: Image, mask: np.ndarray, box: tuple[slice, ...]) -> dict[str, Any]:
+    """Measure a class by its mask inside its bounding box."""
+    corner = np.array([part.start for part in box]) * np.array(image.spacing or [1.0] * mask.ndim)
+    return {
+        "mask": mask,
+        "size": int(mask.sum()),
+        "values": values_inside(image.array[(slice(1), *box)], mask[None], 500),
+        "centre": centre_of(mask, image.spacing) + corner,
     }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .intensity_rule import choose_rule
+from .named import dropout_of
 from .sides import harmless, turns
 
 
@@ -41,4 +42,5 @@ def choose_changes(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any
         "gamma": 0.25,
         "noise": 0.1,
         "blur": 0.7,
+        **dropout_of(facts),
     }

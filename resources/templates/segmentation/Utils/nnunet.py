@@ -10,6 +10,7 @@ import hashlib
 import json
 import multiprocessing.pool
 import os
+import random
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .channels import read_case
-from .mask_grid import load_masks
+from .mask_grid import load_ids, load_masks
 from .nnunet_data import NAME, write_dataset
 from .nnunet_presets import PLANNERS, gpu_gib
 from .volumes import case_key
@@ -29,6 +30,8 @@ from .volumes import case_key
 FOLDER = Path("Logout/model0")
 TRAINED = 0.5
 """Share of the minutes that training gets, however long planning and preprocessing took."""
+SCORED = 0.1
+"""Share of the minutes that is kept free for the validation cases at most."""
 Finish = Callable[[dict[str, Any], np.ndarray, list[list[dict[str, Any]]], list[dict[str, Any]]], None]
 
 
@@ -40,11 +43,11 @@ def train_nnunet(plan: dict[str, Any], seconds: float, finish: Finish) -> None:
     records = read_index()
     place = Path("Logout/cache/nnunet") / _key(records, plan)
     _environment(place, plan)
-    held = hold_out(records, float(plan["validation_share"]), int(plan["seed"]))
-    kept = write_dataset(records, held, plan, place)
+    share, seed = float(plan["validation_share"]), int(plan["seed"])
+    held = write_dataset(records, plan, place, lambda presence: hold_out(records, share, seed, presence))
     plan_and_preprocess(place, plan)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    valid = [records[item] for item in np.flatnonzero(held) if item in kept]
+    valid = [records[item] for item in held]
     from .nnunet_trainer import run
 
     prepared = time.monotonic() - start
@@ -52,9 +55,9 @@ def train_nnunet(plan: dict[str, Any], seconds: float, finish: Finish) -> None:
         print(
             f"preparing took {prepared:.0f} s; {TRAINED:.0%} of the minutes are for training all the same", flush=True
         )
-    done = run(place, plan, max(seconds - prepared, TRAINED * seconds), FOLDER, len(valid))
-    table = score(plan, valid)
-    finish(plan, table, [valid], [done])
+    done = run(place, plan, max(seconds - prepared, TRAINED * seconds), FOLDER, scoring_seconds(seconds, len(valid)))
+    scored, table = score(plan, valid, max(seconds - (time.monotonic() - start), scoring_seconds(seconds, len(valid))))
+    finish(plan, table, [scored], [done])
 
 
 def _key(records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> str:
@@ -115,8 +118,18 @@ def configuration(plan: Mapping[str, Any]) -> str:
     return "2d" if int(plan["dims"]) == 2 else "3d_fullres"
 
 
-def score(plan: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """(cases, K) Dice on the images' own grids, of the exported weights and by the exported steps."""
+def scoring_seconds(seconds: float, cases: int) -> float:
+    """Return what is kept free for predicting the validation cases, of all seconds."""
+    return min(SCORED * seconds, 2.0 + 10.0 * cases)
+
+
+def score(
+    plan: Mapping[str, Any], records: Sequence[dict[str, Any]], seconds: float
+) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """Return cases and their (cases, K) Dice on the images' own grids, of the exported weights and by the exported steps.
+
+    Cases come in random order, at least one, as long as the next one is expected to end within `seconds`.
+    """
     import torch
     from safetensors.torch import load_file
 
@@ -126,16 +139,15 @@ def score(plan: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> np.n
     device = torch.device("cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu")
     config = json.loads((FOLDER / "nnunet.json").read_text())
     network = load_nnunet(config, load_file(str(FOLDER / "best.safetensors")), device)
-    table = []
-    for record in records:
+    table: list[list[float]] = []
+    start, order = time.monotonic(), random.Random(0).sample(list(records), len(records))
+    for record in order:
+        spent = time.monotonic() - start
+        if table and spent * (1 + 1 / len(table)) > seconds:
+            print(f"{len(table)} of {len(order)} validation cases are scored: the minutes are over", flush=True)
+            break
         image = read_case(record["image_path"], plan)
-        masks = load_masks(record, plan, image)
         found = predict_nnunet(network, image, config, device, str(record["image_path"]))
-        if plan["overlap"]:
-            table.append(dice_of(found, masks, len(plan["classes"]), True))
-            continue
-        truth = np.zeros(found.shape, np.uint8)
-        for k, mask in enumerate(masks):
-            truth[mask] = k + 1
-        table.append(dice_of(found, truth, len(plan["classes"]), False))
-    return np.array(table, float)
+        truth = (load_masks if plan["overlap"] else load_ids)(record, plan, image)
+        table.append(dice_of(found, truth, len(plan["classes"]), bool(plan["overlap"])))
+    return order[: len(table)], np.array(table, float)

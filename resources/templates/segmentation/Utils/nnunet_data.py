@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,34 @@ import numpy as np
 from .channels import read_case
 from .extent import true_spacing
 from .formats import DataError, grid_of
-from .mask_grid import load_masks
+from .mask_grid import iterate_masks, load_ids
 from .nnunet_presets import Regions, described
 
 NAME = "Dataset001_m3b"
 
 
 def write_dataset(
-    records: Sequence[Mapping[str, Any]], held: np.ndarray, plan: Mapping[str, Any], place: Path
-) -> set[int]:
-    """imagesTr, labelsTr, dataset.json and the split; the numbers of the cases that could be read."""
+    records: Sequence[Mapping[str, Any]],
+    plan: Mapping[str, Any],
+    place: Path,
+    hold_out: Callable[[np.ndarray], np.ndarray],
+) -> list[int]:
+    """Write imagesTr, labelsTr, dataset.json and the split; return the numbers of the validation cases.
+
+    Args:
+        hold_out: (N, K) whether cases have classes to (N,) whether they are validation cases.
+    """
     raw, ready = place / "raw" / NAME, place / "written.json"
     if ready.exists():
-        return set(json.loads(ready.read_text()))
+        return list(json.loads(ready.read_text()))
     for part in ("imagesTr", "labelsTr"):
         (raw / part).mkdir(parents=True, exist_ok=True)
     kept: list[int] = []
+    presence = np.zeros((len(records), len(plan["classes"])), bool)
     regions = Regions(len(plan["classes"])) if plan["overlap"] else None
     for item, record in enumerate(records):
         try:
-            _write_case(record, plan, raw, f"case_{item:05d}", regions)
+            presence[item] = _write_case(record, plan, raw, f"case_{item:05d}", regions)
             kept.append(item)
         except DataError as error:
             print(f"left out: {error}", flush=True)
@@ -45,11 +53,13 @@ def write_dataset(
         "overwrite_image_reader_writer": "SimpleITKIO",
     }
     (raw / "dataset.json").write_text(json.dumps(about, indent=1))
+    held = hold_out(presence)
     split = {"train": [f"case_{i:05d}" for i in kept if not held[i]], "val": [f"case_{i:05d}" for i in kept if held[i]]}
     (place / "preprocessed" / NAME).mkdir(parents=True, exist_ok=True)
     (place / "preprocessed" / NAME / "splits_final.json").write_text(json.dumps([split]))
-    ready.write_text(json.dumps(kept))
-    return set(kept)
+    valid = [item for item in kept if held[item]]
+    ready.write_text(json.dumps(valid))
+    return valid
 
 
 def _channels(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -63,22 +73,27 @@ def _channels(plan: Mapping[str, Any]) -> dict[str, str]:
 
 def _write_case(
     record: Mapping[str, Any], plan: Mapping[str, Any], raw: Path, name: str, regions: Regions | None
-) -> None:
-    """One NIfTI a channel and one of labels, all on the grid of the original image."""
+) -> np.ndarray:
+    """Write one NIfTI a channel and one of labels, all on the grid of the original image; return (K,) which classes it has."""
     image = read_case(record["image_path"], plan)
     if image.dims == 3 and int(plan["dims"]) == 2:
         raise DataError(f"{record['image_path']}: a volume, but most images are 2D")
     if len(image.array) != int(plan["channels"]):
         raise DataError(f"{record['image_path']}: {len(image.array)} channels, most images have {plan['channels']}")
-    masks = load_masks(record, plan, image)
-    ids = np.zeros(masks.shape[1:], np.uint8) if regions is None else regions.encode(masks)
-    for k, mask in enumerate(masks if regions is None else ()):
-        ids[mask] = k + 1
+    if regions is None:
+        ids = load_ids(record, plan, image)
+    else:
+        ids = regions.encode(iterate_masks(record, plan, image), image.array.shape[1:])
+    numbers = np.unique(ids)
+    ways = {place + 1: {place} for place in range(len(plan["classes"]))} if regions is None else regions.classes()
+    present = np.zeros(len(plan["classes"]), bool)
+    present[[place for number in numbers if number for place in ways[int(number)]]] = True
     affine = grid_of(record["image_path"]).affine
     spacing = true_spacing(image.array.shape[1:], image.spacing, plan["extent"]) or (1.0,) * image.dims
     for c, channel in enumerate(image.array):
         _write_nifti(channel.astype(np.float32), affine, spacing, plan, raw / "imagesTr" / f"{name}_{c:04d}.nii.gz")
     _write_nifti(ids, affine, spacing, plan, raw / "labelsTr" / f"{name}.nii.gz")
+    return present
 
 
 def _write_nifti(

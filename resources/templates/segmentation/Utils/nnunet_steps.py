@@ -99,7 +99,8 @@ def resample(
     if axis is None and max(spacing) / min(spacing) <= ANISOTROPIC and max(target) / min(target) > ANISOTROPIC:
         axis = _coarse_axis(target)
     result = np.zeros((len(data), *shape), np.float32)
-    for channel, part in enumerate(data.astype(np.float64)):
+    for channel in range(len(data)):
+        part = data[channel].astype(np.float64)  # one at a time: logits of many classes are gigabytes
         if axis is None:
             result[channel] = _zoom(part, shape, order)
             continue
@@ -134,10 +135,11 @@ def logits_of(
     patch = [int(n) for n in config["patch"]]
     mirror = [int(axis) for axis in config.get("mirror") or []]
     tensor = torch.from_numpy(np.ascontiguousarray(data, np.float32))
-    if len(patch) == 3:
-        return sliding(tensor, network, patch, 0.0, device, 1, mirror).numpy()
-    layers = [sliding(tensor[:, z], network, patch, 0.0, device, 4, mirror) for z in range(tensor.shape[1])]
-    return torch.stack(layers, 1).numpy()
+    with torch.autocast(device.type, enabled=device.type == "cuda"):  # as nnU-Net's predictor
+        if len(patch) == 3:
+            return sliding(tensor, network, patch, 0.0, device, 1, mirror).numpy()
+        layers = [sliding(tensor[:, z], network, patch, 0.0, device, 4, mirror) for z in range(tensor.shape[1])]
+        return torch.stack(layers, 1).numpy()
 
 
 def predict_nnunet(

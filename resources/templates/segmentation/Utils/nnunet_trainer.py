@@ -6,11 +6,14 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
+from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from Utils.clock import MIN_STEPS, Clock, NotFinite, OutOfMemory
 from Utils.curves import append_row
@@ -131,15 +134,19 @@ class TimedTrainer(nnUNetTrainer):
         print(f"going on from step {self.step} after {state['spent']:.0f} s", flush=True)
 
 
-def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: int) -> dict[str, Any]:
-    """Train (or go on), export best.safetensors and nnunet.json into `folder`; what done.json holds."""
+def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, reserve: float) -> dict[str, Any]:
+    """Train (or go on), export best.safetensors and nnunet.json into `folder`; return what done.json holds.
+
+    Args:
+        reserve: seconds of these that are for the prediction of the validation cases.
+    """
     done_file, checkpoint = folder / "done.json", folder / "checkpoint.pt"
     if done_file.exists():
         return dict(json.loads(done_file.read_text()))
     spent = float(torch.load(checkpoint, weights_only=True)["spent"]) if checkpoint.exists() else 0.0
     if seconds <= 0 and not spent:
         raise SystemExit(UNTRAINED)
-    reserve = min(0.1 * seconds, 2.0 + 2.0 * cases)  # prediction of the validation cases
+    torch.backends.cudnn.benchmark = not plan.get("max_steps")  # nnU-Net sets this in its command, not in its trainer
     trainer = make_trainer(place, plan)
     trainer.clock, trainer.folder = Clock(seconds - reserve + spent, 10**9, spent), folder
     trainer.epoch_s = (seconds + spent) / EPOCHS
@@ -149,6 +156,8 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: 
         trainer.run_clocked()
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise OutOfMemory("nnU-Net's own patch; engine=trainer makes it smaller") from error
+    finally:
+        end_processes([trainer.dataloader_train, trainer.dataloader_val])
     if trainer.step < (1 if plan.get("max_steps") else MIN_STEPS):
         raise SystemExit(f"{UNTRAINED} (steps made: {trainer.step}, at least {MIN_STEPS} are needed)")
     export(trainer, plan, folder)
@@ -157,6 +166,13 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, cases: 
     done_file.write_text(json.dumps(done))
     checkpoint.unlink(missing_ok=True)
     return done
+
+
+def end_processes(loaders: Sequence[Any]) -> None:
+    """End the worker processes of nnU-Net's data loaders, as its `on_train_end` does."""
+    for loader in loaders:
+        if isinstance(loader, NonDetMultiThreadedAugmenter | MultiThreadedAugmenter):
+            loader._finish()
 
 
 def make_trainer(place: Path, plan: dict[str, Any]) -> TimedTrainer:

@@ -40,6 +40,11 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation rests on one of them, and its figure says little")
+    if plan["labels"] is None and not plan["overlap"]:
+        lines.append(
+            f"the mask files of the classes share no voxel in {facts['sampled']} cases: ids, one class a voxel (softmax); "
+            "overlap=true keeps a channel a class"
+        )
     lines += [
         *told_names(plan),
         *mixed(facts),

@@ -99,7 +99,7 @@ def _dry(facts: dict[str, Any], plan: dict[str, Any]) -> Costs:
 def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
     import torch
 
-    from .augment_masks import AugmentMasks
+    from .augment_masks import AugmentMasks, collate_cuts, cut_box
     from .rehearse import rehearsed
     from .windows import cut
 
@@ -108,18 +108,18 @@ def _step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
     image = rng.standard_normal((int(plan["channels"]), *shape), np.float32)
     layers = (len(plan["classes"]), *shape) if plan["overlap"] else tuple(shape)
     mask = rng.integers(0, 2, layers, np.uint8)
-    large = augment.reach(patch)
 
     def load() -> dict[str, Any]:
         items = []
         for _ in range(micro_batch(plan)):
-            start = [int(rng.integers(-1, max(1, have - want + 1))) for have, want in zip(shape, large, strict=True)]
-            items.append((cut(image, start, large, 0.0), cut(mask, start, large, 0)))
-        images, masks = (torch.stack([torch.from_numpy(item[k]) for item in items]) for k in (0, 1))
-        return {"pixel_values": images, "labels": masks}
+            start = [int(rng.integers(-1, max(1, have - want + 1))) for have, want in zip(shape, patch, strict=True)]
+            start, size, move = cut_box(start, patch, augment.draw(patch, rng))
+            pixels, labels = (torch.from_numpy(cut(array, start, size, 0)) for array in (image, mask))
+            items.append({"pixel_values": pixels, "labels": labels, "move": move})
+        return collate_cuts(items)
 
     def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        images, masks = augment.pair(batch["pixel_values"], batch["labels"], patch)
+        images, masks = augment.pair(batch["pixel_values"], batch["labels"], batch["move"], patch)
         return {"pixel_values": images, "labels": masks}
 
     return rehearsed(model, plan, load, prepare)

@@ -14,23 +14,28 @@ from .scoring import decide, run_whole
 
 TOLERANCE = 1.0
 """Of the NSD, in mm, or in pixels of the plan's grid where no spacing is known."""
+FARTHEST = 373.13
+"""HD95 in mm of a structure that is missed or invented, and the most that any counts, as in the BraTS challenges; in pixels where no
+spacing is known it is the diagonal of the image."""
 MOST = 12
 """Validation cases whose borders are measured."""
 
 
-def border_figures(found: np.ndarray, truth: np.ndarray, steps: tuple[float, ...]) -> tuple[float, float]:
+def border_figures(
+    found: np.ndarray, truth: np.ndarray, steps: tuple[float, ...], farthest: float = FARTHEST
+) -> tuple[float, float]:
     """(NSD, HD95) of two boolean masks: share of border voxels within `TOLERANCE` of the other border, and the larger 95th
-    percentile of distances to it. Both empty: NaN. One empty: 0, and the diagonal of the image. Voxels are
+    percentile of distances to it. Both empty: NaN. One empty: 0, and `farthest`. Voxels are
     counted, not the area between them as m3b does, so this NSD is a little lower than m3b's."""
     if not found.any() or not truth.any():
-        far = float(np.linalg.norm(np.array(truth.shape) * steps))
-        return (np.nan, np.nan) if found.any() == truth.any() else (0.0, far)
+        return (np.nan, np.nan) if found.any() == truth.any() else (0.0, farthest)
     spans = [np.flatnonzero((found | truth).any(axis=_others(found.ndim, axis))) for axis in range(found.ndim)]
     box = tuple(slice(int(span[0]), int(span[-1]) + 1) for span in spans)
     borders = [mask[box] & ~ndimage.binary_erosion(np.pad(mask[box], 1))[_inner(mask.ndim)] for mask in (found, truth)]
     apart = [ndimage.distance_transform_edt(~other, sampling=steps)[own] for own, other in (borders, borders[::-1])]
     near = sum(int((distances <= TOLERANCE).sum()) for distances in apart)
-    return near / sum(map(len, apart)), max(float(np.percentile(distances, 95)) for distances in apart)
+    far = max(float(np.percentile(distances, 95)) for distances in apart)
+    return near / sum(map(len, apart)), min(far, farthest)
 
 
 def _others(dims: int, axis: int) -> tuple[int, ...]:
@@ -51,7 +56,8 @@ def border_rows(
 ) -> np.ndarray:
     """(rows, 4) NSD and HD95 of the model, and of the mean shape, a row a class of each of at most `most` cases."""
     overlap, dims = bool(plan["overlap"]), int(plan["dims"])
-    steps = tuple(float(step) for step in plan["spacing"]) if plan["spacing"] and not plan["pixels"] else (1.0,) * dims
+    known = bool(plan["spacing"]) and not plan["pixels"]
+    steps = tuple(float(step) for step in plan["spacing"]) if known else (1.0,) * dims
     rows: list[list[float]] = []
     for row in np.linspace(0, len(cases) - 1, min(most, len(cases))).astype(int):
         item = cases[int(row)]
@@ -60,7 +66,8 @@ def border_rows(
         blind = stretched(mean, truth.shape[-dims:], overlap)
         for place in range(len(plan["classes"])):
             a, b, wanted = (part[place] > 0 if overlap else part == place + 1 for part in (own, blind, truth))
-            rows.append([*border_figures(a, wanted, steps), *border_figures(b, wanted, steps)])
+            far = FARTHEST if known else float(np.linalg.norm(wanted.shape))
+            rows.append([*border_figures(a, wanted, steps, far), *border_figures(b, wanted, steps, far)])
     return np.array(rows, float)
 
 

@@ -92,7 +92,7 @@ def facts() -> dict[str, Any]:
     """Shapes, values and preprocessing, for whoever feeds the graphs."""
     config = read_config()
     plan = config["plan"]
-    overlap = bool(config["multi_label"])
+    overlap = bool(plan["overlap"])
     channels = list(config["classes"]) if overlap else ["background", *config["classes"]]
     decided = "a class is where its logit is above 0" if overlap else "the class is that of the largest logit"
     if plan.get("chains"):

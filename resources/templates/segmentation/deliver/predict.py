@@ -3,9 +3,9 @@
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
 
 Each prediction: {"image", "mask": file (relative to OUT.json's folder), "volumes_ml": {class: v or null}}; "masks":
-{class: file} instead where classes may overlap. Masks have their image's own geometry. With each "out_of_distribution": whether
-the image is unlike those that the model learnt from, and then "why". An image that cannot be read gives {"image", "error"}; the
-others are finished and the exit code is 1.
+{class: file} instead if the training cases had a mask file a class. Masks have their image's own geometry. With each
+"out_of_distribution": whether the image is unlike those that the model learnt from, and then "why". An image that cannot be
+read gives {"image", "error"}; the others are finished and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from Model.network import build_model
 from Utils.calling import ImagePath, first_of, noted, plain, read_call, stem_of, write_answers
+from Utils.channels import read_case
 from Utils.ensemble import joined
 from Utils.familiar import judged
-from Utils.formats import DataError, Image, grey_values, read_image, select_channels, write_labels
+from Utils.formats import DataError, Image, grey_values, select_channels, write_labels
 from Utils.refine import refined
 from Utils.resampling import resize
 from Utils.scoring import run_whole
@@ -123,15 +124,17 @@ def _relative(place: Any, home: Path) -> Any:
 def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     config, run = load()
     path = select_channels(path, config["plan"].get("channel_names"))
-    image = read_image(path)
+    image = read_case(path, config["plan"])
     unlike = {**noted(image), **judged(grey_values(image, config["plan"].get("bits")), config.get("familiar"))}
     found, values = refined(run(image, str(path), batch), config["plan"]), config["labels"]
     unit = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
     classes = config["classes"]
-    layers = [found[place] for place in range(len(classes))] if config["multi_label"] else []
-    counts = [int(layer.sum()) for layer in layers] or [int((found == k + 1).sum()) for k in range(len(classes))]
-    volumes = {n: None if unit is None else round(c * unit, 4) for n, c in zip(classes, counts, strict=True)}
-    if layers:
+    overlap = bool(config["plan"]["overlap"])
+    layers = (found[k] if overlap else (found == k + 1).astype(np.uint8) for k in range(len(classes)))
+    kinds = len(classes) + 1
+    counts = found.reshape(len(found), -1).sum(1) if overlap else np.bincount(found.ravel(), minlength=kinds)[1:]
+    volumes = {n: None if unit is None else round(int(c) * unit, 4) for n, c in zip(classes, counts, strict=True)}
+    if config["multi_label"]:
         names = [plain(name) for name in classes]
         names = [name if names.count(name) == 1 else f"{name}_{place}" for place, name in enumerate(names)]
         files = [write_labels(one, path, f"{stem}_{name}") for one, name in zip(layers, names, strict=True)]

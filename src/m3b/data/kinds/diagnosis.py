@@ -9,6 +9,9 @@ from m3b.data.kinds.base import Item, RecordKind
 from m3b.data.kinds.parts import NAMES, labels
 from m3b.data.records import Record
 
+UNKNOWN_LABELS = "unknown_labels"
+"""Key of the labels of which nobody knows whether they apply to a case; with it several labels can apply."""
+
 
 class DiagnosisRecords(RecordKind):
     """See `RecordKind`."""
@@ -28,19 +31,22 @@ class DiagnosisRecords(RecordKind):
     takes_covariates = True
 
     def properties(self) -> dict[str, Any]:
-        return {"labels": NAMES}
+        return {"labels": NAMES, UNKNOWN_LABELS: NAMES}
 
     def parse(self, item: Item) -> dict[str, Any]:
-        return {"labels": labels(item["labels"])}
+        present, unknown = labels(item["labels"]), labels(item.get(UNKNOWN_LABELS, []))
+        if both := sorted({*present} & {*unknown}):
+            raise ValueError(f"labels and {UNKNOWN_LABELS} both name {', '.join(both)}")
+        return {"labels": present, **({"extra": {UNKNOWN_LABELS: list(unknown)}} if unknown else {})}
 
     def target(self, record: Record) -> dict[str, Any]:
-        return {"labels": list(record.labels)}
+        return {"labels": list(record.labels), **record.extra}
 
     def in_records(self, records: Sequence[Record]) -> bool:
-        return any(record.labels for record in records)
+        return any(record.labels or UNKNOWN_LABELS in record.extra for record in records)
 
     def multi_label(self, records: Sequence[Record]) -> bool:
-        return any(len(record.labels) != 1 for record in records)
+        return any(len(record.labels) != 1 or UNKNOWN_LABELS in record.extra for record in records)
 
     def example(self) -> list[dict[str, Any]]:
         return [

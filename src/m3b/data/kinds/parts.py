@@ -71,13 +71,16 @@ def image(value: Any) -> Image:
 
 
 def mixed_channels(records: Sequence[Record]) -> str:
-    """Images with other channels, or channels in another order, than the first one's, in words."""
-    first = next(iter(records), None)
-    odd = next((record for record in records if first and record.channels != first.channels), None)
-    if first is None or odd is None:
+    """Images with other channels, or channels in another order, than the one with most, in words; a case may lack some."""
+    first = max(records, key=lambda record: len(record.channels), default=None)
+    if first is None:
         return ""
-    here, there = (", ".join(one.channels) or "no named channels" for one in (first, odd))
-    return f"image_path must name the same channels in the same order in all records; found {here}, and {there}"
+    for record in records:
+        same = tuple(name for name in first.channels if name in record.channels)
+        if record.channels != same or bool(record.channels) != bool(first.channels):
+            here, there = (", ".join(one.channels) or "no named channels" for one in (first, record))
+            return f"image_path must name the same channels in the same order in all records; found {here}, and {there}"
+    return ""
 
 
 def mixed_views(records: Sequence[Record]) -> str:

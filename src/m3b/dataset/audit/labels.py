@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from m3b.data.index import counts
+from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.dataset.audit.base import AuditCheck, AuditData, Finding, join_names
 
 MIN_TELLING_IMAGES = 12
@@ -50,7 +51,9 @@ class MissingLabel(AuditCheck):
 
     def find(self, data: AuditData) -> Iterator[Finding]:
         unlabelled = [record.key for record in data.index.records if not record.labels]
-        if unlabelled and not any(len(record.labels) > 1 for record in data.index.records):
+        if unlabelled and not any(
+            len(record.labels) > 1 or UNKNOWN_LABELS in record.extra for record in data.index.records
+        ):
             yield self.make_finding(
                 f"{len(unlabelled)} of {len(data.index.records)} cases have no label, and none has two.",
                 data.shorten_all(unlabelled),

@@ -21,8 +21,10 @@ SAME_GRID_SHARE = 0.5
 def select_channels(path: Any, names: Sequence[str] | None) -> Any:
     """Return the path of a case as a model with these channels takes it: of named channels those of the model, in its order.
 
+    Channels that the case lacks are left out.
+
     Raises:
-        DataError: a channel is missing or unknown, or the model takes one image a case.
+        DataError: all channels are missing, one is unknown, or the model takes one image a case.
     """
     if not names:
         if isinstance(path, Mapping):
@@ -32,13 +34,13 @@ def select_channels(path: Any, names: Sequence[str] | None) -> Any:
     if not isinstance(path, Mapping):
         names_text = path if isinstance(path, str) else list(path)
         raise DataError(f"{names_text}: this model takes {len(names)} images a case, by name: {usage}")
-    missing = [name for name in names if not path.get(name)]
-    if missing:
-        raise DataError(f"the case has no {', '.join(missing)} (given: {', '.join(path) or 'nothing'}); {usage}")
     unknown = [name for name in path if name not in names]
     if unknown:
         raise DataError(f"this model has no channel {', '.join(unknown)}; {usage}")
-    return {name: path[name] for name in names}
+    given = {name: path[name] for name in names if path.get(name)}
+    if not given:
+        raise DataError(f"the case has none of the channels {', '.join(names)}; {usage}")
+    return given
 
 
 def describe_channels(names: Sequence[str]) -> str:

@@ -475,8 +475,10 @@ def _value_ranges(header: Any, section: Slice) -> tuple[tuple[float, float] | No
 
 
 def _unit(header: Any) -> str:
-    """Return the unit of the values if it is a defined term; other texts may say anything."""
+    """Return the unit of the values if it is a defined term, or `ADC` of a diffusion map; other texts may say anything."""
     unit = str(header.get("RescaleType") or header.get("Units") or header.get("DoseUnits") or "")
+    if unit not in UNITS and str(header.get("Modality", "")) == "MR" and "ADC" in list(header.get("ImageType") or []):
+        return "ADC"
     return unit if unit in UNITS else ""
 
 

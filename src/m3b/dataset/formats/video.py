@@ -13,7 +13,6 @@ from .base import (
     ImageInfo,
     check_memory,
     load_library,
-    merge_equal_channels,
     naming_file,
     parse_number,
     spread_frames,
@@ -27,6 +26,10 @@ CONTAINER_OPTIONS = {
 }
 """What a video may be, whatever its name: playlists and lists of files name others, which would be opened too."""
 MAX_FRAMES = 100_000
+CODEC_ROUNDING = 6
+"""Levels by which the channels of a grey pixel differ at most after a codec, which stores brightness and two colours apart."""
+MAX_COLOURED_SHARE = 0.001
+"""Share of a frame's pixels that may differ more, and the frame is grey still."""
 
 
 class Video(Format):
@@ -101,8 +104,13 @@ def _decode_frames(path: Path, places: list[int]) -> list[np.ndarray]:
 
 
 def _frame_array(frame: Any) -> np.ndarray:
-    """Return (C, H, W) uint8; colour with three equal channels is grey."""
-    return merge_equal_channels(np.ascontiguousarray(np.moveaxis(frame.to_ndarray(format="rgb24"), -1, 0)))
+    """Return (C, H, W) uint8; colour with three equal channels is grey, as far as a codec keeps them equal."""
+    array = np.ascontiguousarray(np.moveaxis(frame.to_ndarray(format="rgb24"), -1, 0))
+    differing = np.count_nonzero(array.max(axis=0) - array.min(axis=0) > CODEC_ROUNDING)
+    if differing <= MAX_COLOURED_SHARE * array[0].size:
+        grey: np.ndarray = np.rint(array.mean(axis=0, keepdims=True)).astype(np.uint8)
+        return grey
+    return array
 
 
 FORMATS = (Video(),)

@@ -17,6 +17,7 @@ import polars as pl
 from m3b.data import kinds
 from m3b.data.index import LABELS, TEST, TRAIN, write_records
 from m3b.data.kinds.covariates import list_covariates
+from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.kinds.regression import VALUE
 from m3b.data.kinds.segmentation import BY_PROMPTS, ORIGIN
 from m3b.data.kinds.survival import EVENT, TIME
@@ -264,7 +265,7 @@ class _Execution:
         images = self.manifest.images
         if images.channels:
             names = [images.name or "image", *(channel.name for channel in images.channels)]
-            return dict(zip(names, row["channels"], strict=True))
+            return {name: path for name, path in zip(names, row["channels"], strict=True) if path is not None}
         refs = list(row["refs"])
         if images.unit == "folder" and not self._has_mask_per_slice(row):
             return str(row["case"])
@@ -656,6 +657,7 @@ class _Execution:
             *self.notes,
             *([f"besides the image a model is given {', '.join(covariates)}"] if covariates else []),
             *self._note_shared(resolved),
+            *_note_unknown([*train, *test]),
         )
         missing = resolved.missing_files[0]
         undecodable = self.inventory.undecodable
@@ -683,6 +685,8 @@ class _Execution:
             extra["abnormal"] = row["abnormal"]
         if case.is_prompted:
             extra[ORIGIN] = BY_PROMPTS
+        if row.get("unknown_labels"):
+            extra[UNKNOWN_LABELS] = list(row["unknown_labels"])
         report = Report(row.get("findings") or "", row.get("impression") or "") if manifest.report is not None else None
         attributes = {name: row[f"attribute.{name}"] for name in manifest.attributes if row[f"attribute.{name}"]}
         covariates = {name: row[f"covariate.{name}"] for name in manifest.covariates}
@@ -818,6 +822,13 @@ class _Execution:
                 f"images are read as {len(names)} channels ({', '.join(names)}), the others on the grid of {names[0]}"
             )
         return notes
+
+
+def _note_unknown(records: Sequence[Record]) -> list[str]:
+    """Return how many cases have labels that are not known."""
+    counts = Counter(name for record in records for name in record.extra.get(UNKNOWN_LABELS, ()))
+    listed = ", ".join(f"{name} of {count:,} cases" for name, count in counts.items())
+    return [f"labels that are not known, and are neither learnt nor measured: {listed}"] if counts else []
 
 
 def _first_path(image: Reference) -> str:

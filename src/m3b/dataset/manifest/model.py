@@ -121,12 +121,14 @@ class Channel(Files):
     Args:
         name: of the channel.
         key, image, match: templates of this file and of the case's image, and how both are compared.
+        missing: what becomes of cases without this channel: `leave_out`, or `keep`: a model sees them without it.
     """
 
     name: str
     key: str
     image: str
     match: Match = "exact"
+    missing: Literal["leave_out", "keep"] = "leave_out"
 
 
 class Images(Files):
@@ -231,7 +233,8 @@ class Labels(ManifestPart):
     Args:
         value: of one text a case. With `separator` it holds several labels.
         columns: instead: class -> template of a yes/no text (one-hot and multi-label columns). Cases with an uncertain (-1)
-            or empty cell are left out, unless `missing` of the value says what it means.
+            or empty cell are left out, unless `missing` of the value says what it means. With `multi_label` such a cell
+            makes that label unknown, and the case counts for its other labels.
         classes: class -> texts of the value that mean it, in the order of the model's outputs. Texts of no class leave the
             case out, with that reason; with `multi_label` they are ignored. A class without texts is its own text; one with
             the text `"*"` has the cases with labels of no other class.

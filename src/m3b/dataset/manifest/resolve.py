@@ -398,7 +398,8 @@ class _Resolver:
             grouped = paired.group_by("(case_no)").agg(pl.col("ref").alias(name), pl.col("path").alias(f"{name} paths"))
             self.cases = self.cases.join(grouped, on="(case_no)", how="left", maintain_order="left")
             count = pl.col(name).list.len().fill_null(0)
-            self._exclude(count == 0, "missing_channel", f"the case has no {channel.name}")
+            if channel.missing == "leave_out":
+                self._exclude(count == 0, "missing_channel", f"the case has no {channel.name}")
             self._exclude(count > 1, "several_channels", f"the case has several images of the channel {channel.name}")
             columns.append(pl.col(name).list.first())
             self.cases = self.cases.with_columns(
@@ -566,12 +567,15 @@ class _Resolver:
         labels = self.manifest.labels
         assert labels is not None
         present: list[pl.Expr] = []
+        unknown: list[pl.Expr] = []
         for name in labels.columns:
             key = f"labels.columns.{name}"
             self._exclude_conflict(key, "conflicting_labels", "a table has different labels for it")
             text = _folded(self._text(key))
-            self._exclude(text.is_in(UNCERTAIN), "uncertain_label", f"it is uncertain whether it has {name}")
-            self._exclude(text.is_null(), "no_label", f"nothing says whether it has {name}")
+            if not labels.multi_label:
+                self._exclude(text.is_in(UNCERTAIN), "uncertain_label", f"it is uncertain whether it has {name}")
+                self._exclude(text.is_null(), "no_label", f"nothing says whether it has {name}")
+            unknown.append(pl.when(text.is_in(UNCERTAIN) | text.is_null()).then(pl.lit(name)))
             present.append(pl.when(text.is_in(YES)).then(pl.lit(name)))
             strange = (
                 self.cases.select(self._text(key).filter(~text.is_in(YES | NO | UNCERTAIN)).head(1))
@@ -588,8 +592,19 @@ class _Resolver:
                         values={"text": strange[0][:40]},
                     )
                 )
-        self.cases = self.cases.with_columns(pl.concat_list(present).list.drop_nulls().alias("labels"))
-        if not labels.multi_label:
+        self.cases = self.cases.with_columns(
+            pl.concat_list(present).list.drop_nulls().alias("labels"),
+            pl.concat_list(unknown).list.drop_nulls().alias("unknown_labels"),
+        )
+        if labels.multi_label:
+            nothing = pl.col("unknown_labels").list.len() == len(labels.columns)
+            is_uncertain = pl.any_horizontal(
+                _folded(self._text(f"labels.columns.{name}")).is_in(UNCERTAIN).fill_null(False)
+                for name in labels.columns
+            )
+            self._exclude(nothing & is_uncertain, "uncertain_label", "none of its labels is certain")
+            self._exclude(nothing, "no_label", "none of its labels is known")
+        else:
             count = pl.col("labels").list.len()
             self._exclude(count == 0, "no_label", "none of the columns says yes")
             self._exclude(count > 1, "several_labels", "several columns say yes, and labels.multi_label is false")

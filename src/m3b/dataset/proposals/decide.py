@@ -1213,11 +1213,13 @@ def _doubts(
 
 
 def _find_uncertain_cases(target: Target, resolved: Resolved) -> Iterator[Doubt]:
-    """Yield a doubt if most cases have no certain label."""
+    """Yield a doubt if most cases have a label that is uncertain."""
     total = len(resolved.frame) + len(resolved.excluded)
     count = int((resolved.excluded["code"] == "uncertain_label").sum())
+    if "unknown_labels" in resolved.frame:
+        count += int((resolved.frame["unknown_labels"].list.len() > 0).sum())
     if total and count > MAX_UNCERTAIN * total:
-        message = f"{count:,} of {total:,} cases have no certain label in {target.title} and are left out"
+        message = f"{count:,} of {total:,} cases have no certain label in {target.title}; these labels are not learnt"
         yield Doubt(code="unexplained_exclusions", message=message)
 
 

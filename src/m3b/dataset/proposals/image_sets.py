@@ -68,6 +68,8 @@ MIN_SETTLED, MIN_SETTLED_SHARE = 3, 0.5
 """Rows in which a consensus settles what readers see differently, and their share of the rows in which they differ."""
 MIN_WHOLE_JOIN = 0.95
 """Share of rows and of files that running numbers must match to be no accident."""
+MAX_PROPOSED_FRAMES = 16
+"""Frames of a clip that a proposal takes at most; of shorter clips as many as the longest has."""
 MAX_SAMPLES = 6
 """Images that are opened to know what a set holds."""
 MAX_SITES = 20
@@ -600,7 +602,10 @@ def _as_volumes(survey: Survey, groups: Sequence[FileGroup], files: dict[str, tu
         return
     if any(group.format == "video" for group in groups):
         yield Images.model_validate({**files, "frames": 1})
-        yield Images.model_validate({**files, "frames": 16})
+        counts = [(group.content.frames or (1, 1))[1] for group in groups if group.content is not None]
+        longest = max(counts, default=MAX_PROPOSED_FRAMES)
+        if longest > 1:
+            yield Images.model_validate({**files, "frames": min(longest, MAX_PROPOSED_FRAMES)})
         return
     if any(group.content is not None and group.content.dims == 3 for group in groups):
         return

@@ -245,6 +245,8 @@ def _read_itk(path: Path, limits: SurveyLimits) -> Sample:
 def _read_video(path: Path, limits: SurveyLimits) -> Sample:
     import av
 
+    from m3b.dataset.formats import probe_image
+
     with av.open(str(path)) as clip:
         stream = clip.streams.video[0]
         _check_pixels(stream.width * stream.height, limits)
@@ -253,7 +255,7 @@ def _read_video(path: Path, limits: SurveyLimits) -> Sample:
         return Sample(
             shape=(int(array.shape[0]), int(array.shape[1])),
             channels=3,
-            frames=int(stream.frames or 2),
+            frames=int(stream.frames) or probe_image(str(path)).frames,
             dtype="uint8",
             bits=8,
             structure=analyse_values(array, channels_last=True),

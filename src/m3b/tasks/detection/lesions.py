@@ -116,7 +116,7 @@ def measure_channels(
     prediction: Mask,
     reference: Mask,
     classes: Sequence[str],
-    spacing: Sequence[float],
+    spacing: Sequence[float] | None,
     *,
     rule: str = IOU,
     min_iou: float = MIN_IOU,
@@ -128,7 +128,7 @@ def measure_channels(
         prediction: (classes, *image) boolean.
         reference: the same shape.
         classes: names of the channels.
-        spacing: mm, one for each axis of the image.
+        spacing: mm, one for each axis of the image; None: in pixels, as `measure_mask`.
         rule: how lesions are matched, with `min_iou` (see `match_lesions`).
         tolerance: of the NSD, mm.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
+from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.records import Record
 from m3b.metrics import ClassificationCase, Scores
 from m3b.tasks.base import Row
@@ -59,7 +60,9 @@ class Diagnosis(ClassificationFamily):
         The probabilities of a constant decision are the class frequencies.
         """
         class_frequencies = {
-            name: sum(name in row["labels"] for row in rows) / max(len(rows), 1) for name in index.classes
+            name: sum(name in row["labels"] for row in rows)
+            / max(sum(name not in row.get(UNKNOWN_LABELS, ()) for row in rows), 1)
+            for name in index.classes
         }
         constant_rows = [
             [{**row, "probabilities": class_frequencies, "decided": decision} for row in rows]
@@ -72,7 +75,12 @@ class Diagnosis(ClassificationFamily):
 def _make_cases(rows: Sequence[Row], index: Index) -> list[ClassificationCase]:
     return [
         ClassificationCase(
-            row["image"], row["patient"], tuple(row["labels"]), row["probabilities"], _get_decision(row, index)
+            row["image"],
+            row["patient"],
+            tuple(row["labels"]),
+            row["probabilities"],
+            _get_decision(row, index),
+            tuple(row.get(UNKNOWN_LABELS, ())),
         )
         for row in rows
     ]

@@ -114,7 +114,7 @@ def calibration_bins(table: ClassificationTable) -> list[dict[str, float]]:
     pooled.
     """
     if table.multi_label:
-        confidence, correct = table.probability.ravel(), table.truth.ravel()
+        confidence, correct = table.probability[table.known], table.truth[table.known]
     else:
         confidence, correct = decision_confidence(table)
     bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
@@ -146,6 +146,11 @@ def _chance_ranking_metrics(table: ClassificationTable, prevalence: Floats) -> d
     return {"auprc": None if np.isnan(area) else area, **chance_sensitivities}
 
 
+def _prevalence(table: ClassificationTable) -> Floats:
+    """Return (classes,) the share of positives among the cases whose truth is known."""
+    return np.nan_to_num(divide(table.truth.sum(axis=0).astype(np.float64), table.known.sum(axis=0).astype(np.float64)))
+
+
 def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
     """Return canonical name -> the best value of a constant prediction on these cases; None if it has no meaning.
 
@@ -155,21 +160,22 @@ def constant_baselines(table: ClassificationTable) -> dict[str, float | None]:
     of a coin (a constant prediction gets 1 on one and 0 on the other). A constant prediction of the shares is perfectly
     calibrated, so the calibration error has no baseline.
     """
-    prevalence: Floats = table.truth.mean(axis=0)
+    prevalence = _prevalence(table)
     by_rank = _chance_ranking_metrics(table, prevalence)
     if table.multi_label:
         is_present = prevalence > 0
         f1 = float((2 * prevalence[is_present] / (1 + prevalence[is_present])).mean()) if is_present.any() else None
+        shares = table.known.mean(axis=0) / table.known.mean()
         return {
             "auroc": 0.5,
             "balanced_accuracy": 0.5,
-            "accuracy": float(np.maximum(prevalence, 1 - prevalence).mean()),
+            "accuracy": float((shares * np.maximum(prevalence, 1 - prevalence)).mean()),
             "f1": f1,
             "sensitivity": 0.5,
             "specificity": 0.5,
             **by_rank,
             "ece": None,
-            "brier": float((prevalence * (1 - prevalence)).mean()),
+            "brier": float((shares * prevalence * (1 - prevalence)).mean()),
         }
     return {
         "auroc": 0.5,
@@ -195,14 +201,16 @@ def constant_draws(table: ClassificationTable, weights: Floats) -> dict[str, Flo
     Args:
         weights: (draws, cases), see `bootstrap.resampling_weights`.
     """
-    total = weights.sum(axis=1)
-    prevalence: Floats = table.truth.mean(axis=0)
-    shares = (weights @ table.truth.astype(np.float64)) / total[:, None]
+    known = weights @ table.known.astype(np.float64)
+    prevalence = _prevalence(table)
+    shares = np.nan_to_num(divide(weights @ table.truth.astype(np.float64), known))
     single_class_f1 = 2 * shares / (1 + shares)
-    errors = np.square(prevalence - table.truth)
+    errors = np.square(prevalence - table.truth) * table.known
+    total = weights.sum(axis=1)
     if table.multi_label:
-        accuracy = np.where(prevalence >= 0.5, shares, 1 - shares).mean(axis=1)
-        f1, brier = single_class_f1[:, prevalence > 0].mean(axis=1), errors.mean(axis=1)
+        total = known.sum(axis=1)
+        accuracy = divide((np.where(prevalence >= 0.5, shares, 1 - shares) * known).sum(axis=1), total)
+        f1, brier = single_class_f1[:, prevalence > 0].mean(axis=1), errors.sum(axis=1)
     else:
         common = int(prevalence.argmax())
         accuracy = shares[:, common]
@@ -341,7 +349,7 @@ def _patients_behind(table: ClassificationTable, metric: str, typical_side: int)
     if metric in _CASE_WEIGHTED_METRICS:
         return table.n_patients
     if metric in _TRADE_OFF_METRICS:
-        marked = table.truth if metric == "sensitivity" else ~table.truth
+        marked = table.truth if metric == "sensitivity" else table.negative
         columns = marked.T if table.multi_label else marked.T[1:]
         return lower_median([len(np.unique(table.patient[column])) for column in columns if column.any()])
     return typical_side
@@ -351,8 +359,8 @@ def _score_classes(table: ClassificationTable, samples: Floats | None) -> tuple[
     areas = class_aurocs(table, np.ones((1, table.n_cases)))[0]
     rows = []
     for k, name in enumerate(table.classes):
-        truth = table.truth[:, k]
-        rarest_patients = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[~truth])))
+        truth, negative, known = table.truth[:, k], table.negative[:, k], table.known[:, k]
+        rarest_patients = min(len(np.unique(table.patient[truth])), len(np.unique(table.patient[negative])))
         edges = share_edges(largest_unseen_share(rarest_patients))
         low, high = (
             bootstrap_interval(float(areas[k]), samples[:, k], rarest_patients, edges)
@@ -360,6 +368,6 @@ def _score_classes(table: ClassificationTable, samples: Floats | None) -> tuple[
             else (None, None)
         )
         area = Measure("auroc", float(areas[k]), low, high, table.n_cases, 0.5)
-        points = tuple(roc_points(table.probability[:, k], truth))
+        points = tuple(roc_points(table.probability[known, k], truth[known]))
         rows.append(ClassScore(name, int(truth.sum()), area, points))
     return tuple(rows)

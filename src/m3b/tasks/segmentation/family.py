@@ -12,6 +12,7 @@ from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import LabelMetrics, Scores, measure_mask, measure_masks
+from m3b.metrics.instances import InstanceCounts, count_instances
 from m3b.models import Prediction
 from m3b.tasks.aligned_masks import (
     add_distance_unit,
@@ -83,13 +84,22 @@ class Segmentation(TaskFamily):
             predicted_channels = read_predicted_channels(prediction, index.classes, record, root)
             true_channels = read_true_channels(record, index.values, root)
             figures = _measure_each_class(predicted_channels, true_channels, record, index, root)
+            pairs = zip(index.classes, predicted_channels, true_channels, strict=True)
+            instances = {name: count_instances(predicted, truth) for name, predicted, truth in pairs}
         elif prediction.mask is None:
             raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
         else:
             predicted_mask = read_predicted_mask(prediction.mask, record, root)
             truth = read_true_mask(single_mask_of(record), record, root)
             figures = measure_masks(predicted_mask, truth, index.values, spacing_of(record, root))
-        return {**make_base_row(record), "figures": pack_figures(figures), "unit": distance_unit_of(record, root)}
+            values = index.values.items()
+            instances = {name: count_instances(predicted_mask == value, truth == value) for name, value in values}
+        return {
+            **make_base_row(record),
+            "figures": pack_figures(figures),
+            "instances": {name: counts.to_list() for name, counts in instances.items()},
+            "unit": distance_unit_of(record, root),
+        }
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Measure the mean shape of the training masks on every record; None if there is no common shape."""
@@ -107,7 +117,15 @@ class Segmentation(TaskFamily):
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
         """Compute Dice, NSD and HD95 with intervals."""
-        cases = [SegmentationCase(row["image"], row["patient"], unpack_figures(row["figures"])) for row in rows]
+        cases = [
+            SegmentationCase(
+                row["image"],
+                row["patient"],
+                unpack_figures(row["figures"]),
+                {name: _unpack_instances(counts) for name, counts in row.get("instances", {}).items()},
+            )
+            for row in rows
+        ]
         baseline_cases = None
         if baseline is not None:
             baseline_cases = [
@@ -133,7 +151,20 @@ class Segmentation(TaskFamily):
         """Return rows with nothing marked, and rows with the mean shape if there is one."""
         mean_shapes = [] if baseline is None else [baseline]
         answers = [[pack_unmarked_figures(row["figures"]) for row in rows], *mean_shapes]
-        return [[{**row, "figures": figures} for row, figures in zip(rows, answer, strict=True)] for answer in answers]
+        return [
+            [{**row, "figures": figures, **_without_instances(row)} for row, figures in zip(rows, answer, strict=True)]
+            for answer in answers
+        ]
+
+
+def _unpack_instances(values: Sequence[float]) -> InstanceCounts:
+    return InstanceCounts(float(values[0]), int(values[1]), int(values[2]), int(values[3]))
+
+
+def _without_instances(row: Row) -> dict[str, Any]:
+    """Return the instances of a row as a prediction without any has them."""
+    packed = row.get("instances", {})
+    return {"instances": {k: _unpack_instances(counts).without_prediction().to_list() for k, counts in packed.items()}}
 
 
 def _measure_each_class(

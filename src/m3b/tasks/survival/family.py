@@ -22,10 +22,10 @@ from m3b.models import Prediction
 from m3b.tasks.base import Row, TaskFamily, make_base_row
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, RIDGE_PENALTY, build_design_matrices, make_covariate_rows
 from m3b.tasks.survival.answers import SurvivalAnswers
-from m3b.tasks.survival.metrics import SURVIVAL_METRICS, SurvivalCase, kaplan_meier, score_survival
+from m3b.tasks.survival.metrics import SURVIVAL_METRICS, SurvivalCase, estimate_censoring, kaplan_meier, score_survival
 from m3b.tasks.survival.report_section import SurvivalReportSection
 
-POPULATION_KEY = "population"
+POPULATION_KEY, CENSORING_KEY = "population", "censoring"
 
 _CLASSES_PATTERN = (
     r"\bclassif\w*|\binto (?:\w+ ){0,3}(?:classes|groups|categories)|"
@@ -98,10 +98,14 @@ class Survival(TaskFamily):
         covariate_answers = (
             {COVARIATES_KEY: [{"risk": risk} for risk in covariate_hazards]} if covariate_hazards else {}
         )
-        return {POPULATION_KEY: [list(item) for item in kaplan_meier(times, events)], **covariate_answers}
+        return {
+            POPULATION_KEY: [list(item) for item in kaplan_meier(times, events)],
+            CENSORING_KEY: [list(item) for item in estimate_censoring(times, events)],
+            **covariate_answers,
+        }
 
     def score(self, rows: Sequence[Row], index: Index, *, primary: str, baseline: Any = None, seed: int = 0) -> Scores:
-        """Compute Harrell's C-index and the integrated Brier score."""
+        """Compute Harrell's C-index, Uno's C and the integrated Brier score."""
         cases = [
             SurvivalCase(
                 row["image"], row["patient"], row[TIME], row[EVENT], row["risk"], [(t, p) for t, p in row["curve"]]
@@ -109,12 +113,14 @@ class Survival(TaskFamily):
             for row in rows
         ]
         population = [(t, p) for t, p in (baseline or {}).get(POPULATION_KEY, ())]
+        censoring = (baseline or {}).get(CENSORING_KEY)
         covariate_risks = [row["risk"] for row in make_covariate_rows(rows, baseline)]
         return score_survival(
             cases,
             index.classes[0],
             primary=primary,
             population_curve=population,
+            censoring_curve=None if censoring is None else [(t, p) for t, p in censoring],
             covariates_only_risks=covariate_risks,
             seed=seed,
         )

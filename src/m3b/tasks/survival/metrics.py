@@ -21,12 +21,13 @@ from m3b.metrics.scores import Scores
 SURVIVAL_METRICS = MetricTable(
     {
         "c_index": ("C-index", "concordance", "concordance index", "Harrell's C", "Harrell C-index", "CI"),
+        "uno_c": ("Uno's C", "Uno C-index", "IPCW C-index", "c_index_ipcw", "concordance_index_ipcw"),
         "ibs": ("integrated Brier score", "integrated Brier"),
     },
     "c_index",
     lower_is_better=frozenset({"ibs"}),
     noted_metrics=("ibs",),
-    titles={"c_index": "C-index", "ibs": "Integrated Brier score"},
+    titles={"c_index": "C-index", "uno_c": "Uno's C", "ibs": "Integrated Brier score"},
 )
 N_GRID_TIMES = 50
 """Number of times at which curves are compared, between 0 and the end."""
@@ -60,6 +61,7 @@ def score_survival(
     *,
     primary: str = "c_index",
     population_curve: Curve = (),
+    censoring_curve: Curve | None = None,
     covariates_only_risks: Sequence[float] = (),
     seed: int = 0,
     draws: int = 1000,
@@ -71,6 +73,7 @@ def score_survival(
         quantity: the time to what, with its unit.
         primary: the metric that counts, any spelling in `metric_names("survival")`.
         population_curve: the curve of the training cases (`kaplan_meier`): the image-blind baseline.
+        censoring_curve: of the training cases (`estimate_censoring`), for the weights of Uno's C; None: of the test cases.
         covariates_only_risks: the risk of each case from the covariates alone: another baseline.
         seed: of the bootstrap.
         draws: bootstrap samples of patients; 0 for no intervals.
@@ -88,12 +91,18 @@ def score_survival(
     if not event.any():
         raise ValueError("no case has an event, so risks cannot be compared; at least one event is needed")
     pairs = comparable_pairs(time, event)
+    followed = estimate_censoring(time, event) if censoring_curve is None else censoring_curve
+    weighted_pairs = _weight_pairs(pairs, time, followed)
     population_estimator = _SurvivalEstimator(
-        pairs, np.zeros(len(cases)), _integrated_brier_scores(time, event, [population_curve] * len(cases))
+        pairs,
+        weighted_pairs,
+        np.zeros(len(cases)),
+        _integrated_brier_scores(time, event, [population_curve] * len(cases)),
     )
     baseline_estimators: list[Callable[[Floats], dict[str, Floats]]] = [population_estimator]
     if len(covariates_only_risks):
-        baseline_estimators.append(_SurvivalEstimator(pairs, np.array(covariates_only_risks, dtype=np.float64), None))
+        covariate_risks = np.array(covariates_only_risks, dtype=np.float64)
+        baseline_estimators.append(_SurvivalEstimator(pairs, weighted_pairs, covariate_risks, None))
     baseline_figures = [point_estimates(candidate, len(cases)) for candidate in baseline_estimators]
     baseline = {
         metric: np.asarray(
@@ -107,13 +116,16 @@ def score_survival(
     no_labels = np.zeros((len(cases), 0), dtype=np.bool_)
     # If the risk of a case is wrongly the highest or the lowest, all its pairs with later or with earlier cases are
     # lost.
-    stakes = np.maximum(pairs.sum(axis=0), pairs.sum(axis=1)) / max(int(pairs.sum()), 1)
-    losses = {"c_index": largest_loss(sum_by_patient(patients.patient, stakes))}
+    stakes = {
+        metric: np.maximum(table.sum(axis=0), table.sum(axis=1)) / (table.sum() or 1)
+        for metric, table in (("c_index", pairs), ("uno_c", weighted_pairs))
+    }
+    losses = {metric: largest_loss(sum_by_patient(patients.patient, stake)) for metric, stake in stakes.items()}
     settings = MeasureSettings(
-        draws, seed, baseline, no_labels, {"c_index": n_event_patients}, baseline_estimators, losses
+        draws, seed, baseline, no_labels, dict.fromkeys(stakes, n_event_patients), baseline_estimators, losses
     )
     model_estimator = _SurvivalEstimator(
-        pairs, risk, _integrated_brier_scores(time, event, [case.curve for case in cases])
+        pairs, weighted_pairs, risk, _integrated_brier_scores(time, event, [case.curve for case in cases])
     )
     metrics, _ = measure_with_intervals(patients, (), model_estimator, settings)
     covariates_figures = {"c_index": float(baseline_figures[-1]["c_index"])} if len(covariates_only_risks) else {}
@@ -145,17 +157,33 @@ def comparable_pairs(time: Floats, event: NDArray[np.bool_]) -> NDArray[np.bool_
     return np.asarray(event[:, None] & (earlier | is_tied))
 
 
+def _weight_pairs(pairs: NDArray[np.bool_], time: Floats, censoring_curve: Curve) -> Floats:
+    """Return (N, N) weights of comparable pairs for Uno's C: 1 / G(t)² if the event at t came early enough, else 0.
+
+    G(t) is the probability of being followed for longer than t. Events count up to the time until which `MIN_FOLLOWED_SHARE` of the
+    cases was followed (Uno et al., Statistics in Medicine 2011).
+    """
+    followed = np.maximum(evaluate_curve(censoring_curve, time), 1 / len(time))
+    is_early = time < np.quantile(time, 1 - MIN_FOLLOWED_SHARE)
+    return np.asarray(pairs * (is_early / np.square(followed))[:, None], dtype=np.float64)
+
+
 class _SurvivalEstimator:
     """Weights (draws, cases) -> metric -> (draws,)."""
 
-    def __init__(self, pairs: NDArray[np.bool_], risk: Floats, errors: Floats | None) -> None:
+    def __init__(self, pairs: NDArray[np.bool_], weighted_pairs: Floats, risk: Floats, errors: Floats | None) -> None:
         concordance = np.where(risk[:, None] > risk[None, :], 1.0, np.where(risk[:, None] == risk[None, :], 0.5, 0.0))
-        self.pairs, self.concordant, self.errors = pairs.astype(np.float64), np.where(pairs, concordance, 0.0), errors
+        self.errors = errors
+        self.tables = {"c_index": pairs.astype(np.float64), "uno_c": weighted_pairs}
+        self.concordant = {metric: table * concordance for metric, table in self.tables.items() if table.any()}
 
     def __call__(self, weights: Floats) -> dict[str, Floats]:
-        concordant = np.einsum("dn,dn->d", weights @ self.concordant, weights)
-        total = np.einsum("dn,dn->d", weights @ self.pairs, weights)
-        values = {"c_index": divide(concordant, total)}
+        values = {}
+        for metric, concordant in self.concordant.items():
+            ahead, total = (
+                np.einsum("dn,dn->d", weights @ table, weights) for table in (concordant, self.tables[metric])
+            )
+            values[metric] = divide(ahead, total)
         if self.errors is not None:
             values["ibs"] = divide(weights @ self.errors, weights.sum(axis=1))
         return values
@@ -167,6 +195,19 @@ def kaplan_meier(time: Floats, event: NDArray[np.bool_]) -> list[tuple[float, fl
     for event_time in np.unique(time[event]):
         survival *= 1 - float((event & (time == event_time)).sum()) / float((time >= event_time).sum())
         curve.append((float(event_time), survival))
+    return curve
+
+
+def estimate_censoring(time: Floats, event: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """Return the share of cases whose follow-up has not ended without an event, at each time of censoring.
+
+    Kaplan and Meier, 1958, of censoring. An event precedes a censoring at the same time.
+    """
+    curve, followed = [], 1.0
+    for end in np.unique(time[~event]):
+        n_censored = float((~event & (time == end)).sum())
+        followed *= 1 - n_censored / (float((time > end).sum()) + n_censored)
+        curve.append((float(end), followed))
     return curve
 
 

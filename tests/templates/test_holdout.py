@@ -1,0 +1,70 @@
+"""The cases that networks are not trained on have every class in its share, by patient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from template_kit import assemble
+
+SEEDS = range(20)
+
+
+@pytest.fixture(scope="module")
+def holdout(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    import importlib
+    import sys
+
+    place = assemble(tmp_path_factory.mktemp("holdout") / "work")
+    names = [name for name in sys.modules if name.split(".")[0] == "Utils"]
+    for name in names:
+        del sys.modules[name]
+    sys.path.insert(0, str(place))
+    yield importlib.import_module("Utils.holdout")
+    sys.path.remove(str(place))
+    for name in [name for name in sys.modules if name.split(".")[0] == "Utils"]:
+        del sys.modules[name]
+
+
+def draw_cases(seed: int, cases: int, rare: int, largest: int = 1) -> tuple[list[str], np.ndarray]:
+    """Patients, and (N, 2) labels; `rare` patients have the second class, each patient up to `largest` cases."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, largest + 1, cases)
+    patients = [f"p{number}" for number, size in enumerate(sizes) for _ in range(size)]
+    ill = {f"p{number}" for number in random.permutation(cases)[:rare]}
+    labels = np.array([[patient not in ill, patient in ill] for patient in patients], np.float32)
+    return patients, labels
+
+
+@pytest.mark.parametrize(("cases", "rare", "largest"), [(60, 3, 1), (60, 2, 1), (40, 4, 6), (10, 5, 4), (200, 40, 3)])
+def test_the_part_that_is_held_out_has_every_class(holdout: Any, cases: int, rare: int, largest: int) -> None:
+    """Of a class that few patients have, no case was held out with some seeds."""
+    for seed in SEEDS:
+        patients, labels = draw_cases(seed, cases, rare, largest)
+        plan = {"folds": 1, "validation_share": 0.15, "seed": seed}
+        (held,) = holdout.held_out(plan, patients, labels)
+        assert 0 < labels[held, 1].sum() < labels[:, 1].sum()
+        assert labels[held, 0].sum() > 0
+        assert not set(np.array(patients)[held]) & set(np.array(patients)[~held])
+        if rare == 40:
+            assert held.mean() == pytest.approx(1 / 7, abs=0.02)
+            assert labels[held, 1].mean() == pytest.approx(labels[:, 1].mean(), abs=0.04)
+
+
+@pytest.mark.parametrize("rare", [6, 12])
+def test_the_part_that_all_folds_hold_out_has_every_class(holdout: Any, rare: int) -> None:
+    for seed in SEEDS:
+        patients, labels = draw_cases(seed, 80, rare)
+        held = holdout.held_out({"folds": 5, "cross_validation": True, "seed": seed}, patients, labels)
+        shared = held.all(axis=0)
+        assert 0 < labels[shared, 1].sum() < rare
+        assert (labels[:, 1] @ ~held.T > 0).all(), "each network is trained on some"
+
+
+@pytest.mark.parametrize("patients", [2, 3, 4])
+def test_few_patients_are_split_too(holdout: Any, patients: int) -> None:
+    for seed in SEEDS:
+        names, labels = draw_cases(seed, patients, 1, 3)
+        (held,) = holdout.held_out({"folds": 1, "validation_share": 0.15, "seed": seed}, names, labels)
+        assert 0 < held.sum() < len(names)
