@@ -70,9 +70,10 @@ class PictureSet:
 def to_template_cases(pictures: PictureSet, backbone: dict[str, Any]) -> Any:
     """Convert to the template's data set."""
     import torch
-    from Fewshot.data import Cases
-    from Fewshot.looks import prepare
     from torch.nn import functional
+
+    from m3b.training.detection.fewshot.data import Cases
+    from m3b.training.detection.fewshot.views import prepare
 
     cases = object.__new__(Cases)
     cases.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(pictures.patients)]
@@ -142,10 +143,11 @@ def read_picture(file: Path) -> np.ndarray:
 def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures: int) -> None:
     """Train the small network to tell from which folder an image comes, and keep it without its last layer."""
     import torch
-    from Fewshot.convnet import KIND, Classifier
-    from Fewshot.looks import changed
     from safetensors.torch import save_file
     from torch.nn import functional
+
+    from m3b.training.detection.fewshot.convnet import KIND, Classifier
+    from m3b.training.detection.fewshot.views import changed
 
     torch.manual_seed(0)
     rng, pictures, names = np.random.default_rng(0), [], []
@@ -187,8 +189,8 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
 
 def make_plan(args: argparse.Namespace, target: str) -> dict[str, Any]:
     """Return the template's settings, with the named backbone."""
-    from Fewshot.backbone import describe
-    from Fewshot.planning import add_engine, follow
+    from m3b.training.detection.fewshot.backbone import describe
+    from m3b.training.detection.fewshot.planning import add_engine, follow
 
     plan: dict[str, Any] = {"target": target, "validation_share": 0.25, "seed": 0, "classes": ["anomaly"]}
     add_engine(plan, "fewshot", {**describe(args.backbone), "folder": str(args.backbone)}, args.object)
@@ -200,11 +202,11 @@ def make_plan(args: argparse.Namespace, target: str) -> dict[str, Any]:
 
 def score_test_cases(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
     """Score the test cases by the kept model, by its parts and by the ordinary network, from one draw."""
-    from Fewshot.choosing import preferred
-    from Fewshot.crossed import joined, taught
-    from Fewshot.data import draw
-    from Fewshot.fit import answers
-    from Fewshot.together import mean_logit
+    from m3b.training.detection.fewshot.combination import mean_logit
+    from m3b.training.detection.fewshot.cross_fitting import joined, taught
+    from m3b.training.detection.fewshot.data import draw
+    from m3b.training.detection.fewshot.fitting import answers
+    from m3b.training.detection.fewshot.selection import preferred
 
     examples = pool.part(draw(pool, shots, seed))
     fewshot_detector: Any = taught({**plan, "engine": "fewshot"}, examples, 1e6, seed)

@@ -71,7 +71,7 @@ def format_figures(name: str, shots: int, areas: list[tuple[float, float]], set_
 
 def compute_figures(test: Any, image: np.ndarray, pixel_scores: np.ndarray) -> tuple[float, float]:
     """Return figures of images and of pixels (NaN without masks), at the size of the backbone's input."""
-    from Utils.ranks import auroc
+    from m3b.training.ranking_metrics import auroc
 
     truth = test.truths.numpy() > 0.5
     pixels = auroc(truth.ravel(), pixel_scores.ravel()) if test.masked else float("nan")
@@ -81,11 +81,12 @@ def compute_figures(test: Any, image: np.ndarray, pixel_scores: np.ndarray) -> t
 def score_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int, protocol: str) -> tuple[float, float]:
     """Return the figures of one draw of k examples a state."""
     import torch
-    from Fewshot.build import build
-    from Fewshot.crossed import taught
-    from Fewshot.data import draw
-    from Fewshot.fit import answers, finish, one_epoch
-    from Fewshot.scoring import look, published
+
+    from m3b.training.detection.fewshot.build import build
+    from m3b.training.detection.fewshot.cross_fitting import taught
+    from m3b.training.detection.fewshot.data import draw
+    from m3b.training.detection.fewshot.fitting import answers, finish, one_epoch
+    from m3b.training.detection.fewshot.scoring import look, published
 
     torch.manual_seed(seed)
     part = pool.part(draw(pool, shots, seed))
@@ -108,9 +109,10 @@ def score_zero_shot(
 ) -> tuple[float, float]:
     """Return the figures of adapters that learnt only from the other sets, each with its own texts."""
     import torch
-    from Fewshot.build import build
-    from Fewshot.fit import one_epoch
-    from Fewshot.scoring import look
+
+    from m3b.training.detection.fewshot.build import build
+    from m3b.training.detection.fewshot.fitting import one_epoch
+    from m3b.training.detection.fewshot.scoring import look
 
     torch.manual_seed(0)
     other_sets = []

@@ -133,7 +133,8 @@ def start_profile() -> Any:
 def measure_template(measurement: Measured) -> None:
     """Train as train.py does, from its first step to the end of the measurement."""
     import train
-    from Utils.training import ClockTrainer
+
+    from m3b.training.trainer import ClockTrainer
 
     seconds, own = measurement.options.seconds, ClockTrainer.training_step
     state: dict[str, Any] = {"step": 0}
@@ -165,10 +166,10 @@ def measure_template(measurement: Measured) -> None:
 
 def time_bare_loop(measurement: Measured) -> None:
     """Time both passes and the optimiser on one batch that stays on the GPU."""
-    from Utils.gpu_fit import STEP_COSTS
-    from Utils.optimizers import optimizer_of
-    from Utils.precision import autocast, device_of, laid_out
-    from Utils.step_cost import micro_batch
+    from m3b.training.diagnosis.gpu_fit import STEP_COSTS
+    from m3b.training.optimizers import optimizer_of
+    from m3b.training.precision import autocast, device_of, laid_out
+    from m3b.training.step_cost import micro_batch
 
     plan = json.loads(Path("plan.json").read_text())
     device, parts = device_of(plan), int(plan.get("accumulate") or 1)
@@ -189,9 +190,9 @@ def time_bare_loop(measurement: Measured) -> None:
 
 def measure_nnunet(measurement: Measured) -> None:
     """Let nnU-Net plan (its plain U-Net) and preprocess, and run the steps of its own trainer, which is not compiled."""
-    from Datapath.dataloader import hold_out, read_index
-    from Utils import nnunet
-    from Utils.nnunet_data import NAME, write_dataset
+    from m3b.training.diagnosis.dataset import hold_out, read_index
+    from m3b.training.segmentation import nnunet
+    from m3b.training.segmentation.nnunet_data import NAME, write_dataset
 
     plan = json.loads(Path("plan.json").read_text()) | {"planner": "plain"}
     place = Path("nnunet").resolve()

@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 plan = json.loads(Path("plan.json").read_text())
 seconds = float(sys.argv[1])
-from Datapath import dataloader
-from Model.network import build_model
+from m3b.training.diagnosis import dataset as dataloader
+from m3b.training.diagnosis.network import build_model
 train, _ = dataloader.build_datasets(plan)
 collate = getattr(dataloader, "collate", None)
 batch = max(1, min(int(plan["batch"]), len(train)))
@@ -44,10 +44,10 @@ cached = rate(lambda: len(next(iter(next(source).values()))))
 
 records, number = train.records, [0]
 if plan["task"] in ("segmentation", "detection"):
-    from Utils.volumes import prepare_case as decode
+    from m3b.training.volume_cache import prepare_case as decode
     once = lambda record: decode(record, plan)
 else:
-    from Utils.preprocess import prepare
+    from m3b.training.preprocess import prepare
     once = lambda record: prepare(record["image_path"], {"spacing": None, "fit": "stretch", **plan})
 
 def original():

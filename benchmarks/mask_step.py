@@ -60,9 +60,10 @@ def measure_step_ms(classes: int, options: argparse.Namespace) -> float:
     """Return the median milliseconds of a step, in the folder of an assembled project."""
     sys.path.insert(0, ".")
     import torch
-    from Model.network import build_model
-    from Utils import losses
-    from Utils.allocator import keep_freed_memory
+
+    from m3b.training import losses
+    from m3b.training.allocator import keep_freed_memory
+    from m3b.training.segmentation.network import build_model
 
     torch.set_num_threads(options.threads)
     if options.way > 0:

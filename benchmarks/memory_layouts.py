@@ -22,9 +22,9 @@ from m3b.resources import copy_template
 CODE = """
 import json, statistics, sys, time
 import torch
-from Model.network import build_model
-from Utils.allocator import keep_freed_memory
-from Utils.precision import laid_out
+from m3b.training.diagnosis.network import build_model
+from m3b.training.allocator import keep_freed_memory
+from m3b.training.precision import laid_out
 
 plan, options = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 torch.set_num_threads(options["threads"])

@@ -81,12 +81,13 @@ def train(
 
 def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
     """Return probabilities (N, K) of the test images."""
-    from Datapath.dataloader import build_datasets
     from monai.networks.nets import DenseNet121
     from monai.transforms import Compose, RandFlip, RandRotate, RandZoom
-    from Utils.kinds import kind_of
-    from Utils.preprocess import prepare
-    from Utils.ranks import macro_auroc
+
+    from m3b.training.diagnosis.dataset import build_datasets
+    from m3b.training.diagnosis.targets import kind_of
+    from m3b.training.preprocess import prepare
+    from m3b.training.ranking_metrics import macro_auroc
 
     if plan["task"] == "regression":
         raise SystemExit("the recipe has no number to predict: compare diagnosis, grading, segmentation or boxes")
@@ -136,14 +137,15 @@ def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> di
 def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
     """Return a mask of each image on its own grid: `0`, `1`, ... in the order of the paths; ids, or channels if classes overlap."""
     import predict
-    from Datapath.dataloader import build_datasets
     from monai.inferers import sliding_window_inference
     from monai.losses import DiceLoss
     from monai.networks.nets import UNet
     from monai.transforms import Compose, RandCropByPosNegLabeld, RandFlipd, RandRotate90d, SpatialPadd
-    from Utils.channels import read_case
-    from Utils.scoring import decide, dice_of, mean_dice
-    from Utils.volumes import prepare_image
+
+    from m3b.training.channels import read_case
+    from m3b.training.diagnosis.dataset import build_datasets
+    from m3b.training.diagnosis.scoring import decide, dice_of, mean_dice
+    from m3b.training.volume_cache import prepare_image
 
     dims, overlap, classes = int(plan["dims"]), bool(plan["overlap"]), len(plan["classes"])
     plan |= {"spacing": [1.5, 1.5, 2.0] if dims == 3 and plan["spacing"] else plan["spacing"], "workers": 0}
@@ -196,11 +198,12 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
 def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
     """Return boxes of each image in its file's coordinates: `0`, `1`, ... in the order of the paths, (N, 6): box, score, class."""
     import predict
-    from Datapath.dataloader import build_datasets
     from monai.networks.nets import UNet
-    from Utils.boxes import average_precision, rank_images
     from Utils.images import read_image
-    from Utils.volumes import prepare_image
+
+    from m3b.training.detection.boxes import average_precision, rank_images
+    from m3b.training.diagnosis.dataset import build_datasets
+    from m3b.training.volume_cache import prepare_image
 
     if plan["target"] != "boxes" or int(plan["dims"]) != 2:
         raise SystemExit("the recipe detects boxes in pictures only")

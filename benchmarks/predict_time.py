@@ -37,8 +37,8 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from Model.network import build_model
-from Utils.preprocess import prepare
+from m3b.training.diagnosis.network import build_model
+from m3b.training.preprocess import prepare
 
 folder = Path(sys.argv[1])
 config = json.loads((folder / "config.json").read_text())

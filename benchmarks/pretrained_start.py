@@ -57,7 +57,7 @@ def pretrain(
     from safetensors.torch import save_file
 
     sys.path.insert(0, str(project))
-    from Utils.backbones_2d import ResNet
+    from m3b.training.pretrained.backbones_2d import ResNet
 
     torch.manual_seed(0)
     body = ResNet(2, 3, ARCH)

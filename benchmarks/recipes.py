@@ -159,9 +159,10 @@ def run_python(*command: str, cwd: Path, check: bool = True, **environment: str)
 def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """Return the mean Dice of each case over its classes, of template and recipe, on the image's own grid."""
     sys.path.insert(0, str(work))
-    from Utils.channels import read_case
-    from Utils.mask_grid import load_masks
     from Utils.masks import read_mask
+
+    from m3b.training.channels import read_case
+    from m3b.training.mask_grid import load_masks
 
     os.chdir(work)
     plan = json.loads(Path("plan.json").read_text())

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np, torch
 plan = json.loads(Path("plan.json").read_text())
 steps = int(sys.argv[1])
-from Datapath import dataloader
-from Model.network import build_model
-from Utils.arguments import arguments
-from Utils.training import ClockTrainer, Parts
-from Utils.clock import Clock
+from m3b.training.diagnosis import dataset as dataloader
+from m3b.training.diagnosis.network import build_model
+from m3b.training.trainer_arguments import arguments
+from m3b.training.trainer import ClockTrainer, Parts
+from m3b.training.clock import Clock
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 torch.set_num_threads(int(plan.get("threads") or torch.get_num_threads()))
 train, _ = dataloader.build_datasets(plan)

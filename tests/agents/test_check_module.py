@@ -11,7 +11,7 @@ import pytest
 
 from m3b.agents.artifacts import TrainingModule
 from m3b.agents.check_result import CheckResult
-from m3b.agents.checks.module import PROBE_SCRIPT, REQUIRED_FILES, CommandResult, check_module
+from m3b.agents.checks.module import OWN_CODE_FILES, PROBE_SCRIPT, REQUIRED_FILES, CommandResult, check_module
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.run.folder import RunFolder
 from m3b.run.sandbox_executor import SandboxExecutor
@@ -57,7 +57,7 @@ def build_model(plan):
 def make_project(
     work: Path, *, pixels: str = "torch.randn(1, 8, 8)", labels: str = "labels", network: str = NETWORK, **plan: Any
 ) -> Path:
-    files = dict.fromkeys(REQUIRED_FILES, "")
+    files = dict.fromkeys((*REQUIRED_FILES, *OWN_CODE_FILES), "")
     files["plan.json"] = json.dumps({"train": 32, "outputs": 2, **plan})
     files["Datapath/dataloader.py"] = LOADER.replace("PIXELS", pixels)
     files["Model/network.py"] = network.replace("LABELS", labels)
@@ -115,9 +115,9 @@ def test_a_constant_input_and_a_loss_that_does_not_fall(place: Place) -> None:
 @pytest.mark.parametrize(
     ("project", "words"),
     [
-        ({"train": 0}, "fails in Datapath/dataloader.py: ValueError: build_datasets gives 0 training"),
-        ({"network": "import nowhere\n"}, "fails in Model/network.py: ModuleNotFoundError"),
-        ({"pixels": "torch.randn(1, 8, 8 + at)"}, "fails in a batch of Datapath/dataloader.py"),
+        ({"train": 0}, "fails in build_datasets: ValueError: build_datasets gives 0 training"),
+        ({"network": "import nowhere\n"}, "fails in the import of the project: ModuleNotFoundError"),
+        ({"pixels": "torch.randn(1, 8, 8 + at)"}, "fails in a batch of build_datasets"),
         ({"network": NETWORK.replace("Linear(64", "Linear(65")}, "fails in one batch through the model: RuntimeError"),
         ({"network": "import os\nos._exit(7)\n"}, "does not run (exit code 7)"),
     ],

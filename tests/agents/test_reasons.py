@@ -20,7 +20,7 @@ from m3b.agents.check_result import (
     strip_agent_instructions,
 )
 from m3b.agents.checks.index import check_index
-from m3b.agents.checks.module import REQUIRED_FILES, CommandResult, check_module
+from m3b.agents.checks.module import RECIPE_FILES, REQUIRED_FILES, CommandResult, check_module
 from m3b.agents.checks.selection import check_selection
 from m3b.agents.roles import BUILTIN_ROLES, FailureMessage
 from m3b.data.cards import Card
@@ -59,7 +59,7 @@ def no_project(work: Path) -> CheckResult:
 
 
 def project_that_fails(work: Path) -> CheckResult:
-    for name in REQUIRED_FILES:
+    for name in (*REQUIRED_FILES, *RECIPE_FILES):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text("")
     return check_module(work, ("a", "b"), lambda *probe: CommandResult(1, "exit", "Traceback\nValueError: no batch"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from m3b.agents.checks.model import read_validation_records
-from m3b.agents.checks.module import REQUIRED_FILES, CommandResult, check_module
+from m3b.agents.checks.module import RECIPE_FILES, REQUIRED_FILES, CommandResult, check_module
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.errors import ModelError
@@ -70,7 +70,7 @@ def test_validation_predictions_that_are_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]", "{", "\udcff"])
 def test_a_plan_that_cannot_be_read(tmp_path: Path, content: str) -> None:
-    for name in REQUIRED_FILES:
+    for name in (*REQUIRED_FILES, *RECIPE_FILES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "plan.json").write_text(content, errors="surrogateescape")

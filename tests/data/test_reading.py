@@ -41,7 +41,7 @@ IMAGES = ["grey.png", "colour.png", "deep.tif", "volume.npy", "a.npz#images[2]",
 def test_the_same_as_the_assembled_template_in_a_process_of_its_own(folder: Path, tmp_path: Path) -> None:
     copy_template("diagnosis", tmp_path)
     code = (
-        "import hashlib, sys; from Utils.formats import read_image\n"
+        "import hashlib, sys; from m3b.dataset.formats import read_image\n"
         "for name in sys.argv[2:]:\n"
         "    image = read_image(name, sys.argv[1])\n"
         "    print(hashlib.sha256(image.array.tobytes()).hexdigest(), image.array.shape, image.array.dtype, image.spacing)\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image as Pillow
 
 from formats.store_kit import FILMS, VOLUMES, dicom_file, film, volume, write_series
+from m3b.dataset import formats
 from m3b.dataset.formats import (
     FORMATS,
     DataError,
@@ -32,7 +34,6 @@ from m3b.dataset.formats import (
     strip_suffix,
     unregister_format,
 )
-from m3b.resources import copy_template
 
 
 @pytest.mark.parametrize(
@@ -199,8 +200,8 @@ def test_every_store_can_be_described(tmp_path: Path) -> None:
 
 def test_a_copy_of_the_package_works_without_m3b(tmp_path: Path) -> None:
     """As in a project and a delivered model: relative imports, NumPy, and the library of the format that is read."""
-    copy_template("diagnosis", tmp_path)
-    for file in (tmp_path / "Utils").rglob("*.py"):
+    shutil.copytree(Path(formats.__file__).parent, tmp_path / "copied")
+    for file in (tmp_path / "copied").rglob("*.py"):
         assert not re.search(r"^\s*(?:from|import)\s+m3b\b", file.read_text(), re.MULTILINE), file
     Pillow.fromarray(film()).save(tmp_path / "a.png")
     code = """
@@ -210,7 +211,7 @@ class Absent:
         if name == "m3b" or name.startswith("m3b."):
             raise ImportError(name)
 sys.meta_path.insert(0, Absent())
-from Utils.formats import DataError, read_image
+from copied import DataError, read_image
 loaded = set(sys.modules)
 assert not {"PIL", "nibabel", "pydicom", "SimpleITK", "tifffile", "h5py", "scipy", "torch", "pyarrow", "zarr"} & loaded
 print(read_image("a.png").array.shape)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.tasks.report.findings import OBSERVATIONS, extract_findings
-from m3b.tasks.report.statements import stated_parts
+from m3b.training.report.statements import stated_parts
 
 EFFUSION, HEART, TUBE = "pleural effusion", "cardiomegaly", "support devices"
 

@@ -22,7 +22,7 @@ MEAN_MODEL = """
 import argparse, json, sys
 from pathlib import Path
 sys.path.insert(0, {folder!r})
-from Utils.formats import read_image
+from m3b.dataset.formats import read_image
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--list"); parser.add_argument("-o")

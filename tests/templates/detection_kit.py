@@ -11,7 +11,7 @@ from typing import Any
 from m3b.resources import copy_template
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
-PACKAGES = ("Model", "Utils", "Loss", "Datapath", "plan", "train")
+PACKAGES = ("example", "plan", "train", "export", "predict", "parts", "recipe", "m3b_runtime")
 
 
 def assemble_detection(place: Path) -> Path:

@@ -1,7 +1,7 @@
 """Where torchvision is for the tests of its detectors, and detectors with random weights in its own layout.
 
 A PyTorch for CPUs and torchvision's usual build in one environment break the import of transformers for all that does not mend it
-(Utils/vision_ops.py), so that `make test` puts torchvision into a folder of its own beside the packages.
+(`torchvision_ops`), so that `make test` puts torchvision into a folder of its own beside the packages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ask(project: Path, *command: str, check: bool = True) -> subprocess.Complete
 
 SAVE = """
 import sys
-from Utils.vision_ops import detection
+from m3b.training.torchvision_ops import detection
 import torch
 kind, folder = sys.argv[1:3]
 models = detection()

@@ -16,8 +16,9 @@ NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
 def conv_backbone(place: Path, width: int = 8) -> Path:
     """A folder with a small convolutional network of random weights."""
     import torch
-    from Fewshot.convnet import ConvNet  # type: ignore[import-not-found]
     from safetensors.torch import save_file
+
+    from m3b.training.detection.fewshot.convnet import ConvNet  # type: ignore[import-not-found]
 
     torch.manual_seed(0)
     place.mkdir(parents=True, exist_ok=True)

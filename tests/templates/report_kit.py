@@ -33,7 +33,7 @@ def plan_of(**more: Any) -> dict[str, Any]:
     return {**plan, "label_smoothing": 0.0, "findings_weight": 1.0, "contrastive": 0.0, **more}
 
 
-PACKAGES = ("Model", "Utils", "Loss", "Datapath", "example", "plan", "train", "export")
+PACKAGES = ("example", "plan", "train", "export", "predict", "parts", "recipe", "m3b_runtime")
 
 
 def forget() -> None:

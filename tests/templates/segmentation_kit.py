@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from template_kit import PACKAGE_PATH, TEMPLATES, call
+from template_kit import call
 
 from m3b.resources import copy_template
 
@@ -22,15 +20,8 @@ def assemble_segmentation(place: Path) -> Path:
 
 
 def own(name: str) -> ModuleType:
-    """A module of the template's Utils, shared ones beside it, in a package of its own."""
-    package = "segmentation_utils"
-    if package not in sys.modules:
-        spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        module.__path__ = [str(TEMPLATES / "segmentation" / "Utils"), *PACKAGE_PATH]
-        sys.modules[package] = module
-    return importlib.import_module(f"{package}.{name}")
+    """Return a module of `m3b.training`, or `formats`."""
+    return importlib.import_module("m3b.dataset.formats" if name == "formats" else f"m3b.training.{name}")
 
 
 def small_plan(project: Path, **changes: Any) -> dict[str, Any]:

@@ -35,28 +35,28 @@ def _random(make: Callable[[], Any]) -> Any:
 
 def resnet(channels: int = 3) -> tuple[Tensors, dict[str, Any]]:
     arch = {"block": "basic", "depths": [1, 1, 1, 1], "width": 8}
-    return _random(lambda: parts("backbones_2d").ResNet(2, channels, arch)).state_dict(), arch
+    return _random(lambda: parts("pretrained.backbones_2d").ResNet(2, channels, arch)).state_dict(), arch
 
 
 def densenet(channels: int = 1) -> tuple[Tensors, dict[str, Any]]:
     arch = {"growth": 8, "blocks": [1, 1, 2, 1], "stem": 16}
-    return _random(lambda: parts("backbones_2d").DenseNet(2, channels, arch)).state_dict(), arch
+    return _random(lambda: parts("pretrained.backbones_2d").DenseNet(2, channels, arch)).state_dict(), arch
 
 
 def vit() -> tuple[Tensors, dict[str, Any]]:
     arch = {"width": 32, "depth": 2, "heads": 2, "patch": 16, "size": 32}
-    return _random(lambda: parts("backbones_2d").ViT(2, 3, arch)).state_dict(), arch
+    return _random(lambda: parts("pretrained.backbones_2d").ViT(2, 3, arch)).state_dict(), arch
 
 
 def swin() -> tuple[Tensors, dict[str, Any]]:
     arch = {"width": 12, "depths": [1, 1, 1, 1], "heads": [1, 2, 3, 4], "window": 3}
-    state = _random(lambda: parts("backbones_3d").SwinBackbone(1, arch)).state_dict()
+    state = _random(lambda: parts("pretrained.backbones_3d").SwinBackbone(1, arch)).state_dict()
     return {name.replace("linear", "fc"): value for name, value in state.items()}, arch
 
 
 def stunet() -> tuple[Tensors, dict[str, Any]]:
     arch = {"filters": [4, 8, 16], "depths": [1, 1, 1]}
-    state = _random(lambda: parts("backbones_3d").Stages(3, 1, arch, True)).state_dict()
+    state = _random(lambda: parts("pretrained.backbones_3d").Stages(3, 1, arch, True)).state_dict()
     return {name.replace("stages.", "conv_blocks_context.", 1): value for name, value in state.items()}, arch
 
 

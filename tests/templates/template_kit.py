@@ -1,23 +1,18 @@
-"""Puts the diagnosis template together as m3b does it: its own files, and the shared ones in Utils/."""
+"""A project of the diagnosis template, and its scripts in processes of their own."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import m3b.dataset.formats
 from m3b.resources import copy_template
 from warm.commands import run_python
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "templates"
-PACKAGE_PATH = [str(TEMPLATES / "shared"), str(Path(m3b.dataset.formats.__file__).parents[1])]
-"""Folders of the modules of `Utils`, as a package has them in `__path__`: the shared ones, and `formats`."""
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -32,15 +27,21 @@ def call(project: Path, *command: str, check: bool = True) -> subprocess.Complet
 
 
 def load(name: str) -> ModuleType:
-    """A shared module by its path, in a package of its own, so that its neighbours are found."""
-    package = "template_shared"
-    if package not in sys.modules:
-        spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        module.__path__ = list(PACKAGE_PATH)
-        sys.modules[package] = module
-    return importlib.import_module(f"{package}.{name}")
+    """Return a module of `m3b.training`, or `formats`."""
+    return importlib.import_module("m3b.dataset.formats" if name == "formats" else f"m3b.training.{name}")
+
+
+KILLED_AFTER_ONE_STEP = """
+from m3b.training.trainer import ClockTrainer
+from m3b.training.trainer_callbacks import ByTheClock
+
+def save_and_die(trainer, *rest, save=ClockTrainer._save_checkpoint, **more):
+    save(trainer, *rest, **more)
+    os.kill(os.getpid(), 9)
+
+ByTheClock.save_is_due = lambda callback: True
+ClockTrainer._save_checkpoint = save_and_die
+"""
 
 
 def train_until_killed(project: Path) -> float:
@@ -48,22 +49,11 @@ def train_until_killed(project: Path) -> float:
 
     The process does it to itself, so that it is the same on any machine.
     """
-    originals = {}
-    for name, old, new in (
-        ("by_clock.py", "return self.trainer.clock.spent() - self.last_save > pause", "return True"),
-        (
-            "training.py",
-            '(folder / "complete.json").write_text(json.dumps(state))',
-            '(folder / "complete.json").write_text(json.dumps(state))\n        os.kill(os.getpid(), 9)',
-        ),
-    ):
-        file = project / "Utils" / name
-        originals[file] = text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new))
+    script = project / "train.py"
+    text = script.read_text()
+    script.write_text(text.replace("\nif __name__", KILLED_AFTER_ONE_STEP + "\nif __name__", 1))
     done = call(project, "train.py", check=False)
-    for file, text in originals.items():
-        file.write_text(text)
+    script.write_text(text)
     assert done.returncode == -9, done.stdout[-2000:] + done.stderr[-2000:]
     assert not (project / "Logout/metrics.json").exists()
     (state,) = project.glob("Logout/*/checkpoint-1/complete.json")

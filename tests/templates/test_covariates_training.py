@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,14 +20,8 @@ RECORDS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def covariates(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The project on the path; its modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(project))
-    before = set(sys.modules)
-    yield importlib.import_module("Utils.covariates")
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("Utils", "Loss", "Model", "Datapath"):
-            del sys.modules[name]
+def covariates() -> ModuleType:
+    return importlib.import_module("m3b.training.diagnosis.covariates")
 
 
 def test_numbers_are_standardised_and_unknown_ones_said(covariates: ModuleType) -> None:
@@ -68,7 +61,7 @@ def test_blanked_covariates_look_like_unknown_ones(covariates: ModuleType) -> No
     ],
 )
 def test_a_case_that_is_not_whole_is_refused(covariates: ModuleType, case: Any, told: str) -> None:
-    error = sys.modules["Utils.formats"].DataError
+    error = sys.modules["m3b.dataset.formats"].DataError
     with pytest.raises(error, match=told) as found:
         covariates.split_case(case, covariates.facts_of(RECORDS))
     assert '"image": path, "age": 60.5, "sex": "F"' in str(found.value)
@@ -78,7 +71,7 @@ def test_the_network_learns_what_only_both_tell_together(covariates: ModuleType)
     """Ill is who is dark and old, or bright and young: neither alone tells more than chance."""
     import torch
 
-    network = importlib.import_module("Model.network")
+    network = importlib.import_module("m3b.training.diagnosis.network")
     rules = covariates.facts_of(RECORDS)
     plan = {"task": "diagnosis", "classes": ["a", "b"], "multi_label": False, "dims": 2, "channels": 1, "size": [16, 16],
             "network": {"name": "small_cnn", "width": 4}, "covariates": rules}  # fmt: skip

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from template_kit import PACKAGE_PATH, TEMPLATES, Run
+from template_kit import Run
 
 NETWORKS = 5
 HELD, SHARED, NEW = 450, 38, 2000
 
 
 @pytest.fixture(scope="module")
-def parts() -> Iterator[dict[str, ModuleType]]:
-    """Modules of the template, as a project has them in Utils/."""
-    package = ModuleType("Utils")
-    package.__path__ = [str(TEMPLATES / "diagnosis/Utils"), *PACKAGE_PATH]
-    sys.modules[package.__name__] = package
-    names = ("kinds", "calibration", "numbers", "survival", "holdout", "averaging", "followup")
-    yield {name: importlib.import_module(f"Utils.{name}") for name in names}
-    for name in [name for name in sys.modules if name == "Utils" or name.startswith("Utils.")]:
-        del sys.modules[name]
+def parts() -> dict[str, ModuleType]:
+    names = {"kinds": "targets", "numbers": "regression", "averaging": "ensemble_calibration"}
+    names |= {name: name for name in ("calibration", "survival", "holdout", "followup")}
+    return {name: importlib.import_module(f"m3b.training.diagnosis.{module}") for name, module in names.items()}
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -266,7 +259,9 @@ def test_what_is_stored_follows_from_the_answers_of_the_delivered_model(
     logits = np.log([list(answer["probabilities"].values()) for answer in answers])
     labels = np.array([[float(name in row["labels"]) for name in config["classes"]] for row in rows])
     kind = parts["kinds"].kind_of({"task": "diagnosis", "classes": config["classes"], "multi_label": False})
-    people = importlib.import_module("Utils.people").people_of([{**row, "image_path": row["image"]} for row in rows])
+    people = importlib.import_module("m3b.training.patients").people_of(
+        [{**row, "image_path": row["image"]} for row in rows]
+    )
     again = kind.calibrate(logits, labels, people)
     for name in ("temperature", "bias", "thresholds"):
         assert config[name] == pytest.approx(again[name], abs=2e-3), name
@@ -284,7 +279,9 @@ def test_folds_answer_by_themselves_what_they_have_not_seen_and_together_what_no
     assert len(rows) == len(json.loads((project / "Datapath/train.json").read_text()))
     stored = np.load(project / "Logout/valid_logits.npz")
     kind = parts["kinds"].kind_of({"task": "diagnosis", "classes": config["classes"], "multi_label": False})
-    people = importlib.import_module("Utils.people").people_of([{**row, "image_path": row["image"]} for row in rows])
+    people = importlib.import_module("m3b.training.patients").people_of(
+        [{**row, "image_path": row["image"]} for row in rows]
+    )
     again = kind.calibrate(
         stored["logits"], stored["labels"], people, stored["shared"], np.array([row["fold"] for row in rows])
     )

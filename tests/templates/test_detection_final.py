@@ -34,10 +34,10 @@ def test_mirrored_answers_turn_with_the_image(part: Part, dims: int) -> None:
     """Whatever the network: averaged over all sets of axes, a mirrored image has the mirrored boxes."""
     torch.manual_seed(0)
     plan = box_plan(dims, mirror=["h", "w"])
-    model = part("Model.network").build_model(plan, with_loss=False).eval()
+    model = part("m3b.training.detection.network").build_model(plan, with_loss=False).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-    inference, decode = part("Model.inference"), part("Model.detector").decode
+    inference, decode = part("m3b.training.detection.inference"), part("m3b.training.detection.center_detector").decode
     image = torch.randn(1, 1, *(32,) * dims)
     with torch.no_grad():
         plain = inference.answered(model, image, {**plan, "mirror": []})
@@ -69,7 +69,7 @@ def _boxes(score: float) -> Any:
 
 @pytest.mark.parametrize(("better", "cases", "axes"), [(True, 12, ["h"]), (False, 12, []), (True, 6, [])])
 def test_predictions_are_mirrored_where_that_gains(part: Part, better: bool, cases: int, axes: list[str]) -> None:
-    final = part("Utils.final")
+    final = part("m3b.training.detection.final_selection")
     poor, good = _boxes(0.3), _boxes(0.9)  # the true box below, or above the false one
     pair = (poor, good) if better else (good, poor)
     some = [_case(final, number, *pair) for number in range(cases)]
@@ -84,7 +84,7 @@ def test_predictions_are_mirrored_where_that_gains(part: Part, better: bool, cas
 
 def test_figures_of_masks_are_those_of_settings_that_the_other_half_chose(part: Part) -> None:
     """Each half of the patients is best at another threshold: chosen on all, the figure would flatter."""
-    final, scoring = part("Utils.final"), part("Utils.scoring")
+    final, scoring = part("m3b.training.detection.final_selection"), part("m3b.training.detection.scoring")
     people = [f"p{number}" for number in range(24)]
     half = np.random.default_rng(0).permutation(24) % 2
     cases = []

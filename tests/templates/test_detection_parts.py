@@ -92,17 +92,9 @@ def test_precision_and_froc_are_those_of_m3b(seed: int, dims: int) -> None:
 
 
 def load_boxes() -> ModuleType:
-    """Utils/boxes.py by its path: it needs NumPy alone."""
-    import importlib.util
+    from m3b.training.detection import boxes
 
-    from detection_kit import TEMPLATES
-
-    spec = importlib.util.spec_from_file_location("detection_boxes", TEMPLATES / "detection" / "Utils" / "boxes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return boxes
 
 
 def test_suppression_keeps_classes_apart() -> None:
@@ -132,7 +124,7 @@ def _picture(folder: Path, name: str, shape: tuple[int, ...] = (20, 30)) -> str:
 
 
 def test_boxes_are_clipped_widened_and_left_out(part: Part, tmp_path: Path) -> None:
-    index = part("Datapath.index")
+    index = part("m3b.training.detection.index")
     record = {"image_path": _picture(tmp_path, "a.npy")}
     record["boxes"] = [
         {"label": "disc", "box": [25, 5, 40, 9]},  # over the right border of 30 columns
@@ -156,14 +148,14 @@ def test_boxes_are_clipped_widened_and_left_out(part: Part, tmp_path: Path) -> N
     ],
 )
 def test_wrong_boxes_are_named_with_their_file(part: Part, tmp_path: Path, item: dict[str, Any], message: str) -> None:
-    index, formats = part("Datapath.index"), part("Utils.formats")
+    index, formats = part("m3b.training.detection.index"), part("m3b.dataset.formats")
     with pytest.raises(formats.DataError, match=message) as caught:
         index.true_boxes({"image_path": _picture(tmp_path, "a.npy"), "boxes": [item]}, ["disc", "square"])
     assert "a.npy" in str(caught.value)
 
 
 def test_one_kind_of_truth_only(part: Part) -> None:
-    target_of = part("Datapath.index").target_of
+    target_of = part("m3b.training.detection.index").target_of
     assert target_of([{"image_path": "a", "boxes": []}]) == "boxes"
     assert target_of([{"image_path": "a", "mask_path": None}]) == "masks"
     for records in (
@@ -197,14 +189,14 @@ def _hold_out() -> Any:
 
         forget()
         place = assemble_detection(Path(tempfile.mkdtemp()) / "work")
-        _FOUND["hold_out"] = found(place, "Datapath.index").hold_out
+        _FOUND["hold_out"] = found(place, "m3b.training.detection.index").hold_out
         forget()
     return _FOUND["hold_out"]
 
 
 def test_of_three_patients_one_with_lesions_is_held_out(part: Part) -> None:
     records = [{"image_path": f"{k}", "patient": f"{k}"} for k in range(3)]
-    chosen = part("Datapath.index").hold_out(records, np.array([[0.0], [3.0], [9.0]]), 0.2)
+    chosen = part("m3b.training.detection.index").hold_out(records, np.array([[0.0], [3.0], [9.0]]), 0.2)
     assert chosen.tolist() == [False, True, False]
 
 
@@ -218,7 +210,7 @@ def _cases(part: Part, tmp_path: Path, boxes: list[dict[str, Any]], **more: Any)
         image[y0:y1, x0:x1] = 5
     np.save(tmp_path / "a.npy", image)
     records = [{"image_path": "a.npy", "boxes": boxes, "patient": "p"}]
-    return part("Datapath.dataloader").Cases(records, box_plan(intensity={"mode": "percentile"}, **more))
+    return part("m3b.training.detection.dataset").Cases(records, box_plan(intensity={"mode": "percentile"}, **more))
 
 
 BOXES = [{"label": "disc", "box": [10, 12, 16, 20]}, {"label": "square", "box": [60, 40, 90, 80]}]
@@ -227,7 +219,7 @@ BOXES = [{"label": "disc", "box": [10, 12, 16, 20]}, {"label": "square", "box": 
 def test_boxed_pictures_are_decoded_once(part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each picture was read a second time, one after the other, only to learn its size."""
 
-    channels, read = part("Utils.channels"), []
+    channels, read = part("m3b.training.channels"), []
 
     def counted(path: Any, base: str = ".", _whole: Any = channels.read_image) -> Any:
         read.append(path)
@@ -241,7 +233,7 @@ def test_boxed_pictures_are_decoded_once(part: Part, tmp_path: Path, monkeypatch
 
 
 def test_patches_carry_their_boxes_and_large_and_small_are_drawn_alike(part: Part, tmp_path: Path) -> None:
-    loader = part("Datapath.dataloader")
+    loader = part("m3b.training.detection.dataset")
     cases = _cases(part, tmp_path, BOXES, foreground=1.0, patches=200)
     train = loader.Patches(cases, np.array([0]), fixed=False)
     torch.manual_seed(0)
@@ -267,7 +259,7 @@ def test_images_are_shrunk_with_their_boxes(part: Part, tmp_path: Path) -> None:
 
 
 def test_images_smaller_than_the_patch_lie_in_its_middle(part: Part) -> None:
-    cut = part("Datapath.dataloader").cut
+    cut = part("m3b.training.detection.dataset").cut
     image = np.arange(12, dtype=np.float32).reshape(1, 3, 4) + 1
     piece = cut(image, [-2, -3], [8, 10])
     assert np.array_equal(piece[0, 2:5, 3:7], image[0])
@@ -276,7 +268,9 @@ def test_images_smaller_than_the_patch_lie_in_its_middle(part: Part) -> None:
 
 
 def test_boxes_follow_the_image_through_augmentation(part: Part) -> None:
-    augment = part("Utils.augment_boxes").AugmentBoxes({"rotate": 20, "zoom": 0.2, "shift": 0.1, "flip": ["h", "w"]})
+    augment = part("m3b.training.detection.augment_boxes").AugmentBoxes(
+        {"rotate": 20, "zoom": 0.2, "shift": 0.1, "flip": ["h", "w"]}
+    )
     torch.manual_seed(0)
     rows, columns = torch.meshgrid(torch.arange(64.0) + 0.5, torch.arange(64.0) + 0.5, indexing="ij")
     blob = (((rows - 24) / 6) ** 2 + ((columns - 40) / 10) ** 2 < 1).float()
@@ -290,7 +284,7 @@ def test_boxes_follow_the_image_through_augmentation(part: Part) -> None:
 
 
 def test_boxes_that_leave_the_image_vanish(part: Part) -> None:
-    module = part("Utils.augment_boxes")
+    module = part("m3b.training.detection.augment_boxes")
     boxes = torch.tensor([[[2.0, 2.0, 6.0, 6.0, 1.0, 1.0], [2.0, 20.0, 6.0, 30.0, 0.0, 1.0]]])
     moved = module.carry(boxes, torch.eye(2)[None], torch.tensor([[0.0, -7.0]]), torch.Size([32, 32]))
     assert moved[0, :, 4].tolist() == [-1.0, 0.0]
@@ -302,7 +296,7 @@ def test_boxes_that_leave_the_image_vanish(part: Part) -> None:
 
 
 def test_giou_by_hand(part: Part) -> None:
-    giou = part("Loss.box_loss").giou
+    giou = part("m3b.training.detection.box_loss").giou
     first = torch.tensor([[0.0, 0.0, 2.0, 2.0]]).T
     assert giou(first, first).item() == pytest.approx(1.0)
     apart = torch.tensor([[2.0, 0.0, 4.0, 2.0]]).T
@@ -314,7 +308,7 @@ def test_giou_by_hand(part: Part) -> None:
 @pytest.mark.parametrize("dims", [2, 3])
 def test_the_loss_falls_to_what_the_decoder_reads_back(part: Part, dims: int) -> None:
     """The output itself is optimised: its minimum must decode to the true boxes, two classes on one centre included."""
-    detector, loss_of = part("Model.detector"), part("Loss.box_loss")
+    detector, loss_of = part("m3b.training.detection.center_detector"), part("m3b.training.detection.box_loss")
     cell = [4] * dims
     true = torch.tensor([[*[6.0] * dims, *[17.0] * dims, 0, 1], [*[4.0] * dims, *[20.0] * dims, 1, 1]])
     far = torch.tensor([[*[20.0] * dims, *[29.0] * dims, 1, 1], [*[0.0] * (2 * dims), -1, 0]])
@@ -335,7 +329,7 @@ def test_the_loss_falls_to_what_the_decoder_reads_back(part: Part, dims: int) ->
 
 
 def test_cut_boxes_are_neither_asked_for_nor_wrong(part: Part) -> None:
-    loss = part("Loss.box_loss").BoxLoss(1, [4, 4])
+    loss = part("m3b.training.detection.box_loss").BoxLoss(1, [4, 4])
     cut = torch.tensor([[[0.0, 0.0, 16.0, 16.0, 0.0, 0.0]]])
     output = torch.full((1, 5, 8, 8), -6.0)
     marked = output.clone()
@@ -351,7 +345,7 @@ def test_a_weight_gives_a_rare_class_a_share_of_the_loss(part: Part) -> None:
     shares = []
     for weights in (None, [1.0, 3.0]):
         output = torch.full((1, 2 + 8, 20, 20), -2.0, requires_grad=True)
-        part("Loss.box_loss").BoxLoss(2, [4, 4], 0.0, weights)(output, boxes).backward()
+        part("m3b.training.detection.box_loss").BoxLoss(2, [4, 4], 0.0, weights)(output, boxes).backward()
         asked = output.grad[0, :2].clamp_max(0).abs().sum((1, 2))  # negative: a higher logit is asked for
         shares.append(float(asked[1] / asked.sum()))
     assert shares[0] == pytest.approx(0.1, abs=0.03)
@@ -361,14 +355,14 @@ def test_a_weight_gives_a_rare_class_a_share_of_the_loss(part: Part) -> None:
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, 2.0, 3.0]])
 def test_class_weights_that_do_not_fit_are_named(part: Part, weights: list[float]) -> None:
     with pytest.raises(ValueError, match="class_weights needs 2 numbers above 0"):
-        part("Loss.box_loss").BoxLoss(2, [4, 4], 1.0, weights)
+        part("m3b.training.detection.box_loss").BoxLoss(2, [4, 4], 1.0, weights)
 
 
 def test_the_detector_takes_any_size(part: Part) -> None:
     plan = box_plan(
         3, network={"name": "centers", "width": 8, "strides": [[2, 2, 1], [2, 2, 2], [2, 2, 2]], "out_stage": 2}
     )
-    model = part("Model.network").build_model(plan)
+    model = part("m3b.training.detection.network").build_model(plan)
     assert model.cell == [4, 4, 2]
     output = model(pixel_values=torch.randn(1, 1, 22, 32, 9))["logits"]
     assert output.shape == (1, 2 + 12, 6, 8, 5)
@@ -383,7 +377,7 @@ class Marker(torch.nn.Module):
 
 @pytest.mark.parametrize("shape", [(50, 70), (20, 90), (30, 34, 20), (12, 12, 40)])
 def test_windows_cover_the_image_once(part: Part, shape: tuple[int, ...]) -> None:
-    inference = part("Model.inference")
+    inference = part("m3b.training.detection.inference")
     image = np.random.default_rng(0).normal(size=(1, *shape)).astype(np.float32)
     plan = {"patch": [32, 32, 16][: len(shape)], "classes": ["a"], "dims": len(shape)}
     chances = inference.mask_probabilities(Marker(), image, plan, torch.device("cpu"))
@@ -407,14 +401,14 @@ def test_boxes_of_overlapping_windows_are_found_once(part: Part) -> None:
     for row, column in spots:
         image[0, row, column] = 1
     plan = {"patch": [48, 48], "classes": ["a"], "dims": 2}
-    boxes, scores, _ = part("Model.inference").find_boxes(Finder(), image, plan, torch.device("cpu"))
+    boxes, scores, _ = part("m3b.training.detection.inference").find_boxes(Finder(), image, plan, torch.device("cpu"))
     centres = ((boxes[:, :2] + boxes[:, 2:]) / 2)[scores > 0.5]
     assert len(centres) == len(spots)
     assert all(np.abs(centres - np.array(spot) - 0.5).max(axis=1).min() <= 2.5 for spot in spots)
 
 
 def test_thresholds_are_chosen_for_lesions_and_stay_plain_without_any(part: Part) -> None:
-    scoring = part("Utils.scoring")
+    scoring = part("m3b.training.detection.scoring")
     truth = np.zeros((30, 30), bool)
     truth[5:10, 5:10] = True
     chance = np.full((30, 30), 0.05)
@@ -432,7 +426,7 @@ def test_thresholds_are_chosen_for_lesions_and_stay_plain_without_any(part: Part
 
 def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
     """Ten kinds of findings in thirteen validation pictures: thresholds of 0.1 fitted to one lesion marked half of the next."""
-    scoring = part("Utils.scoring")
+    scoring = part("m3b.training.detection.scoring")
     truth = np.zeros((30, 30), bool)
     truth[5:12, 5:12] = True
     usual, faint = np.where(truth, 0.65, 0.05), np.where(truth, 0.15, 0.05)
@@ -469,7 +463,7 @@ def _facts(**more: Any) -> dict[str, Any]:
 
 
 def test_thick_slices_stay_thick_and_the_window_is_that_of_the_lesions(part: Part) -> None:
-    plan = part("plan").make_plan(_facts(), 10, False)
+    plan = part("m3b.training.detection.plan").make_plan(_facts(), 10, False)
     assert plan["spacing"][2] == 5.0
     assert 0.45 <= plan["spacing"][0] <= 2.0
     assert plan["network"]["strides"][1] == [2, 2, 1]
@@ -482,15 +476,19 @@ def test_thick_slices_stay_thick_and_the_window_is_that_of_the_lesions(part: Par
 def test_small_boxes_keep_pixels_and_large_pictures_are_shrunk(part: Part) -> None:
     picture = {"target": "boxes", "dims": 2, "spacing": None, "modality": "", "eight_bit": True, "labels": None}
     shapes = np.array([[1024, 1024]] * 3)
-    large = part("plan").make_plan(_facts(**picture, shapes=shapes, sides=np.array([[300.0, 300.0]] * 5)), 10, False)
-    small = part("plan").make_plan(_facts(**picture, shapes=shapes, sides=np.array([[14.0, 14.0]] * 5)), 10, False)
+    large = part("m3b.training.detection.plan").make_plan(
+        _facts(**picture, shapes=shapes, sides=np.array([[300.0, 300.0]] * 5)), 10, False
+    )
+    small = part("m3b.training.detection.plan").make_plan(
+        _facts(**picture, shapes=shapes, sides=np.array([[14.0, 14.0]] * 5)), 10, False
+    )
     assert large["longest"] == 256
     assert small["longest"] > 400
     assert small["patch"][0] % 32 == 0
 
 
 def test_the_plan_is_honest_about_few_patients(part: Part) -> None:
-    worth = part("Utils.people").worth
+    worth = part("m3b.training.patients").worth
     assert "no interval" in worth(3, 0.2)
     assert "nothing can be said" in worth(1, 0.2)
     assert "rough" in worth(20, 0.2)
@@ -501,7 +499,7 @@ def test_the_plan_is_honest_about_few_patients(part: Part) -> None:
 
 
 def test_labels_without_sense_are_refused(part: Part) -> None:
-    check = part("Datapath.fingerprint")._check_labels
+    check = part("m3b.training.detection.fingerprint")._check_labels
     with pytest.raises(SystemExit, match="start at 1"):
         check({"lesion": 0}, "masks")
     with pytest.raises(SystemExit, match="same number"):
@@ -510,7 +508,7 @@ def test_labels_without_sense_are_refused(part: Part) -> None:
 
 
 def test_memory_is_saved_by_smaller_patches_until_there_is_nothing_left(part: Part) -> None:
-    shrink = part("train").shrink
+    shrink = part("m3b.training.detection.train").shrink
     plan = {"dims": 3, "patch": [64, 48, 16], "network": {"strides": [[1, 1, 1], [2, 2, 2], [2, 2, 2]]}}
     sizes = []
     while shrink(plan):
@@ -532,8 +530,8 @@ def test_a_ct_set_of_which_half_is_8_bit_is_brought_to_one_window(part: Part, tm
         array = image.astype(np.uint8 if number % 2 else np.int16)
         names = [nifti(tmp_path / f"{kind}{number}.nii.gz", data) for kind, data in (("i", array), ("m", mask))]
         records.append({"image_path": names[0], "mask_path": names[1], "patient": str(number)})
-    facts = part("Datapath.fingerprint").fingerprint(records, {"lung": 1, "infection": 2})
-    plan = part("plan")
+    facts = part("m3b.training.detection.fingerprint").fingerprint(records, {"lung": 1, "infection": 2})
+    plan = part("m3b.training.detection.plan")
     rule = plan.make_plan(facts, 10, False)["intensity"]
     assert (rule["mode"], rule["eight_bit"]) == ("window", "windowed")
     assert (rule["low"], rule["high"]) == pytest.approx((-1250, 250), abs=30)
@@ -541,9 +539,9 @@ def test_a_ct_set_of_which_half_is_8_bit_is_brought_to_one_window(part: Part, tm
 
 
 def test_what_was_chosen_is_told_by_class(part: Part) -> None:
-    told = part("export")._told(["a", "b"], {"thresholds": [0.4, 0.65], "least_sizes": [1, 25]})
+    told = part("m3b.training.detection.export")._told(["a", "b"], {"thresholds": [0.4, 0.65], "least_sizes": [1, 25]})
     assert (
         told
         == ": a: marked where above 0.4; b: marked where above 0.65, regions below 25 voxels of the working grid dropped"
     )
-    assert part("export")._told(["a"], {"calibration": [1.0, 0.0]}) == ""
+    assert part("m3b.training.detection.export")._told(["a"], {"calibration": [1.0, 0.0]}) == ""

@@ -30,7 +30,7 @@ def _plan(name: str, dims: int = 2, **more: Any) -> dict[str, Any]:
 
 
 def test_only_detectors_that_fit_the_images_are_taken(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = found(project, "Utils.detector_plan")
+    plans = found(project, "m3b.training.detection.detector_plan")
     monkeypatch.setattr(plans.importlib.util, "find_spec", lambda name: None if name == "torchvision" else object())
     assert plans.asked_detector(["lr=1"], FACTS) == ["lr=1"]
     for wanted, facts, said in (
@@ -45,7 +45,7 @@ def test_only_detectors_that_fit_the_images_are_taken(project: Path, monkeypatch
 
 
 def test_anchors_follow_the_boxes_on_the_grid(project: Path) -> None:
-    plans = found(project, "Utils.detector_plan")
+    plans = found(project, "m3b.training.detection.detector_plan")
     small = {**FACTS, "sides": np.full((50, 2), 16.0)}
     plan = _plan("retinanet", longest=100)  # half of the images' 200
     plans.use_detector(small, plan, False)
@@ -71,7 +71,7 @@ def test_anchors_follow_the_boxes_on_the_grid(project: Path) -> None:
 def test_suppression_without_compiled_operators_is_the_templates_own(project: Path) -> None:
     import torch
 
-    boxes, ops = found(project, "Utils.boxes"), found(project, "Utils.vision_ops")
+    boxes, ops = found(project, "m3b.training.detection.boxes"), found(project, "m3b.training.torchvision_ops")
     rng = np.random.default_rng(0)
     low = rng.uniform(0, 40, (200, 2))
     table, scores = np.hstack([low, low + rng.uniform(3, 20, (200, 2))]), rng.permutation(200) / 200
@@ -83,7 +83,7 @@ def test_suppression_without_compiled_operators_is_the_templates_own(project: Pa
 
 
 def test_views_of_an_image_are_merged_box_by_box(project: Path) -> None:
-    boxes = found(project, "Utils.boxes")
+    boxes = found(project, "m3b.training.detection.boxes")
     first = (np.array([[10.0, 10, 20, 20], [50, 50, 60, 60]]), np.array([0.8, 0.4]), np.array([0, 1]))
     mirrored = boxes.flipped(np.array([[10.0, 80, 20, 90]]), (100, 100), [1])
     assert mirrored.tolist() == [[10, 10, 20, 20]]
@@ -102,8 +102,8 @@ def test_files_that_are_no_whole_detector_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(str(assemble("detection", tmp_path / "work")))
     forget()
     try:
-        from Utils.detector_files import detector_arch
-        from Utils.starts import StartError, find_start
+        from m3b.training.pretrained.detector_files import detector_arch
+        from m3b.training.pretrained.starts import StartError, find_start
 
         stem = {"backbone.body.conv1.weight": torch.zeros(64, 3, 7, 7)}
         layers = {f"backbone.body.layer{k}.{n}.conv2.weight": torch.zeros(1) for k in (1, 2, 3, 4) for n in range(k)}
@@ -145,9 +145,9 @@ def test_files_that_are_no_whole_detector_are_refused(tmp_path: Path, monkeypatc
 LEARN = """
 import json, sys, torch
 torch.manual_seed(0)
-from Model.inference import find_boxes
-from Model.network import build_model
-from Utils.starts import find_start
+from m3b.training.detection.inference import find_boxes
+from m3b.training.detection.network import build_model
+from m3b.training.pretrained.starts import find_start
 
 kind, folder = sys.argv[1:3]
 plan = {"task": "detection", "target": "boxes", "classes": ["a", "b"], "dims": 2, "channels": 1, "patch": [64, 64]}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from template_kit import load
 
-familiar = load("familiar")
+familiar = load("out_of_distribution")
 
 
 def chest(rng: np.random.Generator, size: int = 96) -> np.ndarray:

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 
 def _forget() -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] in (*PACKAGES, "Fewshot")]:
+    for name in [name for name in sys.modules if name.split(".")[0] in PACKAGES]:
         del sys.modules[name]
 
 
@@ -35,7 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def part(project: Path, name: str) -> Any:
-    return found(project, f"Fewshot.{name}")
+    return found(project, f"m3b.training.detection.fewshot.{name}")
 
 
 def made(project: Path, folder: Path, **few: Any) -> tuple[Any, dict[str, Any]]:
@@ -181,7 +181,7 @@ def test_the_memory_holds_each_patch_of_a_normal_image_once(project: Path, tmp_p
     records = pictures(project, 3, 3)
     plan["backbone"]["size"] = SIDE
     cases = part(project, "data").Cases(records, plan)
-    banks, _, _ = part(project, "fit").finish(model, cases, None)
+    banks, _, _ = part(project, "fitting").finish(model, cases, None)
     tokens, copies = (
         (16, 1) if protocol == "m3b" else (17, 11)
     )  # the published one keeps the class token, and 11 changed copies
@@ -193,7 +193,7 @@ def test_the_memory_holds_each_patch_of_a_normal_image_once(project: Path, tmp_p
 def test_an_image_has_the_same_score_whoever_is_asked_about_with_it(project: Path, tmp_path: Path) -> None:
     model, plan = made(project, conv_backbone(tmp_path / "conv"))
     cases = part(project, "data").Cases(pictures(project, 8, 8), plan)
-    fit, scoring = part(project, "fit"), part(project, "scoring")
+    fit, scoring = part(project, "fitting"), part(project, "scoring")
     fitted = fit.fit(model, cases, None, plan, 60)
     alone = fit.answers(fitted, cases.pictures[3:4])
     together = fit.answers(fitted, cases.pictures)
@@ -275,7 +275,7 @@ def test_normal_images_alone_need_a_backbone(project: Path, tmp_path: Path) -> N
     plan = small_plan(described, engine="image")
     cases = part(project, "data").Cases(pictures(project, 6, 0), plan)
     with pytest.raises(SystemExit, match="needs a backbone that was trained before"):
-        part(project, "ordinary").fit_image(part(project, "build").build(plan), cases, None, plan, 5)
+        part(project, "image_classifier").fit_image(part(project, "build").build(plan), cases, None, plan, 5)
 
 
 def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -> None:
@@ -325,18 +325,18 @@ def test_adapters_of_other_sets_are_taken_over_and_texts_are_not(project: Path, 
     taken = part(project, "build").build(mine)
     assert torch.equal(taken.det[0].inner.weight, model.det[0].inner.weight)
     assert torch.equal(taken.texts, model.texts) == (kind == "conv")
-    fitted = part(project, "fit").zero_shot(taken, mine)
+    fitted = part(project, "fitting").zero_shot(taken, mine)
     assert (fitted.banks, fitted.epochs, fitted.config["memory_weight"]) == ([], 0, 0.0)
     images = torch.rand(3, 3, SIDE, SIDE)
-    score, _, looks = part(project, "fit").answers(fitted, images)
+    score, _, looks = part(project, "fitting").answers(fitted, images)
     expected = 1 / (1 + np.exp(-((looks["image"] - 0.5) / 0.25 - 2.0)))
     np.testing.assert_allclose(score, 1 / (1 + np.exp(-(2.0 * np.log(expected / (1 - expected)) - 1.0))), rtol=1e-4)
 
 
 def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) -> None:
     model, plan = made(project, conv_backbone(tmp_path / "conv"))
-    build, error = part(project, "build").build, part(project, "folder").BackboneError
-    describe = part(project, "adapters").describe_adapters
+    build, error = part(project, "build").build, part(project, "backbone_folder").BackboneError
+    describe = part(project, "stored_adapters").describe_adapters
     with pytest.raises(error, match="holds no few-shot detector"):
         describe(tmp_path / "conv" / "none")
     with pytest.raises(error, match="is no few-shot detector: its engine is 'image'"):
@@ -361,7 +361,7 @@ def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) 
 
 def test_parts_that_are_crossed_hold_both_states_and_no_patient_twice(project: Path, tmp_path: Path) -> None:
     described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
-    crossed = part(project, "crossed")
+    crossed = part(project, "cross_fitting")
     cases = part(project, "data").Cases(pictures(project, 5, 4), small_plan(described))
     cases.records[1]["patient"] = cases.records[0]["patient"]
     parts = crossed.folds(cases, 0)
@@ -381,7 +381,7 @@ def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(pr
     plan = small_plan(described, epochs=4)
     cases = part(project, "data").Cases(pictures(project, 6, 6), plan)
     seen: list[list[str]] = []
-    crossed = part(project, "crossed")
+    crossed = part(project, "cross_fitting")
     fit = crossed.fit
 
     def watched(model: Any, train: Any, *rest: Any) -> Any:
@@ -404,7 +404,7 @@ def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(pr
 
 
 def test_both_are_scaled_by_hand_and_their_sum_is_a_chance(project: Path) -> None:
-    together = part(project, "together")
+    together = part(project, "combination")
     ill = np.array([False] * 4 + [True] * 4)
     few, ordinary = np.array([0.0, 2, 0, 2, 4, 6, 4, 6]), np.array([-3.0, -1, -3, -1, 1, 3, 1, 3])
     config = together.settle(few, ordinary, ill)
@@ -424,11 +424,11 @@ def test_both_are_scaled_by_hand_and_their_sum_is_a_chance(project: Path) -> Non
 
 
 def held(project: Path, truth: np.ndarray, value: np.ndarray) -> Any:
-    return part(project, "choosing").Held([f"p{n}" for n in range(len(truth))], truth, value)
+    return part(project, "selection").Held([f"p{n}" for n in range(len(truth))], truth, value)
 
 
 def test_both_together_stay_unless_patients_decide_for_one(project: Path) -> None:
-    preferred, rng = part(project, "choosing").preferred, np.random.default_rng(0)
+    preferred, rng = part(project, "selection").preferred, np.random.default_rng(0)
     truth = np.arange(8) % 2 == 1
     right, one_off = truth * 1.0, np.where(np.arange(8) == 0, 0.6, truth * 1.0 + rng.normal(0, 0.01, 8))
     one_off[1] = 0.5
@@ -458,7 +458,7 @@ def test_both_together_stay_unless_patients_decide_for_one(project: Path) -> Non
 
 
 def test_weights_of_patients_count_their_cases_by_hand(project: Path) -> None:
-    choosing = part(project, "choosing")
+    choosing = part(project, "selection")
     one = held(project, np.array([True, True, False, False]), np.array([3.0, 1.0, 2.0, 1.0]))
     weights = np.array([[1.0, 1, 1, 1], [1, 0, 2, 0], [0, 1, 1, 1], [0, 0, 1, 1]])
     assert choosing._areas(one, weights)[:3] == pytest.approx([2.5 / 4, 1.0, 0.25])

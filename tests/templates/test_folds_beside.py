@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,20 +15,14 @@ from segmentation_kit import assemble_segmentation, small_plan
 from template_kit import Run, load
 from template_kit import call as call_in
 
-members, fitting, machine = (load(name) for name in ("members", "fitting", "machine"))
+members, fitting, machine = (load(name) for name in ("folds", "gpu_fitting", "machine"))
 curves = load("curves")
 
 
 @pytest.fixture
-def launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Utils.launch of the diagnosis template, in its folder; its modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(project))
+def launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.chdir(project)
-    before = set(sys.modules)
-    yield importlib.import_module("Utils.launch")
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("Utils", "Loss", "Model", "Datapath"):
-            del sys.modules[name]
+    return importlib.import_module("m3b.training.launch")
 
 
 @pytest.mark.parametrize(
@@ -114,11 +106,13 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
     (done / "done.json").write_text(json.dumps({"seconds": 30.0, "steps": 9}))
     asked: list[Any] = []
     monkeypatch.setattr(launch, "run_in_parallel", lambda plan, jobs, several: asked.append((jobs, several)) or codes)
-    turns = importlib.import_module("Utils.members").TimeShares(plan, 60.0, 3)
+    turns = importlib.import_module("m3b.training.folds").TimeShares(plan, 60.0, 3)
     if error is None:
         launch.train_folds_in_parallel(plan, turns)
     else:
-        with pytest.raises(getattr(importlib.import_module("Utils.clock"), error), match=r"fold [02]|least batch"):
+        with pytest.raises(
+            getattr(importlib.import_module("m3b.training.clock"), error), match=r"fold [02]|least batch"
+        ):
             launch.train_folds_in_parallel(plan, turns)
     assert asked == [([["--only", "0", "60.0"], ["--only", "2", "60.0"]], 2)]
     assert launch.launch_processes(plan, []) is None, "one process starts the folds"
@@ -126,9 +120,9 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
 
 def test_a_step_of_views_and_covariates_can_be_counted(launch: ModuleType) -> None:
     """What memory and time of a plan are counted on is what its network takes."""
-    covariates = importlib.import_module("Utils.covariates")
+    covariates = importlib.import_module("m3b.training.diagnosis.covariates")
     rules = covariates.facts_of([{"covariates": {"age": 40.0 + at, "sex": "FM"[at % 2]}} for at in range(20)])
-    gpu_fit = importlib.import_module("Utils.gpu_fit")
+    gpu_fit = importlib.import_module("m3b.training.diagnosis.gpu_fit")
     plan = {"task": "survival", "classes": ["event"], "edges": [1.0, 2.0, 3.0], "multi_label": False, "dims": 2, "channels": 1,
             "size": [16, 16], "network": {"name": "small_cnn", "width": 4}, "batch": 4, "device": "cpu",
             "covariates": rules, "views": 2, "precision": "fp32"}  # fmt: skip

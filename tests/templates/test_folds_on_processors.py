@@ -8,7 +8,7 @@ import pytest
 import torch
 from template_kit import load
 
-beside, threads = load("beside"), load("threads")
+beside, threads = load("parallel_folds"), load("threads")
 FACTS = {"cases": 160, "patients": 160}
 
 
@@ -59,7 +59,7 @@ def test_else_one_fold_is_trained_after_the_other(monkeypatch: pytest.MonkeyPatc
 
 def test_steps_made_at_the_same_time_are_timed_in_threads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     costs, before = load("step_cost"), torch.get_num_threads()
-    monkeypatch.setattr(load("start"), "cores", lambda: 2)
+    monkeypatch.setattr(load("entry"), "cores", lambda: 2)
 
     class Toy(torch.nn.Module):
         def __init__(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from template_kit import load
 from torch import nn
 
-fitting, machine, memory, tracing = (load(name) for name in ("fitting", "machine", "memory", "tracing"))
+fitting, machine, memory, tracing = (load(name) for name in ("gpu_fitting", "machine", "memory", "memory_tracing"))
 
 
 class Whole(nn.Module):
@@ -33,7 +33,7 @@ def unet() -> tuple[nn.Module, Any]:
 
 
 def classifier() -> tuple[nn.Module, Any]:
-    block = load("residual").Block
+    block = load("residual_block").Block
     layers = nn.Sequential(
         block(2, 3, 16, 2), block(2, 16, 32, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4)
     )
@@ -268,7 +268,7 @@ def test_half_precision_is_the_one_that_the_gpu_has(monkeypatch: pytest.MonkeyPa
     assert precision.half_of({"precision": "fp16"}, cpu) is None
     assert precision.half_of({"precision": "bf16"}, cpu) is torch.bfloat16
     assert precision.half_of({"precision": "fp32"}, gpu) is None
-    pace = load("pace")
+    pace = load("time_budget")
     monkeypatch.setattr(pace, "real_bf16", lambda: False)
     plan = {"machine": machine.Machine(1, 16.0, True, "fp16").entry()}
     pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "fp16" else 1.0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +11,12 @@ import numpy as np
 import pytest
 from template_kit import assemble
 
-NAMES = ("Model", "Utils", "Loss", "Datapath", "plan")
-
-
-def forget() -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] in NAMES]:
-        del sys.modules[name]
-
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    forget()
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = assemble(tmp_path / "work")
-    monkeypatch.syspath_prepend(str(place))
     monkeypatch.chdir(place)
-    yield place
-    forget()
+    return place
 
 
 def write_cases(shape: tuple[int, ...], cases: int) -> None:
@@ -45,7 +33,7 @@ def write_cases(shape: tuple[int, ...], cases: int) -> None:
 
 
 def make_dry_plan(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[dict[str, Any], str]:
-    import plan as planning
+    from m3b.training.diagnosis import plan as planning
 
     planning.main(list(options))
     return json.loads(Path("plan.json").read_text()), capsys.readouterr().out

@@ -13,7 +13,7 @@ import pytest
 import torch
 from template_kit import assemble
 
-NAMES = ("Model", "Utils", "Loss", "Datapath", "plan")
+NAMES = ("plan", "recipe")
 
 
 def forget() -> None:
@@ -46,9 +46,9 @@ def write_cases(project: Path, shape: tuple[int, ...], cases: int) -> None:
 def test_many_small_images_go_through_the_network_of_their_plan(project: Path, shape: tuple[int, ...]) -> None:
     """A DenseNet ended with "output size is too small"."""
     write_cases(project, shape, 504)
-    import plan as planning
-    from Model.network import build_model
-    from Utils.facts import fingerprint
+    from m3b.training.diagnosis import plan as planning
+    from m3b.training.diagnosis.fingerprint import fingerprint
+    from m3b.training.diagnosis.network import build_model
 
     records = json.loads((project / "Datapath/train.json").read_text())
     plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, gpu=True)
@@ -61,10 +61,11 @@ def test_many_small_images_go_through_the_network_of_their_plan(project: Path, s
 @pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
 def test_the_input_has_as_many_frames_as_the_clips_have(project: Path, gpu: bool) -> None:
     """Clips of 8 frames became inputs of 16."""
-    import plan as planning
-    from Model.network import build_model
     from PIL import Image
-    from Utils.facts import fingerprint
+
+    from m3b.training.diagnosis import plan as planning
+    from m3b.training.diagnosis.fingerprint import fingerprint
+    from m3b.training.diagnosis.network import build_model
 
     records = []
     for number in range(8):
@@ -81,15 +82,16 @@ def test_the_input_has_as_many_frames_as_the_clips_have(project: Path, gpu: bool
 
 def test_a_densenet_for_small_images_is_refused(project: Path) -> None:
     write_cases(project, (28, 28), 60)
-    import plan as planning
+    from m3b.training.diagnosis import plan as planning
 
     with pytest.raises(SystemExit, match="resnet18"):
         planning.main(["--device", "cuda:24GB", "--minutes", "60", "--set", "network.name=densenet121"])
 
 
 def test_the_stem_of_a_resnet_halves_large_images_twice(project: Path) -> None:
-    from Model.network import build_model
     from torch.utils.flop_counter import FlopCounterMode
+
+    from m3b.training.diagnosis.network import build_model
 
     plan = {"dims": 2, "channels": 3, "size": [224, 224], "classes": ["a", "b"], "network": {"name": "resnet18"}}
     network = build_model(plan, with_loss=False).eval()
@@ -100,7 +102,7 @@ def test_the_stem_of_a_resnet_halves_large_images_twice(project: Path) -> None:
 
 def test_an_epoch_on_a_gpu_leaves_out_its_smaller_last_batch(project: Path) -> None:
     """cuDNN looked for its quickest ways anew for it: five seconds in the first epoch of a network of volumes."""
-    from Utils.arguments import drops_last
+    from m3b.training.trainer_arguments import drops_last
 
     assert drops_last(810, 16, 1, on_gpu=True)
     assert not drops_last(810, 16, 1, on_gpu=False)
@@ -111,7 +113,7 @@ def test_an_epoch_on_a_gpu_leaves_out_its_smaller_last_batch(project: Path) -> N
 
 def test_the_running_average_copies_no_counters(project: Path) -> None:
     """The counter of each batch normalisation was copied in every step: 121 copies, a DenseNet's."""
-    from Utils.training import ClockTrainer
+    from m3b.training.trainer import ClockTrainer
 
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))
     trainer = ClockTrainer.__new__(ClockTrainer)
@@ -131,7 +133,8 @@ def test_masks_are_blurred_without_a_convolution(
     project: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
 ) -> None:
     from scipy import ndimage
-    from Utils import augment_masks
+
+    from m3b.training import augment_masks
 
     monkeypatch.setattr(augment_masks.functional, "conv1d", None)
     monkeypatch.setattr(torch, "rand", lambda *_: torch.tensor(0.0))

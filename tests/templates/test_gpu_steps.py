@@ -19,6 +19,9 @@ from template_kit import assemble as assemble_diagnosis
 from template_kit import load
 from torch.overrides import TorchFunctionMode
 
+from m3b.training.detection.recipe import DetectionRecipe
+from m3b.training.recipe import use_recipe
+
 WAITS = {"item", "tolist", "cpu", "numpy", "nonzero", "bincount", "masked_select", "__bool__", "__int__", "__float__"}
 WAITS |= {"__index__", "unique"}
 
@@ -87,6 +90,7 @@ def test_the_stand_in_notes_what_waits(noted: list[str]) -> None:
 def detection(tmp_path: Path) -> Iterator[Path]:
     forget()
     place = assemble_detection(tmp_path / "work")
+    use_recipe(DetectionRecipe())
     yield place
     sys.path.remove(str(place))
     forget()
@@ -103,8 +107,10 @@ def boxes_of(dims: int, seed: int = 0) -> torch.Tensor:
 
 def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """The box term, one box after the other, as its definition reads."""
-    giou = sys.modules["Loss.box_loss"].giou  # type: ignore[attr-defined]
-    centres, distances = (getattr(sys.modules["Model.detector"], name) for name in ("centres", "distances"))
+    giou = sys.modules["m3b.training.detection.box_loss"].giou  # type: ignore[attr-defined]
+    centres, distances = (
+        getattr(sys.modules["m3b.training.detection.center_detector"], name) for name in ("centres", "distances")
+    )
     d, count = len(loss.cell), loss.classes
     middle, terms = centres(output.shape[2:], loss.cell).flatten(1), []
     for image, rows in enumerate(boxes):
@@ -127,8 +133,8 @@ def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tenso
 def test_the_box_loss_waits_for_nothing_and_is_what_it_was(
     detection: Path, noted: list[str], dims: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = found(detection, "Loss.box_loss")
-    model = found(detection, "Model.network").build_model(box_plan(dims))
+    module = found(detection, "m3b.training.detection.box_loss")
+    model = found(detection, "m3b.training.detection.network").build_model(box_plan(dims))
     output, boxes = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True), boxes_of(dims)
     loss = model.loss
     heat_alone = type(loss)(2, loss.cell, box_weight=0.0)(output, boxes)
@@ -157,7 +163,7 @@ def test_values_of_a_step_are_those_of_one_image_after_the_other(
     detection: Path, dims: int, loss: float, slope: float, weighted: float, images: float, boxes: float
 ) -> None:
     """Loss, its slope and augmented batches, as the code without batches gave them for the same random numbers."""
-    model = found(detection, "Model.network").build_model(box_plan(dims))
+    model = found(detection, "m3b.training.detection.network").build_model(box_plan(dims))
     torch.manual_seed(dims)
     output = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True)
     value = type(model.loss)(2, model.loss.cell, class_weights=[1.0, 2.0])(output, boxes_of(dims))
@@ -166,7 +172,7 @@ def test_values_of_a_step_are_those_of_one_image_after_the_other(
     assert [float(number) for number in (value.detach(), grad.abs().sum(), (grad * place).sum())] == pytest.approx(
         [loss, slope, weighted], rel=1e-5
     )
-    augment = found(detection, "Utils.augment_boxes").AugmentBoxes(
+    augment = found(detection, "m3b.training.detection.augment_boxes").AugmentBoxes(
         {"flip": ["h"], "rotate": 20, "zoom": 0.2, "shift": 0.1}
     )
     torch.manual_seed(dims)
@@ -178,9 +184,9 @@ def test_values_of_a_step_are_those_of_one_image_after_the_other(
 @pytest.mark.parametrize("dims", [2, 3])
 def test_a_detection_step_copies_nothing_to_the_device(detection: Path, dims: int) -> None:
     """One step on a device: augmentation, network, loss and slope."""
-    model = found(detection, "Model.network").build_model(box_plan(dims)).to("meta")
+    model = found(detection, "m3b.training.detection.network").build_model(box_plan(dims)).to("meta")
     changes = {"flip": ["h"], "rotate": 20, "zoom": 0.2, "shift": 0.1, "contrast": 0.2, "gamma": 0.2, "noise": 0.1}
-    augment = found(detection, "Utils.augment_boxes").AugmentBoxes(changes)
+    augment = found(detection, "m3b.training.detection.augment_boxes").AugmentBoxes(changes)
     batch = {"pixel_values": torch.randn(2, 1, *[32] * dims).to("meta"), "boxes": boxes_of(dims).to("meta")}
     with CopiesToDevice() as copies:
         model(**augment(batch))["loss"].backward()
@@ -191,10 +197,17 @@ def test_a_detection_step_copies_nothing_to_the_device(detection: Path, dims: in
 def test_masks_are_moved_without_copies_to_the_device(dims: int) -> None:
     changes = {"flip": ["h"], "rotate": 10, "tilt": 5, "zoom": 0.1, "shift": 0.1, "elastic": 0.05, "often": 1.0}
     augment = load("augment_masks").AugmentMasks({**changes, "blur": 1.0, "gamma": 0.1})
-    images = torch.randn(2, 1, *[16] * dims, device="meta")
-    masks = torch.zeros(2, *[16] * dims, dtype=torch.uint8, device="meta")
+    patch = [16] * dims
+    images, masks, moves = [], [], []
+    for seed in range(2):
+        _, size, move = load("augment_masks").cut_box(
+            [0] * dims, patch, augment.draw(patch, np.random.default_rng(seed))
+        )
+        images.append(torch.randn(1, *size).to("meta"))
+        masks.append(torch.zeros(size, dtype=torch.uint8).to("meta"))
+        moves.append(move.to("meta"))
     with CopiesToDevice() as copies:
-        augment.pair(images, masks)
+        augment.pair(images, masks, moves, patch)
     assert not copies.calls
 
 
@@ -202,7 +215,7 @@ def test_masks_are_moved_without_copies_to_the_device(dims: int) -> None:
 def covariates(tmp_path: Path) -> Iterator[Any]:
     forget()
     project = assemble_diagnosis(tmp_path / "work")
-    yield found(project, "Utils.covariates")
+    yield found(project, "m3b.training.diagnosis.covariates")
     sys.path.remove(str(project))
     forget()
 
@@ -225,7 +238,7 @@ def test_covariates_are_blanked_as_before_without_waiting(covariates: Any) -> No
 
 
 def test_targets_are_what_they_were(detection: Path) -> None:
-    box_loss = found(detection, "Loss.box_loss")
+    box_loss = found(detection, "m3b.training.detection.box_loss")
     loss, boxes = box_loss.BoxLoss(2, [4, 4]), boxes_of(2, 3)[0]
     boxes = boxes[boxes[:, 4] >= 0]
     bell = loss._bells(boxes, [8, 8])
@@ -245,7 +258,7 @@ def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> Non
     augment = load("augment_masks").AugmentMasks(
         {"rotate": 10, "zoom": 0.1, "contrast": 0.2, "noise": 0.1, "gamma": 0.1}
     )
-    loss, ordered = load("losses").MaskLoss(), own("ordered")
+    loss, ordered = load("losses").MaskLoss(), own("segmentation.ordered_structures")
     images, masks = torch.randn(3, 1, 16, 16), torch.randint(0, 3, (3, 16, 16), dtype=torch.uint8)
     logits = torch.randn(3, 3, 16, 16, requires_grad=True)
     assert torch.isfinite(loss(logits, masks))
@@ -273,7 +286,7 @@ def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
     forget_report()
     place = assemble_report(tmp_path / "work")
     code = (
-        "import torch\nfrom Datapath.dataloader import Studies\n"
+        "import torch\nfrom m3b.training.report.dataset import Studies\n"
         "s = Studies.__new__(Studies); s.pad = 0\n"
         "items = [{'tokens': torch.tensor([5, 6, 0, 0]), 'targets': torch.tensor([6, 2, -100, -100])},\n"
         "         {'tokens': torch.tensor([5, 6, 7, 0]), 'targets': torch.tensor([6, 7, 2, -100])}]\n"
@@ -287,7 +300,7 @@ def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [3, 1, 0])
 def test_windows_are_summed_where_there_is_room(room: int) -> None:
     """Three windows at once, one at a time, or, on the last try, with the sum beside the processor; then no more."""
-    windows, image = own("windows"), torch.randn(1, 20, 20)
+    windows, image = own("segmentation.sliding_window"), torch.randn(1, 20, 20)
 
     def run(part: torch.Tensor) -> torch.Tensor:
         if len(part) > room:
@@ -305,8 +318,10 @@ def test_windows_are_summed_where_there_is_room(room: int) -> None:
 TRAINING = """
 import sys, json, torch
 from types import SimpleNamespace
-from Utils import arguments, start, training
-from Utils.step_cost import micro_batch
+from m3b.training import entry as start
+from m3b.training import trainer as training
+from m3b.training import trainer_arguments as arguments
+from m3b.training.step_cost import micro_batch
 
 # eight GPUs in one process: one is taken, not all by nn.DataParallel
 class Settings(SimpleNamespace):

@@ -13,6 +13,55 @@ from template_kit import Run
 pytestmark = pytest.mark.slow
 SMALL = ("device=cpu", "precision=fp32", "network.width=8", "batch=8", "max_steps=30", "patience=1000")
 
+KILLED_IN_EPOCH = """
+from pathlib import Path
+from m3b.training.distributed import rank
+from m3b.training.trainer_callbacks import ByTheClock
+
+def die_once(callback, args, state, control, on_step_end=ByTheClock.on_step_end, **more):
+    if rank() == 1 and state.global_step == 12 and not Path("killed").exists():
+        Path("killed").touch()
+        os.kill(os.getpid(), 9)
+    on_step_end(callback, args, state, control, **more)
+
+ByTheClock.save_is_due = lambda callback: True
+ByTheClock.on_step_end = die_once
+"""
+NO_SEARCH_FOR_UNUSED_PARAMETERS = """
+from m3b.training.trainer import ClockTrainer
+
+def train_without_search(trainer, *rest, train=ClockTrainer.train, **more):
+    assert trainer.args.ddp_find_unused_parameters is False
+    return train(trainer, *rest, **more)
+
+ClockTrainer.train = train_without_search
+"""
+LITTLE_MEMORY = """
+
+class Recipe(Recipe):
+    def build_network(self, plan, load=True):
+        network = super().build_network(plan, load)
+        network.register_forward_pre_hook(refuse_large_batch)
+        return network
+
+
+def refuse_large_batch(network, inputs):
+    import os
+
+    if network.training and os.environ.get("RANK") == "1" and len(inputs[0]) > 2:
+        raise MemoryError("out of memory")
+"""
+SCORED_IN_HALF_PRECISION = """
+from m3b.training.precision import autocast
+from m3b.training.trainer import ClockTrainer
+
+def score_in_half_precision(trainer, score=ClockTrainer.score):
+    with autocast(trainer.plan, trainer.args.device):
+        return score(trainer)
+
+ClockTrainer.score = score_in_half_precision
+"""
+
 
 def planned(project: Path, run: Run, *settings: str) -> None:
     run("example/make_example.py", "--cases", "40")
@@ -24,10 +73,10 @@ def rows(project: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def patched(project: Path, name: str, old: str, new: str) -> None:
-    file = project / name
-    assert old in file.read_text()
-    file.write_text(file.read_text().replace(old, new, 1))
+def insert(file: Path, code: str) -> None:
+    """Put code before the last part of a script, or after the class of a recipe."""
+    head, mark, tail = file.read_text().partition("\nif __name__")
+    file.write_text(head + code + mark + tail)
 
 
 def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
@@ -35,12 +84,7 @@ def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
     assert "processes" not in run("train.py").stdout
     alone = rows(project)
     run("plan.py", "--keep", "--set", "processes=2")
-    patched(
-        project,
-        "Utils/training.py",
-        "    trainer.train(resume",
-        "    assert settings.ddp_find_unused_parameters is False\n    trainer.train(resume",
-    )
+    insert(project / "train.py", NO_SEARCH_FOR_UNUSED_PARAMETERS)
     said = run("train.py").stdout
     both = rows(project)
     assert "training with 2 processes" in said
@@ -55,15 +99,7 @@ def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
 
 def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path, run: Run) -> None:
     planned(project, run, "folds=1", "processes=2")
-    patched(project, "Utils/by_clock.py", "> pause or step == 1", "> pause or step > 0")
-    patched(
-        project,
-        "Utils/by_clock.py",
-        "        clock = self.trainer.clock\n        clock.epoch",
-        "        import os\n        if rank() == 1 and state.global_step == 12 and not Path('killed').exists():\n"
-        "            Path('killed').touch()\n            os.kill(os.getpid(), 9)\n"
-        "        clock = self.trainer.clock\n        clock.epoch",
-    )
+    insert(project / "train.py", KILLED_IN_EPOCH)
     done = run("train.py", check=False)
     ended = time.time() - (project / "killed").stat().st_mtime
     assert done.returncode not in (0, 3, 4)
@@ -77,13 +113,7 @@ def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path,
 
 def test_too_little_memory_in_one_process_makes_all_start_again_smaller(project: Path, run: Run) -> None:
     planned(project, run, "folds=1", "processes=2")
-    patched(
-        project,
-        "Model/network.py",
-        "        logits = self.backbone(seen(pixel_values))",
-        "        import os\n        if self.training and os.environ['RANK'] == '1' and len(pixel_values) > 2:\n"
-        "            raise MemoryError('out of memory')\n        logits = self.backbone(seen(pixel_values))",
-    )
+    insert(project / "recipe.py", LITTLE_MEMORY)
     done = run("train.py")
     assert done.stdout.count("training with 2 processes") == 2
     kept = json.loads((project / "Logout/fold0/smaller.json").read_text())
@@ -103,6 +133,6 @@ def test_scoring_in_half_precision_gives_figures(project: Path, run: Run) -> Non
     """As on a GPU: the scorer runs under autocast."""
     planned(project, run, "folds=1")
     run("plan.py", "--keep", "--set", "precision=bf16", "max_steps=8")
-    patched(project, "Utils/training.py", 'if device.type == "cuda" else nullcontext()', "if device else nullcontext()")
+    insert(project / "train.py", SCORED_IN_HALF_PRECISION)
     run("train.py")
     assert (project / "Logout/metrics.json").exists()

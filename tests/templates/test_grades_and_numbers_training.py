@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -15,20 +13,16 @@ from template_kit import Run
 
 
 @pytest.fixture
-def parts(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The project on the path; its modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(project))
-    before = set(sys.modules)
-    yield importlib.import_module("Utils.kinds")
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("Utils", "Loss", "Model", "Datapath"):
-            del sys.modules[name]
+def parts() -> ModuleType:
+    return importlib.import_module("m3b.training.diagnosis.targets")
 
 
 def test_a_loss_of_grades_costs_what_lies_further_off_more(parts: ModuleType) -> None:
     import torch
 
-    loss = importlib.import_module("Loss.loss").build_loss({"task": "grading", "classes": list("0123")})
+    loss = importlib.import_module("m3b.training.diagnosis.loss").build_loss(
+        {"task": "grading", "classes": list("0123")}
+    )
     truth = torch.eye(4)[[0]]
     costs = [float(loss(8.0 * torch.eye(4)[[k]], truth)) for k in range(4)]
     assert costs == sorted(costs)
@@ -37,7 +31,7 @@ def test_a_loss_of_grades_costs_what_lies_further_off_more(parts: ModuleType) ->
 
 
 def test_grades_are_decided_by_the_middle_of_the_probabilities(parts: ModuleType) -> None:
-    grade_of = importlib.import_module("Utils.answers").grade_of
+    grade_of = importlib.import_module("m3b.training.diagnosis.answers").grade_of
     row = np.array([[0.40, 0.05, 0.10, 0.45], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
     assert grade_of(row, "mode").tolist() == [3, 0, 3]
     assert grade_of(row, "median").tolist() == [2, 0, 3]
@@ -67,7 +61,7 @@ def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) ->
 
 
 def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
-    reach = importlib.import_module("Utils.numbers").reach
+    reach = importlib.import_module("m3b.training.diagnosis.regression").reach
     rng = np.random.default_rng(0)
     held = []
     for _ in range(400):
@@ -80,7 +74,7 @@ def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
 
 def test_an_interval_of_few_cases_promises_less(parts: ModuleType) -> None:
     """With eight held-out cases no interval was told at all."""
-    reach = importlib.import_module("Utils.numbers").reach
+    reach = importlib.import_module("m3b.training.diagnosis.regression").reach
     assert reach(np.arange(8.0)) == (7.0, 0.889)
     rng = np.random.default_rng(1)
     held = [np.mean(np.abs(rng.normal(0, 3, 50)) <= reach(rng.normal(0, 3, 5))[0]) for _ in range(2000)]
@@ -90,7 +84,10 @@ def test_an_interval_of_few_cases_promises_less(parts: ModuleType) -> None:
 def test_so_few_cases_that_one_part_of_them_tells_nothing_get_folds(project: Path, run: Run) -> None:
     """Of 31 cases one network held out five, since 700 steps are not three times 250; they are 175 epochs."""
     run("example/make_example.py", "--cases", "31")
-    slow = "import plan; plan.step_seconds = lambda _: 0.12; plan.main(['--minutes', '2', '--set', 'precision=fp32', 'device=cpu'])"
+    slow = (
+        "from m3b.training.diagnosis import plan; plan.step_seconds = lambda _: 0.12; "
+        "plan.main(['--minutes', '2', '--set', 'precision=fp32', 'device=cpu'])"
+    )
     told = run("-c", slow).stdout
     made = json.loads((project / "plan.json").read_text())
     assert made["folds"] >= 3, told

@@ -6,25 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from template_kit import assemble
+from template_kit import load
 
 SEEDS = range(20)
 
 
-@pytest.fixture(scope="module")
-def holdout(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    import importlib
-    import sys
-
-    place = assemble(tmp_path_factory.mktemp("holdout") / "work")
-    names = [name for name in sys.modules if name.split(".")[0] == "Utils"]
-    for name in names:
-        del sys.modules[name]
-    sys.path.insert(0, str(place))
-    yield importlib.import_module("Utils.holdout")
-    sys.path.remove(str(place))
-    for name in [name for name in sys.modules if name.split(".")[0] == "Utils"]:
-        del sys.modules[name]
+@pytest.fixture
+def holdout() -> Any:
+    return load("diagnosis.holdout")
 
 
 def draw_cases(seed: int, cases: int, rare: int, largest: int = 1) -> tuple[list[str], np.ndarray]:

@@ -58,7 +58,7 @@ def test_a_number_that_grey_values_carry_keeps_them(changes: Any, name: str) -> 
     rule = load("intensity_rule").whole_input({**DENSITY, "dims": 2, "channels": 1, "classes": [name]})["intensity"]
     assert (rule["mode"], rule["low"], rule["high"]) == ("window", 0.0, 4000.0)
     values = np.array([[[0.0, 1800.0, 4000.0]]], np.float32)
-    assert load("normalise").scale_intensity(values, rule)[0, 0, 1] == pytest.approx(0.0, abs=0.01)
+    assert load("normalization").scale_intensity(values, rule)[0, 0, 1] == pytest.approx(0.0, abs=0.01)
 
 
 @pytest.mark.parametrize(("name", "number"), [("age (years)", True), ("ejection fraction (%)", True), ("dense", False)])
@@ -94,7 +94,7 @@ def test_a_quantity_keeps_one_scale_for_all_images(changes: Any, units: list[str
     }
     rule = load("intensity_rule").whole_input(facts)["intensity"]
     assert rule["mode"] == mode
-    scale = load("normalise").scale_intensity
+    scale = load("normalization").scale_intensity
     dim = np.random.default_rng(0).uniform(0, 3, (1, 8, 8, 8)).astype(np.float32)
     kept = scale(2 * dim, rule).mean() - scale(dim, rule).mean()
     assert (abs(kept) > 0.5) == (mode == "window")

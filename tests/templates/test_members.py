@@ -12,8 +12,8 @@ import pytest
 import torch
 from template_kit import Run, load
 
-members, ensemble, clock, curves = (load(name) for name in ("members", "ensemble", "clock", "curves"))
-assign_folds = load("people").assign_folds
+members, ensemble, clock, curves = (load(name) for name in ("folds", "ensemble", "clock", "curves"))
+assign_folds = load("patients").assign_folds
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_networks_answer_together_by_their_mean_chances() -> None:
 def test_a_wrong_setting_is_refused(setting: str, said: str) -> None:
     plan = {"task": "diagnosis", "folds": 1, "refit": False, "why_folds": "", "seed": 0}
     with pytest.raises(SystemExit, match=said):
-        load("settings").override(plan, setting)
+        load("plan_settings").override(plan, setting)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from segmentation_kit import assemble_segmentation, small_plan
 from template_kit import Run, call, load
 from torch import nn
 
-fitting = load("fitting")
+fitting = load("gpu_fitting")
 
 
 def test_on_a_processor_the_layout_is_measured_where_the_minutes_repay_it() -> None:

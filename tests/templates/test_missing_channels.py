@@ -48,13 +48,13 @@ def test_a_channel_that_is_missing_is_0_where_the_network_sees_it(tmp_path: Path
     assert array.shape == (2, 32, 32)
     assert not array[0].any()
     assert array[1].any()
-    volumes = load("volumes").prepare_image(image, {**plan, "spacing": None})
+    volumes = load("volume_cache").prepare_image(image, {**plan, "spacing": None})
     assert not volumes[0].any()
     assert volumes[1].any()
 
 
 def test_channels_are_measured_in_the_cases_that_have_them(tmp_path: Path) -> None:
-    channels, sample = load("channels"), load("sample")
+    channels, sample = load("channels"), load("image_sample")
     paths = [{"t1": picture(tmp_path / "t1.png", 60), "flair": picture(tmp_path / "f.png", 120)}]
     paths += [{"flair": picture(tmp_path / "f2.png", 120)}] * 2
     records = [{"image_path": path} for path in paths]
@@ -62,8 +62,8 @@ def test_channels_are_measured_in_the_cases_that_have_them(tmp_path: Path) -> No
     facts = sample.in_common(images, records)
     assert facts["lacking"] == {"t1": 2}
     assert facts["by_channel"]["t1"]["mean"] == pytest.approx(60, abs=3)
-    assert load("named").dropout_of(facts) == {"channel_dropout": 0.2}
-    assert load("named").dropout_of({"lacking": {}}) == {}
+    assert load("named_channels").dropout_of(facts) == {"channel_dropout": 0.2}
+    assert load("named_channels").dropout_of({"lacking": {}}) == {}
 
 
 def test_whole_channels_are_left_out_and_one_stays() -> None:

@@ -15,7 +15,7 @@ from template_kit import call
 
 @pytest.fixture(scope="module")
 def presets() -> ModuleType:
-    return own("nnunet_presets")
+    return own("segmentation.nnunet_presets")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,10 @@ def test_the_preset_follows_from_memory_and_time(presets: ModuleType, gib: float
 
 def test_logits_are_resampled_class_by_class() -> None:
     """All at once in float64, logits of 105 classes and 36 million voxels take 30 GB."""
-    steps, logits = own("nnunet_steps"), np.random.default_rng(0).random((60, 24, 24, 24), dtype=np.float32)
+    steps, logits = (
+        own("segmentation.nnunet_steps"),
+        np.random.default_rng(0).random((60, 24, 24, 24), dtype=np.float32),
+    )
     tracemalloc.start()
     found = steps.resample(logits, (30, 30, 30), [1.0] * 3, [1.0] * 3, 1)
     peak = tracemalloc.get_traced_memory()[1]
@@ -49,7 +52,7 @@ def test_logits_are_resampled_class_by_class() -> None:
 
 
 def test_scoring_keeps_to_its_minutes() -> None:
-    engine = own("nnunet")
+    engine = own("segmentation.nnunet")
     assert engine.scoring_seconds(3600, 1000) == 360
     assert engine.scoring_seconds(3600, 10) == 102
 
@@ -64,8 +67,8 @@ def test_processes_end_and_cases_are_scored_in_time(tmp_path: Path) -> None:
     (project / "plan.json").write_text(json.dumps({**plan, "max_steps": 2, "threads": 1}))
     code = """
 import json, multiprocessing, torch
-from Utils import nnunet
-from Datapath.dataloader import read_index
+from m3b.training.segmentation import nnunet
+from m3b.training.segmentation.dataset import read_index
 parts = []
 nnunet.train_nnunet(json.load(open("plan.json")), 300, lambda *found: parts.append(found))
 assert not multiprocessing.active_children()

@@ -89,7 +89,7 @@ def test_an_optimizer_that_is_not_known_ends_with_those_that_are(tmp_path: Path)
     with pytest.raises(SystemExit, match=r"'sgd' in plan\.json: known are adamw and muon"):
         optimizers.kernels_of(unet(), PLAN | {"optimizer": "sgd"})
     with pytest.raises(SystemExit, match="optimizer=sgd: known are adamw and muon"):
-        load("settings").override({"task": "segmentation"}, "optimizer=sgd")
+        load("plan_settings").override({"task": "segmentation"}, "optimizer=sgd")
 
 
 def stepped(model: nn.Module, optimizer: Any, count: int, first: int = 0) -> None:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from template_kit import PACKAGE_PATH, TEMPLATES
+
+from m3b.training.diagnosis import answers, prediction_sets
 
 
 @pytest.fixture(scope="module")
-def parts() -> Iterator[dict[str, ModuleType]]:
-    """`sets` and `answers` of the template, as a project has them in Utils/."""
-    package = ModuleType("Utils")
-    package.__path__ = [str(TEMPLATES / "diagnosis/Utils"), *PACKAGE_PATH]
-    sys.modules[package.__name__] = package
-    yield {name: importlib.import_module(f"{package.__name__}.{name}") for name in ("sets", "answers")}
-    for name in [name for name in sys.modules if name == "Utils" or name.startswith("Utils.")]:
-        del sys.modules[name]
+def parts() -> dict[str, ModuleType]:
+    return {"sets": prediction_sets, "answers": answers}
 
 
 def drawn(rng: np.random.Generator, count: int, classes: int = 4, multi: bool = False) -> tuple[np.ndarray, np.ndarray]:

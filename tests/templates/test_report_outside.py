@@ -19,7 +19,7 @@ get = pytest.fixture(scope="module")(modules_of_a_project)
 def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     get("example.make_example").make_example(tmp_path, 30, size=32)
     monkeypatch.chdir(tmp_path)
-    plan, index = get("plan"), tmp_path / "Datapath/train.json"
+    plan, index = get("m3b.training.report.plan"), tmp_path / "Datapath/train.json"
     records = json.loads(index.read_text(encoding="utf-8"))
 
     def planned(*settings: str, **more: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: 
     planned()
     (tmp_path / "Datapath/label_dict.json").write_text('{"disc": 0, "square": 1}')
     with pytest.raises(SystemExit, match="to its end first"):
-        get("export").main([])
+        get("m3b.training.report.export").main([])
     found = planned("lr=0.01", "size=[24,24]", labels=["disc"])
     assert (found["lr"], found["size"], found["classes"]) == (0.01, [24, 24], ["disc", "square"])
     assert found["shares"][:2] == [1.0, 0.0]
@@ -49,10 +49,15 @@ def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: 
     assert (obeyed["vocabulary"], obeyed["max_tokens"]["findings"]) == (300, 60)
     assert set(obeyed["max_tokens"]) == set(found["max_tokens"]), "one of them is set, the other stays planned"
     facts, steps = {"cases": 500, "different": 495}, {"words": 50, "report": 49}
-    (told,) = get("Utils.price").hopeless(facts, obeyed, steps)
+    (told,) = get("m3b.training.report.plan_cost").hopeless(facts, obeyed, steps)
     assert "495 of 500" in told
     assert "report 49; 200 are needed" in told
-    assert get("Utils.price").hopeless({"cases": 500, "different": 90}, obeyed, {"words": 300, "report": 400}) == []
+    assert (
+        get("m3b.training.report.plan_cost").hopeless(
+            {"cases": 500, "different": 90}, obeyed, {"words": 300, "report": 400}
+        )
+        == []
+    )
     assert planned(report={"findings": "", "impression": "Normal."})["sections"] == ["impression"]
 
 
@@ -73,11 +78,11 @@ def _tiny_language_model(folder: Path, words: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_local_language_model_is_the_writer(get: Get, tmp_path: Path, kind: str) -> None:
-    module = get("Model.words")
+    module = get("m3b.training.report.tokenizer")
     _tiny_language_model(tmp_path, module.Words.train(REPORTS, 300), kind)
     words = module.Words.borrow(tmp_path)
     assert words.decode(words.encode("Left effusion.")) == "Left effusion."
-    make = get("Model.pretrained").PretrainedText
+    make = get("m3b.training.report.pretrained_writer").PretrainedText
     torch.manual_seed(0)
     text = make(str(tmp_path), len(words) + 3, 64, True).eval()
     memory, keep, tokens = torch.randn(2, 5, 32), torch.ones(2, 5, dtype=torch.bool), torch.randint(40, (2, 4))
@@ -111,10 +116,10 @@ def test_a_local_image_model_is_the_encoder(get: Get, tmp_path: Path) -> None:
     ).save_pretrained(tmp_path)
     plan = plan_of(channels=3)
     plan["network"]["image_model"] = str(tmp_path)
-    model = get("Model.network").build_model(plan)
+    model = get("m3b.training.report.network").build_model(plan)
     assert model(pixel_values=torch.randn(2, 2, 3, 32, 32))["logits"].shape == (2, 2)
     assert model.encoder.positions == 17
-    train = get("train")
+    train = get("m3b.training.report.train")
     for warm, wanted in ((False, 0.05), (True, 0.05 * train.ENCODER_AGAIN)):
         slow = [*model.encoder.parameters(), *model.head.parameters()] if warm else []
         groups = train.rates(plan, model, model.encoder, slow)

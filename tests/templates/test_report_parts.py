@@ -36,7 +36,7 @@ get = pytest.fixture(scope="module")(modules_of_a_project)
 
 @given(text=TEXT)
 def test_any_text_survives_the_tokenizer(get: Get, text: str) -> None:
-    words = get("Model.words")
+    words = get("m3b.training.report.tokenizer")
     made = words.Words.train(REPORTS, 300)
     for mark in words.SPECIAL:
         text = text.replace(mark, "")
@@ -44,15 +44,15 @@ def test_any_text_survives_the_tokenizer(get: Get, text: str) -> None:
 
 
 def test_numbers_and_marks_in_a_report(get: Get, tmp_path: Path) -> None:
-    words = get("Model.words").Words.train(REPORTS, 300)
+    words = get("m3b.training.report.tokenizer").Words.train(REPORTS, 300)
     words.save(tmp_path / "t.json")
-    again = get("Model.words").Words.load(tmp_path / "t.json")
+    again = get("m3b.training.report.tokenizer").Words.load(tmp_path / "t.json")
     assert again.decode(again.encode("a 12.75 mm nodule, 3x4 cm²")) == "a 12.75 mm nodule, 3x4 cm²"
     assert not set(words.encode("[EOS] effusion [IMPRESSION]")) & words.marks
 
 
 def test_missing_and_long_sections_are_not_learnt(get: Get) -> None:
-    module = get("Model.words")
+    module = get("m3b.training.report.tokenizer")
     words, limits = module.Words.train(REPORTS, 300), {"findings": 6, "impression": 4}
     f, i, end, no = words.findings, words.impression, words.end, module.IGNORED
     one, two = words.encode("Heart normal"), words.encode("normal")
@@ -71,7 +71,7 @@ def test_missing_and_long_sections_are_not_learnt(get: Get) -> None:
 
 
 def test_mined_findings_split_the_reports_and_respect_denials(get: Get) -> None:
-    findings = get("Utils.findings")
+    findings = get("m3b.training.report.findings")
     names = findings.mine(REPORTS)
     assert "effusion + left" in names or "left" in names
     assert any("enlarged" in name for name in names)
@@ -98,13 +98,13 @@ def test_bleu_is_that_of_the_trusted_metrics(get: Get, pairs: list[tuple[str, st
     truth, own = [a for a, _ in pairs], [b for _, b in pairs]
     cases = [ReportCase(str(k), str(k), a, b) for k, (a, b) in enumerate(pairs)]
     want = compute_report_metrics(cases, only="bleu_4")
-    assert get("Utils.wording").bleu(truth, own) == pytest.approx(want["bleu_4"], abs=1e-9)
-    assert get("Utils.wording").bleu(truth, own, 1) == pytest.approx(want["bleu_1"], abs=1e-9)
+    assert get("m3b.training.report.text_metrics").bleu(truth, own) == pytest.approx(want["bleu_4"], abs=1e-9)
+    assert get("m3b.training.report.text_metrics").bleu(truth, own, 1) == pytest.approx(want["bleu_1"], abs=1e-9)
 
 
 @given(patients=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20), seed=st.integers(0, 5))
 def test_shuffled_cases_are_another_patients(get: Get, patients: list[str], seed: int) -> None:
-    order = get("Utils.wording").shuffle_order(patients, seed)
+    order = get("m3b.training.report.text_metrics").shuffle_order(patients, seed)
     if order is None:
         assert max(patients.count(name) for name in patients) * 2 > len(patients)
     else:
@@ -117,7 +117,9 @@ def test_label_f1_agrees_with_scikit_learn(get: Get) -> None:
 
     rng = np.random.default_rng(0)
     truth, own = rng.random((30, 4)) < 0.4, rng.random((30, 4)) < 0.4
-    assert get("Utils.wording").label_f1(truth, own) == pytest.approx(f1_score(truth, own, average="macro"))
+    assert get("m3b.training.report.text_metrics").label_f1(truth, own) == pytest.approx(
+        f1_score(truth, own, average="macro")
+    )
 
 
 # --- decoder and search -------------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def test_label_f1_agrees_with_scikit_learn(get: Get) -> None:
 
 def test_word_by_word_equals_all_at_once(get: Get) -> None:
     torch.manual_seed(0)
-    text = get("Model.decoder").TextDecoder(40, 32, 2, 4, 0.0, 16).eval()
+    text = get("m3b.training.report.decoder").TextDecoder(40, 32, 2, 4, 0.0, 16).eval()
     memory, keep, tokens = torch.randn(2, 5, 32), torch.ones(2, 5, dtype=torch.bool), torch.randint(40, (2, 7))
     keep[0, 3:] = False
     whole, _ = text.advance(tokens, text.begin(memory, keep))
@@ -160,7 +162,9 @@ def test_a_wide_beam_finds_the_best_text_of_all(get: Get, seed: int, penalty: fl
     """Tokens: 0 pad, 1 unknown, 2 findings, 3 impression, 4 end, 5 and 6 words; one to two words a section."""
     words = SimpleNamespace(pad=0, unknown=1, findings=2, impression=3, end=4)
     logs = torch.randn(7, 7, generator=torch.Generator().manual_seed(seed)).mul(2).log_softmax(dim=1)
-    rules = get("Model.search").Rules(words, ("findings", "impression"), 1, {"findings": 2, "impression": 2}, 0)
+    rules = get("m3b.training.report.beam_search").Rules(
+        words, ("findings", "impression"), 1, {"findings": 2, "impression": 2}, 0
+    )
     options: list[list[int]] = [list(part) for n in (1, 2) for part in itertools.product((5, 6), repeat=n)]
     every = [[2, *first, 3, *second, 4] for first, second in itertools.product(options, options)]
 
@@ -169,10 +173,14 @@ def test_a_wide_beam_finds_the_best_text_of_all(get: Get, seed: int, penalty: fl
         return total / len(sequence) ** penalty
 
     memory, keep = torch.zeros(1, 1, 4), torch.ones(1, 1, dtype=torch.bool)
-    got = get("Model.search").search(Chain(logs), memory, keep, rules, beams=40, length_penalty=penalty)[0]
+    got = get("m3b.training.report.beam_search").search(
+        Chain(logs), memory, keep, rules, beams=40, length_penalty=penalty
+    )[0]
     assert got in every
     assert worth(got) == pytest.approx(max(map(worth, every)), abs=1e-5)
-    greedy = get("Model.search").search(Chain(logs), memory, keep, rules, beams=1, length_penalty=penalty)[0]
+    greedy = get("m3b.training.report.beam_search").search(
+        Chain(logs), memory, keep, rules, beams=1, length_penalty=penalty
+    )[0]
     assert greedy in every
 
 
@@ -181,7 +189,7 @@ def test_lengths_repeats_and_single_sections(get: Get) -> None:
     logits = torch.full((7, 7), -5.0)
     logits[:, 5] = 5.0  # says 5 for ever
     memory, keep = torch.zeros(3, 1, 4), torch.ones(3, 1, dtype=torch.bool)
-    make, search = get("Model.search").Rules, get("Model.search").search
+    make, search = get("m3b.training.report.beam_search").Rules, get("m3b.training.report.beam_search").search
     long = search(Chain(logits), memory, keep, make(words, ("findings",), 1, {"findings": 6, "impression": 0}, 0), 2)
     assert long == [[2, 5, 5, 5, 5, 5, 5, 4]] * 3
     varied = search(Chain(logits), memory, keep, make(words, ("findings",), 1, {"findings": 9, "impression": 0}, 3), 1)[
@@ -203,7 +211,7 @@ def test_lengths_repeats_and_single_sections(get: Get) -> None:
 
 def test_missing_views_have_no_say(get: Get) -> None:
     torch.manual_seed(0)
-    model = get("Model.network").build_model(plan_of()).eval()
+    model = get("m3b.training.report.network").build_model(plan_of()).eval()
     pixels, views = torch.randn(3, 2, 1, 32, 32), torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     logits = model(pixel_values=pixels, views=views)["logits"]
     changed = pixels.clone()
@@ -224,7 +232,7 @@ def test_every_weight_learns_and_the_text_reaches_the_encoder(get: Get, more: di
     torch.manual_seed(0)
     plan = plan_of(**more)
     plan["network"] |= {"truth": 0.0, "hide_image": 0.0, "hide_findings": 0.0}
-    model = get("Model.network").build_model(plan).train()
+    model = get("m3b.training.report.network").build_model(plan).train()
     tokens = torch.randint(5, 40, (3, 9))
     batch = {"pixel_values": torch.randn(3, 2, 1, *plan["size"]), "views": torch.ones(3, 2), "tokens": tokens}
     batch |= {"targets": tokens.roll(-1, 1), "findings": torch.ones(3, len(plan["findings"]))}
@@ -233,7 +241,7 @@ def test_every_weight_learns_and_the_text_reaches_the_encoder(get: Get, more: di
     still = [name for name, p in model.named_parameters() if p.numel() and p.grad is None]
     assert not still
     model.zero_grad()
-    parts = get("Loss.loss").ReportLoss({**plan, "findings_weight": 0.0, "contrastive": 0.0})
+    parts = get("m3b.training.report.loss").ReportLoss({**plan, "findings_weight": 0.0, "contrastive": 0.0})
     model.loss = parts
     model(**batch)["loss"].backward()
     assert float(next(model.encoder.features.parameters()).grad.abs().sum()) > 0
@@ -244,7 +252,7 @@ def test_texts_are_written_from_the_images(get: Get) -> None:
     torch.manual_seed(0)
     plan = plan_of(views=1, findings=[], shares=[], max_tokens={"findings": 4, "impression": 3}, word_dropout=0.0)
     plan["network"] |= {"image_gradient": 1.0}
-    model = get("Model.network").build_model(plan)
+    model = get("m3b.training.report.network").build_model(plan)
     pixels = torch.zeros(4, 1, 1, 32, 32)
     for k, (y, x) in enumerate(itertools.product((4, 20), repeat=2)):
         pixels[k, 0, 0, y : y + 8, x : x + 8] = 2.0
@@ -277,8 +285,8 @@ def _hasty(**network: Any) -> dict[str, Any]:
 )
 def test_images_are_altered_as_far_as_there_are_epochs_for_it(get: Get, epochs: int, share: float, said: str) -> None:
     plan, epoch = _hasty(), 17  # of 160 studies, 136 for training
-    told = get("Utils.thrift").hurry(plan, {"encoder": 8 * epochs * epoch // 10, "words": 99, "report": epochs * epoch // 5},
-                                     160, {"lr"})  # fmt: skip
+    steps = {"encoder": 8 * epochs * epoch // 10, "words": 99, "report": epochs * epoch // 5}
+    told = get("m3b.training.report.short_training").hurry(plan, steps, 160, {"lr"})
     assert plan["augment"] == {"flip": [], "rotate": pytest.approx(9 * share), "noise": pytest.approx(0.05 * share)}
     assert plan["lr"] == 0.002
     assert said in " ".join(told)
@@ -286,7 +294,7 @@ def test_images_are_altered_as_far_as_there_are_epochs_for_it(get: Get, epochs: 
 
 
 def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
-    hurry, few = get("Utils.thrift").hurry, {"encoder": 100, "words": 50, "report": 50}
+    hurry, few = get("m3b.training.report.short_training").hurry, {"encoder": 100, "words": 50, "report": 50}
     named = _hasty()
     assert hurry(named, few, 160, {"augment.rotate"}) == ["lr 0.006, since the steps are few"]
     assert named["augment"] == _hasty()["augment"]
@@ -298,4 +306,4 @@ def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
 
 def test_a_plan_without_findings_has_no_stages(get: Get) -> None:
     plan = _hasty()
-    assert "not altered" in " ".join(get("Utils.thrift").hurry(plan, {"report": 100}, 160, set()))
+    assert "not altered" in " ".join(get("m3b.training.report.short_training").hurry(plan, {"report": 100}, 160, set()))

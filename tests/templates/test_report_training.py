@@ -141,8 +141,8 @@ def test_a_local_language_model_from_plan_to_prediction(project: Path, tmp_path:
     folder = tmp_path / "gpt"
     code = f"""
 import json
-from Datapath.dataloader import read_index, report_of, whole_text
-from Model.words import Words
+from m3b.training.report.dataset import read_index, report_of, whole_text
+from m3b.training.report.tokenizer import Words
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 words = Words.train([whole_text(report_of(r)) for r in read_index()], 400)
 GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_embd=32, n_layer=1, n_head=2, n_positions=400)).save_pretrained({str(folder)!r})

@@ -80,9 +80,9 @@ def _folder(place: Path, words: Any, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma3"])
 def test_adapters_learn_and_go_into_the_weights(get: Get, tmp_path: Path, kind: str) -> None:
-    words = get("Model.words").Words.train(REPORTS, VOCABULARY)
+    words = get("m3b.training.report.tokenizer").Words.train(REPORTS, VOCABULARY)
     folder = str(_folder(tmp_path, words, kind))
-    text = get("Model.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks))
+    text = get("m3b.training.report.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks))
     learnt = {name for name, parameter in text.named_parameters() if parameter.requires_grad}
     assert all("lora_" in name or name in ("marks", "head_rows") for name in learnt)
     before = {name: value.clone() for name, value in text.named_parameters() if name not in learnt}
@@ -104,13 +104,13 @@ def test_adapters_learn_and_go_into_the_weights(get: Get, tmp_path: Path, kind: 
     assert all(torch.equal(value, dict(text.named_parameters())[name]) for name, value in before.items())
     saved = {name: value.clone() for name, value in text.state_dict().items()}
     assert set(saved) == learnt, "a checkpoint holds what was learnt alone"
-    again = get("Model.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks)).eval()
+    again = get("m3b.training.report.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks)).eval()
     again.load_state_dict(saved)
     with torch.no_grad():
         wanted = text.advance(tokens, text.begin(memory, keep))[0]
         assert torch.equal(again.advance(tokens, again.begin(memory, keep))[0], wanted)
         again.merge()
-        plain = get("Model.pretrained").PretrainedText(folder, len(words), 64, False).eval()
+        plain = get("m3b.training.report.pretrained_writer").PretrainedText(folder, len(words), 64, False).eval()
         plain.load_state_dict(again.state_dict())
         found_now = plain.advance(tokens, plain.begin(memory, keep))[0]
     assert torch.allclose(found_now, wanted, atol=1e-4)
@@ -118,7 +118,10 @@ def test_adapters_learn_and_go_into_the_weights(get: Get, tmp_path: Path, kind: 
 
 @pytest.mark.parametrize("kind", ["gemma3", "llava"])
 def test_an_image_tower_is_that_of_the_writer(get: Get, tmp_path: Path, kind: str) -> None:
-    folders, words = get("Model.folders"), get("Model.words").Words.train(REPORTS, VOCABULARY)
+    folders, words = (
+        get("m3b.training.report.model_folders"),
+        get("m3b.training.report.tokenizer").Words.train(REPORTS, VOCABULARY),
+    )
     folder = str(_folder(tmp_path, words, kind))
     assert folders.sees(folder)
     assert folders.side_of(folder) == SIDE
@@ -136,22 +139,24 @@ def test_an_image_tower_is_that_of_the_writer(get: Get, tmp_path: Path, kind: st
 
 
 def test_a_folder_without_an_image_tower_or_a_tokenizer(get: Get, tmp_path: Path) -> None:
-    words = get("Model.words").Words.train(REPORTS, VOCABULARY)
+    words = get("m3b.training.report.tokenizer").Words.train(REPORTS, VOCABULARY)
     folder = _folder(tmp_path / "llama", words, "llama")
-    assert not get("Model.folders").sees(str(folder))
+    assert not get("m3b.training.report.model_folders").sees(str(folder))
     (folder / "m3b-start.json").write_text(json.dumps({"entry": "llava-rad"}))
     plan: dict[str, Any] = {"task": "report", "dims": 2, "network": {}, "batch": 8, "intensity": {"mode": "each"}}
-    set_ = get("Utils.settings").override
-    said = get("Utils.writers").start_writer(plan, [f"network.pretrained={folder}", "network.lora=4"], set_)
+    set_ = get("m3b.training.plan_settings").override
+    said = get("m3b.training.report.writers").start_writer(
+        plan, [f"network.pretrained={folder}", "network.lora=4"], set_
+    )
     assert "words of llava-rad" in said
     assert "images by an encoder from scratch" in said
     assert plan["network"]["lora"] == 4
     assert "image_model" not in plan["network"]
     (folder / "tokenizer.json").unlink()
     with pytest.raises(SystemExit, match=r"tokenizer\.json"):
-        get("Utils.writers").start_writer(plan, [f"network.pretrained={folder}"], set_)
-    assert get("Utils.writers").start_writer(plan, [], set_) == ""
-    assert get("Utils.writers").start_writer(plan, ["network.pretrained=no-such-thing"], set_) == ""
+        get("m3b.training.report.writers").start_writer(plan, [f"network.pretrained={folder}"], set_)
+    assert get("m3b.training.report.writers").start_writer(plan, [], set_) == ""
+    assert get("m3b.training.report.writers").start_writer(plan, ["network.pretrained=no-such-thing"], set_) == ""
 
 
 @pytest.mark.slow
@@ -162,7 +167,9 @@ def test_medgemma_from_its_folder_to_reports_elsewhere(get: Get, tmp_path: Path)
         " ".join(filter(None, one["report"].values()))
         for one in json.loads((project / "Datapath/train.json").read_text())
     ]
-    folder = _folder(tmp_path / "medgemma", get("Model.words").Words.train(texts, VOCABULARY), "gemma3")
+    folder = _folder(
+        tmp_path / "medgemma", get("m3b.training.report.tokenizer").Words.train(texts, VOCABULARY), "gemma3"
+    )
     told = call(project, "plan.py", "--minutes", "0.5", "--set", "device=cpu", f"network.pretrained={folder}", "max_steps=3",
                 "max_tokens.findings=30", "max_tokens.impression=10", "network.lora=4").stdout  # fmt: skip
     assert "words of medgemma (licence" in told

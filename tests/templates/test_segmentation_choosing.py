@@ -28,7 +28,7 @@ PLAN |= {"network": {"name": "unet", "strides": [[1, 1], [2, 2]]}}
 )  # fmt: skip
 def test_what_tells_a_side_is_never_mirrored(name: str, side: bool) -> None:
     """Pictures of left and right eyes were mirrored into each other, as all colour pictures were."""
-    sides = load("sides")
+    sides = load("laterality")
     assert sides.tells_side(["liver", name]) is side
     assert sides.harmless(["h", "w"], [name]) == ([] if side else ["h", "w"])
 
@@ -54,7 +54,7 @@ def test_what_images_show_decides_whether_they_are_mirrored(
     about = tmp_path / "about.json"
     if said is not None:
         about.write_text(json.dumps(said))
-    sides = load("sides")
+    sides = load("laterality")
     assert sides.turns(2, channels, about) is free
     assert not sides.turns(3, channels, about)
 
@@ -68,11 +68,11 @@ def test_what_images_show_decides_whether_they_are_mirrored(
 )  # fmt: skip
 def test_class_names_decide_what_is_mirrored(classes: list[str], channels: int, dims: int, flips: list[str]) -> None:
     facts = {"classes": classes, "channels": channels, "dims": dims, "modality": "mr"}
-    assert own("intensity").choose_changes(facts, [1.0] * dims)["flip"] == flips
+    assert own("segmentation.intensity").choose_changes(facts, [1.0] * dims)["flip"] == flips
 
 
 def test_pieces_and_holes_by_class() -> None:
-    refined, found = own("refine").refined, np.zeros((12, 12), np.uint8)
+    refined, found = own("segmentation.mask_cleaning").refined, np.zeros((12, 12), np.uint8)
     found[1:8, 1:8], found[3:5, 3:5], found[10, 10] = 1, 0, 1
     found[6, 6] = 2
     plan = {"classes": ["a", "b"], "overlap": False}
@@ -112,7 +112,7 @@ def _cases(count: int, speck: bool) -> list[dict[str, torch.Tensor]]:
 
 
 def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> None:
-    choosing = own("choosing")
+    choosing = own("segmentation.postprocessing_selection")
     plan = dict(PLAN)
     looked = choosing.look(Specks(), _cases(24, True), plan, torch.device("cpu"), 60.0)
     assert np.isfinite(looked.table).all(), "mirrored too"
@@ -138,7 +138,7 @@ class Coarse(torch.nn.Module):
 
 
 def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
-    choosing, plan = own("choosing"), {**PLAN, "mirror": [], "shifted": "auto"}
+    choosing, plan = own("segmentation.postprocessing_selection"), {**PLAN, "mirror": [], "shifted": "auto"}
     looked = choosing.look(Coarse(), _cases(24, False), plan, torch.device("cpu"), 60.0)
     fair = choosing.settle(plan, looked, [str(k) for k in range(24)])
     assert (plan["mirror"], plan["shifted"]) == ([], True)
@@ -159,7 +159,7 @@ def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
 @pytest.mark.parametrize("shape", [(9, 14), (9, 14, 11)])
 def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, ...]) -> None:
     """A network that looks at each voxel by itself answers as without shifts, up to the last row; padding has the fill."""
-    windows, image = own("windows"), torch.randn(2, *shape)
+    windows, image = own("segmentation.sliding_window"), torch.randn(2, *shape)
     seen = []
 
     def run(wide: torch.Tensor) -> torch.Tensor:
@@ -173,7 +173,7 @@ def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, .
 
 
 def test_views_that_the_validation_may_choose() -> None:
-    views = own("choosing").views
+    views = own("segmentation.postprocessing_selection").views
     plan: dict[str, Any] = {"mirror": "auto", "shifted": "auto", "augment": {"flip": ["h", "w"]}, "chains": []}
     assert [(view.axes, view.shifted, view.cost) for view in views(plan)] == [
         ((), False, 1), (("h", "w"), False, 4), ((), True, 4)]  # fmt: skip
@@ -184,7 +184,7 @@ def test_views_that_the_validation_may_choose() -> None:
 
 
 def test_chance_is_seldom_chosen_and_never_flatters() -> None:
-    choosing, rng = own("choosing"), np.random.default_rng(1)
+    choosing, rng = own("segmentation.postprocessing_selection"), np.random.default_rng(1)
     gains, chosen = [], 0
     for _ in range(60):
         table = 0.8 + 0.05 * rng.standard_normal((20, 2, 4, 1))
@@ -198,7 +198,7 @@ def test_chance_is_seldom_chosen_and_never_flatters() -> None:
 
 
 def test_a_patient_lies_in_one_half() -> None:
-    choosing = own("choosing")
+    choosing = own("segmentation.postprocessing_selection")
     table = np.full((40, 2, 4, 1), 0.5)
     table[:20, 0, 1] = 0.9  # patient a alone is better for it
     fair = choosing.cross_fitted(table, ["a"] * 20 + ["b"] * 20)
@@ -213,18 +213,21 @@ def test_borders_are_measured_as_m3b_does(shape: tuple[int, ...]) -> None:
         centre = np.array(shape) / 2 + rng.normal(0, 1, len(shape))
         a, b = (np.linalg.norm(grid - centre - shift, axis=-1) < 4.5 for shift in (0.0, rng.normal(0, 1, len(shape))))
         wanted = measure_mask(a, b, steps)
-        nsd, hd95 = own("surfaces").border_figures(a, b, steps)
+        nsd, hd95 = own("segmentation.surfaces").border_figures(a, b, steps)
         assert hd95 == pytest.approx(wanted.hd95)
         assert nsd == pytest.approx(wanted.nsd, abs=0.2)
         assert nsd <= wanted.nsd + 0.02, "of border voxels: a little below that of surfaces between voxels"
     empty = np.zeros(shape, bool)
-    assert own("surfaces").border_figures(empty, a, steps) == (0.0, measure_mask(empty, a, steps).max_distance)
-    assert np.isnan(own("surfaces").border_figures(empty, empty, steps)).all()
+    assert own("segmentation.surfaces").border_figures(empty, a, steps) == (
+        0.0,
+        measure_mask(empty, a, steps).max_distance,
+    )
+    assert np.isnan(own("segmentation.surfaces").border_figures(empty, empty, steps)).all()
 
 
 def test_borders_worse_than_the_mean_shapes_are_said() -> None:
     """A model above the mean shape's Dice had an HD95 that was worse, and nobody told the trainer."""
-    surfaces, blind = own("surfaces"), own("blind")
+    surfaces, blind = own("segmentation.surfaces"), own("segmentation.mean_shape")
     cases = _cases(12, True)
     truths = [item["labels"].numpy() for item in cases]
     mean = blind.mean_shape(truths, PLAN)

@@ -36,17 +36,19 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_classes_that_share_no_voxel_are_ids(records: list[dict[str, Any]]) -> None:
-    facts = own("fingerprint").fingerprint(records, LABELS)
+    facts = own("segmentation.fingerprint").fingerprint(records, LABELS)
     assert facts["overlap"] is False
     assert facts["sizes"]["structure_069"] == [18, 18]
     plan = {"dims": 3, "channels": 1, "spacing": None, "intensity": {"mode": "percentile"}, **facts}
-    _, ids, _ = own("volumes").prepare_case(records[0], plan)
+    _, ids, _ = own("volume_cache").prepare_case(records[0], plan)
     assert ids.shape == (20, 28, 3)
     assert set(np.unique(ids)) == set(range(71))
 
 
 def test_classes_that_meet_in_one_case_stay_apart(records: list[dict[str, Any]], tmp_path: Path) -> None:
-    facts = own("fingerprint").fingerprint([records[0], _record(tmp_path, "ccc", overlapping=True)], LABELS)
+    facts = own("segmentation.fingerprint").fingerprint(
+        [records[0], _record(tmp_path, "ccc", overlapping=True)], LABELS
+    )
     assert facts["overlap"] is True
     assert facts["sizes"]["structure_001"] in ([18, 19], [19, 18])
 
@@ -65,7 +67,7 @@ def test_ids_of_files_that_meet_all_the_same_keep_the_smaller_class(
 def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path) -> None:
     plan = {"classes": CLASSES, "labels": None, "overlap": False, "dims": 3, "channels": 1, "extent": None}
     plan |= {"spacing": [1.0, 1.0, 1.0], "channel_names": None, "intensity": {"mode": "percentile"}}
-    data = own("nnunet_data")
+    data = own("segmentation.nnunet_data")
     present: list[np.ndarray] = []
     held = data.write_dataset(records, plan, tmp_path, lambda table: present.append(table) or np.array([False, True]))
     assert held == [1]
@@ -76,7 +78,7 @@ def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path)
 
 
 def test_regions_of_more_than_64_classes_are_told_apart() -> None:
-    presets = own("nnunet_presets")
+    presets = own("segmentation.nnunet_presets")
     masks = np.eye(70, dtype=bool)
     masks[69, 68] = True
     regions = presets.Regions(70)
@@ -96,7 +98,7 @@ def _peak_megabytes(task: Any) -> float:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_caching_104_classes_needs_less_than_a_gigabyte(monkeypatch: pytest.MonkeyPatch, overlap: bool) -> None:
     """Volumes of 128 x 128 x 128 voxels, mask files decoded one at a time."""
-    volumes, grid, formats = own("volumes"), own("mask_grid"), own("formats")
+    volumes, grid, formats = own("volume_cache"), own("mask_grid"), own("formats")
     side, classes = 128, [f"structure_{place}" for place in range(104)]
     ids = np.zeros((side,) * 3, np.uint8)
     for place in range(104):

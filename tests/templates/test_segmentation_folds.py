@@ -31,14 +31,18 @@ def counted(plan: dict[str, Any]) -> int:
 def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None:
     """One network was trained for 1,284 steps where three narrow ones of as many minutes hold 1,900 each."""
     plan = made()
-    said = own("thrift").narrow_for_folds(FACTS, plan, set(), counted, 1500)
+    said = own("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), counted, 1500)
     assert said == [
         "one patch a step instead of 2, so that several networks (folds) fit",
         "first filters 8 instead of 16, so that several networks (folds) fit",
     ]
-    assert (plan["batch"], plan["network"]["filters"], plan["lr"]) == (1, [8, 16, 32, 64], own("thrift").RATE)
+    assert (plan["batch"], plan["network"]["filters"], plan["lr"]) == (
+        1,
+        [8, 16, 32, 64],
+        own("segmentation.short_training").RATE,
+    )
     slower = made(lr=0.003)
-    own("thrift").narrow_for_folds(FACTS, slower, {"lr"}, counted, 1500)
+    own("segmentation.short_training").narrow_for_folds(FACTS, slower, {"lr"}, counted, 1500)
     assert slower["lr"] == 0.003
 
 
@@ -62,13 +66,13 @@ def test_else_the_plan_stays_as_it_is(
 ) -> None:
     plan = made(**changes)
     before = copy.deepcopy(plan)
-    assert own("thrift").narrow_for_folds(facts, plan, kept, counted, enough) == []
+    assert own("segmentation.short_training").narrow_for_folds(facts, plan, kept, counted, enough) == []
     assert plan == before
 
 
 def test_patches_are_trimmed_where_narrow_networks_alone_are_not_enough() -> None:
     plan = made()
-    said = own("thrift").narrow_for_folds(FACTS, plan, set(), counted, 2500)
+    said = own("segmentation.short_training").narrow_for_folds(FACTS, plan, set(), counted, 2500)
     assert said[-1] == f"patches {TRIMMED} instead of {WHOLE}, so that several networks (folds) fit"
     assert (plan["patch"], plan["network"]["filters"][0]) == (TRIMMED, 8)
 
@@ -87,17 +91,17 @@ def test_patches_are_trimmed_where_narrow_networks_alone_are_not_enough() -> Non
 def test_patches_are_trimmed_to_what_the_network_divides(changes: dict[str, Any], patch: list[int]) -> None:
     plan = made(**changes)
     before = plan["patch"]
-    said = own("thrift").trimmed(FACTS)(plan)
+    said = own("segmentation.short_training").trimmed(FACTS)(plan)
     assert plan["patch"] == patch
     assert said == (f"patches {patch} instead of {before}" if patch != before else "")
-    assert own("thrift").trimmed(FACTS)(plan) == "", "once"
+    assert own("segmentation.short_training").trimmed(FACTS)(plan) == "", "once"
 
 
 def test_a_coarser_grid_is_seen_whole_after_trimming_as_without() -> None:
     found = []
-    for first in ([], [own("thrift").trimmed(FACTS)]):
+    for first in ([], [own("segmentation.short_training").trimmed(FACTS)]):
         plan = made(patch=list(WHOLE))
-        for way in [*first, own("thrift").coarser(FACTS | {"dims": 3})]:
+        for way in [*first, own("segmentation.short_training").coarser(FACTS | {"dims": 3})]:
             assert way(plan)
         found.append((plan["spacing"], plan["patch"]))
     assert found[0] == found[1]
@@ -107,7 +111,7 @@ def test_a_coarser_grid_is_seen_whole_after_trimming_as_without() -> None:
 def test_augmentation_is_less_probable_where_whole_images_are_seen_few_times(steps: int, often: float) -> None:
     augment: dict[str, Any] = {"often": 0.6, "rotate": 15}
     plan = made(batch=1, patch=[56, 40, 40], engine="trainer", optimizer="adamw", augment=augment)
-    said = own("thrift").augment_whole_images([50, 36, 36], 160, plan, lambda _: steps, set())
+    said = own("segmentation.short_training").augment_whole_images([50, 36, 36], 160, plan, lambda _: steps, set())
     assert plan["augment"] == {"often": pytest.approx(often), "rotate": 15, "elastic": 0.07}
     assert any("probability" in line for line in said) is (often < 0.6)
 
@@ -127,5 +131,5 @@ def test_else_the_probability_of_augmentation_is_the_usual(changes: dict[str, An
     def never(_: dict[str, Any]) -> int:
         raise AssertionError("no step is timed for nothing")
 
-    assert own("thrift").augment_whole_images([50, 36, 36], 160, plan, never, kept) == []
+    assert own("segmentation.short_training").augment_whole_images([50, 36, 36], 160, plan, never, kept) == []
     assert plan["augment"] == {"often": 0.6}

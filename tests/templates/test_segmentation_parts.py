@@ -38,7 +38,7 @@ def _case(folder: Path, name: str, shape: tuple[int, int, int] = (8, 9, 10)) -> 
 
 
 def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_path: Path) -> None:
-    volumes = own("volumes")
+    volumes = own("volume_cache")
     records = [_case(tmp_path, "a"), _case(tmp_path, "bb", (12, 8, 11))]
     cache = volumes.build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
     assert cache.image(0).shape == (1, 9, 8, 10)
@@ -59,7 +59,7 @@ def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_p
 
 def test_spacing_is_resampled_for_image_and_mask_alike(tmp_path: Path) -> None:
     record = _case(tmp_path, "a")
-    image, mask, _ = own("volumes").prepare_case(record, {**PLAN, "spacing": [0.5, 0.5, 2.0]}, str(tmp_path))
+    image, mask, _ = own("volume_cache").prepare_case(record, {**PLAN, "spacing": [0.5, 0.5, 2.0]}, str(tmp_path))
     assert image.shape[1:] == mask.shape == (18, 16, 5)
     assert set(np.unique(mask)) == {0, 1, 2}
 
@@ -67,7 +67,7 @@ def test_spacing_is_resampled_for_image_and_mask_alike(tmp_path: Path) -> None:
 def test_too_many_unreadable_cases_name_the_first(tmp_path: Path) -> None:
     records = [_case(tmp_path, "a"), {"image_path": "gone.nii.gz", "mask_path": "a_seg.nii.gz"}]
     with pytest.raises(Exception, match=r"1 of 2 cases .*gone\.nii\.gz"):
-        own("volumes").build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
+        own("volume_cache").build_volumes(records, PLAN, tmp_path / "cache", str(tmp_path))
 
 
 def _load(record: dict[str, Any], plan: dict[str, Any], base: Path) -> np.ndarray:
@@ -185,7 +185,7 @@ def _augmented(
     augment = masks.AugmentMasks(rule)
     for _ in range(cases):
         first, size, move = masks.cut_box(start, patch, augment.draw(patch, rng))
-        block = torch.from_numpy(own("windows").cut(mask.numpy(), first, size, 0))
+        block = torch.from_numpy(own("segmentation.sliding_window").cut(mask.numpy(), first, size, 0))
         items.append({"images": block[None].float(), "masks": block, "moves": move})
     image, moved = augment.pair(**masks.collate_cuts(items), patch=patch)
     return image, moved
@@ -214,7 +214,7 @@ import resource, sys
 sys.path.insert(0, {str(project)!r})
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 import numpy as np
-from Utils import volumes
+from m3b.training import volume_cache as volumes
 place = {str(tmp_path)!r}
 files = [volumes.Path(place) / str(k) for k in range(130)]
 for file in files:
@@ -278,11 +278,11 @@ def test_rotation_does_not_shear_oblong_patches() -> None:
 
 
 def test_coarse_axes_are_halved_later_and_get_flat_kernels() -> None:
-    strides, kernels = own("shapes").topology([128, 128, 24], [0.8, 0.8, 5.0])
+    strides, kernels = own("segmentation.patch_shapes").topology([128, 128, 24], [0.8, 0.8, 5.0])
     assert strides[:3] == [[1, 1, 1], [2, 2, 1], [2, 2, 1]]
     assert kernels[0] == [3, 3, 1]
     assert kernels[-1] == [3, 3, 3]
-    flat, _ = own("shapes").topology([32, 32, 1], [1.0, 1.0, 1.0])
+    flat, _ = own("segmentation.patch_shapes").topology([32, 32, 1], [1.0, 1.0, 1.0])
     assert all(step[2] == 1 for step in flat)
 
 
@@ -328,13 +328,13 @@ def test_nnunets_resampling_is_reproduced(spacing: list[float]) -> None:
     data = np.random.default_rng(0).normal(0, 1, (2, 6, 11, 12)).astype(np.float32)
     for order, shape in ((3, (9, 14, 10)), (1, (6, 20, 9))):
         want = theirs.resample_data_or_seg_to_shape(data, shape, spacing, [1.0] * 3, False, order, 0, None)
-        ours = own("nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
+        ours = own("segmentation.nnunet_steps").resample(data, shape, spacing, [1.0] * 3, order)
         assert np.abs(ours - want).max() < 1e-4
 
 
 NETWORKS = """
 import torch
-from Model.network import build_model
+from m3b.training.segmentation.network import build_model
 for name, dims, side in (("segresnet", 3, 16), ("segresnet", 2, 32), ("swinunetr", 3, 64), ("swinunetr", 2, 64)):
     torch.manual_seed(0)
     network = {"name": name, "width": 12 if name == "swinunetr" else 8, "dropout": 0.0}
@@ -412,7 +412,7 @@ def test_the_unet_computes_what_monai_does(dims: int, residual: bool) -> None:
 
 
 def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path: Path) -> None:
-    extent = own("extent")
+    extent = own("voxel_spacing")
     scans: list[dict[str, Any]] = [{"path": "a", "shape": (128, 128, 40), "spacing": (2.8, 2.8, 7.5)} for _ in range(3)]
     odd = {"path": "odd.nii.gz", "shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
     nothing = {"path": "none.nii.gz", "shape": (64, 64, 30), "spacing": None}
@@ -428,7 +428,7 @@ def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path
     plan = {**PLAN, "spacing": [5.6, 5.6, 7.5], "extent": found}
     nifti(tmp_path / "odd.nii.gz", np.random.default_rng(0).normal(0, 1, (128, 128, 20)).astype(np.float32))
     image = own("formats").read_image("odd.nii.gz", str(tmp_path))
-    assert own("volumes").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
+    assert own("volume_cache").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
 
 
 @pytest.mark.parametrize("width", [8, 16])
@@ -446,7 +446,7 @@ def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, w
 
 def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> None:
     """They kept their size: 98 steps in two minutes, and no way to cheaper ones."""
-    way = own("thrift").coarser(
+    way = own("segmentation.short_training").coarser(
         {"dims": 2, "shapes": np.array([[528, 622]] * 3), "spacings": None, "widths": {"x": 90.0}}
     )
     plan: dict[str, Any] = {
@@ -460,7 +460,7 @@ def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> 
     assert way(plan) == "longest side 320 instead of 448, with patches [160, 160]"
     assert plan["network"]["filters"] == [16, 32, 64, 128, 256, 512][: len(plan["network"]["strides"])]
     assert not way(plan), "2.1 times coarser than the pictures are"
-    thin = own("thrift").coarser(
+    thin = own("segmentation.short_training").coarser(
         {"dims": 2, "shapes": np.array([[528, 622]] * 3), "spacings": None, "widths": {"x": 3.0}}
     )
     assert not thin({**plan, "side": 624}), "vessels stay as they are"
@@ -468,7 +468,7 @@ def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> 
 
 def test_vessels_keep_a_fine_grid_and_get_smaller_patches() -> None:
     """Thin vessels were coarsened to two pixels without a word, where a smaller patch makes more steps too."""
-    thin, thrift = own("thin"), own("thrift")
+    thin, thrift = own("segmentation.thin_structures"), own("segmentation.short_training")
     vessel, organ = np.zeros((64, 64), bool), np.zeros((64, 64), bool)
     vessel[30:33], organ[10:50, 10:50] = True, True
     assert thin.width(vessel, None) == pytest.approx(3, abs=0.8)
@@ -491,7 +491,7 @@ def test_filters_strides_and_kernels_have_to_agree(tmp_path: Path) -> None:
     """Five filters with six strides went through, and the last filters served twice."""
     project = assemble_segmentation(tmp_path / "work")
     code = """
-import plan
+from m3b.training.segmentation import plan
 network = {"name": "unet", "filters": [8] * 5, "strides": [[1, 1]] * 6, "kernels": [[3, 3]] * 6}
 made = {"network": network, "engine": "trainer"}
 try:
@@ -511,8 +511,8 @@ def test_the_border_has_the_value_that_the_intensity_gives_to_it(tmp_path: Path)
     project = assemble_segmentation(tmp_path / "work")
     call(project, "example/make_example.py", "--cases", "6", "--size", "16")
     code = """
-import json, plan
-from Datapath.dataloader import read_index
+import json; from m3b.training.segmentation import plan
+from m3b.training.segmentation.dataset import read_index
 facts = plan.fingerprint(read_index(), json.load(open("Datapath/label_dict.json")))
 window = 'intensity={"mode":"window","low":0,"high":1,"mean":0.4,"std":0.2}'
 own, other = (plan.make_plan(facts, 5, False, settings)["pad_value"] for settings in ([], [window]))
@@ -527,7 +527,7 @@ def test_a_validation_part_is_drawn_in_linear_time(tmp_path: Path) -> None:
     """Each patient was looked for in all cases: 5,000 of them took minutes before the first step."""
     project = assemble_segmentation(tmp_path / "work")
     code = """
-from Datapath import dataloader
+from m3b.training.segmentation import dataset as dataloader
 asked, real = [], dataloader.patient_of
 dataloader.patient_of = lambda record: asked.append(1) or real(record)
 records = [{"image_path": f"{k}.png", "patient": f"p{k // 2}"} for k in range(600)]
@@ -543,7 +543,7 @@ def test_a_rare_class_is_in_training_and_validation(tmp_path: Path) -> None:
     project = assemble_segmentation(tmp_path / "work")
     code = """
 import numpy as np
-from Datapath import dataloader
+from m3b.training.segmentation import dataset as dataloader
 records = [{"image_path": f"{k}.png", "patient": f"p{k // 2}"} for k in range(60)]
 for seed in range(20):
     rng = np.random.default_rng(seed)
@@ -568,7 +568,7 @@ assert 9 <= chosen.sum() <= 20, "classes in two cases each take no more than twi
 
 HELD_OUT = """
 import json
-from Datapath.dataloader import build_datasets, read_index
+from m3b.training.segmentation.dataset import build_datasets, read_index
 plan, held = json.load(open("plan.json")), set()
 for fold in range(plan["folds"]):
     train, valid = build_datasets(plan, fold)
@@ -607,7 +607,7 @@ def test_what_lies_elsewhere_in_every_image_has_a_mean_shape_too() -> None:
         mask[at : at + 20, 80:] = 2
         masks.append(mask)
     known, held = masks[:20], masks[20:]
-    found = own("blind").blind_dice(known, held, plan)
+    found = own("segmentation.mean_shape").blind_dice(known, held, plan)
     atlas = build_atlas(known, {"polyp": 1, "tool": 2})
     wanted = np.mean([[dice((guess == k), (truth == k)) for k in (1, 2)]
                       for truth in held for guess in [atlas.predict(truth.shape)]])  # fmt: skip
@@ -624,7 +624,7 @@ def test_the_mean_shape_is_what_a_trained_model_has_to_beat() -> None:
     plan = {"classes": ["a", "b"], "overlap": False, "dims": 2}
     mask = np.zeros((40, 60), np.uint8)
     mask[8:30, 10:26], mask[10:30, 30:50] = 1, 2
-    blind = own("blind").blind_dice
+    blind = own("segmentation.mean_shape").blind_dice
     assert blind([mask] * 5, [mask], plan) > 0.95
     assert blind([mask] * 5, [np.repeat(mask, 2, axis=0)], plan) > 0.95, "stretched to the image"
     assert blind([mask] * 5, [np.roll(mask, 20, axis=0)], plan) < 0.5
@@ -638,9 +638,9 @@ def test_what_lies_outside_differs_from_channel_to_channel(tmp_path: Path) -> No
     call(project, "example/make_example.py", "--cases", "6", "--size", "16")
     code = """
 import numpy as np, torch
-from Utils.named import padding_of
-from Utils.preprocess import crop_or_pad, surrounded
-from Utils.windows import cut, sliding
+from m3b.training.named_channels import padding_of
+from m3b.training.preprocess import crop_or_pad, surrounded
+from m3b.training.segmentation.sliding_window import cut, sliding
 ct = {"mode": "window", "low": -160, "high": 240, "mean": 0.4, "std": 0.2}
 mr = {"mode": "foreground"}
 facts = {"by_channel": {"ct": {"border": 0.0}, "mr": {"border": -0.7}}}
@@ -665,8 +665,8 @@ assert [float(v) for v in crop_or_pad(low, (6, 6, 6))[:, -1, -1, -1]] == [-3.0, 
 """
     call(project, "-c", code)
     code = """
-import json, plan
-from Datapath.dataloader import read_index
+import json; from m3b.training.segmentation import plan
+from m3b.training.segmentation.dataset import read_index
 facts = plan.fingerprint(read_index(), json.load(open("Datapath/label_dict.json")))
 try:
     plan.make_plan(facts, 5, False, ["pad_value=[0,0,0,0,0,0,0]"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 
 import pytest
+
+from m3b.training import entry
 
 TEMPLATES = Path(__file__).parents[2] / "resources/templates"
 
@@ -28,8 +29,7 @@ TEMPLATES = Path(__file__).parents[2] / "resources/templates"
 def test_cores_are_those_of_the_process_or_fewer_if_asked_for(
     monkeypatch: pytest.MonkeyPatch, asked: str | None, together: int, threads: int
 ) -> None:
-    monkeypatch.syspath_prepend(str(TEMPLATES))
-    module = importlib.import_module("shared.start")
+    module = entry
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(module, "world_size", lambda: together)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -40,7 +40,7 @@ def test_cores_are_those_of_the_process_or_fewer_if_asked_for(
 
 @pytest.mark.parametrize(
     "file",
-    sorted(TEMPLATES.glob("*/plan.py")) + sorted(TEMPLATES.glob("*/train.py")),
+    [file for name in ("plan.py", "train.py") for file in sorted(TEMPLATES.glob(f"*/{name}"))],
     ids=lambda file: "/".join(file.parts[-2:]),
 )
 def test_threads_that_wait_for_each_other_do_not_sleep(file: Path) -> None:

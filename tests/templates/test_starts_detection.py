@@ -47,13 +47,13 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
     code = (
         "import sys; sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
         f"make_example.make_example(Path(), {truth!r}, 16, {dims}, 32)\n"
-        f"import plan; plan.main(['--minutes', '1', '--set', *{settings!r}])\n"
-        "import train; assert train.main([]) == 0\n"
-        "import json; from Utils.pretrained_trial import VERDICT; said = json.loads(VERDICT.read_text())\n"
+        f"from m3b.training.detection import plan; plan.main(['--minutes', '1', '--set', *{settings!r}])\n"
+        "from m3b.training.detection import train; assert train.main([]) == 0\n"
+        "import json; from m3b.training.pretrained.trial import VERDICT; said = json.loads(VERDICT.read_text())\n"
         "if said['chosen'] == 'scratch':  # of two steps either may be better; the started one is what is asked about\n"
         "    VERDICT.write_text(json.dumps({**said, 'chosen': 'pretrained'}))\n"
         "    import shutil; shutil.rmtree('Logout/fold0'); assert train.main(['--resume']) == 0\n"
-        "import export; export.main([])"
+        "from m3b.training.detection import export; export.main([])"
     )
     said = call(project, "-c", code).stdout
     assert "tensors taken" in said
@@ -66,7 +66,7 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
     assert config["start"]["chosen"] == "pretrained"
     assert config["plan"]["network"]["name"] == "pretrained"
     assert str(tmp_path) not in json.dumps(config)
-    assert (project / "Deliver/Utils/pyramid.py").is_file()
+    assert (project / "Deliver/m3b_runtime/training/feature_pyramid.py").is_file()
     image = json.loads((project / "Datapath/test.json").read_text())[0]["image_path"]
     call(project, "Deliver/predict.py", image, "-o", "out.json")
     [answer] = json.loads((project / "out.json").read_text())
@@ -121,7 +121,7 @@ def test_weights_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> No
 
 TWO_STEPS = """
 import json, sys, torch
-from Model.network import build_model
+from m3b.training.detection.network import build_model
 for plan in json.load(open('plans.json')):
     dims, side = plan["dims"], plan["patch"][0]
     torch.manual_seed(0)
@@ -159,7 +159,7 @@ def test_networks_on_encoders_learn_and_are_built_anew(tmp_path: Path) -> None:
         (stunet, "stunet/small", 3),
     ]
     for at, (made, entry, dims) in enumerate(kinds):
-        start = parts("starts").find_start(str(_folder(tmp_path / str(at), made, entry)), "detection", dims)
+        start = parts("pretrained.starts").find_start(str(_folder(tmp_path / str(at), made, entry)), "detection", dims)
         for target in ("boxes", "masks"):
             network = {**start.network, "width": 8, "cell": [4] * dims}
             loss = (
@@ -174,6 +174,6 @@ def test_networks_on_encoders_learn_and_are_built_anew(tmp_path: Path) -> None:
 
 
 def test_the_registry_names_detection_where_its_template_can_start(tmp_path: Path) -> None:
-    starts = parts("starts")
+    starts = parts("pretrained.starts")
     folder = _folder(tmp_path, resnet, "torchvision/resnet18")
     assert starts.find_start(str(folder), "detection", 2).entry["name"] == "torchvision/resnet18"

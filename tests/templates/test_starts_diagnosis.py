@@ -66,8 +66,8 @@ def test_what_was_trained_before_learns_slowly_and_all_of_it_was_taken(tmp_path:
     call(project, "plan.py", "--set", f"network.pretrained={folder}", "network.backbone_lr=0.05", *STEPS)
     code = """import json, torch
 from safetensors.torch import load_file
-from Model.network import build_model
-from Utils.backbones import told
+from m3b.training.diagnosis.network import build_model
+from m3b.training.pretrained.backbones import told
 plan = json.load(open('plan.json'))
 model = build_model(plan)
 body = model.backbone.body
@@ -84,7 +84,7 @@ print(len(list(model.parameters())))"""
 
 
 def _refused(folder: Path | str, task: str = "diagnosis", dims: int = 2) -> str:
-    starts, backbones = parts("starts"), parts("backbones")
+    starts, backbones = parts("pretrained.starts"), parts("pretrained.backbones")
     with pytest.raises(starts.StartError) as caught:
         backbones.build_backbone(starts.find_start(str(folder), task, dims).network, dims, 3)
     return str(caught.value)
@@ -136,7 +136,7 @@ def test_plan_refuses_in_a_sentence(tmp_path: Path) -> None:
     assert f"--set network.pretrained={folder}: " in done.stderr
     assert "tensors are missing" in done.stderr
     assert "Traceback" not in done.stderr
-    settings = parts("settings")
+    settings = parts("plan_settings")
     with pytest.raises(SystemExit, match="make the plan afresh"):
         settings.override({"network": {}}, "network.pretrained=rad-dino")
 

@@ -129,9 +129,9 @@ def test_fetched_converted_trained_exported_and_asked(
     code = (
         "import sys; sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
         f"make_example.make_example(Path(), {EXAMPLE[template]})\n"
-        f"import plan; plan.main(['--minutes', '1', '--set', *{settings!r}])\n"
-        "import train; assert train.main([]) == 0\n"
-        "import export; export.main([])"
+        f"from m3b.training.{template} import plan; plan.main(['--minutes', '1', '--set', *{settings!r}])\n"
+        f"from m3b.training.{template} import train; assert train.main([]) == 0\n"
+        f"from m3b.training.{template} import export; export.main([])"
     )
     said = call(project, "-c", code).stdout
     assert "tensors taken" in said

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -17,14 +15,8 @@ from m3b.tasks.survival.metrics import comparable_pairs
 
 
 @pytest.fixture
-def followup(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The project on the path; its modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(project))
-    before = set(sys.modules)
-    yield importlib.import_module("Utils.followup")
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("Utils", "Loss", "Model", "Datapath"):
-            del sys.modules[name]
+def followup() -> ModuleType:
+    return importlib.import_module("m3b.training.diagnosis.followup")
 
 
 LABELS = np.array([[5, 1], [10, 1], [12, 0], [16, 0], [25, 1], [50, 1], [50, 0]], np.float32)
@@ -40,18 +32,22 @@ def test_who_came_through_an_interval_and_who_did_not(followup: ModuleType) -> N
 def test_the_loss_is_the_likelihood(followup: ModuleType) -> None:
     import torch
 
-    loss = importlib.import_module("Loss.loss").build_loss({"task": "survival", "edges": EDGES, "classes": ["x"]})
+    loss = importlib.import_module("m3b.training.diagnosis.loss").build_loss(
+        {"task": "survival", "edges": EDGES, "classes": ["x"]}
+    )
     logits = torch.randn(len(LABELS), 3, generator=torch.Generator().manual_seed(0))
     hazards = logits.sigmoid().double().numpy()
     through, inside = followup.targets(LABELS, EDGES)
     mine = -(through * np.log(1 - hazards) + inside * np.log(hazards)).sum(axis=1).mean()
     assert float(loss(logits, torch.from_numpy(LABELS))) == pytest.approx(mine, rel=1e-5)
-    kind = importlib.import_module("Utils.survival").Followed({"classes": ["x"], "multi_label": False, "edges": EDGES})
+    kind = importlib.import_module("m3b.training.diagnosis.survival").Followed(
+        {"classes": ["x"], "multi_label": False, "edges": EDGES}
+    )
     assert kind.view_loss(logits.numpy(), LABELS) == pytest.approx(mine, rel=1e-5)
 
 
 def test_risks_of_different_networks_are_not_compared(followup: ModuleType) -> None:
-    c_index = importlib.import_module("Utils.survival").c_index
+    c_index = importlib.import_module("m3b.training.diagnosis.survival").c_index
     labels = np.array([[1, 1], [2, 1], [3, 1], [1.5, 1], [2.5, 1], [3.5, 0]])
     risk, networks = np.array([3, 2, 1, 30, 20, 10.0]), np.array([0, 0, 0, 1, 1, 1])
     assert c_index(labels, risk, networks) == 1
@@ -87,7 +83,7 @@ def test_its_c_index_is_that_of_the_measure(followup: ModuleType) -> None:
     risk = random.normal(size=80).round(1)
     pairs = comparable_pairs(labels[:, 0].astype(float), labels[:, 1] > 0.5)
     ahead = (risk[:, None] > risk) + 0.5 * (risk[:, None] == risk)
-    mine = importlib.import_module("Utils.survival").c_index(labels, risk)
+    mine = importlib.import_module("m3b.training.diagnosis.survival").c_index(labels, risk)
     assert mine == pytest.approx(float((pairs * ahead).sum() / pairs.sum()))
 
 

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from template_kit import TEMPLATES, Run
+from template_kit import Run
+
+from m3b.training.diagnosis import calibration, tta
 
 rng = np.random.default_rng(0)
 DECISIONS = ("accuracy", "constant_accuracy")
-
-
-def _module(name: str) -> ModuleType:
-    file = TEMPLATES / "diagnosis" / "Utils" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"diagnosis_{name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-calibration, tta = _module("calibration"), _module("tta")
 
 
 def _drawn(logits: np.ndarray, multi: bool) -> np.ndarray:

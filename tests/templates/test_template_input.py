@@ -29,7 +29,7 @@ def _index(project: Path, images: list[tuple[str, str]]) -> None:
 def _facts(run: Run) -> tuple[dict[str, Any], dict[str, Any], str]:
     """What plan.py measures, decides and says, without its look at the network's pace."""
     code = (
-        "import json, plan\nread = lambda name: json.load(open(f'Datapath/{name}.json'))\n"
+        "import json; from m3b.training.diagnosis import plan\nread = lambda name: json.load(open(f'Datapath/{name}.json'))\n"
         "facts = plan.fingerprint(read('train'), read('label_dict'))\n"
         "made = plan.make_plan(facts, 1.0, False)\nfacts['pretrained'] = ''\nsaid = plan.summary(facts, made)\n"
         "facts.pop('shapes')\nprint(json.dumps([facts, made, said]))"
@@ -98,7 +98,8 @@ def test_mixed_units_from_plan_to_prediction(project: Path, run: Run) -> None:
     assert not facts["scale_tells"]
     settings = "'max_steps=6', 'batch=8', 'network.width=4', 'device=cpu', 'tta.use=false'"
     code = (
-        f"import plan, train, export\nplan.main(['--set', {settings}])\nassert train.main([]) == 0\nexport.main([])\n"
+        "from m3b.training.diagnosis import plan, train, export\n"
+        f"plan.main(['--set', {settings}])\nassert train.main([]) == 0\nexport.main([])\n"
     )
     run("-c", code)
     (project / "data" / "cut.png").write_bytes((project / "data" / "0.png").read_bytes()[:150])
@@ -141,7 +142,7 @@ def test_single_slices_among_volumes_and_series_of_volumes(project: Path, run: R
     assert (facts["dims"], len(plan["size"])) == (3, 3)
     assert "not 3D; they are brought to that form" in said
     code = (
-        "import json; from Utils.preprocess import prepare; import sys; plan = json.loads(sys.argv[1])\n"
+        "import json; from m3b.training.preprocess import prepare; import sys; plan = json.loads(sys.argv[1])\n"
         "print([prepare(f'data/{k}.nii.gz', plan).shape for k in (0, 1, 2)])"
     )
     shapes = run("-c", code, json.dumps(plan)).stdout
@@ -180,7 +181,7 @@ def test_the_foreground_of_odd_images_is_finite(array: np.ndarray) -> None:
 
 
 def test_volumes_are_scaled_without_their_air_and_pictures_as_a_whole() -> None:
-    scales = load("scales")
+    scales = load("intensity_scales")
     facts = {"dims": 3, "eight_bit": False, "modality": ""}
     assert scales.by_itself(facts)["mode"] == "foreground"
     assert scales.by_itself({**facts, "dims": 2})["mode"] == "percentile"
@@ -189,7 +190,7 @@ def test_volumes_are_scaled_without_their_air_and_pictures_as_a_whole() -> None:
 
 def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
     """It stayed that of the intensity which plan.py had chosen, whatever --set said."""
-    outside = load("scales").padding_value
+    outside = load("intensity_scales").padding_value
     facts = {"low": 0.0, "mean": 100.0, "std": 50.0, "border": -1.4}
     assert outside(facts, {"mode": "percentile"}) == -2.0
     assert outside(facts, {"mode": "foreground"}) == -1.4
@@ -200,7 +201,7 @@ def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
 
 def test_a_cropped_volume_is_surrounded_by_what_its_borders_have() -> None:
     """It was by air, so that networks answered otherwise according to how far a patch reached beyond it."""
-    scales = load("scales")
+    scales = load("intensity_scales")
     head = np.full((24, 24, 24), -1.5, np.float32)
     head[4:20, 4:20, 4:20] = np.random.default_rng(0).normal(0.2, 0.1, (16, 16, 16))
     borders = [scales.border_of(head), scales.border_of(head[6:18, 6:18, 6:18])]
@@ -213,7 +214,7 @@ def test_a_cropped_volume_is_surrounded_by_what_its_borders_have() -> None:
 
 def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:
     """Fluorescence (grey level 12) beside stained slides (200) got one fixed scale."""
-    scales, intensity = load("scales"), own("intensity")
+    scales, intensity = load("intensity_scales"), own("segmentation.intensity")
     dark = [{"mean": 12.0 + k, "std": 20.0, "eight_bit": True} for k in range(5)]
     bright = [{"mean": 200.0 + k, "std": 35.0, "eight_bit": True} for k in range(5)]
     facts = {
@@ -234,7 +235,7 @@ def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:
 
 def test_colour_is_not_averaged_away_without_a_word() -> None:
     """35 stained pictures among grey ones were called "1 channel(s)"."""
-    scales = load("scales")
+    scales = load("intensity_scales")
     images = [{"channels": 1}] * 37 + [{"channels": 3}] * 35
     assert scales.colour(images) == 3
     assert "37 with 1 channel(s), the others 3" in scales.averaged(images, 3)[0]
@@ -249,9 +250,9 @@ def test_missing_slices_of_a_series_are_noted_and_said(tmp_path: Path) -> None:
     files = write_series(tmp_path / "s", np.tile(values, 5), affine)
     files[20].unlink()
     image = formats.read_image("s", tmp_path)
-    facts = {"notes": load("scales").count_notes([load("sample").measure(image)])}
+    facts = {"notes": load("intensity_scales").count_notes([load("image_sample").measure(image)])}
     assert facts["notes"]["slice_gap"][0] == 1
-    assert "slice_gap of 1" in load("scales").told_notes(facts)[0]
+    assert "slice_gap of 1" in load("intensity_scales").told_notes(facts)[0]
 
 
 def test_signed_values_without_air_are_no_hounsfield_units(tmp_path: Path) -> None:
@@ -263,8 +264,8 @@ def test_signed_values_without_air_are_no_hounsfield_units(tmp_path: Path) -> No
     rules = []
     for name, values in (("phase", phase), ("ct", body.astype(np.int16))):
         nib.save(nib.Nifti1Image(values, np.eye(4)), tmp_path / f"{name}.nii")
-        row = load("sample").measure(formats.read_image(f"{name}.nii", tmp_path))
-        facts = load("sample").in_common([row], [{"image_path": f"{name}.nii"}])
+        row = load("image_sample").measure(formats.read_image(f"{name}.nii", tmp_path))
+        facts = load("image_sample").in_common([row], [{"image_path": f"{name}.nii"}])
         rules.append(load("intensity_rule").whole_input({**facts, "dims": 3, "by_channel": {}})["intensity"]["mode"])
     assert rules == ["foreground", "windows"]
 
@@ -281,7 +282,7 @@ def test_a_bleeding_differs_from_brain_by_more_than_the_noise_of_training() -> N
     }
     found = load("intensity_rule").whole_input(facts)
     head = np.array([35.0, 60.0, -1000.0, 1200.0], np.float32)[None, None]
-    scaled = load("normalise").scale_intensity(head, found["intensity"])
+    scaled = load("normalization").scale_intensity(head, found["intensity"])
     assert scaled.shape == (found["channels"], 1, 4)
     brain, blood, air, bone = scaled[:, 0].T
     assert np.abs(brain - blood).max() > 1.0

@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from template_kit import TEMPLATES
+
+from m3b.training import allocator
 
 CODE = """
-import resource, sys
-sys.path.insert(0, sys.argv[1])
-from allocator import keep_freed_memory
+import resource
+from m3b.training.allocator import keep_freed_memory
 import torch
 def faults():
     begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -27,15 +27,11 @@ print(before, min(faults() for _ in range(6)))  # the heap's top moves until ten
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="needs glibc")
 def test_freed_memory_is_used_again() -> None:
-    shared = str(TEMPLATES / "shared")
-    done = subprocess.run([sys.executable, "-c", CODE, shared], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())
     assert after * 10 < before
 
 
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(TEMPLATES / "shared"))
-    import allocator
-
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: object())
     assert not allocator.keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Plans that fit their minutes: what `Utils.pace` does with any plan, and how each template makes its own cheaper."""
+"""Plans that fit their minutes: what `time_budget` does with any plan, and how each template makes its own cheaper."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from template_kit import call, load
 from m3b.resources import copy_template
 
 COST = """
-import json, sys, plan
+import json, sys
+from importlib import import_module
+from pathlib import Path
+from m3b.training import time_budget
 import numpy as np
 SPEED = float(sys.argv[1])
+plan = import_module(f"m3b.training.{Path.cwd().name}.plan")
 def cost(p):
     size = p.get("patch") or p["size"]
     network = p["network"]
@@ -26,7 +30,7 @@ def cost(p):
     return float(np.prod(size)) * p["batch"] * (width / 16) ** 2 / stem * half / SPEED
 plan.step_seconds = cost
 plan.has_gpu = lambda: False
-__import__("Utils.pace").pace.real_bf16 = lambda: True
+time_budget.real_bf16 = lambda: True
 first = plan.make_plan
 def larger(*rest):
     made = first(*rest)
@@ -85,7 +89,7 @@ def test_what_was_set_is_kept(project: Path) -> None:
 
 
 def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
-    pace = load("pace")
+    pace = load("time_budget")
     plan = {"minutes": 1.0, "size": 64, "width": 16}
 
     def narrower(plan: dict[str, Any]) -> str:
@@ -107,7 +111,7 @@ def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
 
 def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was once chosen where it was slower: two cases were timed, and the batch had eight."""
-    pace = load("pace")
+    pace = load("time_budget")
     monkeypatch.setattr(pace, "real_bf16", lambda: True)
     for half, wanted in ((0.9, "fp32"), (0.5, "bf16"), (float("inf"), "fp32")):
         plan = {"precision": "fp32", "batch": 8}
@@ -143,7 +147,7 @@ class Watch:
 @pytest.mark.parametrize("first", [0.5, 9.0])
 def test_the_first_step_is_never_taken_for_the_pace(first: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cold step of nine seconds ended the timing, and was the pace of a training whose steps took one."""
-    pace = load("pace")
+    pace = load("time_budget")
     for timed, wanted in ((pace.quickest, 0.2), (pace.typical, 0.3)):
         watch = Watch([first, 0.4, 0.2, 0.3])
         monkeypatch.setattr(pace, "time", watch)
@@ -151,7 +155,7 @@ def test_the_first_step_is_never_taken_for_the_pace(first: float, monkeypatch: p
 
 
 def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
-    pace = load("pace")
+    pace = load("time_budget")
     assert pace.Costs(step=0.5).steps(100, 10) == 200
     assert pace.Costs(step=0.5, final=20).steps(100, 10) == 160
     often = pace.Costs(step=0.5, scoring=1.0).steps(101, epoch=20)
@@ -198,7 +202,7 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
 
 
 def test_images_of_different_units_are_scaled_by_themselves() -> None:
-    scales = load("scales")
+    scales = load("intensity_scales")
     kinds = [
         scales.scale_of(np.zeros(3, np.int16), "ct", 900.0),
         scales.scale_of(np.zeros(3, np.uint8), "", 255.0),
@@ -227,7 +231,7 @@ def _ct(scale: str, shares: tuple[int, int], random: np.random.Generator) -> dic
 
 
 def test_the_window_of_8_bit_images_is_read_off_what_is_marked() -> None:
-    scales, random = load("scales"), np.random.default_rng(0)
+    scales, random = load("intensity_scales"), np.random.default_rng(0)
     half = [_ct(scales.HOUNSFIELD, (400, 100), random) for _ in range(5)]
     other = [
         _ct("8 bit", (200, 400), random) for _ in range(5)
@@ -247,7 +251,7 @@ def test_the_window_of_8_bit_images_is_read_off_what_is_marked() -> None:
 
 
 def test_both_halves_come_to_one_scale() -> None:
-    scale, rule = load("preprocess").scale_intensity, load("scales").joined((-1250, 250))
+    scale, rule = load("preprocess").scale_intensity, load("intensity_scales").joined((-1250, 250))
     units = np.array([[-2000.0, -850.0, -300.0, 40.0, 3000.0]], np.float32)
     shown = np.clip((units + 1250) / 1500 * 255, 0, 255).astype(np.uint8)
     np.testing.assert_allclose(scale(units, rule), scale(shown, rule), atol=0.02)
@@ -258,7 +262,7 @@ def test_both_halves_come_to_one_scale() -> None:
 def test_a_plan_is_written_for_people(tmp_path: Path) -> None:
     plan = {"patch": [64, 64], "kernels": [[3, 3], [1, 3]], "classes": ["a [1, 2]", "b"], "none": [], "lr": 0.1}
     file = tmp_path / "plan.json"
-    load("settings").save_plan(plan, file)
+    load("plan_settings").save_plan(plan, file)
     assert json.loads(file.read_text()) == plan
     assert '  "patch": [64, 64],\n' in file.read_text()
     assert "    [3, 3],\n    [1, 3]\n" in file.read_text()
@@ -266,9 +270,9 @@ def test_a_plan_is_written_for_people(tmp_path: Path) -> None:
 
 def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> None:
     code = (
-        "from Utils.curves import telling\n"
+        "from m3b.training.curves import telling\n"
         "few = {'valid_loss': 1.0, 'auroc': 0.9, 'x': float('nan')}\n"
-        "from Utils.curves import number\n"
+        "from m3b.training.curves import number\n"
         "assert [number(epoch) for epoch in (1.0, 1.26, 30.0, None)] == ['1', '1.3', '30', '0']\n"
         "assert telling(few) == {'valid_loss': 1.0, 'auroc': 0.9}\n"
         "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
@@ -280,7 +284,7 @@ def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> No
 def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
     copy_template("segmentation", tmp_path / "work")
     code = (
-        "import numpy as np\nfrom Utils.thrift import coarser\n"
+        "import numpy as np\nfrom m3b.training.segmentation.short_training import coarser\n"
         "facts = {'dims': 3, 'shapes': np.array([[64, 64, 32]] * 5), 'spacings': np.array([[1.0, 1.0, 4.0]] * 3)}\n"
         "network = {'name': 'unet', 'filters': [8, 16, 32], 'strides': [[1, 1, 1], [2, 2, 1], [2, 2, 2]]}\n"
         "plan = {'dims': 3, 'spacing': [1.0, 1.0, 4.0], 'patch': [64, 64, 32], 'network': network}\n"
@@ -293,8 +297,8 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_training_that_its_epochs_end_before_its_time_is_told() -> None:
-    told = load("pace").epochs_told
-    assert told({"max_epochs": load("pace").NO_LIMIT}, 130, 13) == "10.0 epochs of 13 steps"
+    told = load("time_budget").epochs_told
+    assert told({"max_epochs": load("time_budget").NO_LIMIT}, 130, 13) == "10.0 epochs of 13 steps"
     assert told({"max_epochs": 10}, 130, 13) == "10.0 epochs of 13 steps"
     assert told({"max_epochs": 1000}, 130, 13) == "only 10.0 of max_epochs=1000 epochs of 13 steps fit"
     assert told({"max_epochs": 1000}, 492_931, 13) == "max_epochs ends it after 1000 epoch(s) of 13 steps, 3 % of these"

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from template_kit import Run, load
 
-from m3b.resources import copy_template
+from m3b.training import entry
 
-cache, preprocess, ranks = load("cache"), load("preprocess"), load("ranks")
+cache, preprocess, ranks = load("cache"), load("preprocess"), load("ranking_metrics")
 PLAN = {"dims": 2, "channels": 1, "size": [8, 8], "spacing": None, "intensity": {"mode": "percentile"}, "workers": 2}
 
 
@@ -135,7 +135,7 @@ def test_plan_from_the_example_and_its_overrides(project: Path, run: Run) -> Non
 
 
 WEIGHTS = """
-import json, plan
+import json; from m3b.training.diagnosis import plan
 records, label_dict = (json.load(open(f"Datapath/{name}.json")) for name in ("train", "label_dict"))
 facts = plan.fingerprint(records, label_dict)
 def weights(multi, *counts):
@@ -152,7 +152,7 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
     run("example/make_example.py", "--cases", "60")
     run("plan.py", "--set", "folds=4")
     code = (
-        "import json; from Datapath.dataloader import build_datasets; plan = json.load(open('plan.json'))\n"
+        "import json; from m3b.training.diagnosis.dataset import build_datasets; plan = json.load(open('plan.json'))\n"
         "seen = []\n"
         "for fold in range(4):\n"
         "    train, valid = build_datasets(plan, fold)\n"
@@ -162,7 +162,7 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
         "    seen += [r['image_path'] for r in valid.records]\n"
         "counts = [seen.count(path) for path in set(seen)]; assert len(counts) == 48\n"
         "assert set(counts) == {1, 4}, 'every fold holds out the cases on which networks are compared'\n"
-        "import numpy as np, train as training\n"
+        "import numpy as np\nfrom m3b.training.diagnosis import train as training\n"
         "few = valid.labels[valid.rows]; assert few.sum(axis=0).max() < 10\n"
         "assert training.too_few(few), 'the best epoch of a dozen cases was the second of 48'\n"
         "assert not training.too_few(np.repeat(few, 4, axis=0))"
@@ -172,35 +172,19 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
 
 def test_a_fresh_start_keeps_what_scripts_print_into_logout(tmp_path) -> None:
     """A run's own log of `python train.py` lies in Logout/jobs; it was once deleted under the running script."""
-    start = load_utils(tmp_path)
     logout = tmp_path / "Logout"
     for name in ("jobs/001.log", "cache/a.npy", "fold0/best.safetensors", "log.csv"):
         (logout / name).parent.mkdir(parents=True, exist_ok=True)
         (logout / name).write_text("x")
-    start.begin(resume=False, logout=logout)
+    entry.begin(resume=False, logout=logout)
     assert sorted(item.name for item in logout.rglob("*") if item.is_file()) == ["001.log", "a.npy"]
-
-
-def load_utils(place):
-    """`Utils.start` as a project has it."""
-    import importlib
-    import sys
-
-    copy_template("diagnosis", place)
-    sys.path.insert(0, str(place))
-    try:
-        return importlib.import_module("Utils.start")
-    finally:
-        sys.path.remove(str(place))
-        for name in [name for name in sys.modules if name.split(".")[0] == "Utils"]:
-            del sys.modules[name]
 
 
 def test_a_misspelled_setting_is_refused() -> None:
     """`netwrok.width=3` was once written into nothing, and nobody heard of it."""
     from template_kit import load
 
-    settings = load("settings")
+    settings = load("plan_settings")
     plan = {"lr": 0.1, "network": {"name": "a"}, "seed": 0}
     settings.override(plan, "network.width=3")
     settings.override(plan, "max_steps=5")
@@ -224,7 +208,7 @@ def test_a_misspelled_setting_is_refused() -> None:
 def test_answers_are_written_whatever_the_files_are_called(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    calling = load("calling")
+    calling = load("prediction_calls")
     out = tmp_path / "new" / "out.json"
     (tmp_path / "config.json").write_text("{}")
     call = calling.read_call(["肺.png", "-o", str(out)], "doc", batch=4, home=tmp_path)
@@ -249,4 +233,4 @@ def test_answers_are_written_whatever_the_files_are_called(
 
 def test_a_setting_that_the_index_fixes_is_refused_with_the_key_that_sets_it() -> None:
     with pytest.raises(SystemExit, match=r"images\.frames"):
-        load("settings").override({"task": "diagnosis", "frames": 4}, "frames=1")
+        load("plan_settings").override({"task": "diagnosis", "frames": 4}, "frames=1")

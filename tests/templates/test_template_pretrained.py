@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from template_kit import TEMPLATES, Run
+from template_kit import Run
 
+from m3b.training.diagnosis import pretrained_classifier as pretrained
+from m3b.training.diagnosis import pretrained_files as files
 
-def _module(name: str) -> ModuleType:
-    """A module of the template's `Model`, in a package of its own, so that its neighbours are found."""
-    package = "template_diagnosis_model"
-    if package not in sys.modules:
-        spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
-        assert spec is not None
-        sys.modules[package] = importlib.util.module_from_spec(spec)
-        sys.modules[package].__path__ = [str(TEMPLATES / "diagnosis" / "Model")]
-    return importlib.import_module(f"{package}.{name}")
-
-
-pretrained, files = _module("pretrained"), _module("pretrained_files")
 SMALL: dict[str, dict[str, Any]] = {
     "resnet": {"embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "layer_type": "basic"},
     "convnext": {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]},
@@ -135,7 +121,8 @@ def test_a_network_of_the_local_cache_is_found_tuned_and_delivered(project: Path
     (snapshot / "preprocessor_config.json").write_text('{"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.1]}')
     code = (
         f"import os, sys; os.environ['HF_HUB_CACHE'] = {str(hub)!r}\n"
-        "import plan, train, export; sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
+        "from m3b.training.diagnosis import plan, train, export\n"
+        "sys.path.insert(0, 'example'); import make_example; from pathlib import Path\n"
         "make_example.make_example(Path(), 40)\n"
         "plan.main(['--minutes', '1', '--set', 'device=cpu', 'max_steps=4', 'batch=8'])\n"
         "import torch; real = torch.optim.AdamW.__init__\n"
@@ -159,7 +146,7 @@ def test_a_network_of_the_local_cache_is_found_tuned_and_delivered(project: Path
     assert "transformers" in (project / "Deliver" / "requirements.txt").read_text()
     answer = json.loads(run("Deliver/predict.py", "data/example/case_000.png").stdout)[0]
     assert sum(answer["probabilities"].values()) == pytest.approx(1)
-    code = f"""import json, plan
+    code = f"""import json; from m3b.training.diagnosis import plan
 facts = {{"cases": 40, "dims": 2}}
 print(plan.add_pretrained({{}}, facts, ["network.pretrained=none"]))
 made = {{"task": "diagnosis", "dims": 2, "batch": 8, "network": {{"dropout": 0}}}}

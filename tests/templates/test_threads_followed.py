@@ -88,7 +88,7 @@ def test_a_confined_training_sees_how_busy_the_machine_is(backend: str, tmp_path
         pytest.skip(str(error))
     place = tmp_path / "work"
     copy_template("diagnosis", place)
-    code = "from Utils.threads import load_now; now = load_now(); print(now.busy > 0)"
+    code = "from m3b.training.threads import load_now; now = load_now(); print(now.busy > 0)"
     output = tmp_path / "output"
     process = sandbox.start([sys.executable, "-c", code], cwd=place, mounts=Mounts(write=(place,)), output=output)
     process.wait()

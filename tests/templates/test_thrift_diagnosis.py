@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
 
 import pytest
-from template_kit import TEMPLATES
+
+from m3b.training.diagnosis import short_training
 
 
 @pytest.fixture
 def thrift() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("diagnosis_thrift", TEMPLATES / "diagnosis/Utils/thrift.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return short_training
 
 
 @pytest.mark.parametrize(("epochs", "zoom"), [(5, 0.05), (60, 0.05), (130, 0.1), (200, 0.15), (900, 0.15)])

@@ -27,7 +27,7 @@ def part(tmp_path: Path) -> Iterator[Part]:
 
 
 def test_an_unknown_label_has_no_loss(part: Part) -> None:
-    loss = part("Loss.loss").ClassLoss([1.0, 3.0], multi_label=True, smoothing=0.1)
+    loss = part("m3b.training.diagnosis.loss").ClassLoss([1.0, 3.0], multi_label=True, smoothing=0.1)
     logits = torch.randn(4, 2, requires_grad=True)
     labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     soft = labels * 0.9 + 0.05
@@ -47,14 +47,14 @@ def drawn(cases: int = 240) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_figures_of_a_class_are_those_of_its_known_cases(part: Part) -> None:
-    kinds = part("Utils.kinds")
+    kinds = part("m3b.training.diagnosis.targets")
     kind = kinds.kind_of({"task": "diagnosis", "classes": ["a", "b"], "multi_label": True})
     logits, labels = drawn()
     unknown = labels.copy()
     unknown[160:, 1] = np.nan
     whole, first = kind.figures(logits, labels), kind.figures(logits[:160], labels[:160])
     some = kind.figures(logits, unknown)
-    ranks = part("Utils.ranks")
+    ranks = part("m3b.training.ranking_metrics")
     areas = ranks.auroc(labels[:, 0], logits[:, 0]), ranks.auroc(labels[:160, 1], logits[:160, 1])
     assert some["auroc"] == pytest.approx(np.mean(areas))
     assert some != whole
@@ -66,17 +66,21 @@ def test_figures_of_a_class_are_those_of_its_known_cases(part: Part) -> None:
 
 def test_calibration_of_a_class_is_that_of_its_known_cases(part: Part) -> None:
     """The same cuts and bias as without the cases that do not know it."""
-    kind = part("Utils.kinds").kind_of({"task": "diagnosis", "classes": ["a", "b"], "multi_label": True})
+    kind = part("m3b.training.diagnosis.targets").kind_of(
+        {"task": "diagnosis", "classes": ["a", "b"], "multi_label": True}
+    )
     logits, labels = drawn()
     unknown = labels.copy()
     unknown[160:, 1] = np.nan
     patients = [f"p{case}" for case in range(240)]
     fitted = kind.calibrate(logits, unknown, patients)
-    calibration = part("Utils.calibration")
+    calibration = part("m3b.training.diagnosis.calibration")
     alone = calibration._fit_class(logits[:160, 1], labels[:160, 1] > 0.5, fitted["temperature"][0])
     assert fitted["bias"][1] == pytest.approx(alone[1], abs=0.05)
     assert all(np.isfinite(value) for value in fitted["figures"].values())
-    cut = part("Utils.sets").sets_of(1 / (1 + np.exp(-logits[:160])), labels[:160], patients[:160], True)["cuts"][1]
+    cut = part("m3b.training.diagnosis.prediction_sets").sets_of(
+        1 / (1 + np.exp(-logits[:160])), labels[:160], patients[:160], True
+    )["cuts"][1]
     assert fitted["sets"]["cuts"][1] == pytest.approx(cut, abs=0.1)
     networks = np.arange(240) % 2
     shared = np.stack([logits[:20], logits[:20] + 0.1])

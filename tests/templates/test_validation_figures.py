@@ -15,7 +15,7 @@ def test_networks_of_different_scale_are_not_ranked_against_each_other() -> None
     scores = truth + rng.normal(0, 0.8, 300)
     shifted = scores + 4.0 * networks
     labels = np.stack([~truth, truth], axis=1).astype(np.float32)
-    ranks = load("ranks")
+    ranks = load("ranking_metrics")
     areas = [ranks.auroc(truth[networks == k], scores[networks == k]) for k in range(3)]
     found = ranks.macro_auroc(labels, np.stack([-shifted, shifted], axis=1), networks)
     assert found == pytest.approx(np.mean(areas), abs=0.005)

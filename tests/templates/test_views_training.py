@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,14 +17,8 @@ PLAN = {"task": "diagnosis", "classes": ["a", "b"], "multi_label": False, "dims"
 
 
 @pytest.fixture
-def studies(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The project on the path; its modules are forgotten afterwards."""
-    monkeypatch.syspath_prepend(str(project))
-    before = set(sys.modules)
-    yield importlib.import_module("Utils.studies")
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("Utils", "Loss", "Model", "Datapath"):
-            del sys.modules[name]
+def studies() -> ModuleType:
+    return importlib.import_module("m3b.training.diagnosis.views")
 
 
 def test_views_are_gathered_and_missing_ones_told(studies: ModuleType) -> None:
@@ -45,7 +37,7 @@ def test_the_order_of_views_and_what_stands_for_a_missing_one_do_not_matter(stud
     import torch
 
     torch.manual_seed(0)
-    model = importlib.import_module("Model.network").build_model(PLAN).eval()
+    model = importlib.import_module("m3b.training.diagnosis.network").build_model(PLAN).eval()
     pair = torch.randn(3, 2, 1, 16, 16)
     both = torch.ones(3, 2)
     with torch.no_grad():

@@ -17,7 +17,7 @@ from m3b.data.schemas import example, example_labels, json_schema
 from m3b.errors import UsageError
 from m3b.isolation.untrusted import UnsafePathError, is_folder, make_folder, remove_tree, walk
 from m3b.isolation.untrusted.temporary import sweep_temporary
-from m3b.resources import SHARED_TEMPLATE_FOLDER, copy_template
+from m3b.resources import copy_template
 from m3b.run.folder import RunFolder
 from m3b.tools import Roots
 from m3b.writing import rename_durably
@@ -88,7 +88,7 @@ def lay_out_run_folder(
     """Make the links and copies that a run needs, and return the folders of its tools. May be called again.
 
     `work/data/<name>` links to the raw data, `work/resources` to a copy of the resources as they were when the run
-    began, with the shared parts copied into each template.
+    began.
 
     Args:
         templates: additional templates by name; they replace those of the same name in `resources`.
@@ -149,7 +149,7 @@ def _copy_resources(resources: Path, templates: Mapping[str, Path], cards: Seque
     (partial / ABSENT).write_text("\n".join([*absent_lines(cards), ""]), encoding="utf-8")
     shipped = resources / "templates"
     for name, template in {**{path.name: path for path in sorted(shipped.iterdir())}, **templates}.items():
-        if template.is_dir() and name != SHARED_TEMPLATE_FOLDER and not name.startswith((".", "_")):
+        if template.is_dir() and not name.startswith((".", "_")):
             copy_template(template, partial / "templates" / name)
     rename_durably(partial, target)
 

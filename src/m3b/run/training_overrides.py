@@ -15,7 +15,6 @@ from typing import Any
 from m3b.errors import SettingError
 from m3b.isolation import untrusted
 from m3b.isolation.sandbox.environment import count_gpus
-from m3b.resources import get_resources_folder
 
 DEVICES = ("auto", "cpu", "cuda")
 MAX_PLAN_BYTES = 4 * 2**20
@@ -44,6 +43,7 @@ GIVEN_WEIGHTS_NAME = "own-weights"
 """Name in that folder of weights that the user gave as a folder."""
 PLAN_KEYS_OF_MACHINE = ("machine", "expected", "why_folds", "why_engine", "minutes", "precision", "threads", "workers")
 """Keys of plan.json that follow from the machine and the minutes; a given plan does not fix them."""
+TRAINING_FOLDER = Path(__file__).resolve().parents[1] / "training"
 
 
 @dataclass(frozen=True)
@@ -231,10 +231,13 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 @cache
 def list_setting_names() -> tuple[str, ...]:
-    """Return the names of all settings of plan.json, without what stands behind a dot: those of the templates' code."""
-    templates = get_resources_folder() / "templates"
+    """Return the names of all settings of plan.json, without what stands behind a dot: those of the training code."""
     names: set[str] = set()
-    for file in [*templates.glob("*/plan.py"), *templates.glob("shared/*.py")]:
+    for file in [
+        *TRAINING_FOLDER.glob("*/plan.py"),
+        *TRAINING_FOLDER.glob("*.py"),
+        *TRAINING_FOLDER.glob("pretrained/*.py"),
+    ]:
         text = file.read_text(encoding="utf-8")
         names.update(re.findall(r'^\s{4,16}"(\w+)": ', text, re.MULTILINE))
         names.update(re.findall(r'\bplan\["(\w+)"\]', text))

@@ -88,13 +88,13 @@ def read_predicted_mask(file: Path, record: Record, root: Path) -> NDArray[Any]:
     if tuple(mask.array.shape) != tuple(grid.shape):
         raise ModelError(
             f"predict.py wrote a mask of shape {tuple(mask.array.shape)} for the image {record.key} of shape "
-            f"{tuple(grid.shape)}; write it in the image's own geometry (write_labels of Utils/formats does)"
+            f"{tuple(grid.shape)}; write it in the image's own geometry (write_labels of m3b.dataset.formats does)"
         )
     corner_gap = corners_apart(mask, grid)
     if corner_gap is not None and corner_gap > MAX_CORNER_GAP_MM:
         raise ModelError(
             f"the mask of {record.key} lies {corner_gap:.1f} mm off its image; keep the image's affine "
-            "(write_labels of Utils/formats does)"
+            "(write_labels of m3b.dataset.formats does)"
         )
     return mask.array
 

@@ -13,10 +13,11 @@ from m3b.agents.check_result import CheckResult, Issue, accept, extract_last_lin
 from m3b.isolation import untrusted
 from m3b.tasks import get_family
 
-REQUIRED_FILES = (
-    "plan.json", "plan.py", "train.py", "export.py", "Datapath/dataloader.py", "Model/network.py", "Loss/loss.py",
-    "deliver/predict.py",
-)  # fmt: skip
+REQUIRED_FILES = ("plan.json", "plan.py", "train.py", "export.py")
+RECIPE_FILES = ("recipe.py", "predict.py")
+"""What a project with a recipe needs besides `REQUIRED_FILES`."""
+OWN_CODE_FILES = ("Datapath/dataloader.py", "Model/network.py", "Loss/loss.py", "deliver/predict.py")
+"""What a project without a recipe, of a template of the user, needs besides `REQUIRED_FILES`."""
 PROBE_SCRIPT = Path(__file__).with_name("probe.py")
 MAX_LOSS_RATIO = 0.7
 """Share of its first value to which the loss of one batch must fall: if a project cannot memorise one batch, its
@@ -52,7 +53,11 @@ def check_module(work: Path, classes: tuple[str, ...], run_probe: RunProbe, task
     Args:
         run_probe: runs the given Python file with arguments in the sandbox, in `work`.
     """
-    missing = [name for name in REQUIRED_FILES if not untrusted.is_file(work, name)]
+    has_own_code = not untrusted.is_file(work, "recipe.py") and any(
+        untrusted.is_file(work, name) for name in OWN_CODE_FILES
+    )
+    required_files = REQUIRED_FILES + (OWN_CODE_FILES if has_own_code else RECIPE_FILES)
+    missing = [name for name in required_files if not untrusted.is_file(work, name)]
     if missing:
         hint = "Run `python plan.py` to write it." if missing == ["plan.json"] else "Copy the template into `.`."
         names = ", ".join(Path(name).name for name in missing)

@@ -1,6 +1,6 @@
 """Probe of a training project, run in the sandbox in its folder: one batch through data loader, model and loss.
 
-This file is self-contained: it imports the project and torch, nothing of m3b. Its last line is `M3B-PROBE {json}`.
+This file imports the project and torch; of m3b only what the project itself is made of. Its last line is `M3B-PROBE {json}`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 MIN_STEPS, MAX_STEPS, MAX_SECONDS = 20, 200, 45.0
@@ -44,25 +45,23 @@ def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
 
     torch.manual_seed(0)
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
-    report["step"] = "Datapath/dataloader.py"
-    from Datapath.dataloader import build_datasets  # type: ignore[import-not-found]
-
-    train, valid = build_datasets(plan)
+    report["step"] = "the import of the project"
+    project = load_project()
+    report["step"] = "build_datasets"
+    train, valid = project.build_datasets(plan)
     if len(train) == 0 or len(valid) == 0:
         raise ValueError(f"build_datasets gives {len(train)} training and {len(valid)} validation cases")
     items = sample_items(train, batch_size or max(2, int(plan["batch"])))
-    report["step"] = "a batch of Datapath/dataloader.py"
-    batch = collate_items(items)
+    report["step"] = "a batch of build_datasets"
+    batch = project.collate(items)
     pixels, labels = batch["pixel_values"], batch.get("labels")
     report.update(
         shape=list(pixels.shape), dtype=str(pixels.dtype).removeprefix("torch."),
         label_width=int(labels.shape[-1]) if labels is not None and labels.ndim else 0,
         finite=bool(torch.isfinite(pixels).all()), range=[float(pixels.min()), float(pixels.max())],
     )  # fmt: skip
-    report["step"] = "Model/network.py"
-    from Model.network import build_model  # type: ignore[import-not-found]
-
-    model = build_model(plan)
+    report["step"] = "build_model"
+    model = project.build_model(plan)
     report["parameters"] = sum(weights.numel() for weights in model.parameters())
     report["step"] = "one batch through the model"
     model.eval()
@@ -79,14 +78,26 @@ def run_probe(report: dict[str, Any], batch_size: int = 0) -> None:
     report["step"] = "done"
 
 
-def collate_items(items: list[Any]) -> dict[str, Any]:
-    """Return a batch as training makes it: by the project's own `collate`, or with every tensor stacked."""
-    import torch
-    from Datapath import dataloader  # type: ignore[import-not-found]
+def load_project() -> Any:
+    """Return what the project is made of: its recipe, or the functions of a project without one."""
+    if Path("recipe.py").is_file():
+        from m3b.training.recipe import get_recipe
 
-    if hasattr(dataloader, "collate"):
-        batch: dict[str, Any] = dataloader.collate(items)
-        return batch
+        return get_recipe()
+    from Datapath import dataloader  # type: ignore[import-not-found]
+    from Model.network import build_model  # type: ignore[import-not-found]
+
+    return SimpleNamespace(
+        build_datasets=dataloader.build_datasets,
+        build_model=build_model,
+        collate=getattr(dataloader, "collate", stack_items),
+    )
+
+
+def stack_items(items: list[Any]) -> dict[str, Any]:
+    """Return a batch with every tensor of the items stacked."""
+    import torch
+
     return {key: torch.stack([item[key] for item in items]) for key in items[0] if torch.is_tensor(items[0][key])}
 
 

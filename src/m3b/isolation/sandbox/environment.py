@@ -85,17 +85,24 @@ def sandboxed_python() -> str:
     return str(python.parent.resolve() / python.name) if ".." in python.parts else sys.executable
 
 
+PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
+
+
 def launcher_python() -> str:
     """Return the interpreter that runs the supervisor and the launcher, links resolved."""
     return os.path.realpath(sys.executable)
 
 
 def interpreter_folders() -> list[Path]:
-    """Return the folders that Python needs: the virtual environment and the installation that it is based on.
+    """Return the folders that Python needs: the virtual environment, the installation that it is based on, and m3b.
+
+    Training projects import `m3b.training`; an editable installation of m3b lies outside of the environment.
 
     Raises SandboxError if this user cannot read one of them: Python would silently use parts of another installation.
     """
     folders = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix)]
+    if not PACKAGE_FOLDER.is_relative_to(sys.prefix):
+        folders.append(PACKAGE_FOLDER)
     python = Path(launcher_python())
     if not any(python.is_relative_to(f) for f in folders) and not python.is_relative_to("/usr"):
         folders.append(python.parent.parent if python.parent.name == "bin" else python)

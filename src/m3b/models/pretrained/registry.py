@@ -1,4 +1,4 @@
-"""Registry of pretrained networks: the TOML files of `resources/templates/shared/registry`.
+"""Registry of pretrained networks: the TOML files of `m3b.training.pretrained/registry`.
 
 A file is a family: `[family]` holds what its entries have in common, each `[[entry]]` the rest. The same files are in
 every training project, whose plan.py reads them for `network.pretrained=NAME`; here they are read for `m3b models`.
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from m3b.errors import ModelError, UsageError
-from m3b.resources import get_resources_folder
+from m3b.training.pretrained.starts import REGISTRY as REGISTRY_FOLDER
 
 WEIGHTS_DIR_VARIABLE = "M3B_WEIGHTS"
 """Environment variable for the folder; by default it is `~/.cache/m3b/weights`."""
@@ -178,7 +178,7 @@ def list_pretrained() -> tuple[PretrainedModel, ...]:
         pydantic.ValidationError: a file of the registry is damaged; the installation is broken.
     """
     models = []
-    for file in sorted((get_resources_folder() / "templates" / "shared" / "registry").glob("*.toml")):
+    for file in sorted((REGISTRY_FOLDER).glob("*.toml")):
         models += read_family(file)
     return tuple(sorted(models, key=lambda model: (model.family, model.name)))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from m3b.tasks.report.statements import stated_parts
 from m3b.tasks.report.text_similarity import tokenize
+from m3b.training.report.statements import stated_parts
 
 OBSERVATIONS: Findings = {
     "enlarged cardiomediastinum": (

@@ -1,0 +1,34 @@
+"""What this project trains: edit a method to change it. plan.json holds the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from m3b.training.report.recipe import ReportRecipe
+
+
+class Recipe(ReportRecipe):
+    """Training, planning, validation, predict.py and exported graphs use these methods."""
+
+    added_channels = 0
+    """How many input channels `derive_channels` adds."""
+
+    def derive_channels(self, pixels: torch.Tensor) -> torch.Tensor:
+        """(B, C, H, W[, D]) float32 -> (B, C + added_channels, H, W[, D]), each image from itself alone."""
+        return pixels
+
+    def build_network(self, plan: Mapping[str, Any], load: bool = True) -> nn.Module:
+        """Return the network that `network` of plan.json names; `m3b.training.report.encoder` has those that are known."""
+        return super().build_network(plan, load)
+
+    def build_loss(self, plan: Mapping[str, Any], cell: Sequence[int] | None = None) -> nn.Module:
+        """Return the loss of outputs and labels; `m3b.training.report.loss` has those that are known."""
+        return super().build_loss(plan, cell)
+
+    def build_datasets(self, plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
+        """Return training and validation part of a fold; `m3b.training.report.dataset` reads Datapath/train.json."""
+        return super().build_datasets(plan, fold)

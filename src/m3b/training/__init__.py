@@ -1,0 +1,1 @@
+"""Training of medical-imaging models: what all recipes share."""

@@ -1,0 +1,1 @@
+"""Detection by boxes or masks."""

@@ -1,0 +1,1 @@
+"""Detection from few examples, by frozen backbones with adapters."""

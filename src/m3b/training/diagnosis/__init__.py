@@ -1,0 +1,1 @@
+"""Classification, grading, regression and survival."""

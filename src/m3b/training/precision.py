@@ -1,0 +1,76 @@
+"""Device and precision of a plan on the machine that it runs on: bf16 where it is real, fp16 elsewhere on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+
+def device_of(plan: Mapping[str, Any]) -> torch.device:
+    """Where the plan wants the model to be; of several processes each has a GPU of its own."""
+    if not torch.cuda.is_available() or plan["device"] == "cpu":
+        return torch.device("cpu")
+    from m3b.training.distributed import local_rank
+
+    return torch.device("cuda", local_rank() % torch.cuda.device_count())
+
+
+def half_of(plan: Mapping[str, Any], device: torch.device) -> torch.dtype | None:
+    """What convolutions and products are computed in, None for float32. A GPU without bf16 of its own (it would be
+    emulated) takes fp16 instead; a processor has no fp16 worth the name."""
+    wanted = str(plan.get("precision") or ("fp32" if device.type == "cpu" else "bf16"))
+    if wanted == "fp32":
+        return None
+    if device.type != "cuda":
+        return torch.bfloat16 if wanted == "bf16" else None
+    real = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if wanted == "bf16" and real else torch.float16
+
+
+def autocast(plan: Mapping[str, Any], device: torch.device) -> AbstractContextManager[Any]:
+    """The context in which the plan's network computes there."""
+    half = half_of(plan, device)
+    return torch.autocast(device.type, half) if half else nullcontext()
+
+
+def laid_out(model: torch.nn.Module, plan: Mapping[str, Any]) -> torch.nn.Module:
+    """The model with its weights in the order that the plan wants (`channels_last`); they are saved in the usual one."""
+    compute_small_maps_in_float32()
+    if plan.get("channels_last"):
+        last = torch.channels_last if int(plan["dims"]) == 2 else torch.channels_last_3d
+        for weight in model.parameters():
+            if weight.ndim == int(plan["dims"]) + 2:  # a network of volumes may hold layers of pictures
+                weight.data = weight.data.contiguous(memory_format=last)
+        model.register_state_dict_post_hook(_packed)
+    return model
+
+
+def compute_small_maps_in_float32() -> None:
+    """Let convolutions on a processor compute in float32 where the kernel is longer than the map, whatever autocast says.
+
+    There gradients of weights in bfloat16 are wrong or not a number (PyTorch 2.13, a processor with AVX-512 BF16), such as for
+    3 x 3 x 3 kernels on 2 x 2 x 2 voxels, and for 3 x 3 kernels of stride 2 on one pixel (tests/templates/test_small_maps.py).
+    """
+    for kind in (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
+        if kind._conv_forward.__name__ != "_forward_small_maps":
+            kind._conv_forward = _guard(kind._conv_forward)  # type: ignore[method-assign]
+
+
+def _guard(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def _forward_small_maps(
+        self: Any, maps: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        sizes = zip(maps.shape[-len(self.kernel_size) :], self.kernel_size, strict=True)
+        if maps.device.type != "cpu" or all(size >= kernel for size, kernel in sizes):
+            return forward(self, maps, weight, bias)
+        with torch.autocast("cpu", enabled=False):
+            return forward(self, maps.to(weight.dtype), weight, bias)
+
+    return _forward_small_maps
+
+
+def _packed(_: torch.nn.Module, state: dict[str, torch.Tensor], prefix: str, __: Any) -> None:
+    state |= {name: value.contiguous() for name, value in state.items() if name.startswith(prefix)}

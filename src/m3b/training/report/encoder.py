@@ -1,0 +1,108 @@
+"""Pictures, volumes and several views of a study as a sequence of image tokens, and the findings read off them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from m3b.training.pretrained.backbones import LastMap, build_backbone
+from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
+from m3b.training.residual_block import CONV, NORM, Block
+
+
+def small_cnn(dims: int, channels: int, size: list[int], width: int, grid: int) -> nn.Module:
+    """Residual stages that halve the image until its shortest side has at most `grid` positions."""
+    shortest = min(size)
+    large = shortest > (80 if dims == 2 else 28)
+    step = 2 if large else 1
+    layers: list[nn.Module] = [
+        CONV[dims](channels, width, 5 if large else 3, step, 2 if large else 1, bias=False),
+        NORM[dims](width),
+        nn.ReLU(inplace=True),
+    ]
+    shortest = -(-shortest // step)
+    if large and dims == 2:
+        layers.append(nn.MaxPool2d(2))
+        shortest //= 2
+    inside = width
+    while shortest > grid:
+        outside = min(inside * 2, 256)
+        layers.append(Block(dims, inside, outside, 2))
+        inside, shortest = outside, (shortest + 1) // 2
+    layers.append(Block(dims, inside, inside, 1))
+    return nn.Sequential(*layers)
+
+
+def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
+    """Return the network from images (B, C, H, W[, D]) to their last map (B, width, *positions)."""
+    network, dims, size = plan["network"], int(plan["dims"]), [int(v) for v in plan["size"]]
+    channels = int(plan["channels"])
+    if (network.get("config") or {}).get("builder"):
+        return LastMap(build_backbone(network, dims, channels, load))
+    if network.get("image_model"):
+        if dims != 2:
+            raise SystemExit("network.image_model in plan.json: pretrained image models are for 2D pictures")
+        from m3b.training.report.model_folders import pictures
+
+        return pictures(str(network["image_model"]), load)
+    return small_cnn(dims, channels, size, int(network["image_width"]), 8 if dims == 2 else 6)
+
+
+class ImageEncoder(nn.Module):
+    """(B, V, C, H, W[, D]) to (B, V x positions, width): one network for all views, with places and view numbers."""
+
+    def __init__(self, plan: Mapping[str, Any], weights: bool = True) -> None:
+        super().__init__()
+        self.recipe, plan = get_recipe(), with_derived_channels(plan)
+        channels, size, self.width = (
+            int(plan["channels"]),
+            [int(v) for v in plan["size"]],
+            int(plan["network"]["width"]),
+        )
+        self.features = self.recipe.build_network(plan, weights)
+        self.features.eval()
+        with torch.no_grad():
+            maps = self.features(torch.zeros(1, channels, *size)).flatten(2)
+        self.features.train()
+        self.positions = int(maps.shape[2])
+        self.project = nn.Linear(int(maps.shape[1]), self.width)
+        self.norm = nn.LayerNorm(self.width)
+        self.places = nn.Parameter(torch.randn(self.positions, self.width) * 0.5)
+        self.views = nn.Parameter(torch.randn(int(plan["views"]), self.width) * 0.2)
+
+    def forward(self, pixels: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+        """`there` (B, V) bool: which views exist; the network runs on those alone."""
+        flat = (
+            self.features(add_channels(self.recipe, pixels.flatten(0, 1)[there.flatten()])).flatten(2).transpose(1, 2)
+        )
+        found = self.norm(self.project(flat))
+        whole = found.new_zeros(there.numel(), *found.shape[1:])
+        whole[there.flatten()] = found
+        whole = whole.view(*there.shape, *found.shape[1:])
+        placed = whole + self.places + self.views[: there.shape[1], None]
+        return placed.flatten(1, 2)
+
+
+class FindingHead(nn.Module):
+    """One logit a finding: each looks for its own places among the image tokens, besides mean and maximum of them."""
+
+    def __init__(self, width: int, findings: int, dropout: float) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(findings, width) * 0.02)
+        self.key = nn.Linear(width, width)
+        self.weight = nn.Parameter(torch.randn(findings, width) * width**-0.5)
+        self.overall = nn.Linear(2 * width, findings)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+        """(B, N, width) and (B, N) bool to (B, findings)."""
+        scores = self.queries @ self.key(tokens).transpose(1, 2) / tokens.shape[-1] ** 0.5
+        share = scores.masked_fill(~there[:, None], float("-inf")).softmax(dim=-1)
+        local = (self.dropout(share @ tokens) * self.weight).sum(dim=-1)
+        count = there.sum(dim=1, keepdim=True).clamp_min(1)
+        mean = (tokens * there[..., None]).sum(dim=1) / count
+        top = tokens.masked_fill(~there[..., None], float("-inf")).amax(dim=1)
+        return local + self.overall(self.dropout(torch.cat([mean, top], dim=1)))

@@ -1,0 +1,59 @@
+"""One training step as train.py makes it, to be timed: loading, augmentation, both passes, clipping, optimiser, averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from m3b.training.optimizers import optimizer_of
+from m3b.training.precision import autocast, laid_out
+from m3b.training.threads import use_threads
+
+Batch = dict[str, Any]
+
+
+def rehearsed(
+    model: torch.nn.Module,
+    plan: Mapping[str, Any],
+    load: Callable[[], Batch],
+    prepare: Callable[[Batch], Batch] | None = None,
+) -> Callable[[], None]:
+    """A function that makes one step of `model`, which is on its device and in training mode.
+
+    Args:
+        load: gives a batch on the CPU, taking as long as the data set would.
+        prepare: the augmentation.
+    """
+    use_threads(plan)
+    laid_out(model, plan)
+    device, parts = next(model.parameters()).device, int(plan.get("accumulate") or 1)
+    optimizer = optimizer_of(model, plan, 1e-6, 0.0)
+    average = [value.detach().clone() for value in model.state_dict().values() if value.is_floating_point()]
+
+    def step() -> None:
+        for _ in range(parts):
+            batch = {key: _to_device(value, device) for key, value in load().items()}
+            if prepare:
+                with torch.no_grad():
+                    batch = prepare(batch)
+            with autocast(plan, device):
+                loss = model(**batch)["loss"]
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            now = [value for value in model.state_dict().values() if value.is_floating_point()]
+            torch._foreach_lerp_(average, now, 0.01)
+        loss.item()  # an accelerator is waited for
+
+    return step
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    """Return a tensor, or a list of tensors and Nones, on the device."""
+    if isinstance(value, list):
+        return [_to_device(part, device) for part in value]
+    return value if value is None else value.to(device)
