@@ -37,6 +37,7 @@ COMMAND_OF_SYNONYM = {
     "serve": "predict",
     "test": "score",
     "evaluate": "score",
+    "calibrate": "recalibrate",
     "list": "runs",
     "ls": "runs",
     "delete": "runs rm",
@@ -94,6 +95,7 @@ app.command("verify")(runs.verify)
 app.command("predict")(predict.predict)
 app.command("segment")(interactive.segment)
 app.command("score")(delivered_models.score)
+app.command("recalibrate")(delivered_models.recalibrate)
 app.command("export")(delivered_models.export)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -1,4 +1,4 @@
-"""`m3b score` and `m3b export`: measuring a delivered model, and writing it in other formats."""
+"""`m3b score`, `m3b recalibrate` and `m3b export`: a delivered model measured, fitted to a new site, and in other formats."""
 
 from __future__ import annotations
 
@@ -53,6 +53,40 @@ def score(
         return
     for measure in scores.to_dict()["metrics"].values():
         typer.echo(format_metric(measure))
+
+
+def recalibrate(
+    model: ModelArgument,
+    index: Annotated[
+        Path, typer.Argument(help="An index file with labelled cases of the new site, such as train.json.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="A folder that does not exist yet.")],
+    base: Annotated[
+        Path | None,
+        typer.Option(help="The folder that paths in the index are relative to. Default: found from the index."),
+    ] = None,
+    unconfined: Unconfined = False,
+    json: JsonOption = False,
+) -> None:
+    """Fit thresholds and calibration of a model to labelled cases of a new site, and write the model with them."""
+    from m3b.data.index import read_records
+    from m3b.models import load_model
+    from m3b.models.recalibration import recalibrate_model
+    from m3b.run.folder import find_model_folder
+
+    if not index.is_file():
+        raise UsageError(f"There is no {index}.")
+    folder = find_model_folder(model)
+    announce_origin(folder, unconfined=unconfined)
+    first_image = read_records(index, load_model(folder).task)[0].files[0]
+    base_folder = base or _find_base_folder(index, first_image)
+    result = recalibrate_model(folder, index, out, base=base_folder, unconfined=unconfined)
+    if json:
+        print_json(result.to_dict())
+        return
+    typer.echo(f"{result.folder}: fitted on {result.cases} cases of {result.patients} patients")
+    for name, value in result.figures.items():
+        typer.echo(f"  {name} {value}")
 
 
 def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[str, Any]]:
