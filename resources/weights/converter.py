@@ -1,6 +1,8 @@
-"""Pickled weights to safetensors: run by itself in the sandbox, never imported by m3b.
+"""Weights of other formats to safetensors: run by itself in the sandbox, never imported by m3b.
 
-    python converter.py WEIGHTS OUT.safetensors
+    python converter.py WEIGHTS OUT.safetensors [LAYOUT.json]
+
+LAYOUT.json is the `layout` of an entry of the registry: how names and axes of the file become those of the network.
 
 Torch's own restricted reader is tried first (`weights_only`). Where a file pickles whole modules, which that reader refuses,
 a second one rebuilds tensors and containers only: every other class becomes an inert record of its attributes, so that
@@ -117,13 +119,83 @@ def read(file: Path) -> tuple[dict[str, Any], str]:
     return dict(tensors_in(found)), how
 
 
+def read_onnx(file: Path) -> dict[str, Any]:
+    """Return the initializers of an ONNX graph by name.
+
+    Exporters rename the transposed matrices of linear layers to `onnx::MatMul_<n>`. Such a matrix gets its name back, that of the bias
+    which is added to the product, else of the path of the node: `/encoder/layer.0/query/MatMul` -> `encoder.layer.0.query.weight`.
+
+    Raises:
+        ValueError: the package onnx is missing, or the file is no ONNX graph.
+    """
+    import torch
+
+    try:
+        import onnx
+    except ImportError:
+        raise ValueError("reading an ONNX file needs the package onnx: pip install onnx") from None
+    try:
+        graph = onnx.load(str(file), load_external_data=False).graph
+        tensors = {
+            tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer
+        }
+    except Exception as error:
+        raise ValueError(f"no ONNX graph with its weights inside: {type(error).__name__}: {error}") from error
+    biases = {
+        value: name.removesuffix(".bias")
+        for node in graph.node
+        if node.op_type == "Add"
+        for name in node.input
+        if name in tensors and name.endswith(".bias")
+        for value in node.input
+    }
+    for node in graph.node:
+        for name in node.input:
+            if node.op_type == "MatMul" and name.startswith("onnx::MatMul_") and name in tensors:
+                path = node.name.strip("/").rpartition("/")[0].replace("/", ".")
+                tensors[f"{biases.get(node.output[0], path)}.weight"] = tensors.pop(name).T
+    return tensors
+
+
+def lay_out(tensors: dict[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors with the names and axes of the network.
+
+    Args:
+        layout: `joins`, name -> names of tensors that are joined along their second axis; `prefix`, which all names of the network
+            have and lose; `axes`, for kernels of volumes the axis of the file that each axis of the network is, and
+            `flips`, which of the network's axes run the other way round.
+
+    Raises:
+        ValueError: a tensor that is to be joined is missing.
+    """
+    import torch
+
+    tensors = dict(tensors)
+    for name, parts in (layout.get("joins") or {}).items():
+        missing = [part for part in parts if part not in tensors]
+        if missing:
+            raise ValueError(f"{missing[0]} is missing, a part of {name}: this is another version of the file")
+        tensors[name] = torch.cat([tensors.pop(part) for part in parts], dim=1)
+    prefix = str(layout.get("prefix") or "")
+    tensors = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    if axes := layout.get("axes"):
+        order, flips = [0, 1, *(axis + 2 for axis in axes)], [axis + 2 for axis in layout.get("flips") or ()]
+        tensors = {
+            name: value.permute(order).flip(flips) if value.ndim == len(order) else value
+            for name, value in tensors.items()
+        }
+    return tensors
+
+
 def main(argv: list[str]) -> int:
     """The exit code; one line of JSON says how it went."""
     from safetensors.torch import save_file
 
     source, out = Path(argv[0]), Path(argv[1])
     try:
-        found, how = read(source)
+        found, how = (read_onnx(source), "onnx") if source.suffix == ".onnx" else read(source)
+        if len(argv) > 2:
+            found = lay_out(found, json.loads(Path(argv[2]).read_text(encoding="utf-8")))
     except (pickle.UnpicklingError, ValueError, RuntimeError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
         print(json.dumps({"error": f"{type(error).__name__}: {str(error)[:300]}"}))
         return 1

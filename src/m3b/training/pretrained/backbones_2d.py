@@ -45,14 +45,17 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """`arch`: {"block": basic or bottleneck, "depths": [2, 2, 2, 2], "width": 64}."""
+    """`arch`: {"block": basic or bottleneck, "depths": [2, 2, 2, 2], "width": 64}, and `kernel` and `stride` of the first
+    convolution if they are not 7 and 2 along each axis."""
 
     multiple = 32
 
     def __init__(self, dims: int, channels: int, arch: Mapping[str, Any]) -> None:
         super().__init__()
         width, deep = int(arch["width"]), arch["block"] == "bottleneck"
-        self.conv1 = CONV[dims](channels, width, 7, 2, 3, bias=False)
+        kernel = [int(side) for side in arch.get("kernel") or [7] * dims]
+        stride = [int(step) for step in arch.get("stride") or [2] * dims]
+        self.conv1 = CONV[dims](channels, width, kernel, stride, [side // 2 for side in kernel], bias=False)
         self.bn1 = NORM[dims](width)
         self.maxpool = POOL[dims](3, 2, 1)
         ins, self.widths = width, [width]
@@ -64,7 +67,7 @@ class ResNet(nn.Module):
                 ins = inside * (4 if deep else 1)
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
             self.widths.append(ins)
-        self.steps = [[2 ** (level + 1)] * dims for level in range(len(self.widths))]
+        self.steps = [[step * 2**level for step in stride] for level in range(len(self.widths))]
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         maps = [torch.relu(self.bn1(self.conv1(x)))]

