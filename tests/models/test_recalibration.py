@@ -8,36 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grey_model_kit import make_grey_model, write_site
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from safetensors.numpy import save_file
 
 from m3b.errors import UsageError
 from m3b.models import load_model
 from m3b.models.recalibration import recalibrate_config, recalibrate_model
 from m3b.run.verification import verify
 from warm.commands import run_m3b
-
-PREDICT = """
-import argparse, json, math
-from pathlib import Path
-from PIL import Image
-parser = argparse.ArgumentParser()
-parser.add_argument("images", nargs="*")
-parser.add_argument("--list")
-parser.add_argument("-o")
-given = parser.parse_args()
-config = json.loads((Path(__file__).resolve().parent / "config.json").read_text())
-answers = []
-for path in given.images + (json.loads(Path(given.list).read_text()) if given.list else []):
-    grey = Image.open(path).getpixel((0, 0))
-    logits = [-(grey - 100) / 20, (grey - 100) / 20]
-    powers = [math.exp(z / config["temperature"] + b) for z, b in zip(logits, config["bias"])]
-    chances = {name: power / sum(powers) for name, power in zip(config["classes"], powers)}
-    answers.append({"image": path, "probabilities": chances, "prediction": max(chances, key=chances.get)})
-Path(given.o).write_text(json.dumps(answers))
-"""
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -140,29 +120,7 @@ def test_numbers_are_shifted_and_their_interval_holds() -> None:
 
 @pytest.fixture
 def delivered(tmp_path: Path) -> Path:
-    """A classifier of two classes that are a sigmoid of the grey value apart, as a folder."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "predict.py").write_text(PREDICT)
-    config = {**make_config(2), "temperature": 0.2, "bias": [0.0, 0.0]}
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file({"w": np.zeros(1, np.float32)}, folder / "model.safetensors")
-    (folder / "README.md").write_text("# By hand\n")
-    (folder / "requirements.txt").write_text("pillow\n")
-    return folder
-
-
-def write_site(folder: Path, patients: int) -> Path:
-    """Pictures whose class is 1 from a grey value of about 130 on, where the model says 100."""
-    random, rows = np.random.default_rng(0), []
-    for number in range(patients):
-        grey = int(random.integers(60, 200))
-        is_second = random.random() < 1 / (1 + np.exp(-(grey - 130) / 10))
-        Image.new("L", (4, 4), grey).save(folder / f"{number}.png")
-        rows.append({"image_path": f"{number}.png", "labels": [f"c{int(is_second)}"], "patient": f"p{number}"})
-    index = folder / "site.json"
-    index.write_text(json.dumps(rows))
-    return index
+    return make_grey_model(tmp_path / "model")
 
 
 def test_a_model_is_written_with_its_new_calibration(delivered: Path, tmp_path: Path) -> None:

@@ -146,19 +146,33 @@ def _read_class_values(model: Model, index: Path) -> dict[str, int]:
 
 
 def _predict_baseline(model: Model, cases: Index, index: Path, base_folder: Path) -> Any:
-    """Return the image-blind baseline if train.json is next to the index; else None."""
-    from m3b.data.index import read_records
+    """Return the image-blind baseline of the training cases; None if they are not there.
+
+    They are those of train.json next to the index, or of the run that made the model.
+    """
     from m3b.isolation.reader.inprocess import open_reader
     from m3b.tasks.worker_jobs import compute_baseline_in_reader
 
-    training_file = index.with_name("train.json")
-    training: tuple[Record, ...] = ()
-    if training_file.is_file() and training_file != index:
-        training = read_records(training_file, model.task)
-    if not training or not (base_folder / training[0].files[0]).exists():
-        return None
-    with open_reader(_list_reader_folders(base_folder)) as reader:
-        return compute_baseline_in_reader(training, cases.test, cases, base_folder.resolve(), reader)
+    run_index = model.folder.parent / "locked" / "Datapath"
+    for training_folder, training_base in ((index.parent, base_folder), (run_index, run_index.parent)):
+        training = _read_training(training_folder / "train.json", index, model.task, training_base)
+        if training:
+            with open_reader([*_list_reader_folders(base_folder), *_list_reader_folders(training_base)]) as reader:
+                return compute_baseline_in_reader(training, cases.test, cases, base_folder.resolve(), reader)
+    return None
+
+
+def _read_training(training_file: Path, index: Path, task: str, base_folder: Path) -> list[Record]:
+    """Return the training records with absolute paths; none if the file or its first image is not there."""
+    from m3b.data.index import read_records
+    from m3b.data.records import relocate_record
+
+    if not training_file.is_file() or training_file.resolve() == index.resolve():
+        return []
+    records = read_records(training_file, task)
+    if not records or not (base_folder / records[0].files[0].split("#")[0]).exists():
+        return []
+    return [relocate_record(record, lambda path: str((base_folder / path).absolute())) for record in records]
 
 
 def _list_reader_folders(base_folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Covariate = float | str | None
@@ -177,3 +177,17 @@ def kind(value: Any) -> str:
     """What a JSON value is, in words."""
     names = {dict: "an object", list: "an empty list" if not value else "a list", str: "a text", type(None): "null"}
     return names.get(type(value), f"a {type(value).__name__}")
+
+
+def relocate_record(record: Record, relocate_path: Callable[[str], str]) -> Record:
+    """Return the record with its image and masks at the paths that `relocate_path` gives."""
+    mask = record.mask
+    if isinstance(mask, str):
+        mask = relocate_path(mask)
+    elif mask is not None:
+        mask = (
+            {k: relocate_path(v) for k, v in mask.items()}
+            if isinstance(mask, Mapping)
+            else tuple(map(relocate_path, mask))
+        )
+    return replace(record, image=relocated(record.image, relocate_path), mask=mask)

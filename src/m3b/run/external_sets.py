@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from m3b.data import kinds
 from m3b.data.cards import card_for_folder
 from m3b.data.index import Index, read_index, read_records, write_records
 from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
-from m3b.data.records import Record, relocated
+from m3b.data.records import Record, relocate_record
 from m3b.dataset.audit import Audit
 from m3b.errors import DataError, M3bError
 from m3b.events import NoteAdded, StepStarted
@@ -288,21 +288,8 @@ def _fit_cases_to_model(
         return path if path.startswith(f"data/{data_name}/") else f"{prefix}/{path}"
 
     return ExternalCases(
-        tuple(_relocate_record(record, relocate_path) for record in records), (*fitted_cases.notes, *notes), ""
+        tuple(relocate_record(record, relocate_path) for record in records), (*fitted_cases.notes, *notes), ""
     )
-
-
-def _relocate_record(record: Record, relocate_path: Callable[[str], str]) -> Record:
-    mask = record.mask
-    if isinstance(mask, str):
-        mask = relocate_path(mask)
-    elif mask is not None:
-        mask = (
-            {k: relocate_path(v) for k, v in mask.items()}
-            if isinstance(mask, Mapping)
-            else tuple(map(relocate_path, mask))
-        )
-    return replace(record, image=relocated(record.image, relocate_path), mask=mask)
 
 
 def _renumber_masks(
