@@ -14,14 +14,13 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recipes import TEMPLATES, bootstrap_figures, format_interval, prepare_project, run_python
+from recipes import bootstrap_figures, format_interval, prepare_project, run_python
 
 REQUEST = "Detect the objects with boxes"
 
@@ -74,8 +73,7 @@ def run_detector(work: Path, name: str, options: argparse.Namespace) -> str:
 
 def rank_detections(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
     """Return for each case (scores, hits at IoU 0.5, number of true boxes) of every class."""
-    sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
-    from boxes import rank_images
+    from m3b.training.detection.boxes import rank_images
 
     names = list(json.loads((work / "plan.json").read_text())["classes"])
     answers = json.loads((work / "found/answers.json").read_text())

@@ -143,8 +143,8 @@ def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict
     from monai.transforms import Compose, RandCropByPosNegLabeld, RandFlipd, RandRotate90d, SpatialPadd
 
     from m3b.training.channels import read_case
-    from m3b.training.diagnosis.dataset import build_datasets
-    from m3b.training.diagnosis.scoring import decide, dice_of, mean_dice
+    from m3b.training.segmentation.dataset import build_datasets
+    from m3b.training.segmentation.scoring import decide, dice_of, mean_dice
     from m3b.training.volume_cache import prepare_image
 
     dims, overlap, classes = int(plan["dims"]), bool(plan["overlap"]), len(plan["classes"])
@@ -199,10 +199,10 @@ def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[st
     """Return boxes of each image in its file's coordinates: `0`, `1`, ... in the order of the paths, (N, 6): box, score, class."""
     import predict
     from monai.networks.nets import UNet
-    from Utils.images import read_image
 
+    from m3b.dataset.formats import read_image
     from m3b.training.detection.boxes import average_precision, rank_images
-    from m3b.training.diagnosis.dataset import build_datasets
+    from m3b.training.detection.dataset import build_datasets
     from m3b.training.volume_cache import prepare_image
 
     if plan["target"] != "boxes" or int(plan["dims"]) != 2:

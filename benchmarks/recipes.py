@@ -1,13 +1,14 @@
-"""Compare the templates with a plain MONAI recipe in the same minutes, on real data that m3b itself indexes.
+"""Compare the templates with a plain MONAI recipe, or with classical features, on real data that m3b itself indexes.
 
     python benchmarks/recipes.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--threads 2] [--out DIR]
-        [--plan KEY=VALUE ...] [--each-patient]
+        [--plan KEY=VALUE ...] [--each-patient] [--opponent monai|classical]
 
 Each DIR is read as `m3b look` reads it for the request: the same training, validation and test cases for both, and the same
-readers. The recipe is in monai_recipe.py. Figures are those of the test part: mean Dice a case (m3b.metrics), AUROC (mean over the
-classes), quadratic kappa of grades, or mAP of boxes at IoU 0.5, with 95 % bootstrap intervals over patients; "ahead" is the
-paired difference, template minus recipe, with its own interval. With `--each-patient`, for very small sets, each patient is the test
-part once, and both train on the others; with fewer than ten patients there are no intervals, but the figures of each.
+readers. The opponents are in monai_recipe.py and classical.py. Figures are those of the test part: mean Dice a case
+(m3b.metrics), AUROC (mean over the classes), quadratic kappa of grades, or mAP of boxes at IoU 0.5, with 95 % bootstrap
+intervals over patients; "ahead" is the paired difference, template minus recipe, with its own interval. With `--each-patient`,
+for very small sets, each patient is the test part once, and both train on the others; with fewer than ten patients there are
+no intervals, but the figures of each.
 Trainings run one after the other on `--threads` processor threads; the load of the machine is printed at the end.
 """
 
@@ -28,13 +29,14 @@ import numpy as np
 
 from m3b.dataset.manifest.execute import execute, write
 from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.reading import read_mask
 from m3b.dataset.survey.walk import walk
 from m3b.metrics.masks import measure_mask
 from m3b.resources import copy_template
 from m3b.tasks import get_family
 
 ROOT = Path(__file__).resolve().parents[1]
-TEMPLATES = ROOT / "resources" / "templates"
+OPPONENTS = {"monai": "monai_recipe.py", "classical": "classical.py"}
 DRAWS = 2000
 MIN_PATIENTS = 10
 """Minimum number of patients for an interval."""
@@ -47,6 +49,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--plan", nargs="*", default=[], metavar="KEY=VALUE", help="for the template's plan.py")
+    parser.add_argument(
+        "--opponent", choices=sorted(OPPONENTS), default="monai", help="the plain recipe, or HOG with an SVM"
+    )
     parser.add_argument("--each-patient", action="store_true", help="leave one patient out after the other")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -96,8 +101,7 @@ def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Nam
     run_python(
         "Deliver/predict.py", "--list", "paths.json", "-o", "found/template.json", "--masks", "found/masks", cwd=work
     )
-    shutil.copy(work / "Deliver" / "predict.py", work)  # its last step, from logits to the image's grid, serves both
-    recipe = str(Path(__file__).with_name("monai_recipe.py"))
+    recipe = str(Path(__file__).with_name(OPPONENTS[options.opponent]))
     environment = {"OMP_NUM_THREADS": threads}
     print(
         run_python(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **environment)[-300:],
@@ -158,9 +162,6 @@ def run_python(*command: str, cwd: Path, check: bool = True, **environment: str)
 
 def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """Return the mean Dice of each case over its classes, of template and recipe, on the image's own grid."""
-    sys.path.insert(0, str(work))
-    from Utils.masks import read_mask
-
     from m3b.training.channels import read_case
     from m3b.training.mask_grid import load_masks
 
@@ -182,17 +183,13 @@ def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, 
                 [measure_mask(marked, truth[number], (1.0,) * marked.ndim).dice for marked in (template, recipe_marked)]
             )
         rows.append(list(np.nanmean(np.array(dice_pair), axis=0)))
-    for name in [name for name in sys.modules if name.split(".")[0] in ("Utils", "Datapath", "Model", "Loss")]:
-        del sys.modules[name]
-    sys.path.remove(str(work))
     columns = np.array(rows)
     return "Dice", [columns[:, 0], columns[:, 1]], lambda part: float(np.nanmean(part))
 
 
 def compute_score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """Return (N, 2 K): probabilities and truth of each case, of template and recipe."""
-    sys.path.insert(0, str(TEMPLATES))
-    from shared.ranks import macro_auroc
+    from m3b.training.ranking_metrics import macro_auroc
 
     plan = json.loads((work / "plan.json").read_text())
     answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
@@ -226,8 +223,7 @@ def compute_grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str,
 
 def compute_box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """Return for each case scores, hits at IoU 0.5 and true boxes of every class, of template and recipe."""
-    sys.path.insert(0, str(TEMPLATES / "detection" / "Utils"))
-    from boxes import average_precision, rank_images
+    from m3b.training.detection.boxes import average_precision, rank_images
 
     plan = json.loads((work / "plan.json").read_text())
     names, count = list(plan["classes"]), len(plan["classes"])
