@@ -134,12 +134,12 @@ def measure_template(measurement: Measured) -> None:
     """Train as train.py does, from its first step to the end of the measurement."""
     import train
 
-    from m3b.training.trainer import ClockTrainer
+    from m3b.training.loop import TrainingLoop
 
-    seconds, own = measurement.options.seconds, ClockTrainer.training_step
+    seconds, own = measurement.options.seconds, TrainingLoop.train_step
     state: dict[str, Any] = {"step": 0}
 
-    def training_step(self: Any, *rest: Any, **more: Any) -> Any:
+    def train_step(self: Any, batches: Any) -> Any:
         state["step"] += 1
         step = state["step"]
         if step == 1:
@@ -158,9 +158,9 @@ def measure_template(measurement: Measured) -> None:
             measurement.note_profile(state["profile"])
             time_bare_loop(measurement)
             measurement.end()
-        return own(self, *rest, **more)
+        return own(self, batches)
 
-    ClockTrainer.training_step = training_step
+    TrainingLoop.train_step = train_step
     raise SystemExit(f"train.py ended with {train.main([])} before it was measured")
 
 

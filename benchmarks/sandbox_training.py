@@ -2,7 +2,7 @@
 
     python benchmarks/sandbox_training.py [--template diagnosis segmentation] [--steps 40] [--turns 5] [--threads 1] [--most 1.05]
 
-Each template is assembled on its own example data; its Trainer makes the same steps (one seed) in its own
+Each template is assembled on its own example data; the training loop makes the same steps (one seed) in its own
 process, in turns bare and under each backend that works on this machine. The first three steps are not counted, so imports are not
 counted either. The best turns are compared: wall time is meaningful on a quiet machine, processor time on a busy one too. With
 `--most` the exit status is 1 if a step takes more processor time than this multiple of a bare one.
@@ -29,19 +29,15 @@ BACKENDS = ("bubblewrap", "landlock")
 CODE = (
     TRAINER
     + """
-torch.manual_seed(0); torch.set_num_threads(int(sys.argv[2]))
-def used(): return sum(os.times()[:4])
 import os
-def on_step_end(self, args, state, control, **_):
-    if state.global_step == 3: self.owner.update(start=time.monotonic(), busy=used())
-    if state.global_step == steps + 3:
-        self.owner.update(seconds=time.monotonic() - self.owner["start"], used=used() - self.owner["busy"])
-        SPENT.append(self.owner["used"])
-        control.should_training_stop = True
-SPENT = []
-Stop.on_step_end = on_step_end
-rate = with_trainer()
-print("RESULT " + json.dumps({"rate": rate, "processor": SPENT[0] / steps}))
+torch.manual_seed(0); torch.set_num_threads(int(sys.argv[2]))
+step = training_loop()
+for _ in range(WARMUP): step()
+busy, start = sum(os.times()[:4]), time.monotonic()
+for _ in range(steps): step()
+print("RESULT " + json.dumps({
+    "rate": steps / (time.monotonic() - start), "processor": (sum(os.times()[:4]) - busy) / steps
+}))
 """
 )
 FILE = "bench_training.py"

@@ -8,6 +8,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import torch
 
 from m3b.resources import copy_template
 from warm.commands import run_python
@@ -31,16 +34,24 @@ def load(name: str) -> ModuleType:
     return importlib.import_module("m3b.dataset.formats" if name == "formats" else f"m3b.training.{name}")
 
 
-KILLED_AFTER_ONE_STEP = """
-from m3b.training.trainer import ClockTrainer
-from m3b.training.trainer_callbacks import ByTheClock
+def build_loop(model: Any, folder: Path, **plan: Any) -> Any:
+    """Return the loop that would train a model on eight images, a batch of four in two parts."""
+    loop = load("loop")
+    values = {"workers": 0, "batch": 8, "accumulate": 2, "lr": 0.1, "weight_decay": 0.0, "max_epochs": 1, "dims": 2}
+    plan = {"device": "cpu", "precision": "fp32", **values, **plan}
+    parts = loop.TrainingParts(model, [{"pixel_values": torch.ones(1, 8, 8)}] * 8, None)
+    return loop.TrainingLoop(plan, folder, load("clock").Clock(60.0, 1), parts, "x", seed=0)
 
-def save_and_die(trainer, *rest, save=ClockTrainer._save_checkpoint, **more):
-    save(trainer, *rest, **more)
+
+KILLED_AFTER_ONE_STEP = """
+from m3b.training.loop import TrainingLoop
+
+def save_and_die(loop, save=TrainingLoop.save_checkpoint):
+    save(loop)
     os.kill(os.getpid(), 9)
 
-ByTheClock.save_is_due = lambda callback: True
-ClockTrainer._save_checkpoint = save_and_die
+TrainingLoop.is_checkpoint_due = lambda loop: True
+TrainingLoop.save_checkpoint = save_and_die
 """
 
 

@@ -96,7 +96,9 @@ def test_a_new_log_gets_one_header_of_processes_that_write_at_once(tmp_path: Pat
     assert file.read_text().splitlines() == ["fold,train_loss", "0,0.5", "1,0.5"]
 
 
-@pytest.mark.parametrize(("codes", "error"), [([0, 0], None), ([0, 3], "NotFinite"), ([4, 0], "OutOfMemory")])
+@pytest.mark.parametrize(
+    ("codes", "error"), [([0, 0], None), ([0, 3], "DivergenceError"), ([4, 0], "InsufficientMemoryError")]
+)
 def test_folds_that_are_done_are_left_and_their_ends_are_told(
     launch: ModuleType, monkeypatch: pytest.MonkeyPatch, codes: list[int], error: str | None
 ) -> None:
@@ -111,7 +113,7 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
         launch.train_folds_in_parallel(plan, turns)
     else:
         with pytest.raises(
-            getattr(importlib.import_module("m3b.training.clock"), error), match=r"fold [02]|least batch"
+            getattr(importlib.import_module("m3b.training.entry"), error), match=r"fold [02]|least batch"
         ):
             launch.train_folds_in_parallel(plan, turns)
     assert asked == [([["--only", "0", "60.0"], ["--only", "2", "60.0"]], 2)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from template_kit import assemble
+from template_kit import assemble, build_loop
 
 NAMES = ("plan", "recipe")
 
@@ -102,30 +102,28 @@ def test_the_stem_of_a_resnet_halves_large_images_twice(project: Path) -> None:
 
 def test_an_epoch_on_a_gpu_leaves_out_its_smaller_last_batch(project: Path) -> None:
     """cuDNN looked for its quickest ways anew for it: five seconds in the first epoch of a network of volumes."""
-    from m3b.training.trainer_arguments import drops_last
+    from m3b.training.loop import drops_last_batch
 
-    assert drops_last(810, 16, 1, on_gpu=True)
-    assert not drops_last(810, 16, 1, on_gpu=False)
-    assert not drops_last(40, 16, 1, on_gpu=True), "too much of such an epoch would be left out"
-    assert not drops_last(810, 16, 16, on_gpu=True)
-    assert drops_last(17, 16, 1, on_gpu=False), "batch normalisation needs two cases"
+    assert drops_last_batch(810, 16, 1, on_gpu=True)
+    assert not drops_last_batch(810, 16, 1, on_gpu=False)
+    assert not drops_last_batch(40, 16, 1, on_gpu=True), "too much of such an epoch would be left out"
+    assert not drops_last_batch(810, 16, 16, on_gpu=True)
+    assert drops_last_batch(17, 16, 1, on_gpu=False), "batch normalisation needs two cases"
 
 
 def test_the_running_average_copies_no_counters(project: Path) -> None:
     """The counter of each batch normalisation was copied in every step: 121 copies, a DenseNet's."""
-    from m3b.training.trainer import ClockTrainer
-
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2))
-    trainer = ClockTrainer.__new__(ClockTrainer)
-    trainer.model, trainer.average, trainer.plan = network, {}, {"ema": 0.5}
-    trainer.state = type("State", (), {"global_step": 10})()
-    trainer.follow()
-    first = trainer.average["0.weight"].clone()
+    loop = build_loop(network, project, ema=0.5)
+    first = loop.average[0].weight.clone()
     with torch.no_grad():
         network[0].weight += 1
-    trainer.follow()
-    assert set(trainer.average) == {name for name, value in network.state_dict().items() if value.is_floating_point()}
-    assert torch.allclose(trainer.average["0.weight"], first + 0.5)
+    loop.clock.step = 10
+    loop.update_average()
+    floats = [value for value in network.state_dict().values() if value.is_floating_point()]
+    assert len(loop.averaged) == len(floats)
+    assert all(value.is_floating_point() for value in loop.averaged)
+    assert torch.allclose(loop.average[0].weight, first + 0.5)
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 9, 12), (1, 2, 6, 7, 8)], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -317,21 +318,22 @@ def test_windows_are_summed_where_there_is_room(room: int) -> None:
 
 TRAINING = """
 import sys, json, torch
-from types import SimpleNamespace
+from pathlib import Path
+from m3b.training import distributed, precision
 from m3b.training import entry as start
-from m3b.training import trainer as training
-from m3b.training import trainer_arguments as arguments
+from m3b.training import loop as training
 from m3b.training.step_cost import micro_batch
+from template_kit import build_loop
 
-# eight GPUs in one process: one is taken, not all by nn.DataParallel
-class Settings(SimpleNamespace):
-    n_gpu = property(lambda self: self._n_gpu)
-    def __init__(self, **named): super().__init__(_n_gpu=8, **named)
-arguments.TrainingArguments = Settings
-plan = {"device": "cpu", "workers": 2, "batch": 8, "accumulate": 2, "max_epochs": 1, "lr": 1, "weight_decay": 0, "precision": "fp32"}
-made = arguments.arguments(plan, training.LOGOUT, 100, 0)
-assert made.n_gpu == 1 and made.per_device_train_batch_size == 4 and made.gradient_accumulation_steps == 2
-assert made.dataloader_persistent_workers and not made.logging_nan_inf_filter
+# a step is made in parts, by workers that stay
+loop = build_loop(torch.nn.Linear(8, 8), Path("fold0"), workers=2, compile="eager")
+assert loop.loader.batch_sampler.batch_size == 4 and loop.accumulation == 2 and loop.epoch_steps == 1
+assert loop.loader.persistent_workers
+
+# compiled in place, but not for scoring; what cannot be compiled goes on as it is
+assert loop.model._compiled_call_impl and loop.average._compiled_call_impl is None
+assert loop.model(torch.ones(2, 8)).shape == (2, 8)
+assert not precision.compile_in_place(torch.nn.Linear(4, 4), {"compile": "auto", "device": "cpu"}, 1e6)
 
 # too little memory: more parts of the same step, then a smaller input, then nothing
 plan, sizes = {"batch": 9, "least_batch": 2, "size": [64]}, [48, 32]
@@ -339,7 +341,7 @@ def shrink(plan):
     if not sizes: return False
     plan["size"] = [sizes.pop(0)]; return True
 told = []
-while text := training._smaller(plan, shrink): told.append(text)
+while text := training.reduce_memory(plan, shrink): told.append(text)
 assert told == ["batch 4, 3 times a step", "batch 2, 5 times a step", "a smaller input, [48]", "a smaller input, [32]"], told
 assert plan["batch"] == 9 and micro_batch(plan) == 2
 
@@ -361,38 +363,31 @@ class Whole(torch.nn.Module):
 state, images = {k: v.clone() for k, v in net.state_dict().items()}, torch.randn(2, 1, 8, 8)
 whole, partly = Whole(False), Whole(True)
 torch.manual_seed(0); wanted = torch.rand(3); torch.manual_seed(0)
-assert not arguments.has_unused(whole, {"pixel_values": images}) and arguments.has_unused(partly, {"pixel_values": images})
+assert not distributed.has_unused_parameters(whole, {"pixel_values": images})
+assert distributed.has_unused_parameters(partly, {"pixel_values": images})
 assert torch.equal(torch.rand(3), wanted) and all(torch.equal(v, state[k]) for k, v in net.state_dict().items())
 assert all(weight.grad is None for weight in net.parameters())
 cuda, cpu = torch.device("cuda"), torch.device("cpu")
 for device, cases, processes in ((cpu, 4, 2), (cuda, 16, 2), (cuda, 4, 1)):
-    assert isinstance(arguments.synchronised(net, device, cases, processes)[1], torch.nn.BatchNorm2d)
-together = arguments.synchronised(net, cuda, 4, 2)
+    assert isinstance(distributed.synchronize_norms(net, device, cases, processes)[1], torch.nn.BatchNorm2d)
+together = distributed.synchronize_norms(net, cuda, 4, 2)
 assert isinstance(together[1], torch.nn.SyncBatchNorm) and together.state_dict().keys() == state.keys()
 
 # losses are looked at seldom on a GPU, and what is not finite is found
-trainer = training.ClockTrainer.__new__(training.ClockTrainer)
-trainer.args, trainer.state = SimpleNamespace(gradient_accumulation_steps=1), SimpleNamespace(global_step=7)
-trainer.folder, trainer.losses, trainer.seen = training.Path("fold0"), [], 0
-for k in range(training.LOOK - 1):
-    trainer.losses.append(torch.tensor(float("nan") if k == 3 else 1.0)); trainer.look_at_losses()
-trainer.losses.append(torch.tensor(1.0))
-try: trainer.look_at_losses()
-except training.NotFinite as error: assert "the loss is nan" in str(error)
+for k in range(training.LOSS_CHECK_STEPS * loop.accumulation - 1):
+    loop.losses.append(torch.tensor(float("nan") if k == 3 else 1.0)); loop.check_losses()
+loop.losses.append(torch.tensor(1.0))
+try: loop.check_losses()
+except start.DivergenceError as error: assert "the loss is nan" in str(error)
 else: raise AssertionError
-
-# compiled in place, undone for scoring; what cannot be compiled goes on as it is
-model = torch.nn.Linear(4, 4)
-assert arguments.compiled(model, {"compile": "eager", "device": "cpu"}, 10) and model._compiled_call_impl
-with arguments.as_it_is(model): assert model._compiled_call_impl is None
-assert model(torch.ones(2, 4)).shape == (2, 4)
-assert not arguments.compiled(torch.nn.Linear(4, 4), {"compile": "auto", "device": "cpu"}, 1e6)
 print("fine")
 """
 
 
 def test_the_trainer_on_gpus_is_set_up_as_it_should_be(detection: Path) -> None:
     sys.path.insert(0, str(detection))
-    done = subprocess.run([sys.executable, "-c", TRAINING], cwd=detection, capture_output=True, text=True)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    env["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", TRAINING], cwd=detection, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "fine" in done.stdout

@@ -16,25 +16,16 @@ SMALL = ("device=cpu", "precision=fp32", "network.width=8", "batch=8", "max_step
 KILLED_IN_EPOCH = """
 from pathlib import Path
 from m3b.training.distributed import rank
-from m3b.training.trainer_callbacks import ByTheClock
+from m3b.training.loop import TrainingLoop
 
-def die_once(callback, args, state, control, on_step_end=ByTheClock.on_step_end, **more):
-    if rank() == 1 and state.global_step == 12 and not Path("killed").exists():
+def die_once(loop, update_average=TrainingLoop.update_average):
+    if rank() == 1 and loop.clock.step == 12 and not Path("killed").exists():
         Path("killed").touch()
         os.kill(os.getpid(), 9)
-    on_step_end(callback, args, state, control, **more)
+    update_average(loop)
 
-ByTheClock.save_is_due = lambda callback: True
-ByTheClock.on_step_end = die_once
-"""
-NO_SEARCH_FOR_UNUSED_PARAMETERS = """
-from m3b.training.trainer import ClockTrainer
-
-def train_without_search(trainer, *rest, train=ClockTrainer.train, **more):
-    assert trainer.args.ddp_find_unused_parameters is False
-    return train(trainer, *rest, **more)
-
-ClockTrainer.train = train_without_search
+TrainingLoop.is_checkpoint_due = lambda loop: True
+TrainingLoop.update_average = die_once
 """
 LITTLE_MEMORY = """
 
@@ -51,15 +42,24 @@ def refuse_large_batch(network, inputs):
     if network.training and os.environ.get("RANK") == "1" and len(inputs[0]) > 2:
         raise MemoryError("out of memory")
 """
+NO_SEARCH_FOR_UNUSED = """
+from m3b.training.loop import TrainingLoop
+
+def run_without_search(loop, run=TrainingLoop.run):
+    assert loop.model.find_unused_parameters is False
+    run(loop)
+
+TrainingLoop.run = run_without_search
+"""
 SCORED_IN_HALF_PRECISION = """
 from m3b.training.precision import autocast
-from m3b.training.trainer import ClockTrainer
+from m3b.training.loop import TrainingLoop
 
-def score_in_half_precision(trainer, score=ClockTrainer.score):
-    with autocast(trainer.plan, trainer.args.device):
-        return score(trainer)
+def score_in_half_precision(loop, score=TrainingLoop.score):
+    with autocast(loop.plan, loop.device):
+        return score(loop)
 
-ClockTrainer.score = score_in_half_precision
+TrainingLoop.score = score_in_half_precision
 """
 
 
@@ -84,7 +84,7 @@ def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
     assert "processes" not in run("train.py").stdout
     alone = rows(project)
     run("plan.py", "--keep", "--set", "processes=2")
-    insert(project / "train.py", NO_SEARCH_FOR_UNUSED_PARAMETERS)
+    insert(project / "train.py", NO_SEARCH_FOR_UNUSED)
     said = run("train.py").stdout
     both = rows(project)
     assert "training with 2 processes" in said
@@ -125,7 +125,6 @@ def test_folds_are_trained_side_by_side(project: Path, run: Run) -> None:
     planned(project, run, "folds=2", "processes=2")
     said = run("train.py").stdout
     assert "2 folds, 2 at a time" in said
-    assert "2 folds together" in said
     assert {row["fold"] for row in rows(project)} == {"0", "1"}
 
 

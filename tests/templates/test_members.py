@@ -157,11 +157,11 @@ def test_a_training_ends_annealed_after_enough_steps() -> None:
     for step, progress in ((0, 0.0), (25, 0.5), (50, 1.0)):
         timed.step = step
         assert timed.progress() == pytest.approx(progress, abs=0.01)
-        assert timed.over() == (step == 50)
+        assert timed.is_over() == (step == 50)
         assert timed.steps_left() <= 50 - step
-    assert clock.rate(1.0) < 0.01
+    assert clock.one_cycle(1.0) < 0.01
     short = clock.Clock(1.0, 10_000, spent=10.0, enough_steps=50)
-    assert short.over(), "the minutes end it all the same"
+    assert short.is_over(), "the minutes end it all the same"
 
 
 def test_the_log_keeps_its_columns_where_nothing_is_scored(tmp_path: Path) -> None:

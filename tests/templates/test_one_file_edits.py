@@ -6,6 +6,7 @@ and predicts from the delivered files alone.
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -39,6 +40,12 @@ class Confident(nn.Module):
         Path("asked").touch()
         return self.inner(outputs, labels) + 0.001 * (first.float() ** 2).mean()
 '''
+CONSTANT = """
+
+class Recipe(Recipe):
+    def build_schedule(self, plan):
+        return lambda progress: 0.5 if progress < 0.5 else 0.25
+"""
 SMALL = {
     "diagnosis": ["network.name=small_cnn", "network.width=4", "max_steps=6"],
     "segmentation": ["patch=[16,16,16]", "max_steps=6"],
@@ -108,3 +115,16 @@ def test_a_channel_and_a_term_more_go_through_to_the_delivered_model(tmp_path: P
     run(tmp_path, "alone/predict.py", str(project / image), "-o", "out.json")
     (answer,) = json.loads((tmp_path / "out.json").read_text())
     assert "error" not in answer
+
+
+def test_another_schedule_is_one_method(tmp_path: Path) -> None:
+    project = put_together("diagnosis", tmp_path / "project")
+    recipe = project / "recipe.py"
+    recipe.write_text(recipe.read_text() + CONSTANT)
+    run(project, "plan.py", "--minutes", "1", "--set", "device=cpu", "precision=fp32", "lr=0.002", *SMALL["diagnosis"])
+    run(project, "plan.py", "--keep", "--set", "max_steps=12")
+    run(project, "train.py")
+    with (project / "Logout/log.csv").open(newline="") as stream:
+        rates = [float(row["lr"]) for row in csv.DictReader(stream)]
+    assert rates[0] == 0.001
+    assert rates[-1] == 0.0005

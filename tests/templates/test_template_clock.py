@@ -28,7 +28,7 @@ def trained(step_s: float, budget: float = 30.0, **more: Any) -> tuple[Any, Mach
     real, clock_of.time = clock_of.time, SimpleNamespace(monotonic=machine.monotonic)
     try:
         clock, told = clock_of.Clock(budget, 10_000, **more), []
-        while not clock.over():
+        while not clock.is_over():
             machine.now += step_s
             clock.step += 1
             told.append(clock.progress())
@@ -71,13 +71,7 @@ def test_a_slow_start_takes_nothing_from_the_minutes(project: Path, run: Run) ->
     """Twelve seconds of training stay twelve, less those for the results, whatever the imports take."""
     run("example/make_example.py", "--cases", "40")
     run("plan.py", "--minutes", "0.2", "--set", "device=cpu", "max_epochs=1", "folds=1", "network.width=8")
-    network = project / "Model" / "network.py"
-    text = network.read_text()
-    network.write_text(
-        text.replace(
-            "from __future__ import annotations\n",
-            "from __future__ import annotations\nimport time\ntime.sleep(9)\n",
-            1,
-        )
-    )
+    recipe = project / "recipe.py"
+    first = "from __future__ import annotations\n"
+    recipe.write_text(recipe.read_text().replace(first, f"{first}import time\ntime.sleep(9)\n", 1))
     assert "validation cases, 10 s" in run("train.py").stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,10 @@ class Recipe(DiagnosisRecipe):
     def build_loss(self, plan: Mapping[str, Any], cell: Sequence[int] | None = None) -> nn.Module:
         """Return the loss of outputs and labels; `m3b.training.diagnosis.loss` has those that are known."""
         return super().build_loss(plan, cell)
+
+    def build_schedule(self, plan: Mapping[str, Any]) -> Callable[[float], float]:
+        """Return the learning rate as a share of the plan's, for the progress of the training from 0 to 1."""
+        return super().build_schedule(plan)
 
     def build_datasets(self, plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
         """Return training and validation part of a fold; `m3b.training.diagnosis.dataset` reads Datapath/train.json."""

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 MIN_STEPS = 40
 """Steps below which a network has learnt next to nothing."""
-LONGEST = 2.0
-"""A training that has not made its least steps goes on up to so many times its seconds."""
-
-
-class NotFinite(RuntimeError):
-    """The loss became NaN or infinite."""
-
-
-class OutOfMemory(RuntimeError):
-    """Nothing is left that could be made smaller."""
-
-
-class StartAgain(RuntimeError):
-    """One of several processes has too little memory: all have to start again, with --resume, with the smaller plan."""
+MAX_OVERTIME = 2.0
+"""A training that has not made its least steps goes on up to this multiple of its seconds."""
 
 
 class Clock:
@@ -33,10 +18,10 @@ class Clock:
         budget: seconds of wall time.
         max_epochs: ends the training before the time does.
         spent: seconds that earlier starts used.
-        max_steps: where it is not 0, steps are counted instead of seconds, so that a seeded training repeats exactly.
-        least_steps: so many steps are made even if they take longer than the budget, up to `LONGEST` times it: on a
-            machine that is busy with something else, seconds say little about how much was learnt.
-        enough_steps: where it is not 0, the training ends after so many steps although time may be left.
+        max_steps: if not 0, steps are counted instead of seconds and epochs, so that a seeded training repeats exactly.
+        least_steps: number of steps that are made even if they take longer than the budget, up to `MAX_OVERTIME` times it: on a
+            busy machine, seconds say little about how much was learnt.
+        enough_steps: if not 0, the training ends after this number of steps although time may be left.
     """
 
     def __init__(
@@ -51,58 +36,48 @@ class Clock:
         self.budget, self.max_epochs, self.max_steps = max(budget, 1.0), max_epochs, max_steps
         self.least_steps, self.enough_steps = least_steps, enough_steps
         self.epoch, self.step = 0.0, 0
-        self._start, self._told = time.monotonic() - spent, -1.0
+        self._start, self._agreed_s = time.monotonic() - spent, -1.0
 
     def spent(self) -> float:
-        return self._told if self._told >= 0 else time.monotonic() - self._start
+        """Return the seconds so far; of several processes those of the last `set_spent`."""
+        return self._agreed_s if self._agreed_s >= 0 else self.measure()
 
-    def tick(self, agree: Callable[[float], float]) -> None:
-        """Of several processes: from now until the next tick, `spent` is what they agree on, the first one's seconds."""
-        self._told = agree(time.monotonic() - self._start)
+    def measure(self) -> float:
+        """Return the seconds so far by this process's own clock."""
+        return time.monotonic() - self._start
+
+    def set_spent(self, seconds: float) -> None:
+        """Fix what `spent` returns until the next call."""
+        self._agreed_s = seconds
 
     def progress(self) -> float:
-        """0 at the start, 1 when time (or steps) or epochs are used up, whichever comes first."""
+        """Return the share of time, steps or epochs that is used up, whichever is largest, from 0 to 1."""
         used = self.step / self.max_steps if self.max_steps else self.spent() / self.budget
         if not self.max_steps and self.step < self.least_steps:
-            used = min(used, max(self.step / self.least_steps, self.spent() / (LONGEST * self.budget)))
+            used = min(used, max(self.step / self.least_steps, self.spent() / (MAX_OVERTIME * self.budget)))
         if self.enough_steps:
             used = max(used, self.step / self.enough_steps)
         return min(1.0, max(used, self.epoch / self.max_epochs))
 
-    def over(self, reserve: float = 0.0) -> bool:
-        """Whether the training has to end now so that `reserve` seconds are left."""
+    def is_over(self, reserve: float = 0.0) -> bool:
+        """Return whether the training has to end now so that `reserve` seconds are left."""
         if self.max_steps:
             return self.step >= self.max_steps
-        if self.enough_steps and self.step >= self.enough_steps:
+        if self.epoch >= self.max_epochs or (self.enough_steps and self.step >= self.enough_steps):
             return True
-        budget = self.budget if self.step >= self.least_steps else LONGEST * self.budget
+        budget = self.budget if self.step >= self.least_steps else MAX_OVERTIME * self.budget
         return self.spent() + reserve >= budget
 
     def steps_left(self) -> int:
-        """About so many steps are made still, at the pace so far."""
+        """Estimate the steps that are left from the step time so far."""
         spent = self.spent()
         timed = round((self.budget - spent) * self.step / max(spent, 1e-6))
         left = self.max_steps - self.step if self.max_steps else timed
         return max(0, min(left, self.enough_steps - self.step) if self.enough_steps else left)
 
 
-def rate(progress: float, warm: float = 0.08) -> float:
-    """One cycle: linear rise over the first `warm` of the time, then a half cosine down to 0.2 % of the peak."""
-    if progress < warm:
-        return 0.1 + 0.9 * progress / warm
-    return 0.002 + 0.998 * 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint below a folder that was written to its end."""
-    found = [file.parent for file in folder.glob("checkpoint-*/complete.json")]
-    return max(found, key=lambda place: int(place.name.split("-")[1])) if found else None
-
-
-def seconds_spent(folder: Path) -> float:
-    """Seconds that the model of this folder has been trained for so far, finished or not."""
-    done = folder / "done.json"
-    if done.exists():
-        return float(json.loads(done.read_text())["seconds"])
-    last = last_checkpoint(folder)
-    return float(json.loads((last / "complete.json").read_text())["spent"]) if last else 0.0
+def one_cycle(progress: float, warmup: float = 0.08) -> float:
+    """Return the learning rate as a share of its peak: a linear rise over the first `warmup` of the time, a half cosine to 0.2 %."""
+    if progress < warmup:
+        return 0.1 + 0.9 * progress / warmup
+    return 0.002 + 0.998 * 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))

@@ -32,7 +32,7 @@ RUNTIME = "m3b_runtime"
 """Package of a deliverable with the modules of m3b that it needs."""
 FORMATS = Path("dataset", "formats")
 """The package that reads images, masks and arrays of any format; it goes along whole."""
-TRAINING_METHODS = frozenset({"build_datasets", "build_loss"})
+TRAINING_METHODS = frozenset({"build_datasets", "build_loss", "build_schedule"})
 """Methods of a recipe that no deliverable calls."""
 PRETRAINED_MODULES = frozenset(
     {

@@ -7,12 +7,18 @@ on goes over the processors (gloo), so that no GPU is waited for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 WAIT = timedelta(hours=2)
 """The others wait so long for the first one, which scores alone. A process that dies is noticed at once."""
+MIN_CASES_FOR_NORM = 16
+"""Cases of a GPU in a step below which batch normalisation takes the cases of all GPUs: the mean of fewer is noise."""
 
 
 def rank() -> int:
@@ -85,3 +91,30 @@ def main_first() -> Iterator[None]:
     yield
     if is_main():
         barrier()
+
+
+def synchronize_norms(model: torch.nn.Module, device: torch.device, cases: int, processes: int) -> torch.nn.Module:
+    """Return the network with batch normalisation over the cases of all GPUs if each has few; names of weights stay."""
+    from torch.nn import SyncBatchNorm
+
+    if processes < 2 or device.type != "cuda" or cases >= MIN_CASES_FOR_NORM:
+        return model
+    synchronized: torch.nn.Module = SyncBatchNorm.convert_sync_batchnorm(model)
+    return synchronized
+
+
+def has_unused_parameters(model: torch.nn.Module, batch: Mapping[str, Any]) -> bool:
+    """Return whether a step leaves a parameter without gradient, which processes would have to look for in each step.
+
+    Weights, statistics and random numbers stay as they are.
+    """
+    import torch
+
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    with torch.random.fork_rng():
+        model(**batch)["loss"].backward()
+    unused = any(weight.grad is None for weight in model.parameters() if weight.requires_grad)
+    model.zero_grad(set_to_none=True)
+    for name, value in model.named_buffers():
+        value.copy_(before[name])
+    return unused

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from m3b.training.allocator import keep_freed_memory
-from m3b.training.clock import NotFinite, OutOfMemory, StartAgain
 from m3b.training.distributed import barrier, end_group, is_main, rank, start_group, world_size
 
 AGAIN = 75
@@ -22,6 +21,18 @@ ENDED = "ended.json"
 """In Logout, of several processes: the exit code of the one that ended first, since torchrun has a code of its own."""
 KEPT = ("cache", "jobs")
 """What a fresh start leaves in Logout: decoded images, and what scripts printed (this one among them)."""
+
+
+class DivergenceError(RuntimeError):
+    """The loss became NaN or infinite."""
+
+
+class InsufficientMemoryError(RuntimeError):
+    """Memory ran out, and nothing is left that could be made smaller."""
+
+
+class RestartRequiredError(RuntimeError):
+    """One of several processes ran out of memory: all have to start again, with --resume, with the smaller plan."""
 
 
 def cores() -> int:
@@ -75,11 +86,11 @@ def guarded(train: Callable[[], None], logout: Path = Path("Logout")) -> int:
 
     try:
         train()
-    except NotFinite as error:
+    except DivergenceError as error:
         code, told = 3, f"{error}. Lower lr in plan.json, or look for broken intensities in the data."
-    except OutOfMemory as error:
+    except InsufficientMemoryError as error:
         code, told = 4, f"out of memory even with {error}. Make size, patch or network smaller in plan.json."
-    except StartAgain as error:
+    except RestartRequiredError as error:
         code, told = AGAIN, f"{error}. Start again with --resume."
     except (MemoryError, RuntimeError) as error:
         if not says_memory(error):

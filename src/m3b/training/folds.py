@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.clock import seconds_spent
-
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
 WEIGHTS = "best.safetensors"
@@ -241,6 +239,21 @@ def done_of(name: str) -> dict[str, Any]:
     """done.json of a finished network; empty of one that is not."""
     file = LOGOUT / name / "done.json"
     return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def find_checkpoint(folder: Path) -> Path | None:
+    """Return the newest checkpoint below a folder that was written to its end."""
+    checkpoints = [file.parent for file in folder.glob("checkpoint-*/complete.json")]
+    return max(checkpoints, key=lambda checkpoint: int(checkpoint.name.split("-")[1]), default=None)
+
+
+def seconds_spent(folder: Path) -> float:
+    """Return the seconds that the model of this folder has been trained for so far, finished or not."""
+    done = folder / "done.json"
+    if done.exists():
+        return float(json.loads(done.read_text())["seconds"])
+    checkpoint = find_checkpoint(folder)
+    return float(json.loads((checkpoint / "complete.json").read_text())["spent"]) if checkpoint else 0.0
 
 
 def refit_steps(plan: Mapping[str, Any]) -> int:

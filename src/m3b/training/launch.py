@@ -13,9 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.training.clock import NotFinite, OutOfMemory
 from m3b.training.distributed import world_size
-from m3b.training.entry import AGAIN, ENDED, begin, cores, guarded, trains_on_cpu
+from m3b.training.entry import (
+    AGAIN,
+    ENDED,
+    DivergenceError,
+    InsufficientMemoryError,
+    begin,
+    cores,
+    guarded,
+    trains_on_cpu,
+)
 from m3b.training.folds import TimeShares, at_once, count, done_of
 from m3b.training.pretrained.trial import settled
 
@@ -121,7 +129,7 @@ def train_folds_in_parallel(plan: Mapping[str, Any], turns: TimeShares) -> None:
     broke down) is for the caller, one after the other.
 
     Raises:
-        NotFinite, OutOfMemory: a fold ended so.
+        DivergenceError, InsufficientMemoryError: a fold ended so.
     """
     folds = [fold for fold in range(count(plan)) if not done_of(f"fold{fold}")]
     several = min(processes_here(plan), len(folds))
@@ -131,9 +139,9 @@ def train_folds_in_parallel(plan: Mapping[str, Any], turns: TimeShares) -> None:
     print(f"{len(folds)} folds, {several} at a time, {seconds:.0f} s each", flush=True)
     codes = run_in_parallel(plan, [["--only", str(fold), f"{seconds:.1f}"] for fold in folds], several)
     if 3 in codes:
-        raise NotFinite(f"fold {folds[codes.index(3)]}: see above")
+        raise DivergenceError(f"fold {folds[codes.index(3)]}: see above")
     if 4 in codes:
-        raise OutOfMemory(f"the least batch (fold {folds[codes.index(4)]})")
+        raise InsufficientMemoryError(f"the least batch (fold {folds[codes.index(4)]})")
 
 
 def run_in_parallel(plan: Mapping[str, Any], jobs: Sequence[Sequence[str]], several: int) -> list[int]:

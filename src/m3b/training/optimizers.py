@@ -116,8 +116,34 @@ class Muon(torch.optim.AdamW):
 
 
 def optimizer_of(model: nn.Module, plan: Mapping[str, Any], lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """What the plan asks for, for a network without groups that have rates of their own."""
+    """Return the optimizer of the plan for a network whose parameters all have the same learning rate."""
     kernels = kernels_of(model, plan)
     if kernels:
         return Muon(model, kernels, lr, weight_decay)
-    return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)
+    return _adamw([([value for value in model.parameters() if value.requires_grad], 1.0)], lr, weight_decay)
+
+
+def build_optimizer(
+    model: nn.Module, plan: Mapping[str, Any], groups: list[tuple[list[nn.Parameter], float]] | None
+) -> torch.optim.AdamW:
+    """Return the optimizer of the plan, with its learning rate and weight decay.
+
+    Args:
+        groups: (parameters, factor of the learning rate), moved by AdamW; None for all parameters at the same rate.
+    """
+    lr, weight_decay = float(plan["lr"]), float(plan["weight_decay"])
+    return _adamw(groups, lr, weight_decay) if groups else optimizer_of(model, plan, lr, weight_decay)
+
+
+def _adamw(groups: list[tuple[list[nn.Parameter], float]], lr: float, weight_decay: float) -> torch.optim.AdamW:
+    """Return AdamW, in which vectors (norms, biases) do not decay."""
+    parts = [
+        {"params": part, "lr": lr * factor, "weight_decay": decay}
+        for parameters, factor in groups
+        for part, decay in (
+            ([value for value in parameters if value.ndim > 1], weight_decay),
+            ([value for value in parameters if value.ndim < 2], 0.0),
+        )
+        if part
+    ]
+    return torch.optim.AdamW(parts, lr=lr, weight_decay=weight_decay, fused=True)

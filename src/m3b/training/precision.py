@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import torch
+
+MIN_MINUTES_TO_COMPILE = 30.0
+"""Shorter trainings are not compiled: that takes minutes, and gains a few steps in a hundred."""
 
 
 def device_of(plan: Mapping[str, Any]) -> torch.device:
@@ -74,3 +79,45 @@ def _guard(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 def _packed(_: torch.nn.Module, state: dict[str, torch.Tensor], prefix: str, __: Any) -> None:
     state |= {name: value.contiguous() for name, value in state.items() if name.startswith(prefix)}
+
+
+def set_gpu_math(plan: Mapping[str, Any]) -> None:
+    """Let cuDNN search its fastest algorithms, and products of float32 use TF32; no search if a training has to repeat exactly."""
+    if device_of(plan).type != "cuda":
+        return
+    torch.backends.cudnn.benchmark = not plan.get("max_steps")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+@contextmanager
+def keep_cudnn_algorithms() -> Iterator[None]:
+    """Keep cuDNN from searching its algorithms anew for each of many image shapes."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def compile_in_place(model: torch.nn.Module, plan: Mapping[str, Any], seconds: float) -> bool:
+    """Compile the network if the plan says so, and return whether; what cannot be compiled runs as it is.
+
+    `compile` in plan.json: true, false, "auto" (on a GPU, for trainings of half an hour and more, if there is a compiler),
+    or the name of a backend of torch.compile.
+    """
+    mode = plan.get("compile", False)
+    if mode == "auto":
+        mode = device_of(plan).type == "cuda" and seconds >= 60 * MIN_MINUTES_TO_COMPILE and can_compile()
+    if not mode:
+        return False
+    import torch._dynamo
+
+    torch._dynamo.config.suppress_errors = True
+    model.compile(backend="inductor" if mode is True else str(mode), dynamic=False)
+    return True
+
+
+def can_compile() -> bool:
+    """Return whether there is what torch.compile needs for a GPU: Triton, and a C compiler for its launchers."""
+    return bool(find_spec("triton")) and any(map(shutil.which, ("cc", "gcc", "clang")))

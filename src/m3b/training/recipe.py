@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,15 @@ class Recipe(ABC):
         Args:
             cell: pixels along each axis for one cell of a detector's heat map; None for other networks.
         """
+
+    def build_schedule(self, plan: Mapping[str, Any]) -> Callable[[float], float]:
+        """Return the learning rate as a share of the plan's, for the progress of the training from 0 to 1.
+
+        nnU-Net's own trainer does not call this.
+        """
+        from m3b.training.clock import one_cycle
+
+        return one_cycle
 
     @abstractmethod
     def build_model(self, plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:

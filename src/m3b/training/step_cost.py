@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Plan = dict[str, Any]
 Build = Callable[[Plan], "torch.nn.Module"]
 Noise = Callable[[Plan, int], dict[str, Any]]
-SPARE = 0.004
-"""Seconds a step that the transformers Trainer takes for itself, and that no rehearsal shows."""
+SPARE = 0.001
+"""Seconds a step that the training loop takes for itself, and that no rehearsal shows (`benchmarks/trainer_step.py`)."""
 STATES = 4
 """Copies of the weights besides themselves: gradients, two moments of AdamW, the running average."""
 

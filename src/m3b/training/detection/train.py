@@ -29,11 +29,12 @@ from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import guarded, refuse_distributed
 from m3b.training.folds import ALL, TimeShares, count, done_of, names, note_members, refit_steps, rounds
 from m3b.training.launch import parse_call, processes_here, train_folds_in_parallel
+from m3b.training.loop import MIN_CASES_FOR_BEST, TrainingParts, load_best, train_by_clock
 from m3b.training.patients import people
+from m3b.training.precision import device_of
 from m3b.training.pretrained.tensors import groups
 from m3b.training.pretrained.trial import settle_start, trial_seconds
 from m3b.training.recipe import get_recipe
-from m3b.training.trainer import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
 WATCH = {"boxes": "map_50", "masks": "quality"}
@@ -118,19 +119,19 @@ def asked(plan: dict[str, Any], fold: int, valid: Patches, most: int) -> list[Ca
     return ask(model, valid, plan, device, rows, fold)
 
 
-def make_parts(train: Patches, valid: Patches | None, look: float) -> Callable[[dict[str, Any]], Parts]:
+def make_parts(train: Patches, valid: Patches | None, look: float) -> Callable[[dict[str, Any]], TrainingParts]:
     """Builds the parts of a training from a plan, which may have been made smaller."""
 
-    def make(plan: dict[str, Any]) -> Parts:
+    def make(plan: dict[str, Any]) -> TrainingParts:
         change = AugmentBoxes(plan["augment"]) if plan["target"] == "boxes" else _pairs(plan)
         train.resize(plan["patch"], None if plan["target"] == "boxes" else AugmentMasks(plan["augment"]))
         scorer = None
         if valid is not None:
             valid.resize(plan["patch"])
             scorer = Scorer(plan, valid, max(1.0, look))
-        model, last = build_model(plan), valid is not None and len(valid) < FEW
+        model, last = build_model(plan), valid is not None and len(valid) < MIN_CASES_FOR_BEST
         slow = groups(model, plan)
-        return Parts(model, train, scorer, prepare=change, collate=collate, groups=slow, keep_last=last)
+        return TrainingParts(model, train, scorer, prepare=change, collate=collate, groups=slow, keep_last=last)
 
     return make
 

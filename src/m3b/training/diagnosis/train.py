@@ -30,11 +30,12 @@ from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import guarded
 from m3b.training.folds import ALL, TimeShares, count, done_of, note_members, refit_steps
 from m3b.training.launch import parse_call, processes_here, train_folds_in_parallel
+from m3b.training.loop import MIN_CASES_FOR_BEST, TrainingParts, load_best, train_by_clock
 from m3b.training.patients import people_of
+from m3b.training.precision import device_of
 from m3b.training.pretrained.trial import settle_start, trial_seconds
 from m3b.training.recipe import get_recipe
 from m3b.training.step_cost import micro_batch
-from m3b.training.trainer import FEW, Parts, device_of, load_best, train_by_clock
 
 LOGOUT = Path("Logout")
 GAIN = 0.01
@@ -108,19 +109,19 @@ def train_fold(
         given = {"covariates": blank(batch["covariates"], rules, share)} if rules else {}
         return {**batch, "pixel_values": each(plan, augment, batch["pixel_values"]), **given}
 
-    def make(plan: dict[str, Any]) -> Parts:
+    def make(plan: dict[str, Any]) -> TrainingParts:
         model = build_model(plan)
         scorer = make_scorer(plan, valid) if valid else None
         last = valid is None or too_few(kind_of(plan).sides(valid.labels[valid.rows]))
-        return Parts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
+        return TrainingParts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=last)
 
     return train_by_clock(plan, name, make, seconds=seconds, watch=kind_of(plan).watch, steps=steps)
 
 
 def too_few(labels: np.ndarray) -> bool:
-    """Whether the best AUROC of so few cases, (N, K), would be chance: the median class has fewer than `FEW` on a side."""
+    """Whether the best AUROC of so few cases, (N, K), would be chance: the median class has fewer than ten on a side."""
     positive, known = (labels > 0.5).sum(axis=0), (~np.isnan(labels)).sum(axis=0)
-    return bool(np.median(np.minimum(positive, known - positive)) < FEW)
+    return bool(np.median(np.minimum(positive, known - positive)) < MIN_CASES_FOR_BEST)
 
 
 def _validate(plan: dict[str, Any], fold: int, valid: Cases, limit: float) -> dict[str, Any]:

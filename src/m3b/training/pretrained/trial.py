@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from m3b.training.clock import seconds_spent
 from m3b.training.distributed import barrier, is_main
+from m3b.training.folds import seconds_spent
 
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")

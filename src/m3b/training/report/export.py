@@ -15,12 +15,12 @@ import torch
 
 from m3b.training.deliverable import copy_code, list_scripts, put_texts
 from m3b.training.entry import held_out
+from m3b.training.loop import load_best, save_weights
 from m3b.training.named_channels import takes
 from m3b.training.out_of_distribution_cases import learn
 from m3b.training.pretrained.plan_start import packages
 from m3b.training.pretrained.trial import settled, start_card, start_lines, without_paths
 from m3b.training.report.network import build_model
-from m3b.training.trainer import load_best, save_weights
 
 PARTS = ("text_model", "image_model")
 """Keys of plan.json's `network` that may name a local folder of pretrained weights."""

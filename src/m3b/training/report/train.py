@@ -16,11 +16,13 @@ from typing import Any
 from safetensors.torch import load_file
 
 from m3b.training.augment import Augment
-from m3b.training.clock import seconds_spent
 from m3b.training.curves import draw_curves
 from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import guarded
+from m3b.training.folds import seconds_spent
 from m3b.training.launch import parse_call
+from m3b.training.loop import LOGOUT, Batch, TrainingParts, load_best, train_by_clock
+from m3b.training.precision import device_of
 from m3b.training.pretrained.trial import settle_start, trial_seconds
 from m3b.training.recipe import get_recipe
 from m3b.training.report.dataset import TOKENIZER, Studies
@@ -29,7 +31,6 @@ from m3b.training.report.network import Speaking, Warming, build_model
 from m3b.training.report.plan_cost import MOST, measured_writing, seconds_of
 from m3b.training.report.tokenizer import Words
 from m3b.training.report.writers import note_writer
-from m3b.training.trainer import LOGOUT, Batch, Parts, device_of, load_best, train_by_clock
 
 STAGES = ("encoder", "words", "report")
 SURE = 30
@@ -63,7 +64,7 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     whole = sum(times.values())
     print(f"{len(train_part)} training studies, {len(valid)} validation studies, {whole:.0f} s", flush=True)
     judge, prepare = Judge(plan, valid, words), _augmenting(Augment(plan["augment"]))
-    makers: dict[str, Callable[[dict[str, Any]], Parts]] = {
+    makers: dict[str, Callable[[dict[str, Any]], TrainingParts]] = {
         "encoder": lambda plan: _warming(plan, train_part, judge, prepare),
         "words": lambda plan: _speaking(plan, train_part, judge),
         "report": lambda plan: _whole(plan, train_part, judge, prepare),
@@ -98,22 +99,22 @@ def _augmenting(augment: Augment) -> Any:
     return prepare
 
 
-def _warming(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
+def _warming(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> TrainingParts:
     """The encoder and its head, on the findings; a pretrained image model at the rate that such models bear."""
     model = Warming(plan, get_recipe().build_loss(plan))
     groups = rates(plan, model, model.encoder, [])
     last = len(judge.valid) < SURE
-    return Parts(model, train_part, judge.findings, prepare, train_part.collate, groups=groups, keep_last=last)
+    return TrainingParts(model, train_part, judge.findings, prepare, train_part.collate, groups=groups, keep_last=last)
 
 
-def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> Parts:
+def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> TrainingParts:
     """The writer, from the findings that reports state; no image is looked at."""
     model = Speaking(plan, get_recipe().build_loss(plan))
     rate = rates(plan, model, None, [])
-    return Parts(model, train_part.without_pictures(), judge.words_only, None, train_part.collate, groups=rate)
+    return TrainingParts(model, train_part.without_pictures(), judge.words_only, None, train_part.collate, groups=rate)
 
 
-def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> Parts:
+def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> TrainingParts:
     """The network, with what its parts have learnt; the encoder and its head go on at a third of the rate."""
     model = build_model(plan)
     for name in ("encoder", "words"):
@@ -125,7 +126,7 @@ def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any
     slow = [*model.encoder.parameters(), *model.head.parameters()]
     warm = (LOGOUT / "encoder" / "best.safetensors").exists()
     rate = rates(plan, model, model.encoder, slow if warm else [])
-    return Parts(model, train_part, judge.report, prepare, train_part.collate, groups=rate)
+    return TrainingParts(model, train_part, judge.report, prepare, train_part.collate, groups=rate)
 
 
 def rates(plan: dict[str, Any], model: Any, encoder: Any, slow: list[Any]) -> list[tuple[list[Any], float]]:

@@ -36,7 +36,7 @@ Finish = Callable[[dict[str, Any], np.ndarray, list[list[dict[str, Any]]], list[
 
 
 def train_nnunet(plan: dict[str, Any], seconds: float, finish: Finish) -> None:
-    """From train.json to weights, nnunet.json and figures. Raises NotFinite, OutOfMemory, or nnU-Net's own error."""
+    """From train.json to weights, nnunet.json and figures. Raises DivergenceError, InsufficientMemoryError, or nnU-Net's own error."""
     start = time.monotonic()
     from m3b.training.segmentation.dataset import hold_out, read_index
 

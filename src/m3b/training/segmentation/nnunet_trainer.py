@@ -16,10 +16,11 @@ from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAu
 from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-from m3b.training.clock import MIN_STEPS, Clock, NotFinite, OutOfMemory
+from m3b.training.clock import MIN_STEPS, Clock
 from m3b.training.curves import append_row
+from m3b.training.entry import DivergenceError, InsufficientMemoryError
+from m3b.training.loop import LOGOUT, save_weights
 from m3b.training.segmentation.nnunet_presets import PLANNERS, mirrored
-from m3b.training.trainer import LOGOUT, save_weights
 
 EPOCHS = 60
 """Into so many parts the time is divided; after each the pseudo Dice is measured and a checkpoint written."""
@@ -61,7 +62,7 @@ class TimedTrainer(nnUNetTrainer):
         """Train until the clock says so; LR is nnU-Net's poly schedule over the share of time that is used."""
         self.on_train_start()
         self._restore()
-        while not self.clock.over() and self.step < self.most_steps:
+        while not self.clock.is_over() and self.step < self.most_steps:
             self.network.train()
             losses, start = [], time.monotonic()
             while time.monotonic() - start < max(self.epoch_s, 1e-3) and not self._over():
@@ -74,7 +75,7 @@ class TimedTrainer(nnUNetTrainer):
     most_steps = 10**9
 
     def _over(self) -> bool:
-        return self.clock.over() or self.step >= self.most_steps
+        return self.clock.is_over() or self.step >= self.most_steps
 
     def _one_step(self) -> float:
         used = max(self.clock.progress(), self.step / self.most_steps)
@@ -83,7 +84,7 @@ class TimedTrainer(nnUNetTrainer):
         loss = float(self.train_step(next(self.dataloader_train))["loss"])
         self.step += 1
         if not math.isfinite(loss):
-            raise NotFinite(f"nnU-Net, step {self.step}: the loss is {loss}")
+            raise DivergenceError(f"nnU-Net, step {self.step}: the loss is {loss}")
         return loss
 
     def _validate(self) -> tuple[float, float]:
@@ -156,7 +157,7 @@ def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, reserve
     try:
         trainer.run_clocked()
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise OutOfMemory("nnU-Net's own patch; engine=trainer makes it smaller") from error
+        raise InsufficientMemoryError("nnU-Net's own patch; engine=trainer makes it smaller") from error
     finally:
         end_processes([trainer.dataloader_train, trainer.dataloader_val])
     if trainer.step < (1 if plan.get("max_steps") else MIN_STEPS):

@@ -58,10 +58,10 @@ class Asked:
 
 def train(plan: dict[str, Any], seconds: float) -> None:
     """The trainer engine, from the cache to the figures."""
+    from m3b.training.loop import train_by_clock
     from m3b.training.pretrained.trial import settle_start, trial_seconds
     from m3b.training.segmentation.dataset import every_case
     from m3b.training.segmentation.plan_cost import final_seconds, other_costs
-    from m3b.training.trainer import train_by_clock
 
     def trial(side: dict[str, Any], name: str, share: float) -> dict[str, Any]:
         with main_first():
@@ -99,7 +99,7 @@ def train(plan: dict[str, Any], seconds: float) -> None:
 
 def train_beside(plan: dict[str, Any], fold: int, seconds: float) -> None:
     """One fold, while others are trained beside it."""
-    from m3b.training.trainer import train_by_clock
+    from m3b.training.loop import train_by_clock
 
     make = maker(*get_recipe().build_datasets(plan, fold))
     train_by_clock(plan, f"fold{fold}", make, seconds=seconds, watch="dice", shrink=shrink)
@@ -124,10 +124,11 @@ def begun(plan: dict[str, Any], fold: int, train_set: Any, valid_set: Any) -> As
 
 def looked_at(plan: dict[str, Any], one: Asked, seconds: float) -> Any:
     """What the network says of its cases; in other views as far as their share of `seconds` goes."""
+    from m3b.training.loop import load_best
+    from m3b.training.precision import device_of
     from m3b.training.segmentation.network import build_model
     from m3b.training.segmentation.plan_cost import TRIED
     from m3b.training.segmentation.postprocessing_selection import look
-    from m3b.training.trainer import device_of, load_best
 
     model = load_best(build_model(plan), one.name, device_of(plan))
     return look(model, one.cases, plan, device_of(plan), TRIED * seconds)
@@ -136,15 +137,15 @@ def looked_at(plan: dict[str, Any], one: Asked, seconds: float) -> Any:
 def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
     """Builds the parts of a training from a plan, which may have been made smaller; without `valid_set` nothing is scored."""
     from m3b.training.augment_masks import AugmentMasks, collate_cuts
+    from m3b.training.loop import MIN_CASES_FOR_BEST, TrainingParts
     from m3b.training.pretrained.tensors import groups
     from m3b.training.segmentation.network import build_model
     from m3b.training.segmentation.plan_cost import SCORED
     from m3b.training.segmentation.scoring import dice_table, mean_dice, subset
-    from m3b.training.trainer import FEW, Parts
 
     rows = subset(valid_set, SCORED) if valid_set else []
 
-    def make(now: dict[str, Any]) -> Parts:
+    def make(now: dict[str, Any]) -> TrainingParts:
         augment = AugmentMasks(now["augment"])
 
         def prepare(batch: dict[str, Any]) -> dict[str, Any]:
@@ -158,9 +159,12 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
             return {"dice": mean_dice(table), **(each if len(each) > 1 else {})}
 
         train_set.resize(now["patch"], augment)
-        model, last = build_model(now), now.get("keep") != "best" or not valid_set or len(valid_set) < FEW
+        model, last = (
+            build_model(now),
+            now.get("keep") != "best" or not valid_set or len(valid_set) < MIN_CASES_FOR_BEST,
+        )
         judge = scorer if valid_set else None
-        return Parts(model, train_set, judge, prepare, collate_cuts, groups=groups(model, now), keep_last=last)
+        return TrainingParts(model, train_set, judge, prepare, collate_cuts, groups=groups(model, now), keep_last=last)
 
     return make
 
@@ -168,12 +172,13 @@ def maker(train_set: Any, valid_set: Any) -> Callable[[dict[str, Any]], Any]:
 def settle_all(plan: dict[str, Any], members: Sequence[Asked]) -> tuple[np.ndarray, dict[str, Any]]:
     """What all validation cases choose goes into the plan; (N, K) Dice, each case by the network that has not seen it, and
     other figures."""
+    from m3b.training.loop import load_best
+    from m3b.training.precision import device_of
     from m3b.training.segmentation import surfaces
     from m3b.training.segmentation.dataset import patient_of
     from m3b.training.segmentation.network import build_model
     from m3b.training.segmentation.postprocessing_selection import joined, settle, told
     from m3b.training.segmentation.scoring import mean_dice
-    from m3b.training.trainer import device_of, load_best
 
     device = device_of(plan)
     looked = joined([one.looked for one in members])
@@ -196,9 +201,9 @@ def _false(table: np.ndarray, empty: np.ndarray) -> int:
 
 def _case_seconds(plan: dict[str, Any], cases: Any) -> float:
     """Seconds that predicting a validation case takes, guessed from one of them."""
+    from m3b.training.precision import device_of
     from m3b.training.segmentation.network import build_model
     from m3b.training.segmentation.scoring import run_whole
-    from m3b.training.trainer import device_of
 
     device = device_of(plan)
     model = build_model(plan).to(device).eval()
