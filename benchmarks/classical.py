@@ -32,7 +32,7 @@ def main() -> None:
 def classify(plan: dict[str, Any], paths: list[Any]) -> np.ndarray:
     """Return probabilities (N, K) of the test images."""
     from m3b.training.diagnosis.dataset import build_datasets
-    from m3b.training.preprocess import prepare
+    from m3b.training.preprocess import prepare_image
     from m3b.training.ranking_metrics import macro_auroc
 
     if plan["task"] not in ("diagnosis", "grading") or int(plan["dims"]) != 2 or plan["multi_label"]:
@@ -53,7 +53,7 @@ def classify(plan: dict[str, Any], paths: list[Any]) -> np.ndarray:
     figure, best = max(scored, key=lambda pair: pair[0])
     print(f"classical: {type(best[-1]).__name__}, validation AUROC {figure:.3f}", flush=True)
     best.fit(np.concatenate([train, valid]), np.concatenate([train_labels, valid_labels]))
-    return predict(best, extract_features([prepare(path, plan) for path in paths]), classes)
+    return predict(best, extract_features([prepare_image(path, plan) for path in paths]), classes)
 
 
 def build_models(cases: int) -> list[Any]:

@@ -73,7 +73,7 @@ def run_detector(work: Path, name: str, options: argparse.Namespace) -> str:
 
 def rank_detections(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
     """Return for each case (scores, hits at IoU 0.5, number of true boxes) of every class."""
-    from m3b.training.detection.boxes import rank_images
+    from m3b.training.detection.boxes import rank_boxes
 
     names = list(json.loads((work / "plan.json").read_text())["classes"])
     answers = json.loads((work / "found/answers.json").read_text())
@@ -87,7 +87,7 @@ def rank_detections(work: Path, test: Sequence[dict[str, Any]]) -> np.ndarray:
             for boxes in (answer["boxes"], record["boxes"])
         ]
         scores = np.array([box["score"] for box in answer["boxes"]], float)
-        rows[row] = rank_images([(box_sets[0][0], scores, box_sets[0][1])], [box_sets[1]], len(names))
+        rows[row] = rank_boxes([(box_sets[0][0], scores, box_sets[0][1])], [box_sets[1]], len(names))
     return rows
 
 

@@ -72,14 +72,16 @@ def to_template_cases(pictures: PictureSet, backbone: dict[str, Any]) -> Any:
     import torch
     from torch.nn import functional
 
-    from m3b.training.detection.fewshot.data import Cases
-    from m3b.training.detection.fewshot.views import prepare
+    from m3b.training.detection.fewshot.data import PictureCases
+    from m3b.training.detection.fewshot.views import prepare_picture
 
-    cases = object.__new__(Cases)
+    cases = object.__new__(PictureCases)
     cases.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(pictures.patients)]
     cases.unreadable, cases.masked = [], pictures.masks is not None
     arrays = [pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels[..., :3], -1, 0) for pixels in pictures.images]
-    cases.pictures = torch.stack([prepare(SimpleNamespace(dims=2, array=pixels), backbone) for pixels in arrays])  # type: ignore[arg-type]
+    cases.pictures = torch.stack(
+        [prepare_picture(SimpleNamespace(dims=2, array=pixels), backbone) for pixels in arrays]
+    )  # type: ignore[arg-type]
     if pictures.masks is None:
         cases.truths = torch.tensor(pictures.abnormal).float()[:, None]
     else:
@@ -147,7 +149,7 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
     from torch.nn import functional
 
     from m3b.training.detection.fewshot.convnet import KIND, Classifier
-    from m3b.training.detection.fewshot.views import changed
+    from m3b.training.detection.fewshot.views import augment_pictures
 
     torch.manual_seed(0)
     rng, pictures, names = np.random.default_rng(0), [], []
@@ -166,7 +168,7 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
     for epoch in range(epochs):
         correct = 0
         for rows in torch.randperm(len(images)).split(32):
-            augmented, _ = changed(images[rows], truth[rows, None])
+            augmented, _ = augment_pictures(images[rows], truth[rows, None])
             logits = net(augmented)
             loss = functional.cross_entropy(logits, truth[rows])
             optimiser.zero_grad()
@@ -189,37 +191,43 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
 
 def make_plan(args: argparse.Namespace, target: str) -> dict[str, Any]:
     """Return the template's settings, with the named backbone."""
-    from m3b.training.detection.fewshot.backbone import describe
-    from m3b.training.detection.fewshot.planning import add_engine, follow
+    from m3b.training.detection.fewshot.backbone import describe_backbone
+    from m3b.training.detection.fewshot.planning import add_engine, update_dependent_settings
 
     plan: dict[str, Any] = {"target": target, "validation_share": 0.25, "seed": 0, "classes": ["anomaly"]}
-    add_engine(plan, "fewshot", {**describe(args.backbone), "folder": str(args.backbone)}, args.object)
+    add_engine(plan, "fewshot", {**describe_backbone(args.backbone), "folder": str(args.backbone)}, args.object)
     plan["fewshot"] |= {"protocol": args.protocol, "epochs": args.epochs}
     plan["ordinary"] |= {"epochs": args.ordinary_epochs}
-    follow(plan)
+    update_dependent_settings(plan)
     return plan
 
 
 def score_test_cases(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int) -> dict[str, np.ndarray]:
     """Score the test cases by the kept model, by its parts and by the ordinary network, from one draw."""
     from m3b.training.detection.fewshot.combination import mean_logit
-    from m3b.training.detection.fewshot.cross_fitting import joined, taught
-    from m3b.training.detection.fewshot.data import draw
-    from m3b.training.detection.fewshot.fitting import answers
-    from m3b.training.detection.fewshot.selection import preferred
+    from m3b.training.detection.fewshot.cross_fitting import build_ensemble, fit_cross
+    from m3b.training.detection.fewshot.data import draw_examples
+    from m3b.training.detection.fewshot.fitting import predict_images
+    from m3b.training.detection.fewshot.selection import choose_engine_by_auroc
 
-    examples = pool.part(draw(pool, shots, seed))
-    fewshot_detector: Any = taught({**plan, "engine": "fewshot"}, examples, 1e6, seed)
-    fewshot_scores = answers(fewshot_detector, test.pictures)[0]
+    examples = pool.part(draw_examples(pool, shots, seed))
+    fewshot_detector: Any = fit_cross({**plan, "engine": "fewshot"}, examples, 1e6, seed)
+    fewshot_scores = predict_images(fewshot_detector, test.pictures)[0]
     if pool.masked:
         return {"few-shot": fewshot_scores}
-    ordinary: Any = taught({**plan, "engine": "image"}, examples, 1e6, seed)
+    ordinary: Any = fit_cross({**plan, "engine": "image"}, examples, 1e6, seed)
     scores = {"ordinary": ordinary.answers(test.pictures), "alone": fewshot_scores}
-    ensemble = joined(fewshot_detector, ordinary) if plan["fewshot"]["protocol"] != "paper" else None
+    ensemble = build_ensemble(fewshot_detector, ordinary) if plan["fewshot"]["protocol"] != "paper" else None
     if ensemble is None:
         return {"few-shot": fewshot_scores, **scores}
     scores |= {"together": ensemble.answers(test.pictures), "averaged": mean_logit(ensemble.copies, test.pictures)}
-    engine, reason = preferred({"fewshot": [fewshot_detector.held], "image": [ordinary.held], "both": [ensemble.held]})
+    engine, reason = choose_engine_by_auroc(
+        {
+            "fewshot": [fewshot_detector.held_out_scores],
+            "image": [ordinary.held_out_scores],
+            "both": [ensemble.held_out_scores],
+        }
+    )
     print(f"    k = {shots}, draw {seed + 1}: kept {engine}: {reason}", flush=True)
     return {"few-shot": scores[{"fewshot": "alone", "image": "ordinary", "both": "together"}[engine]], **scores}
 

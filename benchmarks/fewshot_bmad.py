@@ -37,9 +37,11 @@ def _read_part(folder: Path, masks: bool) -> PictureSet:
 
 def run_bmad(args: argparse.Namespace) -> None:
     """Measure every set in the folder, at every k, next to the published figures."""
-    published = json.loads(PUBLISHED.read_text())["sets"]
-    available_sets = {name: set_info for name, set_info in published.items() if (args.file / f"{name}_AD").is_dir()}
-    for name in published:
+    combine_as_published = json.loads(PUBLISHED.read_text())["sets"]
+    available_sets = {
+        name: set_info for name, set_info in combine_as_published.items() if (args.file / f"{name}_AD").is_dir()
+    }
+    for name in combine_as_published:
         if name not in available_sets:
             print(f"{name}: not at hand ({args.file / f'{name}_AD'})")
     for name, set_info in available_sets.items():
@@ -82,24 +84,26 @@ def score_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int
     """Return the figures of one draw of k examples a state."""
     import torch
 
-    from m3b.training.detection.fewshot.build import build
-    from m3b.training.detection.fewshot.cross_fitting import taught
-    from m3b.training.detection.fewshot.data import draw
-    from m3b.training.detection.fewshot.fitting import answers, finish, one_epoch
-    from m3b.training.detection.fewshot.scoring import look, published
+    from m3b.training.detection.fewshot.build import build_network
+    from m3b.training.detection.fewshot.cross_fitting import fit_cross
+    from m3b.training.detection.fewshot.data import draw_examples
+    from m3b.training.detection.fewshot.fitting import fit_calibration, predict_images, train_epoch
+    from m3b.training.detection.fewshot.scoring import combine_as_published, compute_signals
 
     torch.manual_seed(seed)
-    part = pool.part(draw(pool, shots, seed))
+    part = pool.part(draw_examples(pool, shots, seed))
     if protocol != "paper":
-        return compute_figures(test, *answers(taught(plan, part, 1e6, seed), test.pictures)[:2])  # type: ignore[arg-type]
-    model: Any = build(plan)
+        return compute_figures(test, *predict_images(fit_cross(plan, part, 1e6, seed), test.pictures)[:2])  # type: ignore[arg-type]
+    model: Any = build_network(plan)
     model.pixels = part.masked
     optimiser = torch.optim.Adam(model.adapters(part.masked), lr=1e-3, betas=(0.5, 0.999))
     best = (0.0, 0.0)
     for _ in range(int(plan["fewshot"]["epochs"])):
-        one_epoch(model, part, plan, optimiser)
-        banks, _, _ = finish(model, part, None)
-        current = compute_figures(test, *published(look(model, test.pictures, banks), part.masked))
+        train_epoch(model, part, plan, optimiser)
+        banks, _, _ = fit_calibration(model, part, None)
+        current = compute_figures(
+            test, *combine_as_published(compute_signals(model, test.pictures, banks), part.masked)
+        )
         best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best
 
@@ -110,9 +114,9 @@ def score_zero_shot(
     """Return the figures of adapters that learnt only from the other sets, each with its own texts."""
     import torch
 
-    from m3b.training.detection.fewshot.build import build
-    from m3b.training.detection.fewshot.fitting import one_epoch
-    from m3b.training.detection.fewshot.scoring import look
+    from m3b.training.detection.fewshot.build import build_network
+    from m3b.training.detection.fewshot.fitting import train_epoch
+    from m3b.training.detection.fewshot.scoring import compute_signals
 
     torch.manual_seed(0)
     other_sets = []
@@ -120,8 +124,8 @@ def score_zero_shot(
         if name != excluded_set:
             other_plan = make_plan(argparse.Namespace(**{**vars(args), "object": set_info["object"]}), "states")
             side = from_bmad(args.file / f"{name}_AD", set_info["masks"])[args.protocol == "paper"]
-            other_sets.append((to_template_cases(side, plan["backbone"]), get_texts(build(other_plan))))
-    model: Any = build(plan)
+            other_sets.append((to_template_cases(side, plan["backbone"]), get_texts(build_network(other_plan))))
+    model: Any = build_network(plan)
     own_texts, masked = get_texts(model), any(cases.masked for cases, _ in other_sets)
     model.pixels = masked and test.masked
     rate = 1e-4 if args.protocol == "paper" else float(plan["fewshot"]["lr"])
@@ -130,10 +134,10 @@ def score_zero_shot(
     for epoch in range(int(plan["fewshot"]["epochs"])):
         for cases, texts in other_sets:
             set_texts(model, texts)
-            one_epoch(model, cases, plan, optimiser)
+            train_epoch(model, cases, plan, optimiser)
         set_texts(model, own_texts)
         if args.protocol == "paper" or epoch + 1 == int(plan["fewshot"]["epochs"]):
-            looks = look(model, test.pictures, [])
+            looks = compute_signals(model, test.pictures, [])
             current = compute_figures(test, looks["image"], looks["map"])
             best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best

@@ -168,12 +168,12 @@ def time_bare_loop(measurement: Measured) -> None:
     """Time both passes and the optimiser on one batch that stays on the GPU."""
     from m3b.training.diagnosis.gpu_fit import STEP_COSTS
     from m3b.training.optimizers import optimizer_of
-    from m3b.training.precision import autocast, device_of, laid_out
+    from m3b.training.precision import apply_memory_layout, autocast, device_of
     from m3b.training.step_cost import micro_batch
 
     plan = json.loads(Path("plan.json").read_text())
     device, parts = device_of(plan), int(plan.get("accumulate") or 1)
-    model = laid_out(STEP_COSTS.build(plan).to(device).train(), plan)
+    model = apply_memory_layout(STEP_COSTS.build(plan).to(device).train(), plan)
     batch = {key: value.to(device) for key, value in STEP_COSTS.noise(plan, micro_batch(plan)).items()}
     optimizer = optimizer_of(model, plan, 1e-6, 0.0)
 
@@ -192,11 +192,11 @@ def measure_nnunet(measurement: Measured) -> None:
     """Let nnU-Net plan (its plain U-Net) and preprocess, and run the steps of its own trainer, which is not compiled."""
     from m3b.training.diagnosis.dataset import hold_out, read_index
     from m3b.training.segmentation import nnunet
-    from m3b.training.segmentation.nnunet_data import NAME, write_dataset
+    from m3b.training.segmentation.nnunet_data import DATASET_NAME, write_dataset
 
     plan = json.loads(Path("plan.json").read_text()) | {"planner": "plain"}
     place = Path("nnunet").resolve()
-    nnunet._environment(place, plan)
+    nnunet._set_environment(place, plan)
     os.environ.update(nnUNet_compile="f")
     records = read_index()
     held_out = hold_out(records, float(plan["validation_share"]), int(plan["seed"]))
@@ -204,7 +204,7 @@ def measure_nnunet(measurement: Measured) -> None:
     nnunet.plan_and_preprocess(place, plan)
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-    folder = place / "preprocessed" / NAME
+    folder = place / "preprocessed" / DATASET_NAME
     plans = json.loads((folder / "nnUNetPlans.json").read_text()) | {"continue_training": False}
     described = json.loads((folder / "dataset.json").read_text())
     trainer = nnUNetTrainer(plans, nnunet.configuration(plan), 0, described, torch.device("cuda" if ON_GPU else "cpu"))

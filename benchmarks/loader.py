@@ -47,8 +47,8 @@ if plan["task"] in ("segmentation", "detection"):
     from m3b.training.volume_cache import prepare_case as decode
     once = lambda record: decode(record, plan)
 else:
-    from m3b.training.preprocess import prepare
-    once = lambda record: prepare(record["image_path"], {"spacing": None, "fit": "stretch", **plan})
+    from m3b.training.preprocess import prepare_image
+    once = lambda record: prepare_image(record["image_path"], {"spacing": None, "fit": "stretch", **plan})
 
 def original():
     once(records[number[0] % len(records)])

@@ -69,7 +69,7 @@ def measure_step_ms(classes: int, options: argparse.Namespace) -> float:
     if options.way > 0:
         keep_freed_memory()
     if options.way < 2:
-        losses.MANY = classes + 2
+        losses.MIN_CHANNELS_BY_ROWS = classes + 2
     network = {
         "name": "unet",
         "filters": [8, 16, 32, 64],

@@ -24,7 +24,7 @@ import json, statistics, sys, time
 import torch
 from m3b.training.diagnosis.network import build_model
 from m3b.training.allocator import keep_freed_memory
-from m3b.training.precision import laid_out
+from m3b.training.precision import apply_memory_layout
 
 plan, options = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 torch.set_num_threads(options["threads"])
@@ -36,7 +36,7 @@ truth = masks if plan["task"] == "segmentation" else torch.eye(classes)[torch.ar
 
 
 def stepper(last):
-    model = laid_out(build_model(plan).train(), {**plan, "channels_last": last})
+    model = apply_memory_layout(build_model(plan).train(), {**plan, "channels_last": last})
     order = {2: torch.channels_last, 3: torch.channels_last_3d}[plan["dims"]] if last else torch.contiguous_format
     mine, rate = image.contiguous(memory_format=order), torch.optim.AdamW(model.parameters(), lr=1e-3)
 

@@ -85,8 +85,8 @@ def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> di
     from monai.transforms import Compose, RandFlip, RandRotate, RandZoom
 
     from m3b.training.diagnosis.dataset import build_datasets
-    from m3b.training.diagnosis.targets import kind_of
-    from m3b.training.preprocess import prepare
+    from m3b.training.diagnosis.targets import get_target
+    from m3b.training.preprocess import prepare_image
     from m3b.training.ranking_metrics import macro_auroc
 
     if plan["task"] == "regression":
@@ -126,12 +126,12 @@ def classification(plan: dict[str, Any], paths: list[Any], seconds: float) -> di
         truth = np.stack([item["labels"].numpy() for item in items])
         probabilities = answers([item["pixel_values"].numpy() for item in items])
         if plan["task"] == "grading":
-            return float(kind_of(plan).figures(np.log(np.maximum(probabilities, 1e-9)), truth, "mode")["qwk"])
+            return float(get_target(plan).figures(np.log(np.maximum(probabilities, 1e-9)), truth, "mode")["qwk"])
         return macro_auroc(truth, probabilities)
 
     train(model, 1e-4, step, max(1, len(loader)), valid, seconds)
     with torch.no_grad():
-        return {"scores": answers([prepare(path, plan) for path in paths])}
+        return {"scores": answers([prepare_image(path, plan) for path in paths])}
 
 
 def segmentation(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[str, np.ndarray]:
@@ -201,7 +201,7 @@ def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[st
     from monai.networks.nets import UNet
 
     from m3b.dataset.formats import read_image
-    from m3b.training.detection.boxes import average_precision, rank_images
+    from m3b.training.detection.boxes import average_precision, rank_boxes
     from m3b.training.detection.dataset import build_datasets
     from m3b.training.volume_cache import prepare_image
 
@@ -234,7 +234,7 @@ def detection(plan: dict[str, Any], paths: list[Any], seconds: float) -> dict[st
         sampled_rows = [int(row) for row in valid_set.rows[:40]]
         answers = [predict_boxes(np.asarray(cases.image(row), np.float32)) for row in sampled_rows]
         truths = [(cases.boxes[row][:, :4], cases.boxes[row][:, 4].astype(int)) for row in sampled_rows]
-        return float(np.nanmean([average_precision(*column) for column in rank_images(answers, truths, classes)]))
+        return float(np.nanmean([average_precision(*column) for column in rank_boxes(answers, truths, classes)]))
 
     train(model, 1e-3, step, max(20, len(train_set.rows) // 2), valid, seconds)
     result = {}

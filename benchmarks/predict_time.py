@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from m3b.training.diagnosis.network import build_model
-from m3b.training.preprocess import prepare
+from m3b.training.preprocess import prepare_image
 
 folder = Path(sys.argv[1])
 config = json.loads((folder / "config.json").read_text())
@@ -50,7 +50,7 @@ for name in config["weights"]:
 paths = json.loads(Path(sys.argv[2]).read_text())
 with torch.no_grad():
     for start in range(0, len(paths), 8):
-        batch = torch.from_numpy(np.stack([prepare(path, plan) for path in paths[start:start + 8]]))
+        batch = torch.from_numpy(np.stack([prepare_image(path, plan) for path in paths[start:start + 8]]))
         for model in models:
             for flip in config["views"]:
                 model(batch)["logits"]

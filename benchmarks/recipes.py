@@ -223,7 +223,7 @@ def compute_grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str,
 
 def compute_box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
     """Return for each case scores, hits at IoU 0.5 and true boxes of every class, of template and recipe."""
-    from m3b.training.detection.boxes import average_precision, rank_images
+    from m3b.training.detection.boxes import average_precision, rank_boxes
 
     plan = json.loads((work / "plan.json").read_text())
     names, count = list(plan["classes"]), len(plan["classes"])
@@ -240,7 +240,7 @@ def compute_box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, l
         detections = [(*template_boxes, np.array([names.index(entry["label"]) for entry in boxes], int))]
         detections.append((recipe[str(index)][:, :4], recipe[str(index)][:, 4], recipe[str(index)][:, 5].astype(int)))
         for part, entry in zip(parts, detections, strict=True):
-            part.append(rank_images([entry], [(truth, labels)], count))
+            part.append(rank_boxes([entry], [(truth, labels)], count))
     rows = [np.empty(len(test), object) for _ in parts]
     for row, part in zip(rows, parts, strict=True):
         row[:] = part

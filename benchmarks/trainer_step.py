@@ -3,8 +3,8 @@
     python benchmarks/trainer_step.py [--template diagnosis segmentation detection report] [--steps 20] [--turns 9]
 
 Each template is assembled in a temporary folder with its own example data. The two loops take turns in one process; printed are the
-best time of each, and the median over the turns of their ratio and of their difference, which other programs disturb less. Neither
-scores nor saves anything meanwhile.
+best time of each, and the median over the turns of their ratio and of their difference. Times are those of the processor, which other
+programs disturb less, or wall time on a GPU. Neither loop scores nor saves anything meanwhile.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ steps = int(sys.argv[1])
 from m3b.training.clock import Clock
 from m3b.training.loop import TrainingLoop, TrainingParts
 from m3b.training.optimizers import build_optimizer
+from m3b.training.precision import autocast, device_of
 from m3b.training.recipe import get_recipe
 plan["ema"] = plan.get("ema") or 0.99
 recipe = get_recipe()
@@ -35,12 +36,13 @@ if hasattr(train, "resize"):
 collate = getattr(train, "collate", recipe.collate)
 batch = max(1, min(int(plan["batch"]), len(train)))
 WARMUP = 3
+now = time.monotonic if torch.cuda.is_available() else time.process_time
 
 def time_steps(step):
     for _ in range(WARMUP): step()
-    start = time.monotonic()
+    start = now()
     for _ in range(steps): step()
-    return (time.monotonic() - start) / steps
+    return (now() - start) / steps
 
 def training_loop():
     folder = Path("Logout/bench"); folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,7 @@ CODE = (
     TRAINER
     + """
 def bare_loop():
-    device = "cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu"
+    device = device_of(plan)
     model = recipe.build_model(plan).to(device).train()
     optimizer = build_optimizer(model, plan, None)
     loader = torch.utils.data.DataLoader(train, batch, shuffle=True, collate_fn=collate, drop_last=len(train) % batch == 1)
@@ -69,7 +71,7 @@ def bare_loop():
     average = [value.detach().clone() for value in values]
     def step():
         items = {k: v.to(device) if hasattr(v, "to") else v for k, v in next(batches).items()}
-        loss = model(**items)["loss"]
+        with autocast(plan, device): loss = model(**items)["loss"]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step(); optimizer.zero_grad()

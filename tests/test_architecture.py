@@ -197,6 +197,7 @@ MAY_PARSE = (
     "models/overlay.py", "models/example_images.py", "models/image_jobs.py",  # of `m3b predict`
     "models/case_pictures.py",  # of reports, asked by the reader process
     "models/deliverable_check.py",  # of a model's folder
+    "models/pretrained/install.py",  # of wheels, whose digests are known
     "models/dicom/",  # of `m3b predict --dicom`, asked by the reader process
     "training/",  # of projects and delivered models, in the sandbox
     "bench/", "interactive/", "teaching/", "models/array_files.py", "models/inside/image_axes.py",

@@ -192,3 +192,14 @@ def test_the_bill_of_materials_names_what_is_installed(tmp_path: Path) -> None:
     licensed = sum(bool(part.get("licenses")) for part in parts.values())
     assert licensed > 0.9 * len(parts)
     assert str(ROOT) not in json.dumps(bill), "no path of the machine that made it"
+
+
+def test_networks_are_read_from_local_folders_alone() -> None:
+    """No file of a hub is fetched: `m3b models fetch` is the only way in, with digests."""
+    count = 0
+    for file in modules(SOURCE):
+        for function_name, call in calls(file):
+            if function_name.endswith(".from_pretrained"):
+                assert flag(call, "local_files_only") is True, f"{file}:{call.lineno}"
+                count += 1
+    assert count > 5

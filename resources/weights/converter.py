@@ -139,7 +139,7 @@ def read_onnx(file: Path) -> dict[str, Any]:
         tensors = {
             tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer
         }
-    except Exception as error:
+    except Exception as error:  # protobuf has errors of its own
         raise ValueError(f"no ONNX graph with its weights inside: {type(error).__name__}: {error}") from error
     biases = {
         value: name.removesuffix(".bias")

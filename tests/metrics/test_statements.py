@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3b.tasks.report.findings import OBSERVATIONS, extract_findings
-from m3b.training.report.statements import stated_parts
+from m3b.training.report.statements import list_stated_parts
 
 EFFUSION, HEART, TUBE = "pleural effusion", "cardiomegaly", "support devices"
 
@@ -56,7 +56,7 @@ def test_everyday_sentences(text: str, expected: set[str]) -> None:
     ],
 )
 def test_denials_of_other_languages_end_as_well(text: str, word: str) -> None:
-    parts = " ".join(stated_parts(text))
+    parts = " ".join(list_stated_parts(text))
     assert word in parts
     assert "neumot" not in parts
     assert "pneumo" not in parts
@@ -64,4 +64,4 @@ def test_denials_of_other_languages_end_as_well(text: str, word: str) -> None:
 
 @given(st.text(alphabet="ab ,.;:noandor", max_size=60))
 def test_nothing_is_stated_that_the_text_does_not_hold(text: str) -> None:
-    assert all(part in text.lower() for part in stated_parts(text) if "absent" not in part)
+    assert all(part in text.lower() for part in list_stated_parts(text) if "absent" not in part)

@@ -16,7 +16,7 @@ from m3b.models.pretrained import find_pretrained, find_stored_weights, list_pre
 from m3b.models.pretrained.registry import PretrainedModel, read_family
 
 FAMILIES = {
-    "timm", "torchvision", "torchxrayvision", "dino", "clip", "medsam", "swinunetr", "suprem", "stunet",
+    "timm", "torchvision", "torchxrayvision", "dino", "clip", "medsam", "swinunetr", "suprem", "stunet", "merlin",
     "totalsegmentator", "medgemma", "llava-rad",
 }  # fmt: skip
 

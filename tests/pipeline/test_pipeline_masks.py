@@ -211,7 +211,7 @@ def test_a_segmentation_from_request_to_model(squares: Path, tmp_path: Path) -> 
     assert 0.1 < primary.baseline < 0.8, "the mean shape of the training masks"
     assert primary.n == 8
     rows = json.loads((tmp_path / "run/locked/predictions.json").read_text())
-    assert {"image", "patient", "figures", "unit", "altered"} == set(rows[0])
+    assert {"image", "patient", "figures", "instances", "unit", "altered"} == set(rows[0])
     kept = read_answers(tmp_path / "run/locked", read_model_info(tmp_path / "run/locked/model"))
     assert kept is not None
     assert list(kept.predictions) == [row["image"] for row in rows]

@@ -42,7 +42,7 @@ def whole_run(data: Path, request: str, out: Path, *settings: str) -> tuple[Resu
     assert result.integrity == "clean"
     place = Path(str(result.model_dir))
     plan = json.loads((Path(result.run_dir) / "work/plan.json").read_text())
-    assert plan["why_folds"] == "asked for with --set"
+    assert plan["why_folds"] == "set by --set"
     return result, json.loads((place / "config.json").read_text())
 
 

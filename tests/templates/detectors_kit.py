@@ -36,10 +36,10 @@ def ask(project: Path, *command: str, check: bool = True) -> subprocess.Complete
 
 SAVE = """
 import sys
-from m3b.training.torchvision_ops import detection
+from m3b.training.torchvision_ops import import_detection
 import torch
 kind, folder = sys.argv[1:3]
-models = detection()
+models = import_detection()
 from torchvision.models import resnet
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.models.detection.retinanet import RetinaNetHead, _default_anchorgen

@@ -20,8 +20,8 @@ def assemble_segmentation(place: Path) -> Path:
 
 
 def own(name: str) -> ModuleType:
-    """Return a module of `m3b.training`, or `formats`."""
-    return importlib.import_module("m3b.dataset.formats" if name == "formats" else f"m3b.training.{name}")
+    """Return a module of `m3b.training`, or the module of this absolute name."""
+    return importlib.import_module(name if name.startswith("m3b.") else f"m3b.training.{name}")
 
 
 def small_plan(project: Path, **changes: Any) -> dict[str, Any]:

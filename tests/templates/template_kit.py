@@ -30,8 +30,8 @@ def call(project: Path, *command: str, check: bool = True) -> subprocess.Complet
 
 
 def load(name: str) -> ModuleType:
-    """Return a module of `m3b.training`, or `formats`."""
-    return importlib.import_module("m3b.dataset.formats" if name == "formats" else f"m3b.training.{name}")
+    """Return a module of `m3b.training`, or the module of this absolute name."""
+    return importlib.import_module(name if name.startswith("m3b.") else f"m3b.training.{name}")
 
 
 def build_loop(model: Any, folder: Path, **plan: Any) -> Any:

@@ -59,9 +59,9 @@ def test_clips_from_the_index_to_prediction(project: Path, run: Run, frames: int
 
 def test_an_index_names_as_many_frames_of_every_clip() -> None:
     clips_module = load("clips")
-    assert clips_module.frames_of([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.gif#frames=3"}]) == 3
-    assert clips_module.frames_of([{"image_path": "a.png"}, {"image_path": {"t1": "a.nii"}}]) is None
-    with pytest.raises(SystemExit, match="as many frames"):
-        clips_module.frames_of([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.mp4"}])
-    assert clips_module.with_frames("a.mp4", 3) == "a.mp4#frames=3"
-    assert clips_module.with_frames("a.npz#x[1]", 3) == "a.npz#x[1]"
+    assert clips_module.find_frame_count([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.gif#frames=3"}]) == 3
+    assert clips_module.find_frame_count([{"image_path": "a.png"}, {"image_path": {"t1": "a.nii"}}]) is None
+    with pytest.raises(SystemExit, match="same number of frames"):
+        clips_module.find_frame_count([{"image_path": "a.mp4#frames=3"}, {"image_path": "b.mp4"}])
+    assert clips_module.add_frame_count("a.mp4", 3) == "a.mp4#frames=3"
+    assert clips_module.add_frame_count("a.npz#x[1]", 3) == "a.npz#x[1]"

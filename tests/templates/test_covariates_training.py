@@ -25,7 +25,7 @@ def covariates() -> ModuleType:
 
 
 def test_numbers_are_standardised_and_unknown_ones_said(covariates: ModuleType) -> None:
-    age, sex = rules = covariates.facts_of(RECORDS)
+    age, sex = rules = covariates.make_covariate_rules(RECORDS)
     assert (age["kind"], age["centre"], age["unknown"]) == ("number", 60.5, 1)
     assert (sex["kind"], sex["values"], sex["unknown"]) == ("category", ["F", "M"], 0)
     table = covariates.encode([{"age": 60.5, "sex": "M"}, {"age": None, "sex": "X"}, {"age": 1e9, "sex": None}], rules)
@@ -33,16 +33,16 @@ def test_numbers_are_standardised_and_unknown_ones_said(covariates: ModuleType) 
     spread = covariates.encode([one["covariates"] for one in RECORDS[1:]], rules)[:, 0]
     assert abs(np.median(spread)) < 1e-6
     assert 0.7 < spread.std() < 1.3
-    assert "unknown of 1 training cases" in covariates.told(rules)[0]
+    assert "unknown of 1 training cases" in covariates.describe_covariates(rules)[0]
 
 
 def test_blanked_covariates_look_like_unknown_ones(covariates: ModuleType) -> None:
     import torch
 
-    rules = covariates.facts_of(RECORDS)
+    rules = covariates.make_covariate_rules(RECORDS)
     table = torch.from_numpy(covariates.encode([{"age": 50.0, "sex": "F"}] * 400, rules))
     torch.manual_seed(0)
-    blanked = covariates.blank(table, rules, 0.25)
+    blanked = covariates.drop_covariates(table, rules, 0.25)
     unknown = torch.from_numpy(covariates.encode([{}], rules))[0]
     gone = blanked[:, 1] == 1
     assert 0.15 < float(gone.float().mean()) < 0.35
@@ -54,16 +54,16 @@ def test_blanked_covariates_look_like_unknown_ones(covariates: ModuleType) -> No
 @pytest.mark.parametrize(
     ("case", "told"),
     [
-        ("a.png", "has no age, sex"),
-        ({"image": "a.png", "age": 3}, "has no sex"),
-        ({"image": "a.png", "age": 3, "sex": "F", "weight": 70}, "weight is nothing"),
+        ("a.png", "age, sex missing"),
+        ({"image": "a.png", "age": 3}, "sex missing"),
+        ({"image": "a.png", "age": 3, "sex": "F", "weight": 70}, "unexpected weight"),
         ({"image": "a.png", "age": "old", "sex": "F"}, "age must be a number"),
     ],
 )
 def test_a_case_that_is_not_whole_is_refused(covariates: ModuleType, case: Any, told: str) -> None:
     error = sys.modules["m3b.dataset.formats"].DataError
     with pytest.raises(error, match=told) as found:
-        covariates.split_case(case, covariates.facts_of(RECORDS))
+        covariates.split_case(case, covariates.make_covariate_rules(RECORDS))
     assert '"image": path, "age": 60.5, "sex": "F"' in str(found.value)
 
 
@@ -72,7 +72,7 @@ def test_the_network_learns_what_only_both_tell_together(covariates: ModuleType)
     import torch
 
     network = importlib.import_module("m3b.training.diagnosis.network")
-    rules = covariates.facts_of(RECORDS)
+    rules = covariates.make_covariate_rules(RECORDS)
     plan = {"task": "diagnosis", "classes": ["a", "b"], "multi_label": False, "dims": 2, "channels": 1, "size": [16, 16],
             "network": {"name": "small_cnn", "width": 4}, "covariates": rules}  # fmt: skip
     torch.manual_seed(0)
@@ -81,7 +81,7 @@ def test_the_network_learns_what_only_both_tell_together(covariates: ModuleType)
     images = (2.0 * bright - 1).view(-1, 1, 1, 1) + 0.1 * torch.randn(64, 1, 16, 16)
     given = torch.from_numpy(covariates.encode([{"age": 45.0 + 30 * float(one), "sex": "F"} for one in old], rules))
     labels = torch.eye(2)[bright ^ old]
-    with pytest.raises(ValueError, match="none were given"):
+    with pytest.raises(ValueError, match="`covariates` is required"):
         model(images, labels)
     steps = torch.optim.AdamW([{"params": some, "lr": 3e-3 * factor} for some, factor in model.groups(plan)])
     for _ in range(60):
@@ -118,7 +118,7 @@ def test_from_data_to_prediction(project: Path, run: Run) -> None:
     assert old["image"] == image
     assert old["probabilities"]["square"] > young["probabilities"]["square"] + 0.1
     assert 0 < unknown["probabilities"]["square"] < 1
-    assert "has no age, sex" in bare["error"]
+    assert "age, sex missing" in bare["error"]
     line = json.loads(run("Deliver/predict.py", image, "--with", "age=72", "sex=F").stdout)
     assert line[0]["probabilities"] == pytest.approx(old["probabilities"], abs=1e-5)
     assert "age is a number" in run("Deliver/predict.py", image, "--with", "age=x", check=False).stderr

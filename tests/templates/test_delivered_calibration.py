@@ -63,12 +63,12 @@ class Simulation:
 
 def kind_of(parts: dict[str, ModuleType], multi: bool = False, classes: int = 3) -> Any:
     plan = {"task": "diagnosis", "classes": [f"c{k}" for k in range(classes)], "multi_label": multi}
-    return parts["kinds"].kind_of(plan)
+    return parts["kinds"].get_target(plan)
 
 
 def delivered(parts: dict[str, ModuleType], found: dict[str, Any], new: np.ndarray, multi: bool) -> np.ndarray:
     """Probabilities as predict.py gives them."""
-    adjusted = parts["calibration"].adjust(new.mean(axis=0), found)
+    adjusted = parts["calibration"].apply_calibration(new.mean(axis=0), found)
     return np.asarray(parts["calibration"].probabilities(adjusted, multi))
 
 
@@ -84,7 +84,7 @@ def test_the_delivered_average_is_as_calibrated_as_a_perfect_model_of_so_many_ca
         found = kind_of(parts, multi).calibrate(data.logits, data.labels, data.patients, data.shared, data.networks)
         p, truth = delivered(parts, found, data.new, multi)[:cases], data.truth[:cases]
         mine.append(error_of(p, truth, multi))
-        own = parts["calibration"].fit(data.logits, data.labels, multi)
+        own = parts["calibration"].fit_calibration(data.logits, data.labels, multi)
         alone = [delivered(parts, own, network[None], multi)[:cases] for network in data.new]
         before.append(error_of(np.mean(alone, axis=0), truth, multi))
         chance = []
@@ -122,14 +122,14 @@ def test_thresholds_of_the_delivered_average_have_its_best_f1(parts: dict[str, M
         data = Simulation(seed, multi=True)
         found = kind_of(parts, True).calibrate(data.logits, data.labels, data.patients, data.shared, data.networks)
         scores = delivered(parts, found, data.new, True)
-        best = parts["calibration"].thresholds_of(scores, data.truth > 0.5)
+        best = parts["calibration"].best_thresholds(scores, data.truth > 0.5)
         lost.append(f1(scores, data.truth, best) - f1(scores, data.truth, found["thresholds"]))
     assert np.mean(lost) < 0.015, lost
 
 
 def test_intervals_of_the_delivered_average_hold_what_they_promise(parts: dict[str, ModuleType]) -> None:
     plan = {"task": "regression", "classes": ["age"], "multi_label": False, "number": {"centre": 50.0, "scale": 10.0}}
-    kind, held, before = parts["numbers"].Numbers(plan), [], []
+    kind, held, before = parts["numbers"].NumberTarget(plan), [], []
     for seed in range(20):
         rng = np.random.default_rng(seed)
         truth = rng.normal(0, 1, HELD + NEW)
@@ -147,7 +147,7 @@ def test_intervals_of_the_delivered_average_hold_what_they_promise(parts: dict[s
 
 def test_survival_curves_of_the_delivered_average_are_likelier(parts: dict[str, ModuleType]) -> None:
     edges, rng = [1.0, 2.0, 3.0, 4.0], np.random.default_rng(0)
-    kind = parts["survival"].Followed({"classes": ["death"], "multi_label": False, "edges": edges})
+    kind = parts["survival"].SurvivalTarget({"classes": ["death"], "multi_label": False, "edges": edges})
     count = HELD + NEW
     signal = rng.normal(-1.2, 1.2, (count, 1)) + np.zeros((1, 4))
     came = rng.random((count, 4)) < 1 / (1 + np.exp(-signal))
@@ -157,7 +157,7 @@ def test_survival_curves_of_the_delivered_average_are_likelier(parts: dict[str, 
     found = kind.calibrate(logits, labels[:HELD], [], table[:, :SHARED], np.arange(HELD) % NETWORKS)
     new = table[:, HELD:].mean(axis=0)
     losses = [
-        kind.view_loss(parts["calibration"].adjust(new, one), labels[HELD:])
+        kind.view_loss(parts["calibration"].apply_calibration(new, one), labels[HELD:])
         for one in (found, kind.calibrate(logits, labels[:HELD], []))
     ]
     assert losses[0] < losses[1] - 0.01
@@ -189,12 +189,12 @@ def test_each_fold_and_a_shared_part_are_held_out(parts: dict[str, ModuleType]) 
     people = [f"p{case // 2}" for case in range(240)]
     strata = np.eye(3)[np.arange(240) % 3]
     holdout = parts["holdout"]
-    held = holdout.held_out(plan_of(), people, strata)
+    held = holdout.assign_held_out(plan_of(), people, strata)
     assert held.shape == (5, 240)
     shared = held.all(axis=0)
     assert shared.sum() == pytest.approx(20, abs=2)
     assert (held[:, ~shared].sum(axis=0) == 1).all(), "every other case is held out once"
-    assert holdout.held_share(plan_of()) == pytest.approx(held.mean(), abs=0.01)
+    assert holdout.held_out_share(plan_of()) == pytest.approx(held.mean(), abs=0.01)
     for row in held:
         assert not {people[case] for case in np.flatnonzero(row)} & {people[case] for case in np.flatnonzero(~row)}
 
@@ -211,16 +211,18 @@ def test_no_further_part_is_held_out_if_none_is_needed(
     changes: dict[str, Any], share: float, parts: dict[str, ModuleType]
 ) -> None:
     plan = plan_of(**changes)
-    held = parts["holdout"].held_out(plan, [f"p{case}" for case in range(200)], np.zeros((200, 0)))
+    held = parts["holdout"].assign_held_out(plan, [f"p{case}" for case in range(200)], np.zeros((200, 0)))
     assert len(held) == plan["folds"]
-    assert held.mean() == pytest.approx(share, abs=0.02) == pytest.approx(parts["holdout"].held_share(plan), abs=0.02)
+    assert (
+        held.mean() == pytest.approx(share, abs=0.02) == pytest.approx(parts["holdout"].held_out_share(plan), abs=0.02)
+    )
     assert held.all(axis=0).any() == (not plan["refit"])
 
 
 @pytest.mark.parametrize("patients", [3, 9, 12])
 def test_so_few_patients_that_each_is_needed_are_still_shared_out(patients: int, parts: dict[str, ModuleType]) -> None:
     people = [f"p{case % patients}" for case in range(60)]
-    held = parts["holdout"].held_out(plan_of(folds=3), people, np.zeros((60, 0)))
+    held = parts["holdout"].assign_held_out(plan_of(folds=3), people, np.zeros((60, 0)))
     assert held.any(axis=1).all()
     assert (~held).any(axis=1).all()
     assert held.all(axis=0).any() == (patients >= 6)
@@ -258,8 +260,8 @@ def test_what_is_stored_follows_from_the_answers_of_the_delivered_model(
     answers = answers_of(run, project, [row["image"] for row in rows], temperature=1.0, bias=0.0)
     logits = np.log([list(answer["probabilities"].values()) for answer in answers])
     labels = np.array([[float(name in row["labels"]) for name in config["classes"]] for row in rows])
-    kind = parts["kinds"].kind_of({"task": "diagnosis", "classes": config["classes"], "multi_label": False})
-    people = importlib.import_module("m3b.training.patients").people_of(
+    kind = parts["kinds"].get_target({"task": "diagnosis", "classes": config["classes"], "multi_label": False})
+    people = importlib.import_module("m3b.training.patients").list_patients(
         [{**row, "image_path": row["image"]} for row in rows]
     )
     again = kind.calibrate(logits, labels, people)
@@ -278,8 +280,8 @@ def test_folds_answer_by_themselves_what_they_have_not_seen_and_together_what_no
     assert {row["fold"] for row in rows} == {0, 1, 2}
     assert len(rows) == len(json.loads((project / "Datapath/train.json").read_text()))
     stored = np.load(project / "Logout/valid_logits.npz")
-    kind = parts["kinds"].kind_of({"task": "diagnosis", "classes": config["classes"], "multi_label": False})
-    people = importlib.import_module("m3b.training.patients").people_of(
+    kind = parts["kinds"].get_target({"task": "diagnosis", "classes": config["classes"], "multi_label": False})
+    people = importlib.import_module("m3b.training.patients").list_patients(
         [{**row, "image_path": row["image"]} for row in rows]
     )
     again = kind.calibrate(
@@ -292,11 +294,13 @@ def test_folds_answer_by_themselves_what_they_have_not_seen_and_together_what_no
     own = [row for row in rows if row["fold"] == 1]
     answers = answers_of(run, project, [row["image"] for row in own], weights=files[1:2])
     places = [at for at, row in enumerate(rows) if row["fold"] == 1]
-    expected = calibrated.probabilities(calibrated.adjust(stored["logits"][places], config["alone"][files[1]]), False)
+    expected = calibrated.probabilities(
+        calibrated.apply_calibration(stored["logits"][places], config["alone"][files[1]]), False
+    )
     found = np.array([list(answer["probabilities"].values()) for answer in answers])
     assert found == pytest.approx(expected, abs=2e-4), "a network alone is calibrated as such"
     together = answers_of(run, project, [row["image"] for row in rows])
     found = np.array([list(answer["probabilities"].values()) for answer in together])
-    means = calibrated.probabilities(calibrated.adjust(stored["shared"].mean(axis=0), config), False)
+    means = calibrated.probabilities(calibrated.apply_calibration(stored["shared"].mean(axis=0), config), False)
     distances = np.abs(found[:, None] - means[None]).max(axis=2)
     assert distances.min(axis=0).max() < 2e-4, "the average that is calibrated is the one that answers"

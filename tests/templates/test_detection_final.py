@@ -40,9 +40,9 @@ def test_mirrored_answers_turn_with_the_image(part: Part, dims: int) -> None:
     inference, decode = part("m3b.training.detection.inference"), part("m3b.training.detection.center_detector").decode
     image = torch.randn(1, 1, *(32,) * dims)
     with torch.no_grad():
-        plain = inference.answered(model, image, {**plan, "mirror": []})
+        plain = inference.predict_logits(model, image, {**plan, "mirror": []})
         assert torch.equal(plain, model(pixel_values=image)["logits"])
-        once, turned = (inference.answered(model, one, plan) for one in (image, image.flip(2)))
+        once, turned = (inference.predict_logits(model, one, plan) for one in (image, image.flip(2)))
     assert torch.allclose(once[:, :2], turned[:, :2].flip(2), atol=1e-4)
     assert not torch.allclose(plain[:, :2], once[:, :2], atol=1e-3)
     ours, theirs = (
@@ -59,7 +59,7 @@ def test_mirrored_answers_turn_with_the_image(part: Part, dims: int) -> None:
 def _case(final: ModuleType, number: int, *answers: Any) -> Any:
     record = {"image_path": f"{number}.png", "patient": f"p{number}"}
     truth = (np.array([[8.0, 8.0, 16.0, 16.0]]), np.array([0]))
-    return final.Case(record, number % 2, truth, list(answers), True)
+    return final.HeldOutCase(record, number % 2, truth, list(answers), True)
 
 
 def _boxes(score: float) -> Any:
@@ -74,11 +74,11 @@ def test_predictions_are_mirrored_where_that_gains(part: Part, better: bool, cas
     pair = (poor, good) if better else (good, poor)
     some = [_case(final, number, *pair) for number in range(cases)]
     plan = box_plan(classes=["disc"], augment={"flip": ["h"]}, mirror="auto")
-    settled = final.settle(plan, some)
+    settled = final.select_settings(plan, some)
     assert settled["config"]["mirror"] == axes
     assert settled["figures"]["map_50"] == pytest.approx(1.0 if (axes or not better) else 0.5)
     assert [row["fold"] for row in settled["rows"]] == [number % 2 for number in range(cases)]
-    asked = final.settle({**plan, "mirror": ["h"]}, [_case(final, number, poor) for number in range(cases)])
+    asked = final.select_settings({**plan, "mirror": ["h"]}, [_case(final, number, poor) for number in range(cases)])
     assert asked["config"]["mirror"] == ["h"], "what the plan names is not chosen"
 
 
@@ -93,15 +93,15 @@ def test_figures_of_masks_are_those_of_settings_that_the_other_half_chose(part: 
         truth[2:8, 2:8] = True
         chance[2:8, 2:8] = 0.85 if side else 0.35
         chance[2:14, 9:14] = 0.65 if side else 0.15  # false: above the other half's threshold
-        counts, overlap = scoring.sweep(chance, truth)
+        counts, overlap = scoring.score_settings(chance, truth)
         answer = (counts[None], overlap[None], 0.9)
-        cases.append(final.Case({"image_path": name, "patient": name}, 0, [[36]], [answer], True))
+        cases.append(final.HeldOutCase({"image_path": name, "patient": name}, 0, [[36]], [answer], True))
     plan = box_plan(classes=["a"], target="masks", mirror="auto")
-    fair = final.settle(plan, cases)["figures"]["dice"]
+    fair = final.select_settings(plan, cases)["figures"]["dice"]
     alike = [case for case, side in zip(cases, half, strict=True) if side]
-    assert final.settle(plan, alike)["figures"]["dice"] == pytest.approx(1.0)
+    assert final.select_settings(plan, alike)["figures"]["dice"] == pytest.approx(1.0)
     assert fair < 0.8
-    few = final.cross_fitted(
+    few = final.cross_fit_settings(
         np.stack([c.answers[0][0] for c in cases[:6]]), np.stack([c.answers[0][1] for c in cases[:6]]), cases[:6]
     )
     assert len(np.unique(few, axis=0)) == 1, "a handful of cases chooses together"

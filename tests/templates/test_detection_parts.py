@@ -55,9 +55,9 @@ def test_lesions_are_matched_as_m3b_matches_them(seed: int, dims: int) -> None:
 def test_small_lesions_are_dropped_and_boxes_lie_around_the_rest() -> None:
     mask = np.zeros((12, 12), bool)
     mask[2:5, 3:9], mask[10, 10] = True, True
-    assert lesions.lesion_boxes(lesions.drop_small(mask, 2)) == [((2.0, 3.0, 5.0, 9.0), 1.0)]
-    assert len(lesions.lesion_boxes(lesions.drop_small(mask, 1))) == 2
-    assert not lesions.drop_small(mask, 100).any()
+    assert lesions.lesion_boxes(lesions.remove_small_lesions(mask, 2)) == [((2.0, 3.0, 5.0, 9.0), 1.0)]
+    assert len(lesions.lesion_boxes(lesions.remove_small_lesions(mask, 1))) == 2
+    assert not lesions.remove_small_lesions(mask, 100).any()
 
 
 def _random_boxes(rng: np.random.Generator, count: int, dims: int) -> np.ndarray:
@@ -86,7 +86,7 @@ def test_precision_and_froc_are_those_of_m3b(seed: int, dims: int) -> None:
     if not any(len(true) for true, _ in truths):
         return
     scores_m3b = score_detection(cases, ["a"], primary="mAP@0.5").metrics
-    scores_, hit, count = own.rank_images(answers, truths, 1)[0]
+    scores_, hit, count = own.rank_boxes(answers, truths, 1)[0]
     assert own.average_precision(scores_, hit, count) == pytest.approx(scores_m3b["map_50"].value, abs=1e-6)
     assert own.froc(scores_, hit, count, 5) == pytest.approx(scores_m3b["froc"].value, abs=1e-6)
 
@@ -99,7 +99,7 @@ def load_boxes() -> ModuleType:
 
 def test_suppression_keeps_classes_apart() -> None:
     boxes = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10], [30, 30, 40, 40]], float)
-    kept = load_boxes().suppress(boxes, np.array([0.6, 0.9, 0.5, 0.1]), np.array([0, 0, 1, 0]))
+    kept = load_boxes().suppress_overlaps(boxes, np.array([0.6, 0.9, 0.5, 0.1]), np.array([0, 0, 1, 0]))
     assert kept.tolist() == [1, 2, 3]
 
 
@@ -210,7 +210,9 @@ def _cases(part: Part, tmp_path: Path, boxes: list[dict[str, Any]], **more: Any)
         image[y0:y1, x0:x1] = 5
     np.save(tmp_path / "a.npy", image)
     records = [{"image_path": "a.npy", "boxes": boxes, "patient": "p"}]
-    return part("m3b.training.detection.dataset").Cases(records, box_plan(intensity={"mode": "percentile"}, **more))
+    return part("m3b.training.detection.dataset").DetectionCases(
+        records, box_plan(intensity={"mode": "percentile"}, **more)
+    )
 
 
 BOXES = [{"label": "disc", "box": [10, 12, 16, 20]}, {"label": "square", "box": [60, 40, 90, 80]}]
@@ -259,7 +261,7 @@ def test_images_are_shrunk_with_their_boxes(part: Part, tmp_path: Path) -> None:
 
 
 def test_images_smaller_than_the_patch_lie_in_its_middle(part: Part) -> None:
-    cut = part("m3b.training.detection.dataset").cut
+    cut = part("m3b.training.detection.dataset").cut_image
     image = np.arange(12, dtype=np.float32).reshape(1, 3, 4) + 1
     piece = cut(image, [-2, -3], [8, 10])
     assert np.array_equal(piece[0, 2:5, 3:7], image[0])
@@ -286,9 +288,9 @@ def test_boxes_follow_the_image_through_augmentation(part: Part) -> None:
 def test_boxes_that_leave_the_image_vanish(part: Part) -> None:
     module = part("m3b.training.detection.augment_boxes")
     boxes = torch.tensor([[[2.0, 2.0, 6.0, 6.0, 1.0, 1.0], [2.0, 20.0, 6.0, 30.0, 0.0, 1.0]]])
-    moved = module.carry(boxes, torch.eye(2)[None], torch.tensor([[0.0, -7.0]]), torch.Size([32, 32]))
+    moved = module.transform_boxes(boxes, torch.eye(2)[None], torch.tensor([[0.0, -7.0]]), torch.Size([32, 32]))
     assert moved[0, :, 4].tolist() == [-1.0, 0.0]
-    halved = module.carry(boxes, torch.eye(2)[None], torch.tensor([[0.0, -5.0]]), torch.Size([32, 32]))
+    halved = module.transform_boxes(boxes, torch.eye(2)[None], torch.tensor([[0.0, -5.0]]), torch.Size([32, 32]))
     assert halved[0, 0, 4:].tolist() == [1.0, 0.0]  # its centre is outside: cut, not asked for
 
 
@@ -296,7 +298,7 @@ def test_boxes_that_leave_the_image_vanish(part: Part) -> None:
 
 
 def test_giou_by_hand(part: Part) -> None:
-    giou = part("m3b.training.detection.box_loss").giou
+    giou = part("m3b.training.detection.loss").generalised_iou
     first = torch.tensor([[0.0, 0.0, 2.0, 2.0]]).T
     assert giou(first, first).item() == pytest.approx(1.0)
     apart = torch.tensor([[2.0, 0.0, 4.0, 2.0]]).T
@@ -308,7 +310,7 @@ def test_giou_by_hand(part: Part) -> None:
 @pytest.mark.parametrize("dims", [2, 3])
 def test_the_loss_falls_to_what_the_decoder_reads_back(part: Part, dims: int) -> None:
     """The output itself is optimised: its minimum must decode to the true boxes, two classes on one centre included."""
-    detector, loss_of = part("m3b.training.detection.center_detector"), part("m3b.training.detection.box_loss")
+    detector, loss_of = part("m3b.training.detection.center_detector"), part("m3b.training.detection.loss")
     cell = [4] * dims
     true = torch.tensor([[*[6.0] * dims, *[17.0] * dims, 0, 1], [*[4.0] * dims, *[20.0] * dims, 1, 1]])
     far = torch.tensor([[*[20.0] * dims, *[29.0] * dims, 1, 1], [*[0.0] * (2 * dims), -1, 0]])
@@ -329,7 +331,7 @@ def test_the_loss_falls_to_what_the_decoder_reads_back(part: Part, dims: int) ->
 
 
 def test_cut_boxes_are_neither_asked_for_nor_wrong(part: Part) -> None:
-    loss = part("m3b.training.detection.box_loss").BoxLoss(1, [4, 4])
+    loss = part("m3b.training.detection.loss").BoxLoss(1, [4, 4])
     cut = torch.tensor([[[0.0, 0.0, 16.0, 16.0, 0.0, 0.0]]])
     output = torch.full((1, 5, 8, 8), -6.0)
     marked = output.clone()
@@ -345,7 +347,7 @@ def test_a_weight_gives_a_rare_class_a_share_of_the_loss(part: Part) -> None:
     shares = []
     for weights in (None, [1.0, 3.0]):
         output = torch.full((1, 2 + 8, 20, 20), -2.0, requires_grad=True)
-        part("m3b.training.detection.box_loss").BoxLoss(2, [4, 4], 0.0, weights)(output, boxes).backward()
+        part("m3b.training.detection.loss").BoxLoss(2, [4, 4], 0.0, weights)(output, boxes).backward()
         asked = output.grad[0, :2].clamp_max(0).abs().sum((1, 2))  # negative: a higher logit is asked for
         shares.append(float(asked[1] / asked.sum()))
     assert shares[0] == pytest.approx(0.1, abs=0.03)
@@ -355,7 +357,7 @@ def test_a_weight_gives_a_rare_class_a_share_of_the_loss(part: Part) -> None:
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, 2.0, 3.0]])
 def test_class_weights_that_do_not_fit_are_named(part: Part, weights: list[float]) -> None:
     with pytest.raises(ValueError, match="class_weights needs 2 numbers above 0"):
-        part("m3b.training.detection.box_loss").BoxLoss(2, [4, 4], 1.0, weights)
+        part("m3b.training.detection.loss").BoxLoss(2, [4, 4], 1.0, weights)
 
 
 def test_the_detector_takes_any_size(part: Part) -> None:
@@ -413,14 +415,14 @@ def test_thresholds_are_chosen_for_lesions_and_stay_plain_without_any(part: Part
     truth[5:10, 5:10] = True
     chance = np.full((30, 30), 0.05)
     chance[5:10, 5:10], chance[20, 20:23] = 0.35, 0.35  # too faint for 0.5, and a speck as sure as the lesion
-    counts, overlap = scoring.sweep(chance, truth)
+    counts, overlap = scoring.score_settings(chance, truth)
     t, s = scoring.best_setting(counts, overlap[None])
     assert scoring.THRESHOLDS[t] == 0.3
     assert 3 < scoring.MIN_SIZES[s] <= 25
     assert counts[t, s].tolist() == [1, 1, 1]
-    assert scoring.MIN_SIZES[scoring.best_setting(counts, overlap[None], most=3)[1]] <= 3
-    assert scoring.most_size([2, 20, 20, 200]) == 15.5, "three of four true lesions stay visible"
-    counts, overlap = scoring.sweep(chance * 0, truth & False)
+    assert scoring.MIN_SIZES[scoring.best_setting(counts, overlap[None], max_size=3)[1]] <= 3
+    assert scoring.largest_min_size([2, 20, 20, 200]) == 15.5, "three of four true lesions stay visible"
+    counts, overlap = scoring.score_settings(chance * 0, truth & False)
     assert scoring.best_setting(counts, overlap[None]) == (scoring.THRESHOLDS.index(0.5), 0)
 
 
@@ -432,7 +434,7 @@ def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
     usual, faint = np.where(truth, 0.65, 0.05), np.where(truth, 0.15, 0.05)
     usual[20:25, 20:25] = 0.55  # false unless the threshold is above
     rows = [(usual, truth, faint, truth if case == 0 else truth & False) for case in range(6)]
-    swept = [[scoring.sweep(row[0], row[1]), scoring.sweep(row[2], row[3])] for row in rows]
+    swept = [[scoring.score_settings(row[0], row[1]), scoring.score_settings(row[2], row[3])] for row in rows]
     counts = np.array([[one[0] for one in row] for row in swept])
     overlap = np.array([[one[1] for one in row] for row in swept])
     common, rare = scoring.choose_settings(counts, overlap, [[49] * 6, [49]])
@@ -488,12 +490,12 @@ def test_small_boxes_keep_pixels_and_large_pictures_are_shrunk(part: Part) -> No
 
 
 def test_the_plan_is_honest_about_few_patients(part: Part) -> None:
-    worth = part("m3b.training.patients").worth
+    worth = part("m3b.training.patients").describe_reliability
     assert "no interval" in worth(3, 0.2)
-    assert "nothing can be said" in worth(1, 0.2)
+    assert "say nothing about other patients" in worth(1, 0.2)
     assert "rough" in worth(20, 0.2)
     assert worth(86, 0.2) == "validation on about 17 of 86 patients"
-    assert worth(86, 0.2, known=False) == "validation on about 17 of 86 cases", (
+    assert worth(86, 0.2, are_known=False) == "validation on about 17 of 86 cases", (
         "patients whom nobody knows are not counted"
     )
 
@@ -508,7 +510,7 @@ def test_labels_without_sense_are_refused(part: Part) -> None:
 
 
 def test_memory_is_saved_by_smaller_patches_until_there_is_nothing_left(part: Part) -> None:
-    shrink = part("m3b.training.detection.train").shrink
+    shrink = part("m3b.training.detection.train").shrink_patch
     plan = {"dims": 3, "patch": [64, 48, 16], "network": {"strides": [[1, 1, 1], [2, 2, 2], [2, 2, 2]]}}
     sizes = []
     while shrink(plan):
@@ -530,18 +532,25 @@ def test_a_ct_set_of_which_half_is_8_bit_is_brought_to_one_window(part: Part, tm
         array = image.astype(np.uint8 if number % 2 else np.int16)
         names = [nifti(tmp_path / f"{kind}{number}.nii.gz", data) for kind, data in (("i", array), ("m", mask))]
         records.append({"image_path": names[0], "mask_path": names[1], "patient": str(number)})
-    facts = part("m3b.training.detection.fingerprint").fingerprint(records, {"lung": 1, "infection": 2})
+    facts = part("m3b.training.detection.fingerprint").measure_cases(records, {"lung": 1, "infection": 2})
     plan = part("m3b.training.detection.plan")
     rule = plan.make_plan(facts, 10, False)["intensity"]
     assert (rule["mode"], rule["eight_bit"]) == ("window", "windowed")
     assert (rule["low"], rule["high"]) == pytest.approx((-1250, 250), abs=30)
-    assert "the 8-bit ones show" in plan.summary(facts, plan.make_plan(facts, 10, False))
+    assert "the 8-bit images cover" in plan.describe_plan(facts, plan.make_plan(facts, 10, False))
 
 
 def test_what_was_chosen_is_told_by_class(part: Part) -> None:
-    told = part("m3b.training.detection.export")._told(["a", "b"], {"thresholds": [0.4, 0.65], "least_sizes": [1, 25]})
-    assert (
-        told
-        == ": a: marked where above 0.4; b: marked where above 0.65, regions below 25 voxels of the working grid dropped"
+    told = part("m3b.training.detection.export")._describe_thresholds(
+        ["a", "b"], {"thresholds": [0.4, 0.65], "least_sizes": [1, 25]}
     )
-    assert part("m3b.training.detection.export")._told(["a"], {"calibration": [1.0, 0.0]}) == ""
+    assert told == ": a: threshold 0.4; b: threshold 0.65, regions below 25 voxels of the working grid removed"
+    assert part("m3b.training.detection.export")._describe_thresholds(["a"], {"calibration": [1.0, 0.0]}) == ""
+
+
+def test_windows_cover_the_content_of_an_image_with_a_margin(part: Part) -> None:
+    content_box = part("m3b.training.detection.inference").content_box
+    image = np.zeros((1, 20, 30), np.float32)
+    image[0, 5, 8] = image[0, 9, 28] = 1
+    assert content_box(image) == (slice(3, 12), slice(6, 30))
+    assert content_box(np.ones((1, 4, 5), np.float32)) == (slice(0, 4), slice(0, 5)), "nothing but border: everything"

@@ -115,7 +115,7 @@ def test_three_patients_train_and_the_output_says_what_they_are_worth(work: Path
     plan = call(work, "plan.py", "--minutes", "0.4", *SMALL, *UNET).stdout
     assert "3 patients: one is held out" in plan
     said = call(work, "train.py").stdout
-    assert "of 1 patient; so few patients say little about others" in said
+    assert "of 1 patient; this is too few patients to generalise" in said
     assert "kept the last weights" in said
     call(work, "export.py")
 

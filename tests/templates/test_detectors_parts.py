@@ -32,16 +32,16 @@ def _plan(name: str, dims: int = 2, **more: Any) -> dict[str, Any]:
 def test_only_detectors_that_fit_the_images_are_taken(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans = found(project, "m3b.training.detection.detector_plan")
     monkeypatch.setattr(plans.importlib.util, "find_spec", lambda name: None if name == "torchvision" else object())
-    assert plans.asked_detector(["lr=1"], FACTS) == ["lr=1"]
+    assert plans.resolve_detector(["lr=1"], FACTS) == ["lr=1"]
     for wanted, facts, said in (
         ("yolo", FACTS, "known are own, fcos, retinanet, retinanet3d"),
-        ("fcos", {**FACTS, "dims": 3}, "these images are 3D; own, retinanet3d"),
-        ("retinanet3d", FACTS, "these images are 2D; own, fcos, retinanet"),
+        ("fcos", {**FACTS, "dims": 3}, "these images are 3D; use own, retinanet3d"),
+        ("retinanet3d", FACTS, "these images are 2D; use own, fcos, retinanet"),
         ("fcos", {**FACTS, "target": "masks"}, "these cases have masks"),
         ("fcos", FACTS, r"needs torchvision: pip install 'm3b\[detectors\]'"),
     ):
         with pytest.raises(SystemExit, match=said):
-            plans.asked_detector([f"network.detector={wanted}"], facts)
+            plans.resolve_detector([f"network.detector={wanted}"], facts)
 
 
 def test_anchors_follow_the_boxes_on_the_grid(project: Path) -> None:
@@ -75,23 +75,23 @@ def test_suppression_without_compiled_operators_is_the_templates_own(project: Pa
     rng = np.random.default_rng(0)
     low = rng.uniform(0, 40, (200, 2))
     table, scores = np.hstack([low, low + rng.uniform(3, 20, (200, 2))]), rng.permutation(200) / 200
-    kept = ops.suppressed(torch.tensor(table), torch.tensor(scores), 0.45).numpy()
-    wanted = boxes.suppress(table, scores, np.zeros(200, int), most=200, overlap=0.45)
+    kept = ops.suppress_boxes(torch.tensor(table), torch.tensor(scores), 0.45).numpy()
+    wanted = boxes.suppress_overlaps(table, scores, np.zeros(200, int), max_boxes=200, overlap=0.45)
     assert kept.tolist() == wanted.tolist()
     assert len(kept) < 150
-    assert ops.suppressed(torch.zeros(0, 4), torch.zeros(0), 0.5).tolist() == []
+    assert ops.suppress_boxes(torch.zeros(0, 4), torch.zeros(0), 0.5).tolist() == []
 
 
 def test_views_of_an_image_are_merged_box_by_box(project: Path) -> None:
     boxes = found(project, "m3b.training.detection.boxes")
     first = (np.array([[10.0, 10, 20, 20], [50, 50, 60, 60]]), np.array([0.8, 0.4]), np.array([0, 1]))
-    mirrored = boxes.flipped(np.array([[10.0, 80, 20, 90]]), (100, 100), [1])
+    mirrored = boxes.flip_boxes(np.array([[10.0, 80, 20, 90]]), (100, 100), [1])
     assert mirrored.tolist() == [[10, 10, 20, 20]]
-    merged = boxes.fused([first, (mirrored + np.array([0, 2, 0, 2]), np.array([0.4]), np.array([0]))])
+    merged = boxes.fuse_boxes([first, (mirrored + np.array([0, 2, 0, 2]), np.array([0.4]), np.array([0]))])
     assert merged[0][0] == pytest.approx([10, 10 + 2 / 3, 20, 20 + 2 / 3])
     assert merged[1] == pytest.approx([0.6, 0.2])
     assert merged[2].tolist() == [0, 1]
-    apart = boxes.fused([first, (first[0], first[1], np.array([1, 0]))])
+    apart = boxes.fuse_boxes([first, (first[0], first[1], np.array([1, 0]))])
     assert len(apart[1]) == 4  # boxes of other classes are others
 
 
@@ -102,8 +102,9 @@ def test_files_that_are_no_whole_detector_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(str(assemble("detection", tmp_path / "work")))
     forget()
     try:
-        from m3b.training.pretrained.detector_files import detector_arch
-        from m3b.training.pretrained.starts import StartError, find_start
+        from m3b.training.pretrained.detector_files import read_detector_arch
+        from m3b.training.pretrained.starts import find_start
+        from m3b.training.pretrained.weight_files import StartError
 
         stem = {"backbone.body.conv1.weight": torch.zeros(64, 3, 7, 7)}
         layers = {f"backbone.body.layer{k}.{n}.conv2.weight": torch.zeros(1) for k in (1, 2, 3, 4) for n in range(k)}
@@ -119,16 +120,16 @@ def test_files_that_are_no_whole_detector_are_refused(tmp_path: Path, monkeypatc
                 "layer4 is",
             ),
             ("stem", {**layers, **rest}, "first convolution is missing"),
-            ("flat", {**stem, **layers}, "no whole detector"),
+            ("flat", {**stem, **layers}, "no complete detector"),
         ):
             (tmp_path / name).mkdir()
             file = tmp_path / name / "model.safetensors"
             save_file(tensors, str(file))
             if said:
                 with pytest.raises(StartError, match=said):
-                    detector_arch([file])
+                    read_detector_arch([file])
             else:
-                assert detector_arch([file]) == {
+                assert read_detector_arch([file]) == {
                     "block": "basic",
                     "depths": [1, 10, 3, 4],
                     "width": 32,
@@ -191,7 +192,7 @@ def test_a_detector_of_torchvision_learns_a_batch_by_heart_from_its_own_weights(
     folder = put_detector(project, kind, tmp_path / "weights")
     said = ask(project, "-c", LEARN, kind, str(folder)).stdout.splitlines()
     assert (
-        "1 of them changed in form, 14 left" in said[0]
+        "1 of them adapted in shape, 14 skipped" in said[0]
     )  # grey for colour; the classes are others, and counters are left
     losses, everywhere, answers, stopped = json.loads(said[-1])
     assert losses[-1] < 0.6 * losses[0]

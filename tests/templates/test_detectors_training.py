@@ -56,7 +56,7 @@ def test_from_weights_of_torchvision_to_answers(kind: str, weights: str, tmp_pat
     named = [f"network.detector={kind}", "network.width=64"] if weights == "resnet" else []
     settings = [f"network.pretrained={folder}", "network.trial=0", 'augment.flip=["w"]', *named, *STEPS]
     said = ask(project, "plan.py", "--minutes", "1", "--set", *settings).stdout
-    assert "tensors taken" in said
+    assert "tensors loaded" in said
     plan = json.loads((project / "plan.json").read_text())
     assert plan["network"]["detector"] == kind  # of a whole detector without being named
     assert plan["scratch"]["network"]["name"] == kind
@@ -81,7 +81,7 @@ def test_weights_of_another_detector_cut_or_pickled_are_refused(tmp_path: Path) 
         assert "Traceback" not in done.stderr
         return done.stderr
 
-    assert "are of retinanet" in refused("network.detector=fcos", f"network.pretrained={folder}")
+    assert "belong to retinanet" in refused("network.detector=fcos", f"network.pretrained={folder}")
     tensors = load_file(str(folder / "model.safetensors"))
     lacking = {name: value for name, value in tensors.items() if name != "head.regression_head.conv.2.weight"}
     save_file(lacking, str(folder / "model.safetensors"))

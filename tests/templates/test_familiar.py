@@ -23,9 +23,11 @@ def chest(rng: np.random.Generator, size: int = 96) -> np.ndarray:
 
 
 def learnt(rng: np.random.Generator, held: int = 60) -> dict[str, object]:
-    look = familiar.fit_look(np.array([familiar.look_of(chest(rng)) for _ in range(120)]))
-    distances = [{"look": familiar.look_distance(familiar.look_of(chest(rng)), look)} for _ in range(held)]
-    return {"look": look, **familiar.limited(distances)}
+    look = familiar.fit_appearance(np.array([familiar.measure_appearance(chest(rng)) for _ in range(120)]))
+    distances = [
+        {"look": familiar.appearance_distance(familiar.measure_appearance(chest(rng)), look)} for _ in range(held)
+    ]
+    return {"look": look, **familiar.fit_limit(distances)}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ STRANGE: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 def test_strange_images_are_flagged(name: str, told: dict[str, object]) -> None:
     rng = np.random.default_rng(1)
     for _ in range(5):
-        found = familiar.judged(STRANGE[name](rng), told)
+        found = familiar.judge_image(STRANGE[name](rng), told)
         assert found["out_of_distribution"] is True
         assert "times the limit" in found["why"]
 
@@ -57,8 +59,8 @@ def test_strange_images_are_flagged(name: str, told: dict[str, object]) -> None:
 @pytest.mark.parametrize("value", [0, 255])
 def test_blank_images_are_flagged_by_any_model(value: int, told: dict[str, object]) -> None:
     for known in (told, None, {"unavailable": "3 held-out cases"}):
-        found = familiar.judged(np.full((1, 32, 32), value, np.float32), known)
-        assert found == {"out_of_distribution": True, "why": "the image is blank: all its values are alike"}
+        found = familiar.judge_image(np.full((1, 32, 32), value, np.float32), known)
+        assert found == {"out_of_distribution": True, "why": "the image is blank: all its values are equal"}
 
 
 def test_images_like_the_training_ones_are_flagged_at_the_rate_that_is_said() -> None:
@@ -66,8 +68,8 @@ def test_images_like_the_training_ones_are_flagged_at_the_rate_that_is_said() ->
     for seed in range(2):
         rng = np.random.default_rng(seed)
         known = learnt(rng)
-        assert known["rate"] == familiar.RATE == 0.02
-        shares.append(np.mean([familiar.judged(chest(rng), known)["out_of_distribution"] for _ in range(120)]))
+        assert known["rate"] == familiar.FLAG_RATE == 0.02
+        shares.append(np.mean([familiar.judge_image(chest(rng), known)["out_of_distribution"] for _ in range(120)]))
     assert np.mean(shares) < 0.05
 
 
@@ -76,7 +78,7 @@ def test_with_few_held_out_cases_the_rate_is_what_they_can_say() -> None:
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
-    assert familiar.judged(chest(np.random.default_rng(0)), {"unavailable": "3 held-out cases"}) == {}
+    assert familiar.judge_image(chest(np.random.default_rng(0)), {"unavailable": "3 held-out cases"}) == {}
 
 
 def test_features_tell_what_grey_values_do_not() -> None:
@@ -85,7 +87,7 @@ def test_features_tell_what_grey_values_do_not() -> None:
     like = lambda count: rng.normal(size=(count, 6)) @ basis + 0.05 * rng.normal(size=(count, 64))  # noqa: E731
     fitted = familiar.fit_features(like(80))
     held = [{"look": 1.0, "features": familiar.feature_distance(row, fitted)} for row in like(100)]
-    known = {"look": familiar.fit_look(rng.normal(size=(50, 14))), **familiar.limited(held)}
+    known = {"look": familiar.fit_appearance(rng.normal(size=(50, 14))), **familiar.fit_limit(held)}
     away = [familiar.feature_distance(row, fitted) for row in (*like(20) + 3 * rng.normal(size=64), np.zeros(64) + 9)]
     limit = known["limit"] * known["typical"]["features"]
     assert min(away) > limit

@@ -40,10 +40,10 @@ def part(project: Path, name: str) -> Any:
 
 def made(project: Path, folder: Path, **few: Any) -> tuple[Any, dict[str, Any]]:
     """A model on a backbone, and its plan."""
-    described = {**part(project, "backbone").describe(folder), "folder": str(folder)}
+    described = {**part(project, "backbone").describe_backbone(folder), "folder": str(folder)}
     plan = small_plan(described, **few)
     torch.manual_seed(0)
-    return part(project, "build").build(plan), plan
+    return part(project, "build").build_network(plan), plan
 
 
 # --- backbones -------------------------------------------------------------------------------------------------------
@@ -101,11 +101,11 @@ def test_only_adapters_are_trained(project: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("absent", "is no folder. Give the folder of a vision model"),
+        ("absent", "is no folder. Set the folder of a vision model"),
         ("empty", "holds neither config.json"),
         ("pickle", "the weights are a pickle"),
         ("weightless", "holds no weights: model.safetensors is missing"),
-        ("sightless", "is no vision model that is known here"),
+        ("sightless", "unknown model_type"),
         ("open_clip", "describes no vision tower"),
         ("damaged", "SafetensorError"),
     ],
@@ -127,7 +127,7 @@ def test_folders_that_are_no_backbone_say_why(project: Path, tmp_path: Path, fau
     if fault == "open_clip":
         (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"text_cfg": {}}}))
     with pytest.raises(backbone.BackboneError, match=says):
-        backbone.load_backbone(backbone.describe(folder), folder)
+        backbone.load_backbone(backbone.describe_backbone(folder), folder)
 
 
 # --- texts and losses ------------------------------------------------------------------------------------------------
@@ -136,18 +136,18 @@ def test_folders_that_are_no_backbone_say_why(project: Path, tmp_path: Path, fau
 def test_prompts_are_every_state_in_every_template(project: Path) -> None:
     prompts = part(project, "prompts")
     paper = prompts.default_prompts("Brain", paper=True)
-    normal, abnormal = prompts.sentences(paper)
+    normal, abnormal = prompts.build_sentences(paper)
     assert (len(normal), len(abnormal), len(set(prompts.TEMPLATES))) == (7 * 35, 5 * 35, 35)
     assert "a bad photo of a Brain without flaw." in normal
     assert "this is one damaged Brain in the scene." in abnormal
     with pytest.raises(SystemExit, match=r"prompts\.abnormal is empty"):
-        prompts.sentences({**paper, "abnormal": []})
+        prompts.build_sentences({**paper, "abnormal": []})
     with pytest.raises(SystemExit, match=r"has no \{\}"):
-        prompts.sentences({**paper, "templates": ["a photo"]})
+        prompts.build_sentences({**paper, "templates": ["a photo"]})
 
 
 def test_losses_by_hand(project: Path) -> None:
-    losses = part(project, "losses")
+    losses = part(project, "model")
     logits = torch.tensor([[[0.0, 2.0], [0.0, 0.0]]])
     chance = (math.exp(2) / (1 + math.exp(2)) + 0.5) / 2
     assert float(losses.image_logit(logits, paper=True)[0]) == pytest.approx(chance, abs=1e-6)
@@ -160,19 +160,21 @@ def test_losses_by_hand(project: Path) -> None:
     assert float(losses.image_loss(sure, torch.tensor([0.0]))) == pytest.approx(0.0, abs=1e-5)
     mask = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]])
     half = torch.full((1, 2, 2, 2), 0.5)
-    assert float(losses.focal(half, mask)) == pytest.approx(0.25 * math.log(2), abs=1e-5)
-    assert float(losses.dice(half[:, 1], mask)) == pytest.approx(1 - (2 * 0.5 + 1) / (2 + 1 + 1), abs=1e-6)
-    assert float(losses.dice(mask, mask)) == 0.0
+    assert float(losses.focal_loss(half, mask)) == pytest.approx(0.25 * math.log(2), abs=1e-5)
+    assert float(losses.dice_loss(half[:, 1], mask)) == pytest.approx(1 - (2 * 0.5 + 1) / (2 + 1 + 1), abs=1e-6)
+    assert float(losses.dice_loss(mask, mask)) == 0.0
 
 
 # --- memory and calibration ------------------------------------------------------------------------------------------
 
 
 def test_distances_to_a_memory_by_hand(project: Path) -> None:
-    memory = part(project, "memory")
+    memory = part(project, "scoring")
     features = torch.tensor([[[2.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]])
     bank = torch.tensor([[1.0, 0.0], [0.0, 5.0]])
-    assert memory.distances(features, bank)[0].tolist() == pytest.approx([0.0, 1 - 1 / math.sqrt(2), 1.0], abs=1e-6)
+    assert memory.memory_distances(features, bank)[0].tolist() == pytest.approx(
+        [0.0, 1 - 1 / math.sqrt(2), 1.0], abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("protocol", ["m3b", "paper"])
@@ -180,8 +182,8 @@ def test_the_memory_holds_each_patch_of_a_normal_image_once(project: Path, tmp_p
     model, plan = made(project, clip_backbone(tmp_path / "clip"), protocol=protocol)
     records = pictures(project, 3, 3)
     plan["backbone"]["size"] = SIDE
-    cases = part(project, "data").Cases(records, plan)
-    banks, _, _ = part(project, "fitting").finish(model, cases, None)
+    cases = part(project, "data").PictureCases(records, plan)
+    banks, _, _ = part(project, "fitting").fit_calibration(model, cases, None)
     tokens, copies = (
         (16, 1) if protocol == "m3b" else (17, 11)
     )  # the published one keeps the class token, and 11 changed copies
@@ -192,32 +194,32 @@ def test_the_memory_holds_each_patch_of_a_normal_image_once(project: Path, tmp_p
 
 def test_an_image_has_the_same_score_whoever_is_asked_about_with_it(project: Path, tmp_path: Path) -> None:
     model, plan = made(project, conv_backbone(tmp_path / "conv"))
-    cases = part(project, "data").Cases(pictures(project, 8, 8), plan)
+    cases = part(project, "data").PictureCases(pictures(project, 8, 8), plan)
     fit, scoring = part(project, "fitting"), part(project, "scoring")
     fitted = fit.fit(model, cases, None, plan, 60)
-    alone = fit.answers(fitted, cases.pictures[3:4])
-    together = fit.answers(fitted, cases.pictures)
+    alone = fit.predict_images(fitted, cases.pictures[3:4])
+    together = fit.predict_images(fitted, cases.pictures)
     assert alone[0][0] == pytest.approx(together[0][3], abs=1e-5)
     assert np.allclose(alone[1][0], together[1][3], atol=1e-4)
     looks = together[2]
     few = {name: value[:4] for name, value in looks.items()}
-    whole, part_of = scoring.published(looks, False)[0][3], scoring.published(few, False)[0][3]
+    whole, part_of = scoring.combine_as_published(looks, False)[0][3], scoring.combine_as_published(few, False)[0][3]
     assert abs(whole - part_of) > 1e-3  # the published scaling does depend on the others
 
 
 def test_normal_images_are_left_out_of_their_own_memory(project: Path, tmp_path: Path) -> None:
     model, plan = made(project, conv_backbone(tmp_path / "conv"))
-    cases = part(project, "data").Cases(pictures(project, 5, 0), plan)
+    cases = part(project, "data").PictureCases(pictures(project, 5, 0), plan)
     scoring = part(project, "scoring")
     model.eval()
-    own = scoring.look_at_own(model, cases.pictures, ~cases.abnormal, False)
-    banks = scoring.memories(model, cases.pictures, False)
-    assert float(np.abs(scoring.look(model, cases.pictures, banks)["memory"]).max()) < 1e-5
+    own = scoring.compute_own_signals(model, cases.pictures, ~cases.abnormal, False)
+    banks = scoring.build_banks(model, cases.pictures, False)
+    assert float(np.abs(scoring.compute_signals(model, cases.pictures, banks)["memory"]).max()) < 1e-5
     assert float(own["memory"].min()) > 1e-4
 
 
 def test_levels_of_a_map_keep_their_order_and_are_never_cut_off(project: Path) -> None:
-    levels = part(project, "scoring").levels(np.array([-1e6, -3.0, 0.0, 3.0, 30.0, 1e6]))
+    levels = part(project, "scoring").to_map_levels(np.array([-1e6, -3.0, 0.0, 3.0, 30.0, 1e6]))
     assert levels.tolist() == [0, 125, 500, 875, 984, 1000]
 
 
@@ -225,16 +227,16 @@ def test_levels_of_a_map_keep_their_order_and_are_never_cut_off(project: Path) -
 
 
 def test_draws_are_of_both_states_and_differ(project: Path, tmp_path: Path) -> None:
-    described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
+    described = part(project, "backbone").describe_backbone(conv_backbone(tmp_path / "conv"))
     data = part(project, "data")
-    cases = data.Cases(pictures(project, 12, 9), small_plan(described))
-    one, two = data.draw(cases, 4, 0), data.draw(cases, 4, 1)
-    assert one == data.draw(cases, 4, 0)
+    cases = data.PictureCases(pictures(project, 12, 9), small_plan(described))
+    one, two = data.draw_examples(cases, 4, 0), data.draw_examples(cases, 4, 1)
+    assert one == data.draw_examples(cases, 4, 0)
     assert one != two
     assert sum(bool(cases.abnormal[row]) for row in one) == 4
     assert len(set(one)) == 8
     with pytest.raises(SystemExit, match=r"fewshot\.shots is 10, and train\.json has 9 readable abnormal cases"):
-        data.draw(cases, 10, 0)
+        data.draw_examples(cases, 10, 0)
 
 
 def test_the_engine_is_chosen_for_reasons(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,14 +256,14 @@ def test_the_engine_is_chosen_for_reasons(project: Path, tmp_path: Path, monkeyp
     assert "no abnormal case to learn from" in why
     assert planning.choose_engine(masks, 100, 40, "")[0] == "patches"
     assert planning.choose_engine(masks, 100, 8, "")[0] == "patches"
-    assert "a few-shot detector would need a backbone" in planning.choose_engine(masks, 100, 8, "")[2]
-    planning.only_few_shot({"lr", "network.width"}, "")
+    assert "a few-shot detector would need a pretrained backbone" in planning.choose_engine(masks, 100, 8, "")[2]
+    planning.refuse_fewshot_settings({"lr", "network.width"}, "")
     with pytest.raises(
-        SystemExit, match=r"--set fewshot.shots prompts.object: of the few-shot engine.*there is none here"
+        SystemExit, match=r"--set fewshot.shots prompts.object: settings of the few-shot engine.*there is none here"
     ):
-        planning.only_few_shot({"lr", "prompts.object", "fewshot.shots"}, "there is none here")
+        planning.refuse_fewshot_settings({"lr", "prompts.object", "fewshot.shots"}, "there is none here")
     with pytest.raises(SystemExit, match="masks of one class and at most 32 abnormal cases"):
-        planning.only_few_shot({"fewshot.shots"}, "")
+        planning.refuse_fewshot_settings({"fewshot.shots"}, "")
     assert "8 abnormal and 100 normal" in planning.choose_engine(masks, 100, 8, conv)[2]
     assert planning.choose_engine({**masks, "classes": ["a", "b"]}, 100, 8, "")[0] == "patches"
     with pytest.raises(SystemExit, match="masks of one class"):
@@ -271,11 +273,11 @@ def test_the_engine_is_chosen_for_reasons(project: Path, tmp_path: Path, monkeyp
 
 
 def test_normal_images_alone_need_a_backbone(project: Path, tmp_path: Path) -> None:
-    described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
+    described = part(project, "backbone").describe_backbone(conv_backbone(tmp_path / "conv"))
     plan = small_plan(described, engine="image")
-    cases = part(project, "data").Cases(pictures(project, 6, 0), plan)
-    with pytest.raises(SystemExit, match="needs a backbone that was trained before"):
-        part(project, "image_classifier").fit_image(part(project, "build").build(plan), cases, None, plan, 5)
+    cases = part(project, "data").PictureCases(pictures(project, 6, 0), plan)
+    with pytest.raises(SystemExit, match="needs a pretrained backbone"):
+        part(project, "image_classifier").fit_image(part(project, "build").build_network(plan), cases, None, plan, 5)
 
 
 def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -
     narrow, wide = conv_backbone(tmp_path / "a", 8), conv_backbone(tmp_path / "b", 16)
     shutil.copy(wide / "model.safetensors", narrow / "model.safetensors")
     with pytest.raises(backbone.BackboneError, match="size mismatch"):
-        backbone.load_backbone(backbone.describe(narrow), narrow)
+        backbone.load_backbone(backbone.describe_backbone(narrow), narrow)
 
 
 # --- adapters of other sets ------------------------------------------------------------------------------------------
@@ -322,20 +324,20 @@ def test_adapters_of_other_sets_are_taken_over_and_texts_are_not(project: Path, 
     described = plan["backbone"]
     mine = small_plan(described, adapters=str(place), shots=0)
     mine["prompts"]["normal"], mine["prompts"]["abnormal"] = ["image without flaw"], ["broken {}"]
-    taken = part(project, "build").build(mine)
+    taken = part(project, "build").build_network(mine)
     assert torch.equal(taken.det[0].inner.weight, model.det[0].inner.weight)
     assert torch.equal(taken.texts, model.texts) == (kind == "conv")
-    fitted = part(project, "fitting").zero_shot(taken, mine)
+    fitted = part(project, "fitting").fit_zero_shot(taken, mine)
     assert (fitted.banks, fitted.epochs, fitted.config["memory_weight"]) == ([], 0, 0.0)
     images = torch.rand(3, 3, SIDE, SIDE)
-    score, _, looks = part(project, "fitting").answers(fitted, images)
+    score, _, looks = part(project, "fitting").predict_images(fitted, images)
     expected = 1 / (1 + np.exp(-((looks["image"] - 0.5) / 0.25 - 2.0)))
     np.testing.assert_allclose(score, 1 / (1 + np.exp(-(2.0 * np.log(expected / (1 - expected)) - 1.0))), rtol=1e-4)
 
 
 def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) -> None:
     model, plan = made(project, conv_backbone(tmp_path / "conv"))
-    build, error = part(project, "build").build, part(project, "backbone_folder").BackboneError
+    build, error = part(project, "build").build_network, part(project, "backbone").BackboneError
     describe = part(project, "stored_adapters").describe_adapters
     with pytest.raises(error, match="holds no few-shot detector"):
         describe(tmp_path / "conv" / "none")
@@ -360,26 +362,26 @@ def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) 
 
 
 def test_parts_that_are_crossed_hold_both_states_and_no_patient_twice(project: Path, tmp_path: Path) -> None:
-    described = part(project, "backbone").describe(conv_backbone(tmp_path / "conv"))
+    described = part(project, "backbone").describe_backbone(conv_backbone(tmp_path / "conv"))
     crossed = part(project, "cross_fitting")
-    cases = part(project, "data").Cases(pictures(project, 5, 4), small_plan(described))
+    cases = part(project, "data").PictureCases(pictures(project, 5, 4), small_plan(described))
     cases.records[1]["patient"] = cases.records[0]["patient"]
-    parts = crossed.folds(cases, 0)
+    parts = crossed.split_parts(cases, 0)
     assert len(parts) == 3
     assert sorted(np.concatenate(parts).tolist()) == list(range(9))
     assert all(len(set(cases.abnormal.numpy()[rows])) == 2 for rows in parts)
     people = [{cases.records[row]["patient"] for row in rows} for rows in parts]
     assert not people[0] & people[1] | people[0] & people[2] | people[1] & people[2]
-    assert crossed.folds(cases.part([0, 1, 5]), 0) == [], "one abnormal case cannot be on two sides"
+    assert crossed.split_parts(cases.part([0, 1, 5]), 0) == [], "one abnormal case cannot be on two sides"
 
 
 def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(project: Path, tmp_path: Path) -> None:
     described = {
-        **part(project, "backbone").describe(folder := conv_backbone(tmp_path / "conv")),
+        **part(project, "backbone").describe_backbone(folder := conv_backbone(tmp_path / "conv")),
         "folder": str(folder),
     }
     plan = small_plan(described, epochs=4)
-    cases = part(project, "data").Cases(pictures(project, 6, 6), plan)
+    cases = part(project, "data").PictureCases(pictures(project, 6, 6), plan)
     seen: list[list[str]] = []
     crossed = part(project, "cross_fitting")
     fit = crossed.fit
@@ -389,15 +391,17 @@ def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(pr
         return fit(model, train, *rest)
 
     crossed.fit = watched
-    found = crossed.taught(plan, cases, 60.0, 0)
+    found = crossed.fit_cross(plan, cases, 60.0, 0)
     assert [len(one) for one in seen] == [8, 8, 8, 12], "three parts, then all of them"
     assert 0 <= found.valid <= 1
     assert found.config["memory_weight"] in (0.0, 0.25, 0.5, 0.75, 1.0)
     assert len(found.banks[0]) == 6 * 16 * 16, "the memory is of every normal example"
-    image = crossed.taught({**plan, "engine": "image"}, cases, 60.0, 0)
+    image = crossed.fit_cross({**plan, "engine": "image"}, cases, 60.0, 0)
     assert 0 <= image.valid <= 1
     assert len(image.copies) == 3, "those that were taught with parts are asked too"
-    assert image.held.people == found.held.people, "both were judged on the same cases in the same order"
+    assert image.held_out_scores.people == found.held_out_scores.people, (
+        "both were judged on the same cases in the same order"
+    )
 
 
 # --- together --------------------------------------------------------------------------------------------------------
@@ -407,28 +411,28 @@ def test_both_are_scaled_by_hand_and_their_sum_is_a_chance(project: Path) -> Non
     together = part(project, "combination")
     ill = np.array([False] * 4 + [True] * 4)
     few, ordinary = np.array([0.0, 2, 0, 2, 4, 6, 4, 6]), np.array([-3.0, -1, -3, -1, 1, 3, 1, 3])
-    config = together.settle(few, ordinary, ill)
+    config = together.fit_combination(few, ordinary, ill)
     assert config["deviations"] == pytest.approx([1.0, 1.0]), "within each state"
-    assert together.total(few, ordinary, config) == pytest.approx((few + 2 * ordinary) / 3)
+    assert together.combine_scores(few, ordinary, config) == pytest.approx((few + 2 * ordinary) / 3)
     assert config["middle"] == pytest.approx((3 + 2 * 0) / 3)
-    far = together.settle(10 * few, 100 * ordinary, ill)
-    assert together.total(10 * few, 100 * ordinary, far) == pytest.approx((few + 2 * ordinary) / 3), (
+    far = together.fit_combination(10 * few, 100 * ordinary, ill)
+    assert together.combine_scores(10 * few, 100 * ordinary, far) == pytest.approx((few + 2 * ordinary) / 3), (
         "units do not matter"
     )
-    chances = together.joint_chances(few, ordinary, config)
+    chances = together.ensemble_probabilities(few, ordinary, config)
     assert (chances[ill] > 0.5).all()
     assert (chances[~ill] < 0.5).all()
-    assert together.joint_chances(few[:1], ordinary[:1], config) == pytest.approx(chances[:1])
-    fewer = together.settle(few[2:6], ordinary[2:6], ill[2:6])
+    assert together.ensemble_probabilities(few[:1], ordinary[:1], config) == pytest.approx(chances[:1])
+    fewer = together.fit_combination(few[2:6], ordinary[2:6], ill[2:6])
     assert fewer["deviations"] == pytest.approx([few[2:6].std(), ordinary[2:6].std()]), "too few of a state to tell"
 
 
 def held(project: Path, truth: np.ndarray, value: np.ndarray) -> Any:
-    return part(project, "selection").Held([f"p{n}" for n in range(len(truth))], truth, value)
+    return part(project, "selection").HeldOutScores([f"p{n}" for n in range(len(truth))], truth, value)
 
 
 def test_both_together_stay_unless_patients_decide_for_one(project: Path) -> None:
-    preferred, rng = part(project, "selection").preferred, np.random.default_rng(0)
+    preferred, rng = part(project, "selection").choose_engine_by_auroc, np.random.default_rng(0)
     truth = np.arange(8) % 2 == 1
     right, one_off = truth * 1.0, np.where(np.arange(8) == 0, 0.6, truth * 1.0 + rng.normal(0, 0.01, 8))
     one_off[1] = 0.5
@@ -441,7 +445,7 @@ def test_both_together_stay_unless_patients_decide_for_one(project: Path) -> Non
     )
     assert engine == "both"
     assert "few-shot is better in" in why
-    assert "which decides nothing" in why
+    assert "which is not decisive" in why
     many = np.arange(80) % 2 == 1
     sure, noise = many * 1.0, rng.normal(0, 1, 80)
     engine, why = preferred(
@@ -452,7 +456,7 @@ def test_both_together_stay_unless_patients_decide_for_one(project: Path) -> Non
         }
     )
     assert engine == "fewshot"
-    assert "better in 100% of resamplings of the patients" in why
+    assert "better in 100% of bootstrap samples of the patients" in why
     assert preferred({"fewshot": [held(project, many, noise)], "image": [held(project, many, sure)]})[0] == "image"
     assert preferred({"fewshot": [held(project, many, sure)], "image": [held(project, many, sure)]})[0] == "fewshot"
 
@@ -461,5 +465,5 @@ def test_weights_of_patients_count_their_cases_by_hand(project: Path) -> None:
     choosing = part(project, "selection")
     one = held(project, np.array([True, True, False, False]), np.array([3.0, 1.0, 2.0, 1.0]))
     weights = np.array([[1.0, 1, 1, 1], [1, 0, 2, 0], [0, 1, 1, 1], [0, 0, 1, 1]])
-    assert choosing._areas(one, weights)[:3] == pytest.approx([2.5 / 4, 1.0, 0.25])
-    assert np.isnan(choosing._areas(one, weights)[3]), "all that were drawn are of one state"
+    assert choosing._weighted_auroc(one, weights)[:3] == pytest.approx([2.5 / 4, 1.0, 0.25])
+    assert np.isnan(choosing._weighted_auroc(one, weights)[3]), "all that were drawn are of one state"

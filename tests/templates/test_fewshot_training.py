@@ -76,7 +76,7 @@ def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
     assert len(metrics["over_draws"]["fewshot"]["draws"]) == 2
     call(project, "export.py", "--out", "Deliver")
     card = (project / "Deliver/README.md").read_text()
-    assert "Taught with 6 examples of each state." in card
+    assert "Trained with 6 examples of each state." in card
     for engine, name in (
         ("fewshot", r"few-shot detector"),
         ("image", r"ordinary network"),
@@ -99,7 +99,7 @@ def test_the_delivered_folder_answers_as_both_together_were_measured(project: Pa
         project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=4", "fewshot.draws=1",
         "fewshot.epochs=2", "ordinary.epochs=2",
     ).stdout  # fmt: skip
-    assert "all answer together, unless held-out examples decide for one kind" in said
+    assert "form an ensemble with it, unless held-out examples favour one of them" in said
     out = call(project, "train.py").stdout
     (kept,) = [line for line in out.splitlines() if line.startswith("kept: ")]
     assert "few-shot and ordinary networks together (mean validation AUROC few-shot" in kept
@@ -141,13 +141,13 @@ def test_adapters_of_another_set_answer_without_any_example(project: Path, tmp_p
     setting = f"fewshot.adapters={taught}"
     said = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={clip}", setting, "fewshot.shots=0").stdout
     assert "examples: none (zero-shot)" in said
-    assert "begins with adapters trained on other sets: taught" in said
+    assert "starts with adapters trained on other sets: taught" in said
     out = call(project, "train.py").stdout
-    assert "no example taken: adapters trained on other sets; on 16 labelled cases AUROC" in out
+    assert "no examples used: adapters trained on other sets; on 16 labelled cases AUROC" in out
     metrics = json.loads((project / "Logout/metrics.json").read_text())
     assert (metrics["epochs"], metrics["validation"]["cases"]) == ([0], 16)
     call(project, "export.py", "--out", "Deliver")
-    assert "Taught with no example of this data" in (project / "Deliver/README.md").read_text()
+    assert "Trained without examples of this data" in (project / "Deliver/README.md").read_text()
     usual, ill = predicted(project, tmp_path, "data/x/0.png", "data/x/15.png")
     assert float(str(usual["anomaly_score"])) != float(str(ill["anomaly_score"]))
 
@@ -159,7 +159,7 @@ def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> No
         project, "plan.py", "--minutes", "5", "--set", f"backbone={clip}", "fewshot.epochs=3", 'prompts.object="image"',
         "fewshot.compare=false",
     ).stdout  # fmt: skip
-    assert "so few abnormal cases" in said
+    assert "too few abnormal cases" in said
     call(project, "train.py")
     call(project, "export.py", "--out", "Deliver")
     (answer,) = predicted(project, tmp_path, "data/x/20.png")
@@ -189,7 +189,7 @@ def test_normal_images_alone_tell_what_is_unlike_them(project: Path, tmp_path: P
 def test_without_a_backbone_it_is_said_and_an_ordinary_network_trained(project: Path, tmp_path: Path) -> None:
     pictures(project, 14, 14)
     said = call(project, "plan.py", "--minutes", "5", "--set", "ordinary.epochs=3").stdout
-    assert "a few-shot detector would need a backbone trained before, and there is none" in said
+    assert "a few-shot detector would need a pretrained backbone, and there is none" in said
     call(project, "train.py")
     call(project, "export.py", "--out", "Deliver")
     (answer,) = predicted(project, tmp_path, "data/x/0.png")

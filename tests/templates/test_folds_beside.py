@@ -36,7 +36,7 @@ def launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ],
 )
 def test_folds_side_by_side_share_their_seconds(plan: dict[str, Any], at_once: int, rounds: int) -> None:
-    assert (members.at_once(plan), members.rounds(plan)) == (at_once, rounds)
+    assert (members.count_parallel_folds(plan), members.count_rounds(plan)) == (at_once, rounds)
 
 
 def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,36 +45,36 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
     monkeypatch.setattr(members.time, "monotonic", lambda: now[0])
     plan = {"folds": 4, "processes": 4, "refit": True}
     turns = members.TimeShares(plan, 400.0, 4)
-    assert turns.per_fold() == pytest.approx(200)
+    assert turns.seconds_per_fold() == pytest.approx(200)
     now[0] = 210.0  # a little longer than they were given: they started as processes
-    assert turns.of("all") == pytest.approx(190)
+    assert turns.seconds_for("all") == pytest.approx(190)
     for fold in range(4):
         folder = Path(f"Logout/fold{fold}")
         folder.mkdir(parents=True)
         (folder / "done.json").write_text(json.dumps({"seconds": 200.0, "steps": 9}))
     later = members.TimeShares(plan, 400.0, 4)  # a start anew: four folds of 200 s took 200 s
-    assert later.of("all") == pytest.approx(200)
+    assert later.seconds_for("all") == pytest.approx(200)
 
 
 @pytest.mark.parametrize(
     ("steps", "gpus", "folds", "told"),
     [
         (900, 8, 1, "about 900 steps on each of 8 GPUs in these minutes: folds need 1000"),
-        (1_100, 8, 5, "steps enough on each of 8 GPUs in these minutes for 5 networks"),
+        (1_100, 8, 5, "enough steps on each of 8 GPUs in these minutes for 5 networks"),
         (1_100, 2, 1, "about 1100 steps on each of 2 GPUs in these minutes: folds need 2 times 1000"),
-        (2_100, 2, 4, "steps enough on each of 2 GPUs in these minutes for 4 networks"),
+        (2_100, 2, 4, "enough steps on each of 2 GPUs in these minutes for 4 networks"),
     ],
 )
 def test_gpus_multiply_the_networks_that_the_minutes_hold(steps: int, gpus: int, folds: int, told: str) -> None:
     plan: dict[str, Any] = {"folds": 1, "refit": False}
-    members.choose_members(plan, steps, 1_000, (5, "80 cases"), set(), gpus)
+    members.choose_fold_count(plan, steps, 1_000, (5, "80 cases"), set(), gpus)
     assert plan["folds"] == folds
     assert told in plan["why_folds"]
 
 
 def test_what_is_set_is_not_shared_out_anew() -> None:
     def plan(**more: Any) -> dict[str, Any]:
-        made = {"batch": 4, "least_batch": 1, "lr": 1e-3, "machine": machine.Machine(8, 80.0, False).entry(), **more}
+        made = {"batch": 4, "least_batch": 1, "lr": 1e-3, "machine": machine.Machine(8, 80.0, False).to_plan(), **more}
         fitting.share_gpus(made, 64, {"batch", "lr"})
         return made
 
@@ -88,7 +88,7 @@ def test_what_is_set_is_not_shared_out_anew() -> None:
 def test_a_new_log_gets_one_header_of_processes_that_write_at_once(tmp_path: Path) -> None:
     file, row = tmp_path / "log.csv", {"fold": "0", "train_loss": 0.5}
     with file.open("a+", newline="") as stream:
-        curves.lock(stream)
+        curves.lock_file(stream)
         other = threading.Thread(target=curves.append_row, args=(file, {**row, "fold": "1"}))
         other.start()  # waits
         stream.write("fold,train_loss\r\n0,0.5\r\n")
@@ -123,17 +123,19 @@ def test_folds_that_are_done_are_left_and_their_ends_are_told(
 def test_a_step_of_views_and_covariates_can_be_counted(launch: ModuleType) -> None:
     """What memory and time of a plan are counted on is what its network takes."""
     covariates = importlib.import_module("m3b.training.diagnosis.covariates")
-    rules = covariates.facts_of([{"covariates": {"age": 40.0 + at, "sex": "FM"[at % 2]}} for at in range(20)])
+    rules = covariates.make_covariate_rules(
+        [{"covariates": {"age": 40.0 + at, "sex": "FM"[at % 2]}} for at in range(20)]
+    )
     gpu_fit = importlib.import_module("m3b.training.diagnosis.gpu_fit")
     plan = {"task": "survival", "classes": ["event"], "edges": [1.0, 2.0, 3.0], "multi_label": False, "dims": 2, "channels": 1,
             "size": [16, 16], "network": {"name": "small_cnn", "width": 4}, "batch": 4, "device": "cpu",
             "covariates": rules, "views": 2, "precision": "fp32"}  # fmt: skip
-    batch = gpu_fit.noise(plan, 3)
+    batch = gpu_fit.make_noise_batch(plan, 3)
     assert batch["pixel_values"].shape == (3, 2, 1, 16, 16)
     assert {"covariates", "views", "labels"} <= set(batch)
     found = gpu_fit.STEP_COSTS.trace(plan)
     alone = gpu_fit.STEP_COSTS.trace({**plan, "views": 1})
-    assert found.each > 1.5 * alone.each > 0, "two views keep twice as much"
+    assert found.per_case > 1.5 * alone.per_case > 0, "two views keep twice as much"
 
 
 @pytest.mark.slow

@@ -15,18 +15,20 @@ FACTS = {"cases": 160, "patients": 160}
 def chosen(
     monkeypatch: pytest.MonkeyPatch, *, cores: int = 2, alone: float = 0.24, together: float = 0.32, **changes: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    monkeypatch.setattr(beside, "cores", lambda: cores)
+    monkeypatch.setattr(beside, "count_cores", lambda: cores)
     kept, held = changes.pop("kept", set()), changes.pop("held", 4e8)
     plan: dict[str, Any] = {"folds": 3, "minutes": 25.0, "why_folds": "before", **changes}
-    said = beside.choose_beside(FACTS, plan, kept, 1500, lambda _: alone, lambda _, several: together, lambda _: held)
+    said = beside.choose_parallel_folds(
+        FACTS, plan, kept, 1500, lambda _: alone, lambda _, several: together, lambda _: held
+    )
     return plan, said
 
 
 def test_two_cores_train_two_folds_at_a_time_and_one_more_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, said = chosen(monkeypatch)
     assert (plan["folds"], plan["processes"]) == (4, 2), "three would leave a core idle half of the time"
-    assert plan["why_folds"] == "160 cases, and steps enough in these minutes for 4 networks"
-    assert said == ["2 folds are trained at a time: a step takes 0.32 s then, 0.24 s with all cores for one"]
+    assert plan["why_folds"] == "160 cases, and enough steps in these minutes for 4 networks"
+    assert said == ["2 folds train in parallel: a step takes 0.32 s then, 0.24 s with all cores for one"]
 
 
 def test_folds_that_were_set_stay_and_are_trained_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +61,7 @@ def test_else_one_fold_is_trained_after_the_other(monkeypatch: pytest.MonkeyPatc
 
 def test_steps_made_at_the_same_time_are_timed_in_threads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     costs, before = load("step_cost"), torch.get_num_threads()
-    monkeypatch.setattr(load("entry"), "cores", lambda: 2)
+    monkeypatch.setattr(load("entry"), "count_cores", lambda: 2)
 
     class Toy(torch.nn.Module):
         def __init__(self) -> None:
@@ -72,7 +74,7 @@ def test_steps_made_at_the_same_time_are_timed_in_threads_of_their_own(monkeypat
 
     toy = costs.StepCosts(lambda plan, cases: {"pixel_values": torch.randn(cases, 1, 8, 8)}, lambda _: Toy())
     plan = {"device": "cpu", "precision": "fp32", "dims": 2, "batch": 2, "network": {}, "folds": 3}
-    assert 0 < costs.step_seconds_beside(plan, toy, 2) < 60
+    assert 0 < costs.parallel_step_seconds(plan, toy, 2) < 60
     torch.set_num_threads(before)
 
 
@@ -81,8 +83,8 @@ def test_a_step_of_several_trainings_is_timed_with_the_threads_of_one(
     monkeypatch: pytest.MonkeyPatch, plan: dict[str, Any], number: int
 ) -> None:
     before = torch.get_num_threads()
-    monkeypatch.setattr(threads, "cores", lambda: 8)
-    monkeypatch.setattr(threads, "_free_at_first", lambda: 8)
+    monkeypatch.setattr(threads, "count_cores", lambda: 8)
+    monkeypatch.setattr(threads, "_free_cores_at_start", lambda: 8)
     threads.use_threads(plan)
     assert torch.get_num_threads() == number
     torch.set_num_threads(before)

@@ -27,13 +27,13 @@ def unet() -> tuple[nn.Module, Any]:
     network = {"filters": [8, 16, 32], "strides": [[1] * 3, [2] * 3, [2] * 3], "kernels": [[3] * 3] * 3}
     losses = load("losses")
     model = Whole(load("unet").UNet(3, 1, 3, {**network, "deep_supervision": True}),
-                  lambda found, mask: losses.supervised(losses.MaskLoss(), found, mask))  # fmt: skip
+                  lambda found, mask: losses.deep_supervision_loss(losses.MaskLoss(), found, mask))  # fmt: skip
     return model, lambda n: {"pixel_values": torch.randn(n, 1, 16, 16, 16),
                              "labels": torch.zeros(n, 16, 16, 16, dtype=torch.uint8)}  # fmt: skip
 
 
 def classifier() -> tuple[nn.Module, Any]:
-    block = load("residual_block").Block
+    block = load("residual_block").ResidualBlock
     layers = nn.Sequential(
         block(2, 3, 16, 2), block(2, 16, 32, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4)
     )
@@ -72,9 +72,9 @@ def test_what_is_counted_is_what_a_real_step_keeps(kind: Any, half: torch.dtype 
         model(**batch)["loss"].backward()
     mine = {one.untyped_storage().data_ptr() for one in given.values()}
     real = sum(one.untyped_storage().nbytes() for place, one in kept.items() if place not in mine)
-    counted = tracing.look(model, batch_of(2), half)
-    assert counted.kept == pytest.approx(real, rel=0.05)
-    assert counted.peak >= counted.kept
+    counted = tracing.trace_pass(model, batch_of(2), half)
+    assert counted.saved == pytest.approx(real, rel=0.05)
+    assert counted.peak >= counted.saved
 
 
 def test_the_peak_is_that_of_the_allocator() -> None:
@@ -92,14 +92,16 @@ def test_the_peak_is_that_of_the_allocator() -> None:
         if event.name() == "[memory]":
             now += event.nbytes()
             peak = max(peak, now)
-    counted = tracing.look(model, batch, None).peak
+    counted = tracing.trace_pass(model, batch, None).peak
     assert 0.85 * peak <= counted <= 1.35 * peak
 
 
 def test_a_case_more_costs_what_it_says() -> None:
     model, batch_of = unet()
-    found = tracing.trace(model.train(), batch_of, None)
-    assert found.fixed + 7 * found.each == pytest.approx(tracing.look(model, batch_of(7), None).peak, rel=0.03)
+    found = tracing.trace_step(model.train(), batch_of, None)
+    assert found.fixed + 7 * found.per_case == pytest.approx(
+        tracing.trace_pass(model, batch_of(7), None).peak, rel=0.03
+    )
     assert found.weights == sum(4 * one.numel() for one in model.parameters())
     assert found.operations > 1e6
     assert found.kernels > 50
@@ -108,7 +110,7 @@ def test_a_case_more_costs_what_it_says() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_the_peak_is_that_of_the_gpu() -> None:
     model, batch_of = unet()
-    found = tracing.trace(model.train(), batch_of, None)
+    found = tracing.trace_step(model.train(), batch_of, None)
     model, batch = model.cuda(), {key: value.cuda() for key, value in batch_of(8).items()}
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(2):
@@ -130,8 +132,8 @@ def test_a_step_that_depends_on_values_is_made_for_real() -> None:
             found = self.line(pixel_values)
             return {"loss": found.square().mean() if float(found.detach().sum()) > -1e9 else found.sum()}
 
-    found = tracing.trace(Choosing(), lambda n: {"pixel_values": torch.randn(n, 8)}, None)
-    assert found.each > 0
+    found = tracing.trace_step(Choosing(), lambda n: {"pixel_values": torch.randn(n, 8)}, None)
+    assert found.per_case > 0
 
 
 @pytest.mark.parametrize(
@@ -144,15 +146,15 @@ def test_a_step_that_depends_on_values_is_made_for_real() -> None:
     ],
 )
 def test_machines_by_name(device: str, gpus: int, wanted: Any) -> None:
-    assert machine.asked_machine(device, gpus, gpu_here=False) == wanted
-    plan = {"machine": wanted.entry()} if wanted.gpus else {}
+    assert machine.parse_machine(device, gpus, gpu_here=False) == wanted
+    plan = {"machine": wanted.to_plan()} if wanted.gpus else {}
     assert machine.machine_of(plan) == wanted
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("cuda", 0), ("cuda:80", 1), ("gpu", 0), ("auto", 2)])
 def test_machines_that_are_not_there_are_refused(device: str, gpus: int) -> None:
     with pytest.raises(SystemExit, match=r"--(device|gpus)"):
-        machine.asked_machine(device, gpus, gpu_here=False)
+        machine.parse_machine(device, gpus, gpu_here=False)
 
 
 class StepCosts(load("step_cost").StepCosts):
@@ -178,7 +180,7 @@ def larger(plan: dict[str, Any]) -> str:
 
 def plan_for(gb: float, gpus: int = 1, **more: Any) -> dict[str, Any]:
     plan = {"side": 128, "width": 32, "batch": 2, "least_batch": 1, "lr": 1e-3, "dims": 3, "device": "auto", **more}
-    fitting.for_machine(plan, machine.Machine(gpus, gb, False, "bf16"))
+    fitting.apply_machine(plan, machine.Machine(gpus, gb, False, "bf16"))
     fitting.share_gpus(plan, 64)
     return plan
 
@@ -187,10 +189,10 @@ def test_plans_follow_the_memory() -> None:
     made = {}
     for gb in (4.0, 8.0, 24.0, 140.0):
         plan, costs = plan_for(gb), StepCosts()
-        said = fitting.fit_memory(plan, costs, [fitting.in_parts, smaller], [larger, fitting.larger_batch(8)])
-        assert costs.peak(plan) <= machine.machine_of(plan).room
+        said = fitting.fit_memory(plan, costs, [fitting.split_step, smaller], [larger, fitting.larger_batch(8)])
+        assert costs.peak(plan) <= machine.machine_of(plan).usable_bytes
         made[gb] = plan
-        assert "memory of a GPU" in said[-1]
+        assert "GPU memory" in said[-1]
     assert made[4.0]["accumulate"] == 2, "the same step in parts, before anything else changes"
     assert made[4.0]["side"] <= made[8.0]["side"] < made[24.0]["side"] < made[140.0]["side"]
     assert made[24.0]["batch"] < made[140.0]["batch"]
@@ -204,8 +206,8 @@ def test_few_minutes_keep_the_plan_small() -> None:
 
 
 def test_what_cannot_fit_ends_with_what_to_do() -> None:
-    with pytest.raises(SystemExit, match="smaller by hand"):
-        fitting.fit_memory(plan_for(1.2), StepCosts(), [fitting.in_parts, smaller])
+    with pytest.raises(SystemExit, match="cannot be reduced"):
+        fitting.fit_memory(plan_for(1.2), StepCosts(), [fitting.split_step, smaller])
 
 
 def test_several_gpus_share_a_larger_batch_or_the_folds() -> None:
@@ -217,9 +219,9 @@ def test_several_gpus_share_a_larger_batch_or_the_folds() -> None:
 
 
 def test_a_slower_card_takes_longer() -> None:
-    seconds = [StepCosts().seconds(plan_for(gb)) for gb in (8.0, 24.0, 80.0, 140.0)]
+    seconds = [StepCosts().estimate_seconds(plan_for(gb)) for gb in (8.0, 24.0, 80.0, 140.0)]
     assert seconds == sorted(seconds, reverse=True)
-    parts = StepCosts().seconds({**plan_for(8.0), "accumulate": 2})
+    parts = StepCosts().estimate_seconds({**plan_for(8.0), "accumulate": 2})
     assert parts == pytest.approx(seconds[0], rel=0.2), "the same work, one part after the other"
 
 
@@ -231,14 +233,14 @@ def test_a_real_step_that_does_not_fit_makes_the_plan_smaller(monkeypatch: pytes
             raise torch.OutOfMemoryError("CUDA out of memory")
         return 7 * 10**9
 
-    monkeypatch.setattr(fitting, "_held", held)
-    said = fitting.probe(plan, StepCosts(), [smaller])
+    monkeypatch.setattr(fitting, "_measure_peak", held)
+    said = fitting.probe_memory(plan, StepCosts(), [smaller])
     assert plan["side"] == 96
     assert "did not fit" in said[0]
-    assert "held 7.00 GB" in said[1]
+    assert "of a real step: 7.00 GB" in said[1]
     limit = 0
-    with pytest.raises(SystemExit, match="by hand"):
-        fitting.probe(plan, StepCosts(), [smaller])
+    with pytest.raises(SystemExit, match="cannot be reduced"):
+        fitting.probe_memory(plan, StepCosts(), [smaller])
 
 
 def test_work_is_done_in_pieces_where_memory_is_little() -> None:
@@ -251,10 +253,10 @@ def test_work_is_done_in_pieces_where_memory_is_little() -> None:
         return batch * 2
 
     batch = torch.arange(7.0)
-    assert torch.equal(memory.in_pieces(run, batch), batch * 2)
+    assert torch.equal(memory.run_in_pieces(run, batch), batch * 2)
     assert max(one for one in seen if one <= 2) == 2
     with pytest.raises(RuntimeError, match="shape"):
-        memory.in_pieces(lambda _: (_ for _ in ()).throw(RuntimeError("tensors share memory: shape")), batch)
+        memory.run_in_pieces(lambda _: (_ for _ in ()).throw(RuntimeError("tensors share memory: shape")), batch)
 
 
 def test_half_precision_is_the_one_that_the_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,25 +265,25 @@ def test_half_precision_is_the_one_that_the_gpu_has(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda including_emulation=True, real=real: including_emulation or real
         )
-        assert precision.half_of({"precision": "bf16"}, gpu) is wanted
-    assert precision.half_of({"precision": "fp16"}, gpu) is torch.float16
-    assert precision.half_of({"precision": "fp16"}, cpu) is None
-    assert precision.half_of({"precision": "bf16"}, cpu) is torch.bfloat16
-    assert precision.half_of({"precision": "fp32"}, gpu) is None
+        assert precision.half_precision({"precision": "bf16"}, gpu) is wanted
+    assert precision.half_precision({"precision": "fp16"}, gpu) is torch.float16
+    assert precision.half_precision({"precision": "fp16"}, cpu) is None
+    assert precision.half_precision({"precision": "bf16"}, cpu) is torch.bfloat16
+    assert precision.half_precision({"precision": "fp32"}, gpu) is None
     pace = load("time_budget")
-    monkeypatch.setattr(pace, "real_bf16", lambda: False)
-    plan = {"machine": machine.Machine(1, 16.0, True, "fp16").entry()}
+    monkeypatch.setattr(pace, "has_native_bf16", lambda: False)
+    plan = {"machine": machine.Machine(1, 16.0, True, "fp16").to_plan()}
     pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "fp16" else 1.0)
     assert plan["precision"] == "fp16"
 
 
 def test_the_layout_is_the_quicker_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = machine.Machine(1, 24.0, True, "bf16").entry()
+    here = machine.Machine(1, 24.0, True, "bf16").to_plan()
     for quick in (True, False):
         plan: dict[str, Any] = {"machine": here, "precision": "bf16", "dims": 3, "minutes": 1.0}
         fitting.choose_layout(plan, lambda trial, quick=quick: 1.0 if trial["channels_last"] == quick else 2.0)
         assert plan["channels_last"] is quick
     model = nn.Conv2d(8, 8, 3)
-    load("precision").laid_out(model, {"channels_last": True, "dims": 2})
+    load("precision").apply_memory_layout(model, {"channels_last": True, "dims": 2})
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
     assert model.state_dict()["weight"].is_contiguous(), "saved in the usual order"

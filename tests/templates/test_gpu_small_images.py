@@ -51,7 +51,7 @@ def test_many_small_images_go_through_the_network_of_their_plan(project: Path, s
     from m3b.training.diagnosis.network import build_model
 
     records = json.loads((project / "Datapath/train.json").read_text())
-    plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, gpu=True)
+    plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, has_gpu=True)
     assert plan["network"]["name"] == "resnet18"
     with torch.no_grad():
         found = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
@@ -73,7 +73,7 @@ def test_the_input_has_as_many_frames_as_the_clips_have(project: Path, gpu: bool
         first, *others = (Image.fromarray(frame) for frame in pixels)
         first.save(project / f"{number}.gif", save_all=True, append_images=others)
         records.append({"image_path": f"{number}.gif#frames=8", "labels": ["ab"[number % 2]], "patient": f"p{number}"})
-    plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, gpu=gpu)
+    plan: dict[str, Any] = planning.make_plan(fingerprint(records, {"a": 0, "b": 1}), 60, has_gpu=gpu)
     assert (plan["frames"], plan["size"], plan["channels"]) == (8, [48, 48, 8], 1)
     with torch.no_grad():
         found = build_model(plan, with_loss=False).eval()(torch.zeros(1, plan["channels"], *plan["size"]))
@@ -124,6 +124,17 @@ def test_the_running_average_copies_no_counters(project: Path) -> None:
     assert len(loop.averaged) == len(floats)
     assert all(value.is_floating_point() for value in loop.averaged)
     assert torch.allclose(loop.average[0].weight, first + 0.5)
+
+
+def test_trainings_of_one_process_may_differ_in_precision(project: Path) -> None:
+    values = torch.ones(2, 1, 8, 8)
+    for precision, half in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp32", torch.float32)):
+        network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Conv2d(2, 2, 3))
+        loop = build_loop(network, project, precision=precision)
+        seen = []
+        network[0].register_forward_hook(lambda _, inputs, output, seen=seen: seen.append(output.dtype))
+        assert loop.model(values).dtype == torch.float32
+        assert seen == [half]
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 9, 12), (1, 2, 6, 7, 8)], ids=str)

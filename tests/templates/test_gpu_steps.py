@@ -108,9 +108,10 @@ def boxes_of(dims: int, seed: int = 0) -> torch.Tensor:
 
 def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """The box term, one box after the other, as its definition reads."""
-    giou = sys.modules["m3b.training.detection.box_loss"].giou  # type: ignore[attr-defined]
+    giou = sys.modules["m3b.training.detection.loss"].generalised_iou  # type: ignore[attr-defined]
     centres, distances = (
-        getattr(sys.modules["m3b.training.detection.center_detector"], name) for name in ("centres", "distances")
+        getattr(sys.modules["m3b.training.detection.center_detector"], name)
+        for name in ("cell_centres", "decode_distances")
     )
     d, count = len(loss.cell), loss.classes
     middle, terms = centres(output.shape[2:], loss.cell).flatten(1), []
@@ -118,7 +119,7 @@ def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tenso
         for row in rows:
             if row[2 * d] < 0 or row[2 * d + 1] <= 0:
                 continue
-            bell = loss._bells(row[None], output.shape[2:])[0].flatten()
+            bell = loss._peaks(row[None], output.shape[2:])[0].flatten()
             weight, at = bell.topk(min(9 if d == 2 else 15, len(bell)))
             inside = ((middle[:, at] > row[:d, None]) & (middle[:, at] < row[d : 2 * d, None])).all(0)
             inside[0] = True
@@ -134,14 +135,14 @@ def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tenso
 def test_the_box_loss_waits_for_nothing_and_is_what_it_was(
     detection: Path, noted: list[str], dims: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = found(detection, "m3b.training.detection.box_loss")
+    module = found(detection, "m3b.training.detection.loss")
     model = found(detection, "m3b.training.detection.network").build_model(box_plan(dims))
     output, boxes = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True), boxes_of(dims)
     loss = model.loss
     heat_alone = type(loss)(2, loss.cell, box_weight=0.0)(output, boxes)
     whole = loss(output, boxes)
     assert float((whole - heat_alone).detach()) == pytest.approx(float(plainly(loss, output, boxes).detach()), rel=1e-4)
-    monkeypatch.setattr(module, "_on_processor", lambda _: False)  # on a GPU padding goes along
+    monkeypatch.setattr(module, "_is_on_cpu", lambda _: False)  # on a GPU padding goes along
     noted.clear()
     with_padding = loss(on_device(output.detach()), on_device(boxes)).as_subclass(torch.Tensor)
     assert not noted, f"the GPU is waited for: {noted}"
@@ -201,7 +202,7 @@ def test_masks_are_moved_without_copies_to_the_device(dims: int) -> None:
     patch = [16] * dims
     images, masks, moves = [], [], []
     for seed in range(2):
-        _, size, move = load("augment_masks").cut_box(
+        _, size, move = load("augment_masks").block_of_patch(
             [0] * dims, patch, augment.draw(patch, np.random.default_rng(seed))
         )
         images.append(torch.randn(1, *size).to("meta"))
@@ -224,7 +225,7 @@ def covariates(tmp_path: Path) -> Iterator[Any]:
 def test_covariates_are_blanked_as_before_without_waiting(covariates: Any) -> None:
     rules, table = [{"kind": "number"}, {"kind": "category", "values": ["F", "M"]}], torch.rand(6, 5)
     torch.manual_seed(0)
-    blanked = covariates.blank(table, rules, 0.5)
+    blanked = covariates.drop_covariates(table, rules, 0.5)
     torch.manual_seed(0)
     expected = table.clone()
     for start, size in ((0, 2), (2, 3)):
@@ -234,15 +235,15 @@ def test_covariates_are_blanked_as_before_without_waiting(covariates: Any) -> No
     assert torch.equal(blanked, expected)
     there = table.to("meta")
     with CopiesToDevice() as copies:
-        covariates.blank(there, rules, 0.5)
+        covariates.drop_covariates(there, rules, 0.5)
     assert not copies.calls
 
 
 def test_targets_are_what_they_were(detection: Path) -> None:
-    box_loss = found(detection, "m3b.training.detection.box_loss")
+    box_loss = found(detection, "m3b.training.detection.loss")
     loss, boxes = box_loss.BoxLoss(2, [4, 4]), boxes_of(2, 3)[0]
     boxes = boxes[boxes[:, 4] >= 0]
-    bell = loss._bells(boxes, [8, 8])
+    bell = loss._peaks(boxes, [8, 8])
     (target,), (ignore,) = loss._targets(boxes, torch.zeros(len(boxes), dtype=torch.long), bell, 1)
     wanted, free = torch.zeros(2, 8, 8), torch.zeros(2, 8, 8, dtype=torch.bool)
     for row, hill in zip(boxes, bell, strict=True):
@@ -267,7 +268,9 @@ def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> Non
     assert not noted, noted
     assert float(found.as_subclass(torch.Tensor)) == pytest.approx(float(loss(logits, masks).detach()), rel=1e-5)
     torch.manual_seed(1)
-    _, size, move = load("augment_masks").cut_box((0, 0), (16, 16), np.array([[1.1, 0.1, 0.5], [-0.1, 1.1, 0.0]]))
+    _, size, move = load("augment_masks").block_of_patch(
+        (0, 0), (16, 16), np.array([[1.1, 0.1, 0.5], [-0.1, 1.1, 0.0]])
+    )
     cuts, truths = torch.randn(1, *size), torch.randint(0, 3, size, dtype=torch.uint8)
     moved = augment.pair(
         [on_device(images[0]), on_device(cuts), on_device(images[1])],
@@ -278,8 +281,8 @@ def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> Non
     assert not noted, noted
     assert moved[0].shape == images.shape
     axis, pitch = torch.tensor([-1, 0, 0]), torch.tensor([1.0, 2.0, 2.0])
-    whole = ordered.middles(masks.long(), axis, pitch, [1.0, 1.0])
-    assert torch.allclose(whole, ordered.middles(masks.long(), axis, pitch, [1.0, 1.0], [0]))
+    whole = ordered.middle_distances(masks.long(), axis, pitch, [1.0, 1.0])
+    assert torch.allclose(whole, ordered.middle_distances(masks.long(), axis, pitch, [1.0, 1.0], [0]))
 
 
 def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
@@ -287,8 +290,8 @@ def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
     forget_report()
     place = assemble_report(tmp_path / "work")
     code = (
-        "import torch\nfrom m3b.training.report.dataset import Studies\n"
-        "s = Studies.__new__(Studies); s.pad = 0\n"
+        "import torch\nfrom m3b.training.report.dataset import StudyDataset\n"
+        "s = StudyDataset.__new__(StudyDataset); s.pad = 0\n"
         "items = [{'tokens': torch.tensor([5, 6, 0, 0]), 'targets': torch.tensor([6, 2, -100, -100])},\n"
         "         {'tokens': torch.tensor([5, 6, 7, 0]), 'targets': torch.tensor([6, 7, 2, -100])}]\n"
         "batch = s.collate(items)\n"
@@ -310,9 +313,9 @@ def test_windows_are_summed_where_there_is_room(room: int) -> None:
 
     if not room:
         with pytest.raises(torch.OutOfMemoryError):
-            windows.sliding(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
+            windows.predict_windows(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
         return
-    whole = windows.sliding(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
+    whole = windows.predict_windows(image, run, (8, 8), 0.0, torch.device("cpu"), 3)
     assert torch.allclose(whole, image * 2, atol=1e-5)
 
 
@@ -347,9 +350,9 @@ assert plan["batch"] == 9 and micro_batch(plan) == 2
 
 # outside of the steps too, it ends with its exit code and no traceback
 def out_of_memory(): raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
-assert start.guarded(out_of_memory) == 4
+assert start.run_training(out_of_memory) == 4
 def other(): raise RuntimeError("something else")
-try: start.guarded(other)
+try: start.run_training(other)
 except RuntimeError: pass
 else: raise AssertionError
 

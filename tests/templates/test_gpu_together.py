@@ -97,7 +97,8 @@ def test_two_processes_train_as_one_does(project: Path, run: Run) -> None:
     assert not list(project.glob("Logout/*/checkpoint-*"))
 
 
-def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path, run: Run) -> None:
+@pytest.mark.parametrize("processes", [2, 1])
+def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path, run: Run, processes: int) -> None:
     planned(project, run, "folds=1", "processes=2")
     insert(project / "train.py", KILLED_IN_EPOCH)
     done = run("train.py", check=False)
@@ -105,7 +106,9 @@ def test_a_killed_process_ends_the_other_and_the_training_goes_on(project: Path,
     assert done.returncode not in (0, 3, 4)
     assert ended < 60, "the other one was ended, it did not wait for hours"
     assert len(list(project.glob("Logout/fold0/checkpoint-*/complete.json"))) == 1
+    run("plan.py", "--keep", "--set", f"processes={processes}")
     said = run("train.py", "--resume").stdout
+    assert ("training with 2 processes" in said) == (processes == 2)
     assert "going on from checkpoint-" in said
     assert json.loads((project / "Logout/fold0/done.json").read_text())["steps"] == 30
     assert (project / "Logout/log.csv").read_text().count("valid_loss") == 1

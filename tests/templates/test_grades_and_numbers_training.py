@@ -31,7 +31,7 @@ def test_a_loss_of_grades_costs_what_lies_further_off_more(parts: ModuleType) ->
 
 
 def test_grades_are_decided_by_the_middle_of_the_probabilities(parts: ModuleType) -> None:
-    grade_of = importlib.import_module("m3b.training.diagnosis.answers").grade_of
+    grade_of = importlib.import_module("m3b.training.diagnosis.answers").decide_grades
     row = np.array([[0.40, 0.05, 0.10, 0.45], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
     assert grade_of(row, "mode").tolist() == [3, 0, 3]
     assert grade_of(row, "median").tolist() == [2, 0, 3]
@@ -43,25 +43,25 @@ def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) ->
     logits = 9.0 * np.eye(3)[[0, 0, 0, 2, 2]]
     plan = {"task": "grading", "classes": ["low", "mid", "high"], "multi_label": False}
     for task in ("grading", "diagnosis"):
-        kind = parts.kind_of({**plan, "task": task})
+        kind = parts.get_target({**plan, "task": task})
         recall = kind.recall(logits, labels)
         assert recall == {"low": "2 of 2", "mid": "0 of 2", "high": "1 of 1"}
         figures = dict.fromkeys(("qwk", "grade_mae", "accuracy", "auroc", "balanced_accuracy"), 0.5)
         errors = dict.fromkeys(("ece_before", "ece_after"), 0.1)
-        told = kind.told({"validation": figures, "calibration": errors, "recall": recall}, "5 held-out cases")
+        told = kind.describe({"validation": figures, "calibration": errors, "recall": recall}, "5 held-out cases")
         assert "recall of each class: low 2 of 2, mid 0 of 2, high 1 of 1" in told
-    several = parts.kind_of({**plan, "task": "diagnosis", "multi_label": True})
+    several = parts.get_target({**plan, "task": "diagnosis", "multi_label": True})
     assert several.recall(np.array([[5.0, 5.0, -5.0]]), np.array([[1.0, 0.0, 1.0]])) == {
         "low": "1 of 1",
         "mid": "0 of 0",
         "high": "0 of 1",
     }
     number = {"task": "regression", "classes": [], "multi_label": False, "number": {"centre": 0.0, "scale": 1.0}}
-    assert parts.kind_of(number).recall(np.zeros((2, 1)), np.zeros((2, 1))) == {}
+    assert parts.get_target(number).recall(np.zeros((2, 1)), np.zeros((2, 1))) == {}
 
 
 def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
-    reach = importlib.import_module("m3b.training.diagnosis.regression").reach
+    reach = importlib.import_module("m3b.training.diagnosis.regression").fit_interval
     rng = np.random.default_rng(0)
     held = []
     for _ in range(400):
@@ -74,7 +74,7 @@ def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:
 
 def test_an_interval_of_few_cases_promises_less(parts: ModuleType) -> None:
     """With eight held-out cases no interval was told at all."""
-    reach = importlib.import_module("m3b.training.diagnosis.regression").reach
+    reach = importlib.import_module("m3b.training.diagnosis.regression").fit_interval
     assert reach(np.arange(8.0)) == (7.0, 0.889)
     rng = np.random.default_rng(1)
     held = [np.mean(np.abs(rng.normal(0, 3, 50)) <= reach(rng.normal(0, 3, 5))[0]) for _ in range(2000)]
@@ -91,7 +91,7 @@ def test_so_few_cases_that_one_part_of_them_tells_nothing_get_folds(project: Pat
     told = run("-c", slow).stdout
     made = json.loads((project / "plan.json").read_text())
     assert made["folds"] >= 3, told
-    assert f"steps enough in these minutes for {made['folds']} networks" in told
+    assert f"enough steps in these minutes for {made['folds']} networks" in told
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_the_part_that_is_held_out_has_every_class(holdout: Any, cases: int, rar
     for seed in SEEDS:
         patients, labels = draw_cases(seed, cases, rare, largest)
         plan = {"folds": 1, "validation_share": 0.15, "seed": seed}
-        (held,) = holdout.held_out(plan, patients, labels)
+        (held,) = holdout.assign_held_out(plan, patients, labels)
         assert 0 < labels[held, 1].sum() < labels[:, 1].sum()
         assert labels[held, 0].sum() > 0
         assert not set(np.array(patients)[held]) & set(np.array(patients)[~held])
@@ -45,7 +45,7 @@ def test_the_part_that_is_held_out_has_every_class(holdout: Any, cases: int, rar
 def test_the_part_that_all_folds_hold_out_has_every_class(holdout: Any, rare: int) -> None:
     for seed in SEEDS:
         patients, labels = draw_cases(seed, 80, rare)
-        held = holdout.held_out({"folds": 5, "cross_validation": True, "seed": seed}, patients, labels)
+        held = holdout.assign_held_out({"folds": 5, "cross_validation": True, "seed": seed}, patients, labels)
         shared = held.all(axis=0)
         assert 0 < labels[shared, 1].sum() < rare
         assert (labels[:, 1] @ ~held.T > 0).all(), "each network is trained on some"
@@ -55,5 +55,5 @@ def test_the_part_that_all_folds_hold_out_has_every_class(holdout: Any, rare: in
 def test_few_patients_are_split_too(holdout: Any, patients: int) -> None:
     for seed in SEEDS:
         names, labels = draw_cases(seed, patients, 1, 3)
-        (held,) = holdout.held_out({"folds": 1, "validation_share": 0.15, "seed": seed}, names, labels)
+        (held,) = holdout.assign_held_out({"folds": 1, "validation_share": 0.15, "seed": seed}, names, labels)
         assert 0 < held.sum() < len(names)

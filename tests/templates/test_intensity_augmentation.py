@@ -23,7 +23,7 @@ def changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(said: dict[str, str], small: bool = False, **facts: Any) -> dict[str, Any]:
         (tmp_path / "Datapath/about.json").write_text(json.dumps(said))
         every = {"modality": "", "dims": 2, "channels": 1, "low": 0.0, "shapes": [(224, 224)], **facts}
-        return dict(load("intensity_rule").whole_changes(every, small, MOST, []))
+        return dict(load("intensity_rule").choose_whole_image_augmentation(every, small, MOST, []))
 
     return make
 
@@ -55,7 +55,9 @@ def test_a_number_that_grey_values_carry_keeps_them(changes: Any, name: str) -> 
     """Each image was scaled by its own percentiles, and brightness was changed, where brightness is the density."""
     found = changes(XRAY, **DENSITY, classes=[name])
     assert (found["contrast"], found["brightness"], found["gamma"]) == (0.0, 0.0, 0.0)
-    rule = load("intensity_rule").whole_input({**DENSITY, "dims": 2, "channels": 1, "classes": [name]})["intensity"]
+    rule = load("intensity_rule").choose_whole_image_input({**DENSITY, "dims": 2, "channels": 1, "classes": [name]})[
+        "intensity"
+    ]
     assert (rule["mode"], rule["low"], rule["high"]) == ("window", 0.0, 4000.0)
     values = np.array([[[0.0, 1800.0, 4000.0]]], np.float32)
     assert load("normalization").scale_intensity(values, rule)[0, 0, 1] == pytest.approx(0.0, abs=0.01)
@@ -65,7 +67,7 @@ def test_a_number_that_grey_values_carry_keeps_them(changes: Any, name: str) -> 
 def test_other_targets_are_scaled_and_augmented_as_before(changes: Any, name: str, number: bool) -> None:
     facts = {**DENSITY, "number": DENSITY["number"] if number else None, "dims": 2, "channels": 1, "classes": [name]}
     assert changes(XRAY, **facts)["brightness"] == 0.5
-    assert load("intensity_rule").whole_input(facts)["intensity"]["mode"] == "percentile"
+    assert load("intensity_rule").choose_whole_image_input(facts)["intensity"]["mode"] == "percentile"
 
 
 QUANTITY = {**DENSITY, "number": None, "classes": ["benign", "malignant"], "dims": 3, "channels": 1, "grey_mean": None}
@@ -92,7 +94,7 @@ def test_a_quantity_keeps_one_scale_for_all_images(changes: Any, units: list[str
         "mean": 1.0,
         "std": 1.0,
     }
-    rule = load("intensity_rule").whole_input(facts)["intensity"]
+    rule = load("intensity_rule").choose_whole_image_input(facts)["intensity"]
     assert rule["mode"] == mode
     scale = load("normalization").scale_intensity
     dim = np.random.default_rng(0).uniform(0, 3, (1, 8, 8, 8)).astype(np.float32)
@@ -107,7 +109,7 @@ def test_a_quantity_keeps_one_scale_for_all_images(changes: Any, units: list[str
 def test_a_channel_named_after_a_quantity_keeps_its_scale(name: str, mode: str) -> None:
     own = {**QUANTITY, "low": 0.0, "high": 8.0, "mean": 1.0, "std": 1.0, "window": None}
     facts = {**own, "units": [""], "by_channel": {name: own, "flair": own}}
-    rule = load("intensity_rule").whole_input(facts)["intensity"]
+    rule = load("intensity_rule").choose_whole_image_input(facts)["intensity"]
     assert rule.get("channels", {name: rule})[name]["mode"] == mode
     assert rule.get("channels", {"flair": rule})["flair"]["mode"] == "foreground"
 

@@ -23,13 +23,13 @@ assign_folds = load("patients").assign_folds
         (80, 14, 20, 3, "80 cases"),
         (80, 8, 20, 1, "8 patients: too few for folds"),
         (80, 40, 2, 1, "2 cases of the rarest class"),
-        (900, 400, 90, 1, "what one network holds out costs little"),
+        (900, 400, 90, 1, "a held-out validation part costs little"),
     ],
 )
 def test_few_cases_of_enough_patients_are_worth_folds(
     cases: int, patients: int, rarest: int, folds: int, why: str
 ) -> None:
-    found, told = members.most_folds(cases, patients, rarest)
+    found, told = members.max_folds(cases, patients, rarest)
     assert found == folds
     assert why in told
 
@@ -37,31 +37,31 @@ def test_few_cases_of_enough_patients_are_worth_folds(
 @pytest.mark.parametrize(("epochs", "folds"), [(299, 1), (300, 3), (440, 4), (9_000, 5)])
 def test_many_cases_are_worth_folds_where_each_network_sees_them_a_hundred_times(epochs: int, folds: int) -> None:
     """Twenty minutes of PneumoniaMNIST were 480 epochs; one network ended after 200 and left the others unused."""
-    found, told = members.most_folds(4_000, 4_000, 900, epochs)
+    found, told = members.max_folds(4_000, 4_000, 900, epochs)
     assert found == folds
-    assert ("costs little" if folds == 1 else "epochs enough") in told
+    assert ("costs little" if folds == 1 else "enough epochs") in told
     plan: dict[str, Any] = {"folds": 1, "refit": False, "batch": 40}
-    members.choose_of_cases(plan, {"cases": 4_000, "patients": 4_000}, lambda: epochs * 100, 3_000, set())
+    members.choose_folds_from_cases(plan, {"cases": 4_000, "patients": 4_000}, lambda: epochs * 100, 3_000, set())
     assert plan["folds"] == folds
 
 
 @pytest.mark.parametrize(("steps", "folds"), [(2_900, 1), (3_000, 3), (4_100, 4), (90_000, 5)])
 def test_each_network_gets_enough_of_the_steps(steps: int, folds: int) -> None:
     plan: dict[str, Any] = {"folds": 1, "refit": False}
-    members.choose_members(plan, steps, 1_000, (5, "80 cases"), set())
+    members.choose_fold_count(plan, steps, 1_000, (5, "80 cases"), set())
     assert (plan["folds"], plan["refit"]) == (folds, False)
     assert (str(steps) if folds == 1 else f"for {folds} networks") in plan["why_folds"]
 
 
 def test_what_is_set_stays() -> None:
     plan: dict[str, Any] = {"folds": 7, "refit": True}
-    members.choose_members(plan, 90_000, 1_000, (1, "900 cases"), {"folds"})
-    assert (plan["folds"], plan["refit"], plan["why_folds"]) == (7, False, "asked for with --set")
+    members.choose_fold_count(plan, 90_000, 1_000, (1, "900 cases"), {"folds"})
+    assert (plan["folds"], plan["refit"], plan["why_folds"]) == (7, False, "set by --set")
     plan = {"folds": 1, "refit": True}
-    members.choose_members(plan, 90_000, 1_000, (5, "80 cases"), {"refit"})
+    members.choose_fold_count(plan, 90_000, 1_000, (5, "80 cases"), {"refit"})
     assert (plan["folds"], plan["refit"]) == (5, True)
-    with pytest.raises(SystemExit, match="the training cases are of 4 patients, one a fold at most"):
-        members.check_members(plan, 4)
+    with pytest.raises(SystemExit, match="the training cases have 4 patients; at most one fold a patient"):
+        members.check_fold_count(plan, 4)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_each_fold_holds_out_no_more_than_choosing_needs(
     plan: dict[str, Any], patients: int, kept: set[str], parts: int
 ) -> None:
     members.choose_parts(plan, patients, kept)
-    assert members.parts(plan) == parts
+    assert members.count_parts(plan) == parts
 
 
 def test_a_rare_class_has_cases_enough_among_those_that_are_held_out() -> None:
@@ -98,20 +98,22 @@ def test_what_folds_hold_out_are_not_the_largest_patients() -> None:
     held = []
     for seed in range(20):
         plan = {"folds": 4, "parts": 12, "seed": seed}
-        drawn = {members.part_of(plan, fold) for fold in range(4)}
+        drawn = {members.held_out_part(plan, fold) for fold in range(4)}
         assert len(drawn) == 4
         held.append(np.isin(assign_folds(people, nothing, 12, seed), list(drawn)).sum())
     assert np.mean(held) == pytest.approx(len(people) / 3, rel=0.25)
-    assert [members.part_of({"folds": 4, "parts": 1, "seed": 3}, fold) for fold in range(4)] == [0, 1, 2, 3]
+    assert [members.held_out_part({"folds": 4, "parts": 1, "seed": 3}, fold) for fold in range(4)] == [0, 1, 2, 3]
 
 
 def test_more_parts_than_patients_are_refused_and_told_otherwise() -> None:
-    with pytest.raises(SystemExit, match=r"parts 9 in plan\.json: the training cases are of 8 patients, one a part"):
-        members.check_members({"folds": 4, "parts": 9}, 8)
-    members.check_members({"folds": 1, "parts": 9}, 8)
-    told = members.told_members({"folds": 4, "parts": 8, "why_folds": ""})
-    assert told == "4 networks, each with another 1/8 of the patients held out"
-    assert members.told_members({"folds": 4, "parts": 1}) == "4 networks, one a fold of the patients"
+    with pytest.raises(
+        SystemExit, match=r"parts 9 in plan\.json: the training cases have 8 patients; at most one part"
+    ):
+        members.check_fold_count({"folds": 4, "parts": 9}, 8)
+    members.check_fold_count({"folds": 1, "parts": 9}, 8)
+    told = members.describe_folds({"folds": 4, "parts": 8, "why_folds": ""})
+    assert told == "4 networks, each holding out a different 1/8 of the patients"
+    assert members.describe_folds({"folds": 4, "parts": 1}) == "4 networks, one a fold of the patients"
 
 
 def test_folds_share_patients_and_labels() -> None:
@@ -132,19 +134,19 @@ def test_folds_share_patients_and_labels() -> None:
 def test_every_training_gets_its_part_of_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = {"folds": 3, "refit": True}
-    assert members.names(plan) == ["fold0", "fold1", "fold2", "all"]
+    assert members.list_network_names(plan) == ["fold0", "fold1", "fold2", "all"]
     now = [0.0]
     monkeypatch.setattr(members.time, "monotonic", lambda: now[0])
     turns = members.TimeShares(plan, 400.0)
-    assert turns.of("fold0") == pytest.approx(100)
+    assert turns.seconds_for("fold0") == pytest.approx(100)
     now[0] = 160.0  # the first one took longer than its part
-    assert [turns.of(name) for name in ("fold1", "all")] == [pytest.approx(80), pytest.approx(240)]
+    assert [turns.seconds_for(name) for name in ("fold1", "all")] == [pytest.approx(80), pytest.approx(240)]
     _finished(Path("Logout/fold0"), 50, steps=70)
     _finished(Path("Logout/fold1"), 90, steps=90)
     later = members.TimeShares(plan, 400.0)  # a start anew after a kill: 140 s are used up, two trainings are left
-    assert later.of("fold2") == pytest.approx(130)
+    assert later.seconds_for("fold2") == pytest.approx(130)
     _finished(Path("Logout/fold2"), 130, steps=80)
-    assert members.refit_steps(plan) == 80
+    assert members.count_refit_steps(plan) == 80
 
 
 def _finished(folder: Path, seconds: float, steps: int) -> None:
@@ -187,30 +189,30 @@ def test_networks_answer_together_by_their_mean_chances() -> None:
     image = torch.zeros(2, 1, 4, 4)
     pair = [Says(2.0, -1.0, 0.5), Says(-3.0, 1.0, 0.1)]
     stack = torch.stack([one(image)["logits"] for one in pair])
-    classes = ensemble.joined(pair, "classes")(pixel_values=image)["logits"]
+    classes = ensemble.build_ensemble(pair, "classes")(pixel_values=image)["logits"]
     assert torch.allclose(classes.softmax(1), stack.softmax(2).mean(0), atol=1e-5)
-    chances = ensemble.joined(pair, "chances", 2)(pixel_values=image)["logits"]
+    chances = ensemble.build_ensemble(pair, "chances", 2)(pixel_values=image)["logits"]
     assert torch.allclose(chances[:, :2].sigmoid(), stack[:, :, :2].sigmoid().mean(0), atol=1e-5)
     assert torch.allclose(chances[:, 2], stack[:, :, 2].mean(0)), "distances are averaged as they are"
-    assert torch.allclose(ensemble.joined(pair, "values")(pixel_values=image)["logits"], stack.mean(0))
-    assert ensemble.joined(pair[:1], "classes") is pair[0]
+    assert torch.allclose(ensemble.build_ensemble(pair, "values")(pixel_values=image)["logits"], stack.mean(0))
+    assert ensemble.build_ensemble(pair[:1], "classes") is pair[0]
     with pytest.raises(ValueError, match="kind 'votes'"):
-        ensemble.joined(pair, "votes")
+        ensemble.build_ensemble(pair, "votes")
 
 
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("folds=0", "--set folds=0: a whole number from 1 to 20 is needed"),
-        ("folds=2.5", "a whole number from 1 to 20 is needed"),
-        ("refit=maybe", "--set refit=maybe: true or false is needed"),
+        ("folds=0", "--set folds=0: must be a whole number from 1 to 20"),
+        ("folds=2.5", "must be a whole number from 1 to 20"),
+        ("refit=maybe", "--set refit=maybe: must be true or false"),
         ("why_folds=fun", "why_folds follows from the data"),
     ],
 )
 def test_a_wrong_setting_is_refused(setting: str, said: str) -> None:
     plan = {"task": "diagnosis", "folds": 1, "refit": False, "why_folds": "", "seed": 0}
     with pytest.raises(SystemExit, match=said):
-        load("plan_settings").override(plan, setting)
+        load("plan_settings").apply_override(plan, setting)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_what_was_set_of_precision_and_layout_stays() -> None:
 def test_layers_of_pictures_in_a_network_of_volumes_keep_their_layout() -> None:
     """`Module.to(memory_format=channels_last_3d)` ends with an error there: "required rank 5 tensor"."""
     model = nn.Sequential(nn.Conv3d(2, 4, 3), nn.Conv2d(2, 4, 3))
-    load("precision").laid_out(model, {"channels_last": True, "dims": 3})
+    load("precision").apply_memory_layout(model, {"channels_last": True, "dims": 3})
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last_3d)
     assert model[1].weight.is_contiguous()
 

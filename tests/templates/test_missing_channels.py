@@ -24,12 +24,12 @@ def picture(file: Path, value: int) -> str:
 def test_names_are_those_of_all_cases() -> None:
     channels = load("channels")
     both, one = {"image_path": {"t1": "a", "flair": "b"}}, {"image_path": {"flair": "c"}}
-    assert channels.names_of([one, both]) == NAMES
-    assert channels.lacking([one, both], NAMES) == {"t1": 1}
-    assert channels.names_of([{"image_path": "a"}]) is None
+    assert channels.find_channel_names([one, both]) == NAMES
+    assert channels.count_missing_channels([one, both], NAMES) == {"t1": 1}
+    assert channels.find_channel_names([{"image_path": "a"}]) is None
     for other in ({"image_path": "a"}, {"image_path": {"flair": "b", "t1": "a"}}, {"image_path": {"t2": "d"}}):
         with pytest.raises(SystemExit, match="same channels"):
-            channels.names_of([both, other])
+            channels.find_channel_names([both, other])
 
 
 @pytest.mark.parametrize("mode", ["percentile", "unit", "foreground"])
@@ -44,7 +44,7 @@ def test_a_channel_that_is_missing_is_0_where_the_network_sees_it(tmp_path: Path
     }
     image = load("channels").read_case(path, plan)
     assert [str(note) for note in image.notes] == ["missing_channel name=t1"]
-    array = load("preprocess").prepare(path, plan)
+    array = load("preprocess").prepare_image(path, plan)
     assert array.shape == (2, 32, 32)
     assert not array[0].any()
     assert array[1].any()
@@ -58,12 +58,12 @@ def test_channels_are_measured_in_the_cases_that_have_them(tmp_path: Path) -> No
     paths = [{"t1": picture(tmp_path / "t1.png", 60), "flair": picture(tmp_path / "f.png", 120)}]
     paths += [{"flair": picture(tmp_path / "f2.png", 120)}] * 2
     records = [{"image_path": path} for path in paths]
-    images = [sample.measure(channels.read_case(path, {"channel_names": NAMES})) for path in paths]
-    facts = sample.in_common(images, records)
+    images = [sample.measure_image(channels.read_case(path, {"channel_names": NAMES})) for path in paths]
+    facts = sample.summarise_sample(images, records)
     assert facts["lacking"] == {"t1": 2}
     assert facts["by_channel"]["t1"]["mean"] == pytest.approx(60, abs=3)
-    assert load("named_channels").dropout_of(facts) == {"channel_dropout": 0.2}
-    assert load("named_channels").dropout_of({"lacking": {}}) == {}
+    assert load("named_channels").choose_channel_dropout(facts) == {"channel_dropout": 0.2}
+    assert load("named_channels").choose_channel_dropout({"lacking": {}}) == {}
 
 
 def test_whole_channels_are_left_out_and_one_stays() -> None:

@@ -34,7 +34,7 @@ def presets() -> ModuleType:
 )
 def test_the_preset_follows_from_memory_and_time(presets: ModuleType, gib: float, hours: float, planner: str) -> None:
     """By memory alone, an hour on 80 GB had a network whose training takes 66."""
-    assert presets.planner_for(gib, 60 * hours) == planner
+    assert presets.choose_planner(gib, 60 * hours) == planner
     assert planner in presets.PLANNERS
 
 
@@ -74,7 +74,7 @@ nnunet.train_nnunet(json.load(open("plan.json")), 300, lambda *found: parts.appe
 assert not multiprocessing.active_children()
 plan, table, (records,), done = parts[0]
 assert len(table) == len(records) > 1
-few, table = nnunet.score(plan, read_index(), 0.0)
+few, table = nnunet.score_cases(plan, read_index(), 0.0)
 assert len(few) == len(table) == 1
 """
     call(project, "-c", code)
@@ -106,7 +106,7 @@ def test_the_planners_are_nnunets_own(presets: ModuleType) -> None:
 def test_left_and_right_are_not_mirrored(
     presets: ModuleType, axes: tuple[int, ...], order: tuple[int, ...], classes: list[str], left: tuple[int, ...]
 ) -> None:
-    assert presets.mirrored(axes, order, classes) == left
+    assert presets.allowed_mirror_axes(axes, order, classes) == left
 
 
 def test_each_way_of_overlapping_has_a_number(presets: ModuleType) -> None:
@@ -167,7 +167,7 @@ def test_a_residual_encoder_of_sides_is_trained_and_delivered(tmp_path: Path) ->
     config = _trained(project, "planner=M")
     assert "ResidualEncoderUNet" in json.dumps(config["architecture"])
     assert config["mirror"] == [0], "up and down alone"
-    mask = own("formats").read_labels(str(project / str(_answer(project)["mask"]))).array
+    mask = own("m3b.dataset.formats").read_labels(str(project / str(_answer(project)["mask"]))).array
     assert mask.shape == (16, 16)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from m3b.training.patients import people
+from m3b.training.patients import describe_patients
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from m3b.training.patients import people
     ],
 )
 def test_no_number_of_people_is_told_where_nobody_knows_them(patients: list[str], said: str) -> None:
-    assert people(patients) == said
+    assert describe_patients(patients) == said

@@ -13,7 +13,7 @@ from template_kit import Run, load
 extent, preprocess, formats, normalise = (
     load("voxel_spacing"),
     load("preprocess"),
-    load("formats"),
+    load("m3b.dataset.formats"),
     load("normalization"),
 )
 RULE = {"mode": "window", "low": 0, "high": 100, "mean": 0.4, "std": 0.3}
@@ -112,7 +112,8 @@ def test_plans_of_volumes_keep_physical_size(template: str, tmp_path: Path) -> N
     (work / "Datapath/label_dict.json").write_text(json.dumps(names))
     run: Run = functools.partial(call, work)
     code = (
-        f"import json\nfrom m3b.training.{template} import plan\nread = lambda name: json.load(open(f'Datapath/{{name}}.json'))\n"
+        f"import json\nfrom m3b.training.{template} import plan\n"
+        "read = lambda name: json.load(open(f'Datapath/{name}.json'))\n"
         "facts = plan.fingerprint(read('train'), read('label_dict'))\nprint(json.dumps(plan.make_plan(facts, 1.0, False)))"
     )
     plan = json.loads(run("-c", code).stdout.splitlines()[-1])

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from m3b.training.diagnosis import answers, prediction_sets
-
-
-@pytest.fixture(scope="module")
-def parts() -> dict[str, ModuleType]:
-    return {"sets": prediction_sets, "answers": answers}
 
 
 def drawn(rng: np.random.Generator, count: int, classes: int = 4, multi: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -31,12 +25,15 @@ def drawn(rng: np.random.Generator, count: int, classes: int = 4, multi: bool = 
 
 @pytest.mark.parametrize("multi", [False, True])
 @pytest.mark.parametrize("held", [30, 120])
-def test_coverage_on_new_cases(held: int, multi: bool, parts: dict[str, ModuleType]) -> None:
+def test_coverage_on_new_cases(
+    held: int,
+    multi: bool,
+) -> None:
     rng = np.random.default_rng(0)
     covered, sizes = [], []
     for _ in range(60):
         scores, truth = drawn(rng, held, multi=multi)
-        told = parts["sets"].sets_of(scores, truth, [f"p{at}" for at in range(held)], multi)
+        told = prediction_sets.fit_prediction_sets(scores, truth, [f"p{at}" for at in range(held)], multi)
         new, right = drawn(rng, 300, multi=multi)
         inside = new >= np.array(told["cuts"])
         covered.append(inside[right > 0.5].mean())
@@ -45,19 +42,19 @@ def test_coverage_on_new_cases(held: int, multi: bool, parts: dict[str, ModuleTy
     assert multi or np.mean(sizes) < 3.2, "not everything"
 
 
-def test_images_of_one_patient_do_not_count_as_many(parts: dict[str, ModuleType]) -> None:
+def test_images_of_one_patient_do_not_count_as_many() -> None:
     scores, truth = drawn(np.random.default_rng(0), 300)
-    few = parts["sets"].sets_of(scores, truth, [f"p{at % 25}" for at in range(300)], False)
-    many = parts["sets"].sets_of(scores, truth, [f"p{at}" for at in range(300)], False)
+    few = prediction_sets.fit_prediction_sets(scores, truth, [f"p{at % 25}" for at in range(300)], False)
+    many = prediction_sets.fit_prediction_sets(scores, truth, [f"p{at}" for at in range(300)], False)
     assert few["patients"] == 25
     assert few["cuts"][0] <= many["cuts"][0]
 
 
-def test_with_few_patients_no_set_is_promised(parts: dict[str, ModuleType]) -> None:
+def test_with_few_patients_no_set_is_promised() -> None:
     scores, truth = drawn(np.random.default_rng(0), 60)
-    told = parts["sets"].sets_of(scores, truth, [f"p{at % 19}" for at in range(60)], False)
+    told = prediction_sets.fit_prediction_sets(scores, truth, [f"p{at % 19}" for at in range(60)], False)
     assert told["unavailable"] == "19 held-out patients; 20 are needed"
-    answer = parts["answers"].answer_of(config(told), np.array([0.6, 0.4]))
+    answer = answers.format_answer(config(told), np.array([0.6, 0.4]))
     assert "prediction_set" not in answer
 
 
@@ -76,7 +73,10 @@ def config(sets: dict[str, Any], multi: bool = False) -> dict[str, Any]:
     ],
 )
 def test_what_is_answered(
-    row: list[float], multi: bool, some: list[str], abstains: bool, parts: dict[str, ModuleType]
+    row: list[float],
+    multi: bool,
+    some: list[str],
+    abstains: bool,
 ) -> None:
-    answer = parts["answers"].answer_of(config({"level": 0.9, "cuts": [0.3, 0.3]}, multi), np.array(row))
+    answer = answers.format_answer(config({"level": 0.9, "cuts": [0.3, 0.3]}, multi), np.array(row))
     assert (answer["prediction_set"], answer["set_level"], answer["abstains"]) == (some, 0.9, abstains)

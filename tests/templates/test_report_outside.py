@@ -49,11 +49,11 @@ def test_what_cannot_be_planned_is_named(get: Get, tmp_path: Path, monkeypatch: 
     assert (obeyed["vocabulary"], obeyed["max_tokens"]["findings"]) == (300, 60)
     assert set(obeyed["max_tokens"]) == set(found["max_tokens"]), "one of them is set, the other stays planned"
     facts, steps = {"cases": 500, "different": 495}, {"words": 50, "report": 49}
-    (told,) = get("m3b.training.report.plan_cost").hopeless(facts, obeyed, steps)
+    (told,) = get("m3b.training.report.plan_cost").warn_if_hopeless(facts, obeyed, steps)
     assert "495 of 500" in told
-    assert "report 49; 200 are needed" in told
+    assert "report 49; at least 200 are needed" in told
     assert (
-        get("m3b.training.report.plan_cost").hopeless(
+        get("m3b.training.report.plan_cost").warn_if_hopeless(
             {"cases": 500, "different": 90}, obeyed, {"words": 300, "report": 400}
         )
         == []
@@ -79,8 +79,8 @@ def _tiny_language_model(folder: Path, words: Any, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_local_language_model_is_the_writer(get: Get, tmp_path: Path, kind: str) -> None:
     module = get("m3b.training.report.tokenizer")
-    _tiny_language_model(tmp_path, module.Words.train(REPORTS, 300), kind)
-    words = module.Words.borrow(tmp_path)
+    _tiny_language_model(tmp_path, module.ReportTokenizer.train(REPORTS, 300), kind)
+    words = module.ReportTokenizer.from_model_folder(tmp_path)
     assert words.decode(words.encode("Left effusion.")) == "Left effusion."
     make = get("m3b.training.report.pretrained_writer").PretrainedText
     torch.manual_seed(0)
@@ -88,7 +88,7 @@ def test_a_local_language_model_is_the_writer(get: Get, tmp_path: Path, kind: st
     memory, keep, tokens = torch.randn(2, 5, 32), torch.ones(2, 5, dtype=torch.bool), torch.randint(40, (2, 4))
     with torch.no_grad():
         whole, _ = text.advance(tokens, text.begin(memory, keep))
-        state = text.begin(memory, keep).pick(torch.tensor([0, 0, 1]))
+        state = text.begin(memory, keep).select_rows(torch.tensor([0, 0, 1]))
         for k in range(4):
             logits, state = text.advance(tokens[[0, 0, 1], k : k + 1], state)
     assert torch.allclose(logits[:, 0], whole[[0, 0, 1], 3], atol=1e-4)
@@ -97,7 +97,7 @@ def test_a_local_language_model_is_the_writer(get: Get, tmp_path: Path, kind: st
     with torch.no_grad():
         assert torch.allclose(shell.eval().advance(tokens, shell.begin(memory, keep))[0], whole, atol=1e-5)
     if kind == "gpt2":
-        with pytest.raises(SystemExit, match="room for 256"):
+        with pytest.raises(SystemExit, match="has 256 positions"):
             make(str(tmp_path), len(words), 300, True)
 
 
@@ -120,9 +120,9 @@ def test_a_local_image_model_is_the_encoder(get: Get, tmp_path: Path) -> None:
     assert model(pixel_values=torch.randn(2, 2, 3, 32, 32))["logits"].shape == (2, 2)
     assert model.encoder.positions == 17
     train = get("m3b.training.report.train")
-    for warm, wanted in ((False, 0.05), (True, 0.05 * train.ENCODER_AGAIN)):
+    for warm, wanted in ((False, 0.05), (True, 0.05 * train.ENCODER_LR_FACTOR)):
         slow = [*model.encoder.parameters(), *model.head.parameters()] if warm else []
-        groups = train.rates(plan, model, model.encoder, slow)
+        groups = train.parameter_groups(plan, model, model.encoder, slow)
         pictures = {id(parameter) for parameter in model.encoder.features.parameters()}
         shares = {share for part, share in groups if pictures & {id(parameter) for parameter in part}}
         assert sorted(shares) == [pytest.approx(wanted)], (

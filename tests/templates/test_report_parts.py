@@ -37,24 +37,24 @@ get = pytest.fixture(scope="module")(modules_of_a_project)
 @given(text=TEXT)
 def test_any_text_survives_the_tokenizer(get: Get, text: str) -> None:
     words = get("m3b.training.report.tokenizer")
-    made = words.Words.train(REPORTS, 300)
-    for mark in words.SPECIAL:
+    made = words.ReportTokenizer.train(REPORTS, 300)
+    for mark in words.SPECIAL_TOKENS:
         text = text.replace(mark, "")
-    assert made.decode(made.encode(text)) == words.clean(text)
+    assert made.decode(made.encode(text)) == words.clean_text(text)
 
 
 def test_numbers_and_marks_in_a_report(get: Get, tmp_path: Path) -> None:
-    words = get("m3b.training.report.tokenizer").Words.train(REPORTS, 300)
+    words = get("m3b.training.report.tokenizer").ReportTokenizer.train(REPORTS, 300)
     words.save(tmp_path / "t.json")
-    again = get("m3b.training.report.tokenizer").Words.load(tmp_path / "t.json")
+    again = get("m3b.training.report.tokenizer").ReportTokenizer.load(tmp_path / "t.json")
     assert again.decode(again.encode("a 12.75 mm nodule, 3x4 cm²")) == "a 12.75 mm nodule, 3x4 cm²"
     assert not set(words.encode("[EOS] effusion [IMPRESSION]")) & words.marks
 
 
 def test_missing_and_long_sections_are_not_learnt(get: Get) -> None:
     module = get("m3b.training.report.tokenizer")
-    words, limits = module.Words.train(REPORTS, 300), {"findings": 6, "impression": 4}
-    f, i, end, no = words.findings, words.impression, words.end, module.IGNORED
+    words, limits = module.ReportTokenizer.train(REPORTS, 300), {"findings": 6, "impression": 4}
+    f, i, end, no = words.findings, words.impression, words.end, module.IGNORED_TARGET
     one, two = words.encode("Heart normal"), words.encode("normal")
     inputs, targets = words.sequence({"findings": "Heart normal", "impression": "normal"}, limits)
     assert (inputs, targets) == ([f, *one, i, *two], [*one, i, *two, end])
@@ -72,21 +72,21 @@ def test_missing_and_long_sections_are_not_learnt(get: Get) -> None:
 
 def test_mined_findings_split_the_reports_and_respect_denials(get: Get) -> None:
     findings = get("m3b.training.report.findings")
-    names = findings.mine(REPORTS)
+    names = findings.mine_findings(REPORTS)
     assert "effusion + left" in names or "left" in names
     assert any("enlarged" in name for name in names)
     wanted = ["effusion", "effusion + left", "effusion + right", "enlarged + heart", "lungs"]
-    table = findings.stated(REPORTS[:6], ["effusion", "effusion + left", "effusion + right", "enlarged + heart"])
+    table = findings.label_reports(REPORTS[:6], ["effusion", "effusion + left", "effusion + right", "enlarged + heart"])
     assert table[:, 0].tolist() == [True, True, True, True, False, False], wanted
     assert table[:, 1].tolist() == [True, True, False, False, False, False]
     assert table[:, 2].tolist() == [False, False, True, True, False, False]
-    assert findings.stated(["The heart is enlarged."], ["enlarged + heart", "heart + enlarged"]).any()
-    assert findings.mine(["All is well."] * 20) == []
+    assert findings.label_reports(["The heart is enlarged."], ["enlarged + heart", "heart + enlarged"]).any()
+    assert findings.mine_findings(["All is well."] * 20) == []
     plain = ["Image demonstrates well effusion.", "Study shows no change.", "Image reveals nodule."] * 6
-    mined = {word for name in findings.mine(plain) for word in name.split(" + ")}
+    mined = {word for name in findings.mine_findings(plain) for word in name.split(" + ")}
     assert mined == {"effusion", "nodule"}, "what every report says whatever it finds is no finding"
     german = ["Kein Erguss.", "Erguss links.", "Rundherd rechts, kein Erguss.", "Unauffällig."] * 5
-    assert findings.stated(german[:4], ["erguss"])[:, 0].tolist() == [False, True, False, False]
+    assert findings.label_reports(german[:4], ["erguss"])[:, 0].tolist() == [False, True, False, False]
 
 
 WORD = st.sampled_from(["effusion", "no", "left", "heart", "2.5", "mm", "."])
@@ -104,7 +104,7 @@ def test_bleu_is_that_of_the_trusted_metrics(get: Get, pairs: list[tuple[str, st
 
 @given(patients=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20), seed=st.integers(0, 5))
 def test_shuffled_cases_are_another_patients(get: Get, patients: list[str], seed: int) -> None:
-    order = get("m3b.training.report.text_metrics").shuffle_order(patients, seed)
+    order = get("m3b.training.report.text_metrics").shuffle_between_patients(patients, seed)
     if order is None:
         assert max(patients.count(name) for name in patients) * 2 > len(patients)
     else:
@@ -134,7 +134,7 @@ def test_word_by_word_equals_all_at_once(get: Get) -> None:
     state, steps = text.begin(memory, keep), []
     for k in range(7):
         logits, state = text.advance(tokens[:, k : k + 1], state)
-        state = state.pick(torch.arange(2))
+        state = state.select_rows(torch.arange(2))
         steps.append(logits)
     assert torch.allclose(torch.cat(steps, dim=1), whole, atol=1e-5)
     memory[0, 3:] = 9.0  # what is not kept has no say
@@ -150,7 +150,7 @@ class Chain:
         self.table = table
 
     def begin(self, memory: torch.Tensor, keep: torch.Tensor) -> Any:
-        return SimpleNamespace(pick=lambda rows: self.begin(memory, keep))
+        return SimpleNamespace(select_rows=lambda rows: self.begin(memory, keep))
 
     def advance(self, tokens: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
         return self.table[tokens], state
@@ -162,7 +162,7 @@ def test_a_wide_beam_finds_the_best_text_of_all(get: Get, seed: int, penalty: fl
     """Tokens: 0 pad, 1 unknown, 2 findings, 3 impression, 4 end, 5 and 6 words; one to two words a section."""
     words = SimpleNamespace(pad=0, unknown=1, findings=2, impression=3, end=4)
     logs = torch.randn(7, 7, generator=torch.Generator().manual_seed(seed)).mul(2).log_softmax(dim=1)
-    rules = get("m3b.training.report.beam_search").Rules(
+    rules = get("m3b.training.report.beam_search").DecodingRules(
         words, ("findings", "impression"), 1, {"findings": 2, "impression": 2}, 0
     )
     options: list[list[int]] = [list(part) for n in (1, 2) for part in itertools.product((5, 6), repeat=n)]
@@ -173,12 +173,12 @@ def test_a_wide_beam_finds_the_best_text_of_all(get: Get, seed: int, penalty: fl
         return total / len(sequence) ** penalty
 
     memory, keep = torch.zeros(1, 1, 4), torch.ones(1, 1, dtype=torch.bool)
-    got = get("m3b.training.report.beam_search").search(
+    got = get("m3b.training.report.beam_search").search_beams(
         Chain(logs), memory, keep, rules, beams=40, length_penalty=penalty
     )[0]
     assert got in every
     assert worth(got) == pytest.approx(max(map(worth, every)), abs=1e-5)
-    greedy = get("m3b.training.report.beam_search").search(
+    greedy = get("m3b.training.report.beam_search").search_beams(
         Chain(logs), memory, keep, rules, beams=1, length_penalty=penalty
     )[0]
     assert greedy in every
@@ -189,7 +189,10 @@ def test_lengths_repeats_and_single_sections(get: Get) -> None:
     logits = torch.full((7, 7), -5.0)
     logits[:, 5] = 5.0  # says 5 for ever
     memory, keep = torch.zeros(3, 1, 4), torch.ones(3, 1, dtype=torch.bool)
-    make, search = get("m3b.training.report.beam_search").Rules, get("m3b.training.report.beam_search").search
+    make, search = (
+        get("m3b.training.report.beam_search").DecodingRules,
+        get("m3b.training.report.beam_search").search_beams,
+    )
     long = search(Chain(logits), memory, keep, make(words, ("findings",), 1, {"findings": 6, "impression": 0}, 0), 2)
     assert long == [[2, 5, 5, 5, 5, 5, 5, 4]] * 3
     varied = search(Chain(logits), memory, keep, make(words, ("findings",), 1, {"findings": 9, "impression": 0}, 3), 1)[
@@ -281,12 +284,12 @@ def _hasty(**network: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("epochs", "share", "said"),
-    [(10, 0.0, "not altered"), (60, 0.0, "not altered"), (130, 0.5, "altered to 50%"), (400, 1.0, "")],
+    [(10, 0.0, "not augmented"), (60, 0.0, "not augmented"), (130, 0.5, "augmented at 50%"), (400, 1.0, "")],
 )
 def test_images_are_altered_as_far_as_there_are_epochs_for_it(get: Get, epochs: int, share: float, said: str) -> None:
     plan, epoch = _hasty(), 17  # of 160 studies, 136 for training
     steps = {"encoder": 8 * epochs * epoch // 10, "words": 99, "report": epochs * epoch // 5}
-    told = get("m3b.training.report.short_training").hurry(plan, steps, 160, {"lr"})
+    told = get("m3b.training.report.short_training").adapt_to_few_steps(plan, steps, 160, {"lr"})
     assert plan["augment"] == {"flip": [], "rotate": pytest.approx(9 * share), "noise": pytest.approx(0.05 * share)}
     assert plan["lr"] == 0.002
     assert said in " ".join(told)
@@ -294,7 +297,10 @@ def test_images_are_altered_as_far_as_there_are_epochs_for_it(get: Get, epochs: 
 
 
 def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
-    hurry, few = get("m3b.training.report.short_training").hurry, {"encoder": 100, "words": 50, "report": 50}
+    hurry, few = (
+        get("m3b.training.report.short_training").adapt_to_few_steps,
+        {"encoder": 100, "words": 50, "report": 50},
+    )
     named = _hasty()
     assert hurry(named, few, 160, {"augment.rotate"}) == ["lr 0.006, since the steps are few"]
     assert named["augment"] == _hasty()["augment"]
@@ -306,4 +312,6 @@ def test_what_was_set_and_what_begins_pretrained_is_left(get: Get) -> None:
 
 def test_a_plan_without_findings_has_no_stages(get: Get) -> None:
     plan = _hasty()
-    assert "not altered" in " ".join(get("m3b.training.report.short_training").hurry(plan, {"report": 100}, 160, set()))
+    assert "not augmented" in " ".join(
+        get("m3b.training.report.short_training").adapt_to_few_steps(plan, {"report": 100}, 160, set())
+    )

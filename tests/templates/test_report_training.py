@@ -67,7 +67,7 @@ def _predicts_elsewhere(project: Path, tmp_path: Path) -> None:
     results = json.loads((project / "out.json").read_text(encoding="utf-8"))
     assert [result["image"] for result in results] == asked
     assert "gone.png" in results[-2]["error"]
-    assert "view passed over" in done.stderr
+    assert "view skipped" in done.stderr
     assert {key: results[-3][key] for key in ("findings", "impression")} == {
         key: results[-1][key] for key in ("findings", "impression")
     }  # a study of which one view cannot be read is a study of one view
@@ -141,10 +141,10 @@ def test_a_local_language_model_from_plan_to_prediction(project: Path, tmp_path:
     folder = tmp_path / "gpt"
     code = f"""
 import json
-from m3b.training.report.dataset import read_index, report_of, whole_text
-from m3b.training.report.tokenizer import Words
+from m3b.training.report.dataset import read_index, read_report, join_sections
+from m3b.training.report.tokenizer import ReportTokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
-words = Words.train([whole_text(report_of(r)) for r in read_index()], 400)
+words = ReportTokenizer.train([join_sections(read_report(r)) for r in read_index()], 400)
 GPT2LMHeadModel(GPT2Config(vocab_size=len(words), n_embd=32, n_layer=1, n_head=2, n_positions=400)).save_pretrained({str(folder)!r})
 PreTrainedTokenizerFast(tokenizer_object=words.tokenizer).save_pretrained({str(folder)!r})
 """

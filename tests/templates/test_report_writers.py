@@ -80,7 +80,7 @@ def _folder(place: Path, words: Any, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma3"])
 def test_adapters_learn_and_go_into_the_weights(get: Get, tmp_path: Path, kind: str) -> None:
-    words = get("m3b.training.report.tokenizer").Words.train(REPORTS, VOCABULARY)
+    words = get("m3b.training.report.tokenizer").ReportTokenizer.train(REPORTS, VOCABULARY)
     folder = str(_folder(tmp_path, words, kind))
     text = get("m3b.training.report.lora").AdaptedText(folder, len(words), 64, 4, sorted(words.marks))
     learnt = {name for name, parameter in text.named_parameters() if parameter.requires_grad}
@@ -120,31 +120,31 @@ def test_adapters_learn_and_go_into_the_weights(get: Get, tmp_path: Path, kind: 
 def test_an_image_tower_is_that_of_the_writer(get: Get, tmp_path: Path, kind: str) -> None:
     folders, words = (
         get("m3b.training.report.model_folders"),
-        get("m3b.training.report.tokenizer").Words.train(REPORTS, VOCABULARY),
+        get("m3b.training.report.tokenizer").ReportTokenizer.train(REPORTS, VOCABULARY),
     )
     folder = str(_folder(tmp_path, words, kind))
-    assert folders.sees(folder)
-    assert folders.side_of(folder) == SIDE
-    tower = folders.pictures(folder, True).eval()
+    assert folders.has_image_tower(folder)
+    assert folders.read_image_side(folder) == SIDE
+    tower = folders.load_image_model(folder, True).eval()
     image = torch.rand(2, 3, SIDE, SIDE)
     with torch.no_grad():
         whole = _model(kind).base_model.eval().get_image_features(pixel_values=image).pooler_output
         wanted = whole if isinstance(whole, torch.Tensor) else torch.stack(list(whole))
         tokens = tower(image)
         assert torch.allclose(tokens.transpose(1, 2), wanted, atol=1e-5)
-        shell = folders.pictures(folder, False).eval()
+        shell = folders.load_image_model(folder, False).eval()
         shell.load_state_dict(tower.state_dict())
         assert torch.equal(shell(image), tokens)
     assert not any("language_model" in name for name in tower.state_dict())
 
 
 def test_a_folder_without_an_image_tower_or_a_tokenizer(get: Get, tmp_path: Path) -> None:
-    words = get("m3b.training.report.tokenizer").Words.train(REPORTS, VOCABULARY)
+    words = get("m3b.training.report.tokenizer").ReportTokenizer.train(REPORTS, VOCABULARY)
     folder = _folder(tmp_path / "llama", words, "llama")
-    assert not get("m3b.training.report.model_folders").sees(str(folder))
+    assert not get("m3b.training.report.model_folders").has_image_tower(str(folder))
     (folder / "m3b-start.json").write_text(json.dumps({"entry": "llava-rad"}))
     plan: dict[str, Any] = {"task": "report", "dims": 2, "network": {}, "batch": 8, "intensity": {"mode": "each"}}
-    set_ = get("m3b.training.plan_settings").override
+    set_ = get("m3b.training.plan_settings").apply_override
     said = get("m3b.training.report.writers").start_writer(
         plan, [f"network.pretrained={folder}", "network.lora=4"], set_
     )
@@ -168,7 +168,7 @@ def test_medgemma_from_its_folder_to_reports_elsewhere(get: Get, tmp_path: Path)
         for one in json.loads((project / "Datapath/train.json").read_text())
     ]
     folder = _folder(
-        tmp_path / "medgemma", get("m3b.training.report.tokenizer").Words.train(texts, VOCABULARY), "gemma3"
+        tmp_path / "medgemma", get("m3b.training.report.tokenizer").ReportTokenizer.train(texts, VOCABULARY), "gemma3"
     )
     told = call(project, "plan.py", "--minutes", "0.5", "--set", "device=cpu", f"network.pretrained={folder}", "max_steps=3",
                 "max_tokens.findings=30", "max_tokens.impression=10", "network.lora=4").stdout  # fmt: skip

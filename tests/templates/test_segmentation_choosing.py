@@ -29,8 +29,8 @@ PLAN |= {"network": {"name": "unet", "strides": [[1, 1], [2, 2]]}}
 def test_what_tells_a_side_is_never_mirrored(name: str, side: bool) -> None:
     """Pictures of left and right eyes were mirrored into each other, as all colour pictures were."""
     sides = load("laterality")
-    assert sides.tells_side(["liver", name]) is side
-    assert sides.harmless(["h", "w"], [name]) == ([] if side else ["h", "w"])
+    assert sides.has_side_word(["liver", name]) is side
+    assert sides.allowed_flips(["h", "w"], [name]) == ([] if side else ["h", "w"])
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_what_images_show_decides_whether_they_are_mirrored(
     if said is not None:
         about.write_text(json.dumps(said))
     sides = load("laterality")
-    assert sides.turns(2, channels, about) is free
-    assert not sides.turns(3, channels, about)
+    assert sides.can_flip_both_axes(2, channels, about) is free
+    assert not sides.can_flip_both_axes(3, channels, about)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_what_images_show_decides_whether_they_are_mirrored(
 )  # fmt: skip
 def test_class_names_decide_what_is_mirrored(classes: list[str], channels: int, dims: int, flips: list[str]) -> None:
     facts = {"classes": classes, "channels": channels, "dims": dims, "modality": "mr"}
-    assert own("segmentation.intensity").choose_changes(facts, [1.0] * dims)["flip"] == flips
+    assert own("segmentation.plan").choose_augmentation(facts, [1.0] * dims)["flip"] == flips
 
 
 def test_pieces_and_holes_by_class() -> None:
-    refined, found = own("segmentation.mask_cleaning").refined, np.zeros((12, 12), np.uint8)
+    refined, found = own("segmentation.mask_cleaning").clean_mask, np.zeros((12, 12), np.uint8)
     found[1:8, 1:8], found[3:5, 3:5], found[10, 10] = 1, 0, 1
     found[6, 6] = 2
     plan = {"classes": ["a", "b"], "overlap": False}
@@ -86,7 +86,7 @@ def test_pieces_and_holes_by_class() -> None:
     layers = np.stack([found == 1, found == 2]).astype(np.uint8)
     over = refined(layers, {**plan, "overlap": True, "refine": {"a": ["fill"]}})
     assert over[0, 6, 6] == over[1, 6, 6] == 1
-    with pytest.raises(SystemExit, match="'smooth' is not known"):
+    with pytest.raises(SystemExit, match="unknown operation 'smooth'"):
         refined(found, {**plan, "refine": {"a": ["smooth"]}})
 
 
@@ -114,18 +114,20 @@ def _cases(count: int, speck: bool) -> list[dict[str, torch.Tensor]]:
 def test_the_validation_chooses_what_helps_and_scores_it_on_the_other_half() -> None:
     choosing = own("segmentation.postprocessing_selection")
     plan = dict(PLAN)
-    looked = choosing.look(Specks(), _cases(24, True), plan, torch.device("cpu"), 60.0)
+    looked = choosing.score_views(Specks(), _cases(24, True), plan, torch.device("cpu"), 60.0)
     assert np.isfinite(looked.table).all(), "mirrored too"
-    fair = choosing.settle(plan, looked, [str(k) for k in range(24)])
+    fair = choosing.select_postprocessing(plan, looked, [str(k) for k in range(24)])
     assert plan["refine"] == {"disc": ["largest", "fill"]}
     assert plan["mirror"] == [], "mirroring changes nothing here"
     assert (fair == 1.0).all()
     assert looked.table[:, 0, 0].mean() < 1.0
     few = dict(PLAN)
-    choosing.settle(few, choosing.look(Specks(), _cases(8, True), few, torch.device("cpu"), 60.0), list("abcdefgh"))
+    choosing.select_postprocessing(
+        few, choosing.score_views(Specks(), _cases(8, True), few, torch.device("cpu"), 60.0), list("abcdefgh")
+    )
     assert few["refine"] == {}, "eight cases choose nothing"
     fixed: dict[str, Any] = {**PLAN, "refine": {"disc": ["fill"]}, "mirror": ["w"]}
-    choosing.settle(fixed, looked, [str(k) for k in range(24)])
+    choosing.select_postprocessing(fixed, looked, [str(k) for k in range(24)])
     assert (fixed["refine"], fixed["mirror"]) == ({"disc": ["fill"]}, ["w"]), "what the plan names stays"
 
 
@@ -139,19 +141,21 @@ class Coarse(torch.nn.Module):
 
 def test_predictions_are_averaged_over_shifts_where_that_gains() -> None:
     choosing, plan = own("segmentation.postprocessing_selection"), {**PLAN, "mirror": [], "shifted": "auto"}
-    looked = choosing.look(Coarse(), _cases(24, False), plan, torch.device("cpu"), 60.0)
-    fair = choosing.settle(plan, looked, [str(k) for k in range(24)])
+    looked = choosing.score_views(Coarse(), _cases(24, False), plan, torch.device("cpu"), 60.0)
+    fair = choosing.select_postprocessing(plan, looked, [str(k) for k in range(24)])
     assert (plan["mirror"], plan["shifted"]) == ([], True)
     assert fair.mean() > looked.table[:, 0, 0].mean() + 0.02
-    assert "averaged over 4 shifts" in choosing.told(plan)
+    assert "averaged over 4 shifts" in choosing.describe_selection(plan)
     hurried = {**PLAN, "mirror": [], "shifted": "auto"}
-    short = choosing.look(Coarse(), _cases(24, False), hurried, torch.device("cpu"), 0.0)
-    choosing.settle(hurried, short, [str(k) for k in range(24)])
+    short = choosing.score_views(Coarse(), _cases(24, False), hurried, torch.device("cpu"), 0.0)
+    choosing.select_postprocessing(hurried, short, [str(k) for k in range(24)])
     assert hurried["shifted"] is False, "no time to try it"
     for said in (True, False):
         named = {**PLAN, "mirror": [], "shifted": said}
-        choosing.settle(
-            named, choosing.look(Coarse(), _cases(12, False), named, torch.device("cpu"), 60.0), list("abcdefghijkl")
+        choosing.select_postprocessing(
+            named,
+            choosing.score_views(Coarse(), _cases(12, False), named, torch.device("cpu"), 60.0),
+            list("abcdefghijkl"),
         )
         assert named["shifted"] is said, "what the plan names stays"
 
@@ -168,12 +172,12 @@ def test_what_is_the_same_everywhere_is_the_same_over_shifts(shape: tuple[int, .
         assert wide[1].eq(-1.0).any()
         return 2 * wide
 
-    torch.testing.assert_close(windows.averaged_over_shifts(image, run, [7.0, -1.0]), 2 * image)
+    torch.testing.assert_close(windows.average_over_shifts(image, run, [7.0, -1.0]), 2 * image)
     assert seen == [tuple(n + 3 for n in shape)] * 4
 
 
 def test_views_that_the_validation_may_choose() -> None:
-    views = own("segmentation.postprocessing_selection").views
+    views = own("segmentation.postprocessing_selection").list_views
     plan: dict[str, Any] = {"mirror": "auto", "shifted": "auto", "augment": {"flip": ["h", "w"]}, "chains": []}
     assert [(view.axes, view.shifted, view.cost) for view in views(plan)] == [
         ((), False, 1), (("h", "w"), False, 4), ((), True, 4)]  # fmt: skip
@@ -188,20 +192,20 @@ def test_chance_is_seldom_chosen_and_never_flatters() -> None:
     gains, chosen = [], 0
     for _ in range(60):
         table = 0.8 + 0.05 * rng.standard_normal((20, 2, 4, 1))
-        fair = choosing.cross_fitted(table, [str(k) for k in range(20)])
+        fair = choosing.cross_fit(table, [str(k) for k in range(20)])
         gains.append(fair.mean() - table[:, 0, 0].mean())
-        chosen += choosing.choose(table) != choosing.Choice(0, (0,))
+        chosen += choosing.choose_view_and_operations(table) != choosing.Choice(0, (0,))
     assert abs(np.mean(gains)) < 0.005, "the best of eight on the same cases would be 0.01 to 0.02 above"
     real = 0.8 + 0.02 * rng.standard_normal((40, 2, 4, 1))
     real[:, 1] += 0.03
-    assert choosing.choose(real).view == 1
+    assert choosing.choose_view_and_operations(real).view == 1
 
 
 def test_a_patient_lies_in_one_half() -> None:
     choosing = own("segmentation.postprocessing_selection")
     table = np.full((40, 2, 4, 1), 0.5)
     table[:20, 0, 1] = 0.9  # patient a alone is better for it
-    fair = choosing.cross_fitted(table, ["a"] * 20 + ["b"] * 20)
+    fair = choosing.cross_fit(table, ["a"] * 20 + ["b"] * 20)
     assert (fair == 0.5).all() or (fair[:20] == 0.5).all()
 
 
@@ -213,16 +217,16 @@ def test_borders_are_measured_as_m3b_does(shape: tuple[int, ...]) -> None:
         centre = np.array(shape) / 2 + rng.normal(0, 1, len(shape))
         a, b = (np.linalg.norm(grid - centre - shift, axis=-1) < 4.5 for shift in (0.0, rng.normal(0, 1, len(shape))))
         wanted = measure_mask(a, b, steps)
-        nsd, hd95 = own("segmentation.surfaces").border_figures(a, b, steps)
+        nsd, hd95 = own("segmentation.surfaces").surface_metrics(a, b, steps)
         assert hd95 == pytest.approx(wanted.hd95)
         assert nsd == pytest.approx(wanted.nsd, abs=0.2)
         assert nsd <= wanted.nsd + 0.02, "of border voxels: a little below that of surfaces between voxels"
     empty = np.zeros(shape, bool)
-    assert own("segmentation.surfaces").border_figures(empty, a, steps) == (
+    assert own("segmentation.surfaces").surface_metrics(empty, a, steps) == (
         0.0,
         measure_mask(empty, a, steps).max_distance,
     )
-    assert np.isnan(own("segmentation.surfaces").border_figures(empty, empty, steps)).all()
+    assert np.isnan(own("segmentation.surfaces").surface_metrics(empty, empty, steps)).all()
 
 
 def test_borders_worse_than_the_mean_shapes_are_said() -> None:
@@ -231,11 +235,28 @@ def test_borders_worse_than_the_mean_shapes_are_said() -> None:
     cases = _cases(12, True)
     truths = [item["labels"].numpy() for item in cases]
     mean = blind.mean_shape(truths, PLAN)
-    plain = surfaces.compare(Specks(), cases, {**PLAN, "mirror": []}, torch.device("cpu"), mean)
+    plain = surfaces.compare_surfaces(Specks(), cases, {**PLAN, "mirror": []}, torch.device("cpu"), mean)
     assert plain["hd95"] > plain["mean_shape_hd95"]
-    assert "WORSE" in surfaces.told(plain, PLAN)
+    assert "WORSE" in surfaces.describe_surfaces(plain, PLAN)
     kept = {**PLAN, "mirror": [], "refine": {"disc": ["largest", "fill"]}}
-    better = surfaces.compare(Specks(), cases, kept, torch.device("cpu"), mean)
+    better = surfaces.compare_surfaces(Specks(), cases, kept, torch.device("cpu"), mean)
     assert better["hd95"] == 0.0
     assert better["nsd"] == 1.0
-    assert "WORSE" not in surfaces.told(better, PLAN)
+    assert "WORSE" not in surfaces.describe_surfaces(better, PLAN)
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_surface_metrics_are_those_of_all_pairs_of_border_voxels(dims: int) -> None:
+    """Masks also touch the edge of the image, where their voxels belong to the border."""
+    surfaces, rng = own("segmentation.surfaces"), np.random.default_rng(dims)
+    for _ in range(5):
+        masks = [rng.random((7,) * dims) < 0.7 for _ in range(2)]
+        borders = []
+        for mask in masks:
+            neighbours = [np.roll(np.pad(mask, 1), step, axis) for axis in range(dims) for step in (-1, 1)]
+            borders.append(np.argwhere(mask & ~np.logical_and.reduce(neighbours)[(slice(1, -1),) * dims]))
+        distances = np.linalg.norm(borders[0][:, None] - borders[1][None], axis=2)
+        nearest = [distances.min(1), distances.min(0)]
+        nsd, hd95 = surfaces.surface_metrics(*masks, (1.0,) * dims)
+        assert nsd == pytest.approx(np.mean(np.concatenate(nearest) <= 1))
+        assert hd95 == pytest.approx(max(np.percentile(values, 95) for values in nearest))

@@ -36,7 +36,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_classes_that_share_no_voxel_are_ids(records: list[dict[str, Any]]) -> None:
-    facts = own("segmentation.fingerprint").fingerprint(records, LABELS)
+    facts = own("segmentation.fingerprint").measure_cases(records, LABELS)
     assert facts["overlap"] is False
     assert facts["sizes"]["structure_069"] == [18, 18]
     plan = {"dims": 3, "channels": 1, "spacing": None, "intensity": {"mode": "percentile"}, **facts}
@@ -46,7 +46,7 @@ def test_classes_that_share_no_voxel_are_ids(records: list[dict[str, Any]]) -> N
 
 
 def test_classes_that_meet_in_one_case_stay_apart(records: list[dict[str, Any]], tmp_path: Path) -> None:
-    facts = own("segmentation.fingerprint").fingerprint(
+    facts = own("segmentation.fingerprint").measure_cases(
         [records[0], _record(tmp_path, "ccc", overlapping=True)], LABELS
     )
     assert facts["overlap"] is True
@@ -58,8 +58,8 @@ def test_ids_of_files_that_meet_all_the_same_keep_the_smaller_class(
 ) -> None:
     grid = own("mask_grid")
     record = _record(tmp_path, "ccc", overlapping=True)
-    image = own("formats").read_image(record["image_path"])
-    ids = grid.load_ids(record, {"classes": CLASSES, "labels": None}, image)
+    image = own("m3b.dataset.formats").read_image(record["image_path"])
+    ids = grid.load_label_ids(record, {"classes": CLASSES, "labels": None}, image)
     assert (ids == 1).sum() == 18
     assert (ids == 2).sum() == 18
 
@@ -73,7 +73,11 @@ def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path)
     assert held == [1]
     assert present[0].shape == (2, 70)
     assert present[0].all()
-    written = own("formats").read_labels(str(tmp_path / "raw" / data.NAME / "labelsTr" / "case_00000.nii.gz")).array
+    written = (
+        own("m3b.dataset.formats")
+        .read_labels(str(tmp_path / "raw" / data.DATASET_NAME / "labelsTr" / "case_00000.nii.gz"))
+        .array
+    )
     assert set(np.unique(written)) == set(range(71))
 
 
@@ -98,7 +102,7 @@ def _peak_megabytes(task: Any) -> float:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_caching_104_classes_needs_less_than_a_gigabyte(monkeypatch: pytest.MonkeyPatch, overlap: bool) -> None:
     """Volumes of 128 x 128 x 128 voxels, mask files decoded one at a time."""
-    volumes, grid, formats = own("volume_cache"), own("mask_grid"), own("formats")
+    volumes, grid, formats = own("volume_cache"), own("mask_grid"), own("m3b.dataset.formats")
     side, classes = 128, [f"structure_{place}" for place in range(104)]
     ids = np.zeros((side,) * 3, np.uint8)
     for place in range(104):

@@ -39,7 +39,7 @@ def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None
     assert (plan["batch"], plan["network"]["filters"], plan["lr"]) == (
         1,
         [8, 16, 32, 64],
-        own("segmentation.short_training").RATE,
+        own("segmentation.short_training").SHORT_TRAINING_LR,
     )
     slower = made(lr=0.003)
     own("segmentation.short_training").narrow_for_folds(FACTS, slower, {"lr"}, counted, 1500)
@@ -49,7 +49,7 @@ def test_narrow_networks_of_several_folds_take_the_place_of_a_wide_one() -> None
 @pytest.mark.parametrize(
     ("facts", "changes", "kept", "enough"),
     [
-        pytest.param(FACTS, {}, set(), 400, id="steps enough for several wide ones"),
+        pytest.param(FACTS, {}, set(), 400, id="enough steps for several wide ones"),
         pytest.param(FACTS, {}, set(), 4000, id="too few for several narrow ones too"),
         pytest.param(FACTS, {}, {"patch"}, 2000, id="too few, since the patch was set by hand"),
         pytest.param({"cases": 160, "patients": 9}, {}, set(), 1500, id="too few patients for folds"),
@@ -91,17 +91,17 @@ def test_patches_are_trimmed_where_narrow_networks_alone_are_not_enough() -> Non
 def test_patches_are_trimmed_to_what_the_network_divides(changes: dict[str, Any], patch: list[int]) -> None:
     plan = made(**changes)
     before = plan["patch"]
-    said = own("segmentation.short_training").trimmed(FACTS)(plan)
+    said = own("segmentation.short_training").make_trim(FACTS)(plan)
     assert plan["patch"] == patch
     assert said == (f"patches {patch} instead of {before}" if patch != before else "")
-    assert own("segmentation.short_training").trimmed(FACTS)(plan) == "", "once"
+    assert own("segmentation.short_training").make_trim(FACTS)(plan) == "", "once"
 
 
 def test_a_coarser_grid_is_seen_whole_after_trimming_as_without() -> None:
     found = []
-    for first in ([], [own("segmentation.short_training").trimmed(FACTS)]):
+    for first in ([], [own("segmentation.short_training").make_trim(FACTS)]):
         plan = made(patch=list(WHOLE))
-        for way in [*first, own("segmentation.short_training").coarser(FACTS | {"dims": 3})]:
+        for way in [*first, own("segmentation.short_training").make_coarser_grid(FACTS | {"dims": 3})]:
             assert way(plan)
         found.append((plan["spacing"], plan["patch"]))
     assert found[0] == found[1]

@@ -43,7 +43,7 @@ def test_a_row_that_begins_anywhere_is_found() -> None:
     assert row["numbers"] == [8, 7, 6, 5, 4, 3, 2, 1]
     assert (row["axis"], row["pitch"]) == (2, pytest.approx(30))
     assert all(second - first == 1 for first, second, _ in row["follows"])
-    (line,) = own("segmentation.structure_rows").told([row])
+    (line,) = own("segmentation.structure_rows").describe_rows([row])
     assert "8 classes (V8 to V1)" in line
 
 
@@ -97,34 +97,36 @@ def _mask(first: int = 3) -> np.ndarray:
 def _perfect(mask: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
     """What a network says that has learnt it all."""
     ordered = own("segmentation.ordered_structures")
-    channel, number, axis, pitch = ordered.tables(plan)
+    channel, number, axis, pitch = ordered.class_tables(plan)
     truth = torch.from_numpy(mask).long()
-    logits = torch.zeros(ordered.outputs_of(plan), *mask.shape)
+    logits = torch.zeros(ordered.count_channels(plan), *mask.shape)
     for k in range(len(logits) - 2):
         logits[k] = torch.where(channel[truth] == k, 5.0, -5.0)
     logits[-2] = number[truth]
-    logits[-1] = ordered.middles(truth[None], axis, pitch, [1.0] * 3)[0]
+    logits[-1] = ordered.middle_distances(truth[None], axis, pitch, [1.0] * 3)[0]
     return logits
 
 
 def test_the_way_to_the_middle_is_counted_in_pitches() -> None:
     ordered = own("segmentation.ordered_structures")
-    assert ordered.channels(_plan()) == ["background", "cord", "V1 to V8", "number", "middle"]
-    _, _, axis, pitch = ordered.tables(_plan())
-    apart = ordered.middles(torch.from_numpy(_mask()).long()[None], axis, pitch, [1.0] * 3)[0]
+    assert ordered.channel_names(_plan()) == ["background", "cord", "V1 to V8", "number", "middle"]
+    _, _, axis, pitch = ordered.class_tables(_plan())
+    apart = ordered.middle_distances(torch.from_numpy(_mask()).long()[None], axis, pitch, [1.0] * 3)[0]
     assert apart[2, 2, :8].tolist() == [3 / 8, 2 / 8, 1 / 8, 0, -1 / 8, -2 / 8, -3 / 8, 0]
     assert not apart[5].any()  # the cord is in no row
-    coarse = ordered.middles(torch.from_numpy(_mask()[:, :, ::2]).long()[None], axis, pitch, [1.0, 1.0, 2.0])[0]
+    coarse = ordered.middle_distances(torch.from_numpy(_mask()[:, :, ::2]).long()[None], axis, pitch, [1.0, 1.0, 2.0])[
+        0
+    ]
     assert coarse[2, 2, 0] == pytest.approx(3 / 8)
 
 
 def test_a_perfect_answer_is_unfolded_into_its_mask() -> None:
     plan, mask = _plan(), _mask()
-    logits = own("segmentation.ordered_structures").unfold(_perfect(mask, plan), plan)
+    logits = own("segmentation.ordered_structures").decide_rows(_perfect(mask, plan), plan)
     assert logits.shape == (10, *mask.shape)
-    assert (own("segmentation.scoring").decide(logits, False) == mask).all()
-    empty = own("segmentation.ordered_structures").unfold(_perfect(np.zeros_like(mask), plan), plan)
-    assert not own("segmentation.scoring").decide(empty, False).any()
+    assert (own("segmentation.scoring").decide_mask(logits, False) == mask).all()
+    empty = own("segmentation.ordered_structures").decide_rows(_perfect(np.zeros_like(mask), plan), plan)
+    assert not own("segmentation.scoring").decide_mask(empty, False).any()
 
 
 def test_the_whole_sequence_decides_what_single_numbers_leave_open() -> None:
@@ -135,12 +137,13 @@ def test_the_whole_sequence_decides_what_single_numbers_leave_open() -> None:
     found[-2][torch.from_numpy(mask == 6)] += 1.5 / 3.5  # one far off
     found[-1] += torch.from_numpy(rng.normal(0, 0.05, mask.shape)).float()
     assert (
-        own("segmentation.scoring").decide(own("segmentation.ordered_structures").unfold(found, plan), False) == mask
+        own("segmentation.scoring").decide_mask(own("segmentation.ordered_structures").decide_rows(found, plan), False)
+        == mask
     ).mean() > 0.99
 
 
 def test_training_masks_say_which_labels_follow_each_other() -> None:
-    sequence = own("segmentation.row_decoding").sequence
+    sequence = own("segmentation.ordered_structures").most_likely_sequence
     numbers = [1, 2, 3, 3.5, 4, 5, 6, 7]
     usual = [[0, 1, 9], [1, 2, 9], [2, 4, 9], [2, 3, 1], [3, 4, 1], [4, 5, 9], [5, 6, 9], [6, 7, 9]]
     row = _row(numbers=numbers, follows=usual)
@@ -175,13 +178,13 @@ def test_the_loss_is_least_where_number_and_middle_are_right(tmp_path: Path, mon
 
 
 def test_settings_that_contradict_a_row_are_named() -> None:
-    check = own("segmentation.structure_rows").check
+    check = own("segmentation.structure_rows").check_rows
     check(_plan())
     with pytest.raises(SystemExit, match="mirrors along 'd'"):
         check(_plan(augment={"flip": ["w", "d"]}))
-    with pytest.raises(SystemExit, match="trainer engine"):
+    with pytest.raises(SystemExit, match="engine=trainer"):
         check(_plan(engine="nnunet"))
-    with pytest.raises(SystemExit, match="one of `classes`"):
+    with pytest.raises(SystemExit, match="must occur in `classes`"):
         check(_plan(classes=NAMES[:4]))
 
 
@@ -225,7 +228,8 @@ def test_a_row_from_data_to_masks_in_a_clean_process(tmp_path: Path) -> None:
     record = json.loads((project / "Datapath/test.json").read_text())[0]
     (answer,) = json.loads(call(project, "Deliver/predict.py", record["image_path"]).stdout)
     found, truth = (
-        own("formats").read_labels(str(project / file)).array for file in (answer["mask"], record["mask_path"])
+        own("m3b.dataset.formats").read_labels(str(project / file)).array
+        for file in (answer["mask"], record["mask_path"])
     )
     assert found.shape == truth.shape
     labels = np.unique(found[found > 0])

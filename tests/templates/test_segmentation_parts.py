@@ -71,7 +71,7 @@ def test_too_many_unreadable_cases_name_the_first(tmp_path: Path) -> None:
 
 
 def _load(record: dict[str, Any], plan: dict[str, Any], base: Path) -> np.ndarray:
-    image = own("formats").read_image(record["image_path"], base)
+    image = own("m3b.dataset.formats").read_image(record["image_path"], base)
     found: np.ndarray = own("mask_grid").load_masks(record, plan, image, str(base))
     return found
 
@@ -84,19 +84,19 @@ def test_overlapping_object_masks_are_both_kept(tmp_path: Path) -> None:
     both = _load({**record, "mask_path": paths}, {**PLAN, "labels": None, "overlap": True}, tmp_path)
     assert both.sum(axis=(1, 2, 3)).tolist() == [270, 270]
     assert (both[0] & both[1]).sum() == 90
-    with pytest.raises(own("formats").DataError, match="'heart' is not in label_dict"):
+    with pytest.raises(own("m3b.dataset.formats").DataError, match="'heart' is not in label_dict"):
         _load({**record, "mask_path": {"heart": "s.nii.gz"}}, PLAN, tmp_path)
 
 
 def test_numbers_that_label_dict_lacks_are_background_and_named(tmp_path: Path, capsys: Any) -> None:
-    own("mask_grid")._SAID.clear()
+    own("mask_grid")._PRINTED_NOTES.clear()
     masks = _load(_case(tmp_path, "a"), {**PLAN, "classes": ["spleen"], "labels": {"spleen": 1}}, tmp_path)
     assert masks.sum() == 27
     assert "values [6] in masks (first a_seg.nii.gz)" in capsys.readouterr().out
 
 
 def test_a_mask_on_another_grid_is_resampled_and_one_elsewhere_refused(tmp_path: Path, capsys: Any) -> None:
-    own("mask_grid")._SAID.clear()
+    own("mask_grid")._PRINTED_NOTES.clear()
     record = _case(tmp_path, "a")
     coarse = np.zeros((4, 5, 5), np.uint8)
     coarse[1:3, 1:3, 1:3] = 6
@@ -107,10 +107,10 @@ def test_a_mask_on_another_grid_is_resampled_and_one_elsewhere_refused(tmp_path:
     assert "coarse.nii.gz" in capsys.readouterr().out
     affine[:3, 3] = 500.0
     record["mask_path"] = nifti(tmp_path / "far.nii.gz", coarse, affine)
-    with pytest.raises(own("formats").DataError, match=r"far\.nii\.gz.*outside its image"):
+    with pytest.raises(own("m3b.dataset.formats").DataError, match=r"far\.nii\.gz.*outside its image"):
         _load(record, PLAN, tmp_path)
     np.save(tmp_path / "bare.npy", np.zeros((6, 7, 9), np.uint8))
-    with pytest.raises(own("formats").DataError, match=r"bare\.npy.*\(6, 7, 9\)"):
+    with pytest.raises(own("m3b.dataset.formats").DataError, match=r"bare\.npy.*\(6, 7, 9\)"):
         _load({**record, "mask_path": "bare.npy"}, PLAN, tmp_path)
 
 
@@ -130,7 +130,7 @@ def test_losses_are_small_for_the_truth_and_leave_absent_classes_out() -> None:
     loss = losses.build_mask_loss({"overlap": True})
     assert float(loss(both.float() * 20 - 10, both)) < 0.01
     coarse = _logits(mask[:, 1::2, 1::2, 1::2], 3)
-    assert float(losses.supervised(losses.build_mask_loss({}), [_logits(mask, 3), coarse], mask)) < 0.01
+    assert float(losses.deep_supervision_loss(losses.build_mask_loss({}), [_logits(mask, 3), coarse], mask)) < 0.01
 
 
 @pytest.mark.parametrize("rule", [{}, {"voxel": "focal"}, {"alpha": 0.3, "beta": 0.7}, {"weights": [2.0] * 19}])
@@ -140,8 +140,8 @@ def test_losses_of_many_classes_are_the_same_by_rows(rule: dict[str, Any], half:
     mask = torch.randint(0, 17, (2, 4, 5, 6), generator=made)  # classes 17 to 19 are nowhere
     logits = torch.randn(2, 20, 4, 5, 6, generator=made).to(torch.bfloat16 if half else torch.float32)
     loss, found = losses.build_mask_loss({"loss": rule}), []
-    by_rows = loss._in_rows
-    monkeypatch.setattr(loss, "_in_rows", lambda *rest: found.append("by rows") or by_rows(*rest))
+    by_rows = loss._loss_by_rows
+    monkeypatch.setattr(loss, "_loss_by_rows", lambda *rest: found.append("by rows") or by_rows(*rest))
     for order in (torch.contiguous_format, torch.channels_last_3d):
         own_logits = logits.clone(memory_format=order).requires_grad_()
         value = loss(own_logits, mask)
@@ -184,10 +184,10 @@ def _augmented(
     masks, rng, items = own("augment_masks"), np.random.default_rng(0), []
     augment = masks.AugmentMasks(rule)
     for _ in range(cases):
-        first, size, move = masks.cut_box(start, patch, augment.draw(patch, rng))
-        block = torch.from_numpy(own("segmentation.sliding_window").cut(mask.numpy(), first, size, 0))
+        first, size, move = masks.block_of_patch(start, patch, augment.draw(patch, rng))
+        block = torch.from_numpy(own("augment_masks").cut_block(mask.numpy(), first, size, 0))
         items.append({"images": block[None].float(), "masks": block, "moves": move})
-    image, moved = augment.pair(**masks.collate_cuts(items), patch=patch)
+    image, moved = augment.pair(**masks.collate_blocks(items), patch=patch)
     return image, moved
 
 
@@ -198,7 +198,7 @@ def test_cuts_hold_what_their_move_shows_and_little_more(patch: tuple[int, ...])
     masks, rng = own("augment_masks"), np.random.default_rng(0)
     usual, always = (masks.AugmentMasks({**rule, "often": often}) for often in (0.6, 1.0))
     sizes = [
-        [np.prod(masks.cut_box((0,) * len(patch), patch, augment.draw(patch, rng))[1]) for _ in range(300)]
+        [np.prod(masks.block_of_patch((0,) * len(patch), patch, augment.draw(patch, rng))[1]) for _ in range(300)]
         for augment in (usual, always)
     ]
     mean_usual, mean_always = (float(np.mean(counts)) / float(np.prod(patch)) for counts in sizes)
@@ -249,12 +249,12 @@ def test_elastic_deformations_are_smooth_and_end_where_the_cut_does() -> None:
     augment, patch = masks.AugmentMasks({"often": 1.0, "elastic": 0.05}), (40, 30)
     items = []
     for _ in range(64):
-        first, size, move = masks.cut_box((0, 0), patch, augment.draw(patch, rng))
+        first, size, move = masks.block_of_patch((0, 0), patch, augment.draw(patch, rng))
         places = torch.stack(torch.meshgrid(*(torch.arange(float(n)) for n in size), indexing="ij"))
         there = places + torch.tensor([float(n) for n in first]).view(2, 1, 1)
         items.append({"images": there, "masks": torch.zeros(size, dtype=torch.uint8), "moves": move})
         assert all(low <= 0 and low + have >= want for low, have, want in zip(first, size, patch, strict=True))
-    moved, _ = augment.pair(**masks.collate_cuts(items), patch=patch)
+    moved, _ = augment.pair(**masks.collate_blocks(items), patch=patch)
     away = moved - torch.stack(torch.meshgrid(*(torch.arange(float(n)) for n in patch), indexing="ij"))[None]
     for axis, side in enumerate(patch):
         assert float(away[:, axis].abs().max()) <= 2 * 0.05 * side + 0.5
@@ -266,7 +266,7 @@ def test_what_is_not_moved_is_the_patch() -> None:
     masks, rng = own("augment_masks"), np.random.default_rng(0)
     augment = masks.AugmentMasks({"often": 0.0, "rotate": 20, "zoom": 0.2})
     array = torch.arange(96).reshape(8, 12)
-    assert masks.cut_box((3, -1), (8, 12), augment.draw((8, 12), rng)) == ([3, -1], [8, 12], None)
+    assert masks.block_of_patch((3, -1), (8, 12), augment.draw((8, 12), rng)) == ([3, -1], [8, 12], None)
     assert (augment.pair([array[None].float()], [array], [None], (8, 12))[1][0] == array).all()
     assert masks.AugmentMasks({"noise": 0.1}).draw((8, 12), rng) is None
 
@@ -278,11 +278,11 @@ def test_rotation_does_not_shear_oblong_patches() -> None:
 
 
 def test_coarse_axes_are_halved_later_and_get_flat_kernels() -> None:
-    strides, kernels = own("segmentation.patch_shapes").topology([128, 128, 24], [0.8, 0.8, 5.0])
+    strides, kernels = own("segmentation.patch_shapes").plan_strides([128, 128, 24], [0.8, 0.8, 5.0])
     assert strides[:3] == [[1, 1, 1], [2, 2, 1], [2, 2, 1]]
     assert kernels[0] == [3, 3, 1]
     assert kernels[-1] == [3, 3, 3]
-    flat, _ = own("segmentation.patch_shapes").topology([32, 32, 1], [1.0, 1.0, 1.0])
+    flat, _ = own("segmentation.patch_shapes").plan_strides([32, 32, 1], [1.0, 1.0, 1.0])
     assert all(step[2] == 1 for step in flat)
 
 
@@ -417,17 +417,17 @@ def test_a_placeholder_spacing_is_not_believed_and_a_true_millimetre_is(tmp_path
     odd = {"path": "odd.nii.gz", "shape": (128, 128, 20), "spacing": (1.0, 1.0, 1.0)}
     nothing = {"path": "none.nii.gz", "shape": (64, 64, 30), "spacing": None}
     true = {"path": "true.nii.gz", "shape": (300, 300, 290), "spacing": (1.0, 1.0, 1.0)}
-    found, changed = extent.believe([*scans, odd, nothing, true])
+    found, changed = extent.resolve_spacings([*scans, odd, nothing, true])
     assert found == [358.4, 358.4, 300.0]
     assert changed == ["odd.nii.gz", "none.nii.gz"]
-    assert "odd.nii.gz" in extent.disbelieved({"placeholders": changed, "extent": found})[0]
+    assert "odd.nii.gz" in extent.describe_placeholders({"placeholders": changed, "extent": found})[0]
     assert odd["spacing"] == pytest.approx([2.8, 2.8, 15.0])
     assert nothing["spacing"] == pytest.approx([5.6, 5.6, 10.0])
     assert true["spacing"] == (1.0, 1.0, 1.0)
     assert extent.usual_extent([true, {**true}]) is None  # a set of one millimetre throughout is as it says
     plan = {**PLAN, "spacing": [5.6, 5.6, 7.5], "extent": found}
     nifti(tmp_path / "odd.nii.gz", np.random.default_rng(0).normal(0, 1, (128, 128, 20)).astype(np.float32))
-    image = own("formats").read_image("odd.nii.gz", str(tmp_path))
+    image = own("m3b.dataset.formats").read_image("odd.nii.gz", str(tmp_path))
     assert own("volume_cache").prepare_image(image, plan).shape == (1, 64, 64, 40)  # not 23 x 23 x 3
 
 
@@ -446,7 +446,7 @@ def test_a_unet_with_channels_last_is_saved_in_the_usual_order(tmp_path: Path, w
 
 def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> None:
     """They kept their size: 98 steps in two minutes, and no way to cheaper ones."""
-    way = own("segmentation.short_training").coarser(
+    way = own("segmentation.short_training").make_coarser_grid(
         {"dims": 2, "shapes": np.array([[528, 622]] * 3), "spacings": None, "widths": {"x": 90.0}}
     )
     plan: dict[str, Any] = {
@@ -460,7 +460,7 @@ def test_pictures_of_one_longest_side_become_smaller_where_minutes_are_few() -> 
     assert way(plan) == "longest side 320 instead of 448, with patches [160, 160]"
     assert plan["network"]["filters"] == [16, 32, 64, 128, 256, 512][: len(plan["network"]["strides"])]
     assert not way(plan), "2.1 times coarser than the pictures are"
-    thin = own("segmentation.short_training").coarser(
+    thin = own("segmentation.short_training").make_coarser_grid(
         {"dims": 2, "shapes": np.array([[528, 622]] * 3), "spacings": None, "widths": {"x": 3.0}}
     )
     assert not thin({**plan, "side": 624}), "vessels stay as they are"
@@ -471,20 +471,20 @@ def test_vessels_keep_a_fine_grid_and_get_smaller_patches() -> None:
     thin, thrift = own("segmentation.thin_structures"), own("segmentation.short_training")
     vessel, organ = np.zeros((64, 64), bool), np.zeros((64, 64), bool)
     vessel[30:33], organ[10:50, 10:50] = True, True
-    assert thin.width(vessel, None) == pytest.approx(3, abs=0.8)
-    assert thin.width(organ, [0.5, 0.5]) == pytest.approx(20 * 0.67, rel=0.2)
-    assert thin.width(np.zeros((4, 4), bool), None) is None
+    assert thin.mean_width(vessel, None) == pytest.approx(3, abs=0.8)
+    assert thin.mean_width(organ, [0.5, 0.5]) == pytest.approx(20 * 0.67, rel=0.2)
+    assert thin.mean_width(np.zeros((4, 4), bool), None) is None
     facts = {"dims": 2, "shapes": np.array([[600, 600]] * 3), "spacings": None, "widths": {"vessel": 3.0}}
     plan = {"dims": 2, "spacing": [1.0, 1.0], "side": None, "patch": [256, 256], "network": {"filters": [16, 32]}}
     wide = {**facts, "widths": {"vessel": 30.0}}
-    assert "spacing" in thrift.coarser(wide)({**plan, "network": {"filters": [16, 32]}})
-    assert not thrift.coarser(facts)({**plan, "spacing": [1.18, 1.18], "network": {"filters": [16, 32]}})
-    assert not thrift.smaller_patch(wide)({**plan, "network": {"filters": [16, 32]}})
+    assert "spacing" in thrift.make_coarser_grid(wide)({**plan, "network": {"filters": [16, 32]}})
+    assert not thrift.make_coarser_grid(facts)({**plan, "spacing": [1.18, 1.18], "network": {"filters": [16, 32]}})
+    assert not thrift.make_halved_patch(wide)({**plan, "network": {"filters": [16, 32]}})
     finer = {**plan, "spacing": [1.2, 1.2], "network": {"filters": [16, 32]}}
-    assert "since what is marked is thin" in thrift.smaller_patch(facts)(finer)
+    assert "since the structures are thin" in thrift.make_halved_patch(facts)(finer)
     assert finer["patch"] == [128, 256]
-    assert "vessel 1.5" in thin.thin_classes(facts, {**plan, "spacing": [2.0, 2.0]})[0]
-    assert thin.thin_classes(facts, plan) == []
+    assert "vessel 1.5" in thin.describe_thin_classes(facts, {**plan, "spacing": [2.0, 2.0]})[0]
+    assert thin.describe_thin_classes(facts, plan) == []
 
 
 def test_filters_strides_and_kernels_have_to_agree(tmp_path: Path) -> None:
@@ -495,13 +495,13 @@ from m3b.training.segmentation import plan
 network = {"name": "unet", "filters": [8] * 5, "strides": [[1, 1]] * 6, "kernels": [[3, 3]] * 6}
 made = {"network": network, "engine": "trainer"}
 try:
-    plan.check(made)
+    plan.check_plan(made)
 except SystemExit as error:
     assert "5 filters, 6 strides, 6 kernels" in str(error), error
 else:
     raise AssertionError("taken")
 network["filters"].append(8)
-plan.check(made)
+plan.check_plan(made)
 """
     call(project, "-c", code)
 
@@ -513,7 +513,7 @@ def test_the_border_has_the_value_that_the_intensity_gives_to_it(tmp_path: Path)
     code = """
 import json; from m3b.training.segmentation import plan
 from m3b.training.segmentation.dataset import read_index
-facts = plan.fingerprint(read_index(), json.load(open("Datapath/label_dict.json")))
+facts = plan.measure_cases(read_index(), json.load(open("Datapath/label_dict.json")))
 window = 'intensity={"mode":"window","low":0,"high":1,"mean":0.4,"std":0.2}'
 own, other = (plan.make_plan(facts, 5, False, settings)["pad_value"] for settings in ([], [window]))
 assert own != other == -2.0, (own, other)
@@ -607,7 +607,7 @@ def test_what_lies_elsewhere_in_every_image_has_a_mean_shape_too() -> None:
         mask[at : at + 20, 80:] = 2
         masks.append(mask)
     known, held = masks[:20], masks[20:]
-    found = own("segmentation.mean_shape").blind_dice(known, held, plan)
+    found = own("segmentation.mean_shape").baseline_dice(known, held, plan)
     atlas = build_atlas(known, {"polyp": 1, "tool": 2})
     wanted = np.mean([[dice((guess == k), (truth == k)) for k in (1, 2)]
                       for truth in held for guess in [atlas.predict(truth.shape)]])  # fmt: skip
@@ -624,7 +624,7 @@ def test_the_mean_shape_is_what_a_trained_model_has_to_beat() -> None:
     plan = {"classes": ["a", "b"], "overlap": False, "dims": 2}
     mask = np.zeros((40, 60), np.uint8)
     mask[8:30, 10:26], mask[10:30, 30:50] = 1, 2
-    blind = own("segmentation.mean_shape").blind_dice
+    blind = own("segmentation.mean_shape").baseline_dice
     assert blind([mask] * 5, [mask], plan) > 0.95
     assert blind([mask] * 5, [np.repeat(mask, 2, axis=0)], plan) > 0.95, "stretched to the image"
     assert blind([mask] * 5, [np.roll(mask, 20, axis=0)], plan) < 0.5
@@ -638,28 +638,29 @@ def test_what_lies_outside_differs_from_channel_to_channel(tmp_path: Path) -> No
     call(project, "example/make_example.py", "--cases", "6", "--size", "16")
     code = """
 import numpy as np, torch
-from m3b.training.named_channels import padding_of
-from m3b.training.preprocess import crop_or_pad, surrounded
-from m3b.training.segmentation.sliding_window import cut, sliding
+from m3b.training.named_channels import choose_padding
+from m3b.training.preprocess import crop_or_pad, pad_array
+from m3b.training.augment_masks import cut_block
+from m3b.training.segmentation.sliding_window import predict_windows
 ct = {"mode": "window", "low": -160, "high": 240, "mean": 0.4, "std": 0.2}
 mr = {"mode": "foreground"}
 facts = {"by_channel": {"ct": {"border": 0.0}, "mr": {"border": -0.7}}}
-fill = padding_of(facts, {"mode": "each", "channels": {"mr": mr, "ct": ct}})
+fill = choose_padding(facts, {"mode": "each", "channels": {"mr": mr, "ct": ct}})
 assert fill == [-2.0, -0.7], fill
-assert padding_of({"by_channel": {"a": {"border": -0.7}, "b": {"border": -0.7}}}, mr) == -0.7
+assert choose_padding({"by_channel": {"a": {"border": -0.7}, "b": {"border": -0.7}}}, mr) == -0.7
 image = np.stack([np.full((4, 4, 4), 1.0), np.full((4, 4, 4), 5.0)]).astype(np.float32)
-block = cut(image, (-1, 0, 0), (6, 4, 4), fill)
+block = cut_block(image, (-1, 0, 0), (6, 4, 4), fill)
 assert [float(v) for v in block[:, 0, 0, 0]] == [-2.0, np.float32(-0.7)], block[:, 0, 0, 0]
 assert (block[:, 1:5] == image).all()
-assert (cut(image, (-1, 0, 0), (6, 4, 4), 0.5)[:, 0] == 0.5).all()
+assert (cut_block(image, (-1, 0, 0), (6, 4, 4), 0.5)[:, 0] == 0.5).all()
 seen = []
 def run(part):
     seen.append(part)
     return part.sum(dim=1, keepdim=True)
-found = sliding(torch.from_numpy(image), run, (8, 4, 4), fill, torch.device("cpu"))
+found = predict_windows(torch.from_numpy(image), run, (8, 4, 4), fill, torch.device("cpu"))
 assert found.shape == (1, 4, 4, 4)
 assert torch.allclose(seen[0][0, :, 0, 0, 0], torch.tensor([-2.0, -0.7]))
-assert (surrounded(image, [(1, 1)] * 3, 0.0)[:, 0] == 0).all()
+assert (pad_array(image, [(1, 1)] * 3, 0.0)[:, 0] == 0).all()
 low = image.copy(); low[0, 0, 0, 0], low[1, 0, 0, 0] = -3, 2
 assert [float(v) for v in crop_or_pad(low, (6, 6, 6))[:, -1, -1, -1]] == [-3.0, 2.0]
 """
@@ -667,7 +668,7 @@ assert [float(v) for v in crop_or_pad(low, (6, 6, 6))[:, -1, -1, -1]] == [-3.0, 
     code = """
 import json; from m3b.training.segmentation import plan
 from m3b.training.segmentation.dataset import read_index
-facts = plan.fingerprint(read_index(), json.load(open("Datapath/label_dict.json")))
+facts = plan.measure_cases(read_index(), json.load(open("Datapath/label_dict.json")))
 try:
     plan.make_plan(facts, 5, False, ["pad_value=[0,0,0,0,0,0,0]"])
 except SystemExit as error:

@@ -28,7 +28,7 @@ def test_gradients_of_weights_are_near_those_in_float32(
     precision = load("precision")
     kind = torch.nn.Conv2d if dims == 2 else torch.nn.Conv3d
     convolution = kind(64, 64, kernel, stride=stride, padding=kernel // 2, bias=False)
-    precision.laid_out(convolution, {"dims": dims})
+    precision.apply_memory_layout(convolution, {"dims": dims})
     for _ in range(5):
         maps = torch.randn(2, 64, *size)
         unwritten = [torch.full((convolution.weight.numel() * share,), float("nan")) for share in (1, 2)]

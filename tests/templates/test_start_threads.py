@@ -35,7 +35,7 @@ def test_cores_are_those_of_the_process_or_fewer_if_asked_for(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if asked is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    assert module.cores() == threads
+    assert module.count_cores() == threads
 
 
 @pytest.mark.parametrize(

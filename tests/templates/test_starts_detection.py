@@ -49,14 +49,14 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
         f"make_example.make_example(Path(), {truth!r}, 16, {dims}, 32)\n"
         f"from m3b.training.detection import plan; plan.main(['--minutes', '1', '--set', *{settings!r}])\n"
         "from m3b.training.detection import train; assert train.main([]) == 0\n"
-        "import json; from m3b.training.pretrained.trial import VERDICT; said = json.loads(VERDICT.read_text())\n"
+        "import json; from m3b.training.pretrained.trial import CHOICE_FILE; said = json.loads(CHOICE_FILE.read_text())\n"
         "if said['chosen'] == 'scratch':  # of two steps either may be better; the started one is what is asked about\n"
-        "    VERDICT.write_text(json.dumps({**said, 'chosen': 'pretrained'}))\n"
+        "    CHOICE_FILE.write_text(json.dumps({**said, 'chosen': 'pretrained'}))\n"
         "    import shutil; shutil.rmtree('Logout/fold0'); assert train.main(['--resume']) == 0\n"
         "from m3b.training.detection import export; export.main([])"
     )
     said = call(project, "-c", code).stdout
-    assert "tensors taken" in said
+    assert "tensors loaded" in said
     assert f"with the weights of {entry}" in said
     plan = json.loads((project / "plan.json").read_text())
     assert plan["network"]["pretrained"] == str(folder)

@@ -27,7 +27,7 @@ def test_a_named_start_is_compared_with_scratch_and_delivered_with_its_licence(t
         "torchxrayvision/densenet121-res224-all", arch)  # fmt: skip
     said = call(project, "plan.py", "--set", "network.pretrained=torchxrayvision/densenet121-res224-all", *STEPS).stdout
     assert "weights start from torchxrayvision/densenet121-res224-all (licence: Apache-2.0)" in said
-    assert "89 tensors taken, 0 left" in said
+    assert "89 tensors loaded, 0 left" in said
     plan = json.loads((project / "plan.json").read_text())
     assert (plan["channels"], plan["intensity"]["mean"], plan["intensity"]["std"]) == (1, [0.5], [0.25])
     assert plan["scratch"]["network"]["name"] == "small_cnn"
@@ -67,16 +67,16 @@ def test_what_was_trained_before_learns_slowly_and_all_of_it_was_taken(tmp_path:
     code = """import json, torch
 from safetensors.torch import load_file
 from m3b.training.diagnosis.network import build_model
-from m3b.training.pretrained.backbones import told
+from m3b.training.pretrained.backbones import describe_weights
 plan = json.load(open('plan.json'))
 model = build_model(plan)
 body = model.backbone.body
 stored = load_file(plan['network']['pretrained'] + '/model.safetensors')
 assert all(torch.equal(value, stored[name]) for name, value in body.state_dict().items() if 'tracked' not in name)
-print(told(body)); print([(len(params), rate) for params, rate in model.groups(plan)])
+print(describe_weights(body)); print([(len(params), rate) for params, rate in model.groups(plan)])
 print(len(list(model.parameters())))"""
     said = call(project, "-c", code).stdout.splitlines()
-    assert said[0].startswith("72 tensors taken, 1 left")
+    assert said[0].startswith("72 tensors loaded, 1 left")
     slow, rest = json.loads(said[1].replace("(", "[").replace(")", "]"))
     assert (slow[1], rest[1]) == (0.05, 1.0)
     assert slow[0] + rest[0] == int(said[2])
@@ -138,7 +138,7 @@ def test_plan_refuses_in_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     settings = parts("plan_settings")
     with pytest.raises(SystemExit, match="make the plan afresh"):
-        settings.override({"network": {}}, "network.pretrained=rad-dino")
+        settings.apply_override({"network": {}}, "network.pretrained=rad-dino")
 
 
 def test_a_folder_that_only_looks_like_a_family_is_not_given_its_name(tmp_path: Path) -> None:

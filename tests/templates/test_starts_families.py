@@ -134,7 +134,7 @@ def test_fetched_converted_trained_exported_and_asked(
         f"from m3b.training.{template} import export; export.main([])"
     )
     said = call(project, "-c", code).stdout
-    assert "tensors taken" in said
+    assert "tensors loaded" in said
     assert f"with the weights of {name}" in said
     plan = json.loads((project / "plan.json").read_text())
     assert plan["network"]["pretrained"] == str(folder)

@@ -24,7 +24,7 @@ EDGES = [10.0, 20.0, 30.0]
 
 
 def test_who_came_through_an_interval_and_who_did_not(followup: ModuleType) -> None:
-    through, inside = followup.targets(LABELS, EDGES)
+    through, inside = followup.encode_intervals(LABELS, EDGES)
     assert inside.tolist() == [[1, 0, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert through.tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]]
 
@@ -37,10 +37,10 @@ def test_the_loss_is_the_likelihood(followup: ModuleType) -> None:
     )
     logits = torch.randn(len(LABELS), 3, generator=torch.Generator().manual_seed(0))
     hazards = logits.sigmoid().double().numpy()
-    through, inside = followup.targets(LABELS, EDGES)
+    through, inside = followup.encode_intervals(LABELS, EDGES)
     mine = -(through * np.log(1 - hazards) + inside * np.log(hazards)).sum(axis=1).mean()
     assert float(loss(logits, torch.from_numpy(LABELS))) == pytest.approx(mine, rel=1e-5)
-    kind = importlib.import_module("m3b.training.diagnosis.survival").Followed(
+    kind = importlib.import_module("m3b.training.diagnosis.survival").SurvivalTarget(
         {"classes": ["x"], "multi_label": False, "edges": EDGES}
     )
     assert kind.view_loss(logits.numpy(), LABELS) == pytest.approx(mine, rel=1e-5)
@@ -57,24 +57,24 @@ def test_risks_of_different_networks_are_not_compared(followup: ModuleType) -> N
 def test_intervals_hold_events_each(followup: ModuleType) -> None:
     random = np.random.default_rng(0)
     records = [{"time": float(t), "event": bool(at % 3)} for at, t in enumerate(random.exponential(30, 120))]
-    facts = followup.facts_of(records)
+    facts = followup.choose_intervals(records)
     assert facts["events"] + facts["censored"] == 120
     assert len(facts["edges"]) == 10
     times = [one["time"] for one in records if one["event"]]
     counts, _ = np.histogram(times, [0, *facts["edges"]])
     assert min(counts) >= 7
     with pytest.raises(SystemExit, match="no training case"):
-        followup.facts_of([{"time": 3.0, "event": False}])
+        followup.choose_intervals([{"time": 3.0, "event": False}])
 
 
 def test_risk_and_median_are_those_of_the_curve(followup: ModuleType) -> None:
-    curves = followup.curves(np.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [1.0, 0.0, 0.0]]))
+    curves = followup.survival_curves(np.array([[0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [1.0, 0.0, 0.0]]))
     assert curves[1].tolist() == [0.5, 0.25, 0.125]
-    risk = followup.risk_of(curves, EDGES)
+    risk = followup.survival_risk(curves, EDGES)
     assert risk[0] == 0
     assert risk[2] == pytest.approx(1 - 5 / 30)
     assert risk[1] == pytest.approx(1 - (0.75 + 0.375 + 0.1875) / 3)
-    assert [followup.median_of(curve, EDGES) for curve in curves] == [None, 10.0, 5.0]
+    assert [followup.median_time(curve, EDGES) for curve in curves] == [None, 10.0, 5.0]
 
 
 def test_its_c_index_is_that_of_the_measure(followup: ModuleType) -> None:

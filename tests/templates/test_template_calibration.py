@@ -30,7 +30,7 @@ def _drawn(logits: np.ndarray, multi: bool) -> np.ndarray:
 
 def test_temperature_is_found_again() -> None:
     true = rng.normal(0, 1.5, (3000, 3))
-    fitted = calibration.fit(true * 2.5, _drawn(true, False), False)
+    fitted = calibration.fit_calibration(true * 2.5, _drawn(true, False), False)
     assert fitted["temperature"] == pytest.approx(2.5, rel=0.1)
     assert np.abs(fitted["bias"]).max() < 0.2
 
@@ -40,15 +40,15 @@ def test_the_bias_of_weighted_classes_is_found_again_and_decisions_are_better() 
     true = rng.normal(0, 1.5, (1200, 2))
     labels = _drawn(true, False)
     moved = true * 2 + np.array([3.0, 0.0])  # leans to the first class, as weights in the loss make it
-    fitted = calibration.fit(moved, labels, False)
+    fitted = calibration.fit_calibration(moved, labels, False)
     assert fitted["temperature"] == pytest.approx(2, rel=0.2)
     assert fitted["bias"][1] - fitted["bias"][0] == pytest.approx(1.5, abs=0.3)
     figures = calibration.calibrate(moved, labels, [str(k) for k in range(1200)], False)["figures"]
     leaning = (labels[np.arange(1200), moved.argmax(axis=1)]).mean()
     assert figures["accuracy"] > leaning + 0.05
-    assert ", above" in calibration.decisions_told(figures)
+    assert ", above" in calibration.describe_decisions(figures)
     rare = labels[:12], moved[:12]
-    assert set(calibration.fit(rare[1], rare[0], False)["bias"]) == {0.0}, "too few cases tell nothing"
+    assert set(calibration.fit_calibration(rare[1], rare[0], False)["bias"]) == {0.0}, "too few cases tell nothing"
 
 
 @pytest.mark.parametrize("multi", [False, True])
@@ -61,27 +61,27 @@ def test_decisions_without_sense_are_not_above_the_constant(multi: bool) -> None
         labels = (some if multi else one).astype(np.float32)
         found = calibration.calibrate(logits, labels, [str(k) for k in range(40)], multi)["figures"]
         gains.append(found[name] - found[f"constant_{name}"])
-        assert (", NOT above" in calibration.decisions_told(found)) == (gains[-1] <= 0)
+        assert (", NOT above" in calibration.describe_decisions(found)) == (gains[-1] <= 0)
     assert np.mean(gains) < 0.005, "scored on the cases that chose them, they would be 0.03 above"
 
 
 @pytest.mark.parametrize("cases", [3, 6])
 def test_a_few_cases_that_are_right_do_not_make_a_model_certain(cases: int) -> None:
     labels = np.eye(2)[np.arange(cases) % 2]
-    assert 0.5 < calibration.fit(labels * 0.8, labels, multi=False)["temperature"] <= 1.0
+    assert 0.5 < calibration.fit_calibration(labels * 0.8, labels, multi_label=False)["temperature"] <= 1.0
 
 
 def test_each_class_of_several_labels_has_its_own_temperature_and_bias() -> None:
     true = rng.normal(-1, 1.5, (4000, 2))
     given = np.stack([true[:, 0] * 3, true[:, 1] * 0.5 + 1], axis=1)  # the second was weighed upwards
     labels = _drawn(true, True)
-    fitted = calibration.fit(given, labels, True)
+    fitted = calibration.fit_calibration(given, labels, True)
     assert fitted["temperature"] == pytest.approx([3, 0.5], rel=0.15)
     assert fitted["bias"] == pytest.approx([0, -2], abs=0.3)
     rare = labels.copy()
     rare[:, 1] = 0
     rare[:3, 1] = 1
-    assert calibration.fit(given, rare, True)["bias"][1] == 0.0  # three cases tell nothing
+    assert calibration.fit_calibration(given, rare, True)["bias"][1] == 0.0  # three cases tell nothing
 
 
 @pytest.mark.parametrize("multi", [False, True])
@@ -93,7 +93,7 @@ def test_calibration_lowers_its_error_on_cases_it_has_not_seen(multi: bool) -> N
     assert found["ece_after"] < 0.6 * found["ece_before"]
     assert found["log_loss_after"] < found["log_loss_before"]
     shuffled = rng.permutation(labels)
-    adjusted = calibration.adjust(true * 3, calibration.fit(true * 3, shuffled, multi))
+    adjusted = calibration.apply_calibration(true * 3, calibration.fit_calibration(true * 3, shuffled, multi))
     assert np.isfinite(adjusted).all()  # also where the logits say nothing of the labels
 
 
@@ -127,13 +127,13 @@ def test_views_move_the_image_as_they_say() -> None:
         rows, columns = torch.meshgrid(torch.arange(20.0), torch.arange(40.0), indexing="ij")
         return float((batch[0, 0] * rows).sum() / batch.sum()), float((batch[0, 0] * columns).sum() / batch.sum())
 
-    assert torch.equal(tta.see(image, {}), image)
-    assert centre(tta.see(image, {"shift": [0.1, 0.0]})) == pytest.approx((7.5, 19.5), abs=0.05)
-    assert centre(tta.see(image, {"shift": [0.0, -0.1]})) == pytest.approx((9.5, 23.5), abs=0.05)
-    assert float(tta.see(image, {"zoom": 0.5}).sum()) == pytest.approx(16 * 2.25, rel=0.1)
-    assert torch.equal(tta.see(image[..., :19], {"flip": ["w"]}), image[..., :19].flip(3))
+    assert torch.equal(tta.apply_view(image, {}), image)
+    assert centre(tta.apply_view(image, {"shift": [0.1, 0.0]})) == pytest.approx((7.5, 19.5), abs=0.05)
+    assert centre(tta.apply_view(image, {"shift": [0.0, -0.1]})) == pytest.approx((9.5, 23.5), abs=0.05)
+    assert float(tta.apply_view(image, {"zoom": 0.5}).sum()) == pytest.approx(16 * 2.25, rel=0.1)
+    assert torch.equal(tta.apply_view(image[..., :19], {"flip": ["w"]}), image[..., :19].flip(3))
     volume = torch.randn(2, 1, 8, 9, 10)
-    assert tta.see(volume, {"zoom": 0.1, "shift": [0.1, 0.1]}).shape == volume.shape
+    assert tta.apply_view(volume, {"zoom": 0.1, "shift": [0.1, 0.1]}).shape == volume.shape
 
 
 def test_views_flip_only_what_training_flipped() -> None:

@@ -15,7 +15,7 @@ from template_kit import Run, load
 from formats.store_kit import volume, write_series
 
 rng = np.random.default_rng(0)
-formats, preprocess = load("formats"), load("preprocess")
+formats, preprocess = load("m3b.dataset.formats"), load("preprocess")
 PERCENTILE = {"dims": 2, "channels": 1, "size": [8, 8], "intensity": {"mode": "percentile"}}
 
 
@@ -31,7 +31,7 @@ def _facts(run: Run) -> tuple[dict[str, Any], dict[str, Any], str]:
     code = (
         "import json; from m3b.training.diagnosis import plan\nread = lambda name: json.load(open(f'Datapath/{name}.json'))\n"
         "facts = plan.fingerprint(read('train'), read('label_dict'))\n"
-        "made = plan.make_plan(facts, 1.0, False)\nfacts['pretrained'] = ''\nsaid = plan.summary(facts, made)\n"
+        "made = plan.make_plan(facts, 1.0, False)\nfacts['pretrained'] = ''\nsaid = plan.format_summary(facts, made)\n"
         "facts.pop('shapes')\nprint(json.dumps([facts, made, said]))"
     )
     facts, plan, said = json.loads(run("-c", code).stdout.splitlines()[-1])
@@ -123,7 +123,7 @@ def test_a_unit_that_tells_the_class_is_said(project: Path, run: Run) -> None:
     )
     facts, _, said = _facts(run)
     assert facts["scale_tells"]
-    assert "WARNING: the unit of the values tells the class" in said
+    assert "WARNING: the unit of the values reveals the class" in said
 
 
 def test_single_slices_among_volumes_and_series_of_volumes(project: Path, run: Run) -> None:
@@ -140,10 +140,10 @@ def test_single_slices_among_volumes_and_series_of_volumes(project: Path, run: R
     _index(project, images)
     facts, plan, said = _facts(run)
     assert (facts["dims"], len(plan["size"])) == (3, 3)
-    assert "not 3D; they are brought to that form" in said
+    assert "not 3D; they are converted" in said
     code = (
-        "import json; from m3b.training.preprocess import prepare; import sys; plan = json.loads(sys.argv[1])\n"
-        "print([prepare(f'data/{k}.nii.gz', plan).shape for k in (0, 1, 2)])"
+        "import json; from m3b.training.preprocess import prepare_image; import sys; plan = json.loads(sys.argv[1])\n"
+        "print([prepare_image(f'data/{k}.nii.gz', plan).shape for k in (0, 1, 2)])"
     )
     shapes = run("-c", code, json.dumps(plan)).stdout
     assert shapes.strip() == str([(plan["channels"], *plan["size"])] * 3)
@@ -183,9 +183,9 @@ def test_the_foreground_of_odd_images_is_finite(array: np.ndarray) -> None:
 def test_volumes_are_scaled_without_their_air_and_pictures_as_a_whole() -> None:
     scales = load("intensity_scales")
     facts = {"dims": 3, "eight_bit": False, "modality": ""}
-    assert scales.by_itself(facts)["mode"] == "foreground"
-    assert scales.by_itself({**facts, "dims": 2})["mode"] == "percentile"
-    assert scales.by_itself({**facts, "dims": 2, "modality": "mr"})["mode"] == "foreground"
+    assert scales.per_image_rule(facts)["mode"] == "foreground"
+    assert scales.per_image_rule({**facts, "dims": 2})["mode"] == "percentile"
+    assert scales.per_image_rule({**facts, "dims": 2, "modality": "mr"})["mode"] == "foreground"
 
 
 def test_what_surrounds_an_image_follows_the_intensity_that_is_set() -> None:
@@ -204,17 +204,17 @@ def test_a_cropped_volume_is_surrounded_by_what_its_borders_have() -> None:
     scales = load("intensity_scales")
     head = np.full((24, 24, 24), -1.5, np.float32)
     head[4:20, 4:20, 4:20] = np.random.default_rng(0).normal(0.2, 0.1, (16, 16, 16))
-    borders = [scales.border_of(head), scales.border_of(head[6:18, 6:18, 6:18])]
+    borders = [scales.border_value(head), scales.border_value(head[6:18, 6:18, 6:18])]
     assert borders[0] == -1.5
     assert abs(borders[1] - 0.2) < 0.05
     around = [scales.padding_value({"border": border}, {"mode": "foreground"}) for border in borders]
     assert around == [round(border, 3) for border in borders]
-    assert scales.border_of(np.arange(12.0).reshape(3, 4)) == 5.5, "pictures too"
+    assert scales.border_value(np.arange(12.0).reshape(3, 4)) == 5.5, "pictures too"
 
 
 def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:
     """Fluorescence (grey level 12) beside stained slides (200) got one fixed scale."""
-    scales, intensity = load("intensity_scales"), own("segmentation.intensity")
+    scales, intensity = load("intensity_scales"), own("segmentation.plan")
     dark = [{"mean": 12.0 + k, "std": 20.0, "eight_bit": True} for k in range(5)]
     bright = [{"mean": 200.0 + k, "std": 35.0, "eight_bit": True} for k in range(5)]
     facts = {
@@ -227,22 +227,22 @@ def test_dark_and_bright_pictures_are_scaled_one_by_one() -> None:
         "std": 28.0,
     }
     for images, mode in ((dark, "unit"), (bright, "unit"), ([*dark, *bright], "percentile")):
-        found = {**facts, "uneven": scales.uneven(images)}
+        found = {**facts, "uneven": scales.has_uneven_brightness(images)}
         assert intensity.choose_intensity(found)["mode"] == mode
-        assert len(scales.told_uneven(found)) == (mode == "percentile")
-    assert not scales.uneven([{**item, "eight_bit": False} for item in [*dark, *bright]])
+        assert len(scales.describe_uneven_brightness(found)) == (mode == "percentile")
+    assert not scales.has_uneven_brightness([{**item, "eight_bit": False} for item in [*dark, *bright]])
 
 
 def test_colour_is_not_averaged_away_without_a_word() -> None:
     """35 stained pictures among grey ones were called "1 channel(s)"."""
     scales = load("intensity_scales")
     images = [{"channels": 1}] * 37 + [{"channels": 3}] * 35
-    assert scales.colour(images) == 3
-    assert "37 with 1 channel(s), the others 3" in scales.averaged(images, 3)[0]
+    assert scales.choose_channel_count(images) == 3
+    assert "37 with 1, the others 3" in scales.describe_channel_conversion(images, 3)[0]
     few = [{"channels": 1}] * 98 + [{"channels": 3}] * 2
-    assert scales.colour(few) == 1
-    assert "colour is averaged to grey" in scales.averaged(few, 1)[0]
-    assert scales.averaged([{"channels": 1}] * 5, 1) == []
+    assert scales.choose_channel_count(few) == 1
+    assert "colour is averaged to grey" in scales.describe_channel_conversion(few, 1)[0]
+    assert scales.describe_channel_conversion([{"channels": 1}] * 5, 1) == []
 
 
 def test_missing_slices_of_a_series_are_noted_and_said(tmp_path: Path) -> None:
@@ -250,9 +250,9 @@ def test_missing_slices_of_a_series_are_noted_and_said(tmp_path: Path) -> None:
     files = write_series(tmp_path / "s", np.tile(values, 5), affine)
     files[20].unlink()
     image = formats.read_image("s", tmp_path)
-    facts = {"notes": load("intensity_scales").count_notes([load("image_sample").measure(image)])}
+    facts = {"notes": load("intensity_scales").count_notes([load("image_sample").measure_image(image)])}
     assert facts["notes"]["slice_gap"][0] == 1
-    assert "slice_gap of 1" in load("intensity_scales").told_notes(facts)[0]
+    assert "slice_gap on 1" in load("intensity_scales").describe_notes(facts)[0]
 
 
 def test_signed_values_without_air_are_no_hounsfield_units(tmp_path: Path) -> None:
@@ -264,9 +264,11 @@ def test_signed_values_without_air_are_no_hounsfield_units(tmp_path: Path) -> No
     rules = []
     for name, values in (("phase", phase), ("ct", body.astype(np.int16))):
         nib.save(nib.Nifti1Image(values, np.eye(4)), tmp_path / f"{name}.nii")
-        row = load("image_sample").measure(formats.read_image(f"{name}.nii", tmp_path))
-        facts = load("image_sample").in_common([row], [{"image_path": f"{name}.nii"}])
-        rules.append(load("intensity_rule").whole_input({**facts, "dims": 3, "by_channel": {}})["intensity"]["mode"])
+        row = load("image_sample").measure_image(formats.read_image(f"{name}.nii", tmp_path))
+        facts = load("image_sample").summarise_sample([row], [{"image_path": f"{name}.nii"}])
+        rules.append(
+            load("intensity_rule").choose_whole_image_input({**facts, "dims": 3, "by_channel": {}})["intensity"]["mode"]
+        )
     assert rules == ["foreground", "windows"]
 
 
@@ -280,7 +282,7 @@ def test_a_bleeding_differs_from_brain_by_more_than_the_noise_of_training() -> N
         "high": 1200.0,
         "dims": 3,
     }
-    found = load("intensity_rule").whole_input(facts)
+    found = load("intensity_rule").choose_whole_image_input(facts)
     head = np.array([35.0, 60.0, -1000.0, 1200.0], np.float32)[None, None]
     scaled = load("normalization").scale_intensity(head, found["intensity"])
     assert scaled.shape == (found["channels"], 1, 4)
@@ -291,5 +293,5 @@ def test_a_bleeding_differs_from_brain_by_more_than_the_noise_of_training() -> N
 
 def test_named_channels_of_ct_have_a_window_each() -> None:
     own = {"modality": "ct", "scales": {"Hounsfield units": 9}, "low": -1000.0, "high": 1200.0, "window": None}
-    found = load("intensity_rule").whole_input({**own, "by_channel": {"early": own, "late": own}})
+    found = load("intensity_rule").choose_whole_image_input({**own, "by_channel": {"early": own, "late": own}})
     assert found == {"intensity": {"mode": "window", "low": -1000, "high": 1200, "mean": 0.4, "std": 0.3}}

@@ -64,10 +64,10 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_a_slow_machine_gets_a_cheaper_plan_and_says_so(project: Path) -> None:
     fast, told = made(project, 1e12)
-    assert "made cheaper" not in told
+    assert "reduced" not in told
     assert fast["precision"] == "bf16", "the quicker one is taken"
     slow, told = made(project, 1e4)
-    line = next(line for line in told.splitlines() if line.startswith("made cheaper"))
+    line = next(line for line in told.splitlines() if line.startswith("reduced"))
     size = "patch" if "patch" in slow else "size"
     shrunk = sum(a < b for a, b in zip(slow[size], fast[size], strict=True))
     fewer = slow["batch"] < fast["batch"] or slow.get("folds", 1) < fast.get("folds", 1)
@@ -102,17 +102,19 @@ def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
         plan["size"] //= 2
         return f"size {plan['size']}" if plan["size"] >= 8 else ""
 
-    said = pace.fit(plan, [narrower, smaller], lambda p: 10**6 // (p["size"] * p["width"]), 3000)
+    said = pace.reduce_plan(plan, [narrower, smaller], lambda p: 10**6 // (p["size"] * p["width"]), 3000)
     assert said == ["width 8", "size 32"]
-    assert "width 8; size 32" in pace.told(said)[0]
-    assert pace.told([]) == []
-    assert pace.fit(plan, [narrower, smaller], lambda p: 0, 10) == ["size 16", "size 8"], "it ends where nothing helps"
+    assert "width 8; size 32" in pace.describe_reductions(said)[0]
+    assert pace.describe_reductions([]) == []
+    assert pace.reduce_plan(plan, [narrower, smaller], lambda p: 0, 10) == ["size 16", "size 8"], (
+        "it ends where nothing helps"
+    )
 
 
 def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was once chosen where it was slower: two cases were timed, and the batch had eight."""
     pace = load("time_budget")
-    monkeypatch.setattr(pace, "real_bf16", lambda: True)
+    monkeypatch.setattr(pace, "has_native_bf16", lambda: True)
     for half, wanted in ((0.9, "fp32"), (0.5, "bf16"), (float("inf"), "fp32")):
         plan = {"precision": "fp32", "batch": 8}
         seen = []
@@ -124,11 +126,11 @@ def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
         pace.choose_precision(plan, seconds)
         assert plan == {"precision": wanted, "batch": 8}
         assert set(seen) == {8}
-    monkeypatch.setattr(pace, "real_bf16", lambda: False)
+    monkeypatch.setattr(pace, "has_native_bf16", lambda: False)
     plan = {"precision": "bf16", "batch": 8}
     pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "bf16" else 1.0)
     assert plan["precision"] == "fp32", "what the processor only emulates is not taken, however it was timed"
-    assert pace.steps_of({"minutes": 10}, 0.1, models=2) == pytest.approx(2100, abs=1)
+    assert pace.estimate_steps({"minutes": 10}, 0.1, models=2) == pytest.approx(2100, abs=1)
 
 
 class Watch:
@@ -148,7 +150,7 @@ class Watch:
 def test_the_first_step_is_never_taken_for_the_pace(first: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cold step of nine seconds ended the timing, and was the pace of a training whose steps took one."""
     pace = load("time_budget")
-    for timed, wanted in ((pace.quickest, 0.2), (pace.typical, 0.3)):
+    for timed, wanted in ((pace.min_seconds, 0.2), (pace.median_seconds, 0.3)):
         watch = Watch([first, 0.4, 0.2, 0.3])
         monkeypatch.setattr(pace, "time", watch)
         assert timed(watch.call) == pytest.approx(wanted)
@@ -156,18 +158,22 @@ def test_the_first_step_is_never_taken_for_the_pace(first: float, monkeypatch: p
 
 def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
     pace = load("time_budget")
-    assert pace.Costs(step=0.5).steps(100, 10) == 200
-    assert pace.Costs(step=0.5, final=20).steps(100, 10) == 160
-    often = pace.Costs(step=0.5, scoring=1.0).steps(101, epoch=20)
+    assert pace.TrainingCosts(step=0.5).count_steps(100, 10) == 200
+    assert pace.TrainingCosts(step=0.5, final=20).count_steps(100, 10) == 160
+    often = pace.TrainingCosts(step=0.5, scoring=1.0).count_steps(101, epoch=20)
     assert often == 181, "ten seconds of steps, one of scoring, again and again"
-    slow = pace.Costs(step=0.5, scoring=30.0)
-    assert slow.steps(1030, epoch=2) == pytest.approx(0.85 * 2000, abs=1), (
+    slow = pace.TrainingCosts(step=0.5, scoring=30.0)
+    assert slow.count_steps(1030, epoch=2) == pytest.approx(0.85 * 2000, abs=1), (
         "where scoring is slow, epochs are passed over"
     )
-    assert pace.Costs(step=float("inf")).steps(100, 10) == 0
-    assert "of 100 s: 160 steps of 0.500 s" in pace.Costs(0.5, 0.0, 20.0).told(100, 10)
-    assert "of 4 s: 0 steps of 5.700 s" in pace.Costs(5.7).told(4, 10)
-    assert pace.Costs(5.7).told(4, 10, 20).startswith("20 steps (max_steps) of 5.700 s (loading included), about 114 s")
+    assert pace.TrainingCosts(step=float("inf")).count_steps(100, 10) == 0
+    assert "of 100 s: 160 steps of 0.500 s" in pace.TrainingCosts(0.5, 0.0, 20.0).describe(100, 10)
+    assert "of 4 s: 0 steps of 5.700 s" in pace.TrainingCosts(5.7).describe(4, 10)
+    assert (
+        pace.TrainingCosts(5.7)
+        .describe(4, 10, 20)
+        .startswith("20 steps (max_steps) of 5.700 s (loading included), about 114 s")
+    )
 
 
 def told_settings(project: Path) -> list[str]:
@@ -204,22 +210,22 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
 def test_images_of_different_units_are_scaled_by_themselves() -> None:
     scales = load("intensity_scales")
     kinds = [
-        scales.scale_of(np.zeros(3, np.int16), "ct", 900.0),
-        scales.scale_of(np.zeros(3, np.uint8), "", 255.0),
-        scales.scale_of(np.zeros(3, np.float32), "", 1.0),
-        scales.scale_of(np.zeros(3, np.int16), "", 255.0),
-        scales.scale_of(np.zeros(3, np.int16), "mr", 900.0),
+        scales.name_scale(np.zeros(3, np.int16), "ct", 900.0),
+        scales.name_scale(np.zeros(3, np.uint8), "", 255.0),
+        scales.name_scale(np.zeros(3, np.float32), "", 1.0),
+        scales.name_scale(np.zeros(3, np.int16), "", 255.0),
+        scales.name_scale(np.zeros(3, np.int16), "mr", 900.0),
     ]
     assert len(set(kinds)) == 5
-    assert scales.scale_of(np.array([-1.2, 3.1], np.float32), "", 3.1) == scales.STANDARD, (
+    assert scales.name_scale(np.array([-1.2, 3.1], np.float32), "", 3.1) == scales.STANDARD_SCORES, (
         "these were fractions, or 8 bit"
     )
-    assert scales.scale_of(np.array([-1.2, 1.1], np.float32), "", 1.1) == scales.STANDARD
-    assert scales.scale_of(np.array([-0.05, 1.1], np.float32), "", 1.1) == "fractions"
+    assert scales.name_scale(np.array([-1.2, 1.1], np.float32), "", 1.1) == scales.STANDARD_SCORES
+    assert scales.name_scale(np.array([-0.05, 1.1], np.float32), "", 1.1) == "fractions"
     units = scales.count_scales([{"scale": kind} for kind in [kinds[1], kinds[0], kinds[0]]])
     assert list(units.items()) == [("Hounsfield units", 2), ("8 bit", 1)]
-    assert "each image is scaled by itself" in scales.mixed({"scales": units})[0]
-    assert scales.mixed({"scales": {"8 bit": 9}}) == []
+    assert "each image is scaled by itself" in scales.describe_mixed_scales({"scales": units})[0]
+    assert scales.describe_mixed_scales({"scales": {"8 bit": 9}}) == []
 
 
 def _ct(scale: str, shares: tuple[int, int], random: np.random.Generator) -> dict[str, Any]:
@@ -236,22 +242,25 @@ def test_the_window_of_8_bit_images_is_read_off_what_is_marked() -> None:
     other = [
         _ct("8 bit", (200, 400), random) for _ in range(5)
     ]  # sicker people: the shares differ, the densities do not
-    window = scales.common_window([*half, *other])
+    window = scales.infer_window([*half, *other])
     assert window is not None
     assert window == pytest.approx((-1250, 250), abs=25)
     units = scales.count_scales([*half, *other])
-    assert f"{window[0]} to {window[1]} Hounsfield units" in scales.mixed({"scales": units, "window": window})[0]
+    assert (
+        f"{window[0]} to {window[1]} Hounsfield units"
+        in scales.describe_mixed_scales({"scales": units, "window": window})[0]
+    )
 
     flat = [{**one, "by_class": [one["by_class"][0]]} for one in (*half, *other)]
-    assert scales.common_window(flat) is None, "one density tells no window"
-    assert scales.common_window(half) is None
-    assert scales.common_window(other) is None
-    assert scales.common_window([*half, {**other[0], "scale": "fractions"}]) is None
-    assert scales.common_window([{**one, "by_class": []} for one in (*half, *other)]) is None, "boxes mark no voxels"
+    assert scales.infer_window(flat) is None, "one density tells no window"
+    assert scales.infer_window(half) is None
+    assert scales.infer_window(other) is None
+    assert scales.infer_window([*half, {**other[0], "scale": "fractions"}]) is None
+    assert scales.infer_window([{**one, "by_class": []} for one in (*half, *other)]) is None, "boxes mark no voxels"
 
 
 def test_both_halves_come_to_one_scale() -> None:
-    scale, rule = load("preprocess").scale_intensity, load("intensity_scales").joined((-1250, 250))
+    scale, rule = load("preprocess").scale_intensity, load("intensity_scales").mixed_ct_rule((-1250, 250))
     units = np.array([[-2000.0, -850.0, -300.0, 40.0, 3000.0]], np.float32)
     shown = np.clip((units + 1250) / 1500 * 255, 0, 255).astype(np.uint8)
     np.testing.assert_allclose(scale(units, rule), scale(shown, rule), atol=0.02)
@@ -270,13 +279,13 @@ def test_a_plan_is_written_for_people(tmp_path: Path) -> None:
 
 def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> None:
     code = (
-        "from m3b.training.curves import telling\n"
+        "from m3b.training.curves import select_console_figures\n"
         "few = {'valid_loss': 1.0, 'auroc': 0.9, 'x': float('nan')}\n"
-        "from m3b.training.curves import number\n"
-        "assert [number(epoch) for epoch in (1.0, 1.26, 30.0, None)] == ['1', '1.3', '30', '0']\n"
-        "assert telling(few) == {'valid_loss': 1.0, 'auroc': 0.9}\n"
+        "from m3b.training.curves import format_epoch\n"
+        "assert [format_epoch(epoch) for epoch in (1.0, 1.26, 30.0, None)] == ['1', '1.3', '30', '0']\n"
+        "assert select_console_figures(few) == {'valid_loss': 1.0, 'auroc': 0.9}\n"
         "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
-        "assert list(telling(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"
+        "assert list(select_console_figures(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"
     )
     call(project, "-c", code)
 
@@ -284,12 +293,12 @@ def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> No
 def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
     copy_template("segmentation", tmp_path / "work")
     code = (
-        "import numpy as np\nfrom m3b.training.segmentation.short_training import coarser\n"
+        "import numpy as np\nfrom m3b.training.segmentation.short_training import make_coarser_grid\n"
         "facts = {'dims': 3, 'shapes': np.array([[64, 64, 32]] * 5), 'spacings': np.array([[1.0, 1.0, 4.0]] * 3)}\n"
         "network = {'name': 'unet', 'filters': [8, 16, 32], 'strides': [[1, 1, 1], [2, 2, 1], [2, 2, 2]]}\n"
         "plan = {'dims': 3, 'spacing': [1.0, 1.0, 4.0], 'patch': [64, 64, 32], 'network': network}\n"
         "plan |= {'side': None, 'pixels': False, 'chains': False}\n"
-        "assert 'spacing' in coarser(facts)(plan)\n"
+        "assert 'spacing' in make_coarser_grid(facts)(plan)\n"
         "assert plan['spacing'][2] == 4.0 and plan['spacing'][0] > 1.2, plan\n"
         "assert all(side <= 64 for side in plan['patch']), plan\n"
     )
@@ -297,7 +306,7 @@ def test_files_without_spacing_do_not_stop_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_training_that_its_epochs_end_before_its_time_is_told() -> None:
-    told = load("time_budget").epochs_told
+    told = load("time_budget").describe_epochs
     assert told({"max_epochs": load("time_budget").NO_LIMIT}, 130, 13) == "10.0 epochs of 13 steps"
     assert told({"max_epochs": 10}, 130, 13) == "10.0 epochs of 13 steps"
     assert told({"max_epochs": 1000}, 130, 13) == "only 10.0 of max_epochs=1000 epochs of 13 steps fit"

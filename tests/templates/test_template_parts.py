@@ -27,8 +27,8 @@ def _files(folder: Path, count: int) -> list[str]:
 def test_cache_is_built_once_and_follows_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = _files(tmp_path, 6)
     calls: list[str] = []
-    real = cache.prepare
-    monkeypatch.setattr(cache, "prepare", lambda path, *rest: calls.append(path) or real(path, *rest))
+    real = cache.prepare_image
+    monkeypatch.setattr(cache, "prepare_image", lambda path, *rest: calls.append(path) or real(path, *rest))
     first, readable = cache.build_cache(paths, PLAN, tmp_path / "cache", str(tmp_path))
     again, _ = cache.build_cache(paths, PLAN, tmp_path / "cache", str(tmp_path))
     assert sorted(calls) == sorted(paths)
@@ -40,7 +40,7 @@ def test_cache_is_built_once_and_follows_the_plan(tmp_path: Path, monkeypatch: p
 
 def test_interrupted_cache_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = _files(tmp_path, 6)
-    real, calls = cache.prepare, []
+    real, calls = cache.prepare_image, []
 
     def dies(path: str, *rest: object) -> np.ndarray:
         calls.append(path)
@@ -48,8 +48,8 @@ def test_interrupted_cache_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return real(path, *rest)
 
-    monkeypatch.setattr(cache, "_FLUSH", 2)
-    monkeypatch.setattr(cache, "prepare", dies)
+    monkeypatch.setattr(cache, "_CASES_PER_FLUSH", 2)
+    monkeypatch.setattr(cache, "prepare_image", dies)
     with pytest.raises(KeyboardInterrupt):
         cache.build_cache(paths, {**PLAN, "workers": 1}, tmp_path / "cache", str(tmp_path))
     data, _ = cache.build_cache(paths, {**PLAN, "workers": 1}, tmp_path / "cache", str(tmp_path))
@@ -74,7 +74,7 @@ def test_prepared_arrays_have_the_planned_form(dims: int, data: st.DataObject) -
     size = [data.draw(st.integers(4, 16)) for _ in range(dims)]
     channels, fit = data.draw(st.sampled_from([1, 3])), data.draw(st.sampled_from(["stretch", "pad"]))
     mode = data.draw(st.sampled_from(["unit", "percentile", "window"]))
-    image = load("formats").Image(np.random.default_rng(0).normal(0, 300, (1, *shape)), (1.0,) * dims, dims)
+    image = load("m3b.dataset.formats").Image(np.random.default_rng(0).normal(0, 300, (1, *shape)), (1.0,) * dims, dims)
     plan = {"dims": dims, "channels": channels, "size": size, "fit": fit}
     plan |= {
         "intensity": {"mode": mode, "low": -100, "high": 100},
@@ -164,8 +164,8 @@ def test_validation_shares_no_patient_and_keeps_classes(project: Path, run: Run)
         "assert set(counts) == {1, 4}, 'every fold holds out the cases on which networks are compared'\n"
         "import numpy as np\nfrom m3b.training.diagnosis import train as training\n"
         "few = valid.labels[valid.rows]; assert few.sum(axis=0).max() < 10\n"
-        "assert training.too_few(few), 'the best epoch of a dozen cases was the second of 48'\n"
-        "assert not training.too_few(np.repeat(few, 4, axis=0))"
+        "assert training.has_too_few_cases(few), 'the best epoch of a dozen cases was the second of 48'\n"
+        "assert not training.has_too_few_cases(np.repeat(few, 4, axis=0))"
     )
     run("-c", code)
 
@@ -176,7 +176,7 @@ def test_a_fresh_start_keeps_what_scripts_print_into_logout(tmp_path) -> None:
     for name in ("jobs/001.log", "cache/a.npy", "fold0/best.safetensors", "log.csv"):
         (logout / name).parent.mkdir(parents=True, exist_ok=True)
         (logout / name).write_text("x")
-    entry.begin(resume=False, logout=logout)
+    entry.prepare_logout(resume=False, logout=logout)
     assert sorted(item.name for item in logout.rglob("*") if item.is_file()) == ["001.log", "a.npy"]
 
 
@@ -186,8 +186,8 @@ def test_a_misspelled_setting_is_refused() -> None:
 
     settings = load("plan_settings")
     plan = {"lr": 0.1, "network": {"name": "a"}, "seed": 0}
-    settings.override(plan, "network.width=3")
-    settings.override(plan, "max_steps=5")
+    settings.apply_override(plan, "network.width=3")
+    settings.apply_override(plan, "max_steps=5")
     assert plan == {"lr": 0.1, "network": {"name": "a", "width": 3}, "seed": 0, "max_steps": 5}
     for wrong, told in (
         ("netwrok.width=3", r"not KEY=VALUE with a key of plan\.json"),
@@ -200,9 +200,9 @@ def test_a_misspelled_setting_is_refused() -> None:
         *((f"seed={value}", "a whole number from 0") for value in ("-1", "abc", "1.5", "true", "4294967296")),
     ):
         with pytest.raises(SystemExit, match=told):
-            settings.override(plan, wrong)
+            settings.apply_override(plan, wrong)
     with pytest.raises(SystemExit, match="has no setting 'filters'"):
-        settings.override({**plan, "task": "diagnosis"}, "network.filters=[8,16]")
+        settings.apply_override({**plan, "task": "diagnosis"}, "network.filters=[8,16]")
 
 
 def test_answers_are_written_whatever_the_files_are_called(
@@ -211,8 +211,8 @@ def test_answers_are_written_whatever_the_files_are_called(
     calling = load("prediction_calls")
     out = tmp_path / "new" / "out.json"
     (tmp_path / "config.json").write_text("{}")
-    call = calling.read_call(["肺.png", "-o", str(out)], "doc", batch=4, home=tmp_path)
-    assert (call.paths, call.batch, call.masks, call.beside) == (["肺.png"], 4, out.parent / "masks", out.parent)
+    call = calling.parse_call(["肺.png", "-o", str(out)], "doc", batch=4, home=tmp_path)
+    assert (call.paths, call.batch, call.masks, call.base_folder) == (["肺.png"], 4, out.parent / "masks", out.parent)
     assert calling.write_answers([{"image": "肺.png"}], call) == 0
     assert "肺" in out.read_text(encoding="utf-8")
     odd = os.fsdecode(b"\xff.png")
@@ -220,7 +220,7 @@ def test_answers_are_written_whatever_the_files_are_called(
     assert json.loads(out.read_text())[0]["image"] == odd
 
     (tmp_path / "list.json").write_text('[["a.dcm", "b.dcm"]]')
-    call = calling.read_call(
+    call = calling.parse_call(
         ["--list", str(tmp_path / "list.json"), "--masks", "m", "--batch", "0"], "doc", batch=4, home=tmp_path
     )
     assert (call.paths, call.out, call.batch, call.masks) == ([["a.dcm", "b.dcm"]], None, 1, Path("m").resolve())
@@ -228,9 +228,9 @@ def test_answers_are_written_whatever_the_files_are_called(
     calling.write_answers([{"image": "肺"}], call)
     assert "肺".encode() in capfdbinary.readouterr().out, "UTF-8 whatever the terminal's language"
     with pytest.raises(SystemExit):
-        calling.read_call([], "doc", batch=4, home=tmp_path)
+        calling.parse_call([], "doc", batch=4, home=tmp_path)
 
 
 def test_a_setting_that_the_index_fixes_is_refused_with_the_key_that_sets_it() -> None:
     with pytest.raises(SystemExit, match=r"images\.frames"):
-        load("plan_settings").override({"task": "diagnosis", "frames": 4}, "frames=1")
+        load("plan_settings").apply_override({"task": "diagnosis", "frames": 4}, "frames=1")

@@ -60,7 +60,7 @@ def test_the_body_is_loaded_and_the_head_is_new(tmp_path: Path, kind: str) -> No
     body = [name for name, _ in saved.named_parameters() if not pretrained.is_head(name)]
     assert len(body) > 4
     assert all(torch.equal(own[name], other[name]) for name in body)
-    size = files.fitting_size(config, [28, 28])
+    size = files.fit_size(config, [28, 28])
     assert size == ([32, 32] if kind in ("vit", "swin") else [64, 64])
     answer = model(torch.randn(2, 3, *size))
     assert answer.shape == (2, 3)
@@ -152,6 +152,6 @@ print(plan.add_pretrained({{}}, facts, ["network.pretrained=none"]))
 made = {{"task": "diagnosis", "dims": 2, "batch": 8, "network": {{"dropout": 0}}}}
 plan.add_pretrained(made, facts, ["network.pretrained={hub}"])"""
     failed = run("-c", code, check=False)
-    assert "weights start at random, as asked" in failed.stdout
+    assert "weights start at random, as requested" in failed.stdout
     assert failed.returncode != 0
     assert "there is no such folder, and no network of that name is known" in failed.stderr

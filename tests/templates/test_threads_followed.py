@@ -57,11 +57,13 @@ def _at(clock: float, others: float) -> Any:
 def test_threads_follow_the_machine_and_stay_where_the_plan_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
     now, load, before = [0.0], [0.0], torch.get_num_threads()
     monkeypatch.setattr(threads.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(threads, "cores", lambda: 4)
+    monkeypatch.setattr(threads, "count_cores", lambda: 4)
     try:
         torch.set_num_threads(4)
-        followed = threads.Threads({}, lambda: _at(now[0], load[0]))
-        fixed = [threads.Threads(plan, lambda: _at(now[0], load[0])) for plan in ({"threads": 3}, {"max_steps": 9})]
+        followed = threads.ThreadFollower({}, lambda: _at(now[0], load[0]))
+        fixed = [
+            threads.ThreadFollower(plan, lambda: _at(now[0], load[0])) for plan in ({"threads": 3}, {"max_steps": 9})
+        ]
         seen = []
         for second, others in ((2, 6.0), (6, 18.0), (12, 36.0), (18, 36.0), (30, 42.0)):
             now[0], load[0] = float(second), others
@@ -70,7 +72,7 @@ def test_threads_follow_the_machine_and_stay_where_the_plan_says_them(monkeypatc
             followed.follow()
             seen.append(torch.get_num_threads())
         assert seen == [4, 1, 1, 4, 4], "not looked at before its time; three at work, three at work, none, half a core"
-        nothing = threads.Threads({}, lambda: None)
+        nothing = threads.ThreadFollower({}, lambda: None)
         now[0] = 99.0
         nothing.follow()
         assert torch.get_num_threads() == 4, "where the machine says nothing"
@@ -88,7 +90,7 @@ def test_a_confined_training_sees_how_busy_the_machine_is(backend: str, tmp_path
         pytest.skip(str(error))
     place = tmp_path / "work"
     copy_template("diagnosis", place)
-    code = "from m3b.training.threads import load_now; now = load_now(); print(now.busy > 0)"
+    code = "from m3b.training.threads import read_load; now = read_load(); print(now.busy_seconds > 0)"
     output = tmp_path / "output"
     process = sandbox.start([sys.executable, "-c", code], cwd=place, mounts=Mounts(write=(place,)), output=output)
     process.wait()

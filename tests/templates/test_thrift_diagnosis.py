@@ -17,7 +17,7 @@ def thrift() -> ModuleType:
 @pytest.mark.parametrize(("epochs", "zoom"), [(5, 0.05), (60, 0.05), (130, 0.1), (200, 0.15), (900, 0.15)])
 def test_the_fewer_the_epochs_the_less_images_are_altered(thrift: ModuleType, epochs: float, zoom: float) -> None:
     plan = {"augment": {"flip": ["h"], "zoom": 0.15, "rotate": 15}}
-    said = thrift.gentler(plan, epochs, set())
+    said = thrift.weaken_augmentation(plan, epochs, set())
     assert plan["augment"]["flip"] == ["h"], "mirroring is no matter of strength"
     assert plan["augment"]["zoom"] == pytest.approx(zoom, abs=1e-3)
     assert bool(said) == (epochs < 200)
@@ -25,13 +25,13 @@ def test_the_fewer_the_epochs_the_less_images_are_altered(thrift: ModuleType, ep
 
 def test_alterations_that_were_set_stay(thrift: ModuleType) -> None:
     plan = {"augment": {"zoom": 0.15}}
-    assert thrift.gentler(plan, 5, {"augment.zoom"}) == []
+    assert thrift.weaken_augmentation(plan, 5, {"augment.zoom"}) == []
     assert plan["augment"]["zoom"] == 0.15
 
 
 def test_what_was_set_beside_them_does_not_keep_the_others(thrift: ModuleType) -> None:
     """With `augment.flip=["w"]`, which is no strength, 14 epochs had all alterations in full."""
     plan = {"augment": {"flip": ["w"], "zoom": 0.15, "rotate": 15}}
-    assert thrift.gentler(plan, 14, {"augment.flip", "augment.rotate"})
+    assert thrift.weaken_augmentation(plan, 14, {"augment.flip", "augment.rotate"})
     assert plan["augment"] == {"flip": ["w"], "zoom": 0.05, "rotate": 15}
-    assert thrift.gentler({"augment": {"zoom": 0.15}}, 14, {"augment"}) == []
+    assert thrift.weaken_augmentation({"augment": {"zoom": 0.15}}, 14, {"augment"}) == []

@@ -48,7 +48,7 @@ def drawn(cases: int = 240) -> tuple[np.ndarray, np.ndarray]:
 
 def test_figures_of_a_class_are_those_of_its_known_cases(part: Part) -> None:
     kinds = part("m3b.training.diagnosis.targets")
-    kind = kinds.kind_of({"task": "diagnosis", "classes": ["a", "b"], "multi_label": True})
+    kind = kinds.get_target({"task": "diagnosis", "classes": ["a", "b"], "multi_label": True})
     logits, labels = drawn()
     unknown = labels.copy()
     unknown[160:, 1] = np.nan
@@ -66,7 +66,7 @@ def test_figures_of_a_class_are_those_of_its_known_cases(part: Part) -> None:
 
 def test_calibration_of_a_class_is_that_of_its_known_cases(part: Part) -> None:
     """The same cuts and bias as without the cases that do not know it."""
-    kind = part("m3b.training.diagnosis.targets").kind_of(
+    kind = part("m3b.training.diagnosis.targets").get_target(
         {"task": "diagnosis", "classes": ["a", "b"], "multi_label": True}
     )
     logits, labels = drawn()
@@ -78,7 +78,7 @@ def test_calibration_of_a_class_is_that_of_its_known_cases(part: Part) -> None:
     alone = calibration._fit_class(logits[:160, 1], labels[:160, 1] > 0.5, fitted["temperature"][0])
     assert fitted["bias"][1] == pytest.approx(alone[1], abs=0.05)
     assert all(np.isfinite(value) for value in fitted["figures"].values())
-    cut = part("m3b.training.diagnosis.prediction_sets").sets_of(
+    cut = part("m3b.training.diagnosis.prediction_sets").fit_prediction_sets(
         1 / (1 + np.exp(-logits[:160])), labels[:160], patients[:160], True
     )["cuts"][1]
     assert fitted["sets"]["cuts"][1] == pytest.approx(cut, abs=0.1)

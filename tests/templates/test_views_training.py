@@ -22,15 +22,15 @@ def studies() -> ModuleType:
 
 
 def test_views_are_gathered_and_missing_ones_told(studies: ModuleType) -> None:
-    images, places = studies.placed([["a", "b"], "c", ["d", "e", "f"]], PLAN)
+    images, places = studies.index_views([["a", "b"], "c", ["d", "e", "f"]], PLAN)
     assert images == ["a", "b", "c", "d", "e"], "a third view has no room"
     assert places.tolist() == [[0, 1], [2, -1], [3, 4]]
-    pixels, there = studies.gathered(np.arange(5, dtype=np.float32).reshape(5, 1, 1, 1) + 1, places)
+    pixels, there = studies.gather_views(np.arange(5, dtype=np.float32).reshape(5, 1, 1, 1) + 1, places)
     assert pixels[..., 0, 0, 0].tolist() == [[1, 2], [3, 0], [4, 5]]
     assert there.tolist() == [[1, 1], [1, 0], [1, 1]]
     records = [{"image_path": ["a", "b"], "several": "views"}, {"image_path": "c"}]
-    assert studies.count_of(records) == 2
-    assert studies.count_of([{"image_path": ["a", "b"]}]) == 1, "slices of a volume"
+    assert studies.count_views(records) == 2
+    assert studies.count_views([{"image_path": ["a", "b"]}]) == 1, "slices of a volume"
 
 
 def test_the_order_of_views_and_what_stands_for_a_missing_one_do_not_matter(studies: ModuleType) -> None:
@@ -48,7 +48,7 @@ def test_the_order_of_views_and_what_stands_for_a_missing_one_do_not_matter(stud
         other[:, 1] = 7.0
         assert torch.allclose(model(pair, views=alone)["logits"], model(other, views=alone)["logits"], atol=1e-5)
         assert not torch.allclose(found, model(pair, views=alone)["logits"], atol=1e-3)
-    with pytest.raises(ValueError, match="not told which"):
+    with pytest.raises(ValueError, match="`views` is required"):
         model(pair)
 
 

@@ -35,7 +35,7 @@ LIGHT_MODULES = (
 )  # fmt: skip
 TRAINING_MODULES = (
     "torch", "torch.utils.data", "safetensors.torch", "monai.networks.nets", "monai.losses", "monai.inferers", "transformers",
-    "transformers.trainer", "accelerate", "matplotlib.pyplot",
+    "accelerate", "matplotlib.pyplot",
 )  # fmt: skip
 M3B_MODULES = (
     "m3b.isolation.reader.server", "m3b.cli.app", "m3b.run.services", "m3b.run.orchestrator", "m3b.run.dataset_preview", "m3b.models",

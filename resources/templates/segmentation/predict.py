@@ -1,11 +1,11 @@
-"""Masks of medical images, from the files in this folder alone.
+"""Segments medical images with the files of this folder alone.
 
     python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--masks DIR] [--batch N]
 
-Each prediction: {"image", "mask": file (relative to OUT.json's folder), "volumes_ml": {class: v or null}}; "masks":
-{class: file} instead if the training cases had a mask file a class. Masks have their image's own geometry. With each
-"out_of_distribution": whether the image is unlike those that the model learnt from, and then "why". An image that cannot be
-read gives {"image", "error"}; the others are finished and the exit code is 1.
+Each prediction: {"image", "mask": file (relative to OUT.json's folder), "volumes_ml": {class: v or null}}; "masks": {class: file}
+instead if the training cases had one mask file per class. Masks have the geometry of their image. Also "out_of_distribution":
+whether the image is unlike the training images, and if so "why". An image that cannot be read gives {"image", "error"}; the others
+are predicted and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -27,24 +27,32 @@ from recipe import Recipe
 
 from m3b.dataset.formats import DataError, Image, grey_values, select_channels, write_labels
 from m3b.training.channels import read_case
-from m3b.training.ensemble import joined
-from m3b.training.out_of_distribution import judged
-from m3b.training.prediction_calls import ImagePath, first_of, noted, plain, read_call, stem_of, write_answers
+from m3b.training.ensemble import build_ensemble
+from m3b.training.out_of_distribution import judge_image
+from m3b.training.prediction_calls import (
+    ImagePath,
+    file_stem,
+    first_path,
+    format_notes,
+    parse_call,
+    safe_name,
+    write_answers,
+)
 from m3b.training.recipe import use_recipe
 from m3b.training.resampling import resize
-from m3b.training.segmentation.mask_cleaning import refined
+from m3b.training.segmentation.mask_cleaning import clean_mask
 from m3b.training.segmentation.network import build_model
-from m3b.training.segmentation.scoring import run_whole
+from m3b.training.segmentation.scoring import predict_case
 from m3b.training.volume_cache import prepare_image
 
 use_recipe(Recipe())
 
-Logits = Callable[[Image, str, int], np.ndarray]
+PredictMask = Callable[[Image, str, int], np.ndarray]
 
 
 @lru_cache(maxsize=1)
-def load() -> tuple[dict[str, Any], Logits]:
-    """config.json, and what turns an image into the decided array of its classes."""
+def load() -> tuple[dict[str, Any], PredictMask]:
+    """Return config.json, and a function of an image to the decided mask of its classes."""
     from safetensors.torch import load_file
 
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
@@ -59,98 +67,103 @@ def load() -> tuple[dict[str, Any], Logits]:
         network = load_nnunet(config["nnunet"], weights[0], device)
         return config, lambda image, name, batch: predict_nnunet(network, image, config["nnunet"], device, name)
     models = [build_model(plan, with_loss=False) for _ in weights]
-    for model, own in zip(models, weights, strict=True):
-        model.load_state_dict(own)
-    network = joined(models, kind_of(plan)).to(device)
+    for model, state in zip(models, weights, strict=True):
+        model.load_state_dict(state)
+    network = build_ensemble(models, averaging_of(plan)).to(device)
 
     def run(image: Image, name: str, batch: int) -> np.ndarray:
         array = torch.from_numpy(prepare_image(image, plan, name))
-        logits = run_whole(network, array, {**plan, "batch": batch}, device).numpy()
-        return decide_at(logits, image.array.shape[1:], bool(plan["overlap"]))
+        logits = predict_case(network, array, {**plan, "batch": batch}, device).numpy()
+        return decide_on_grid(logits, image.array.shape[1:], bool(plan["overlap"]))
 
     return config, run
 
 
-def kind_of(plan: dict[str, Any]) -> str:
-    """How the answers of several networks are averaged; rows of structures have fields, no chances, in their channels."""
+def averaging_of(plan: dict[str, Any]) -> str:
+    """Return what several networks average; outputs of rows of structures are values, not probabilities."""
     if plan.get("chains"):
         return "values"
     return "chances" if plan["overlap"] else "classes"
 
 
 def _has_bf16() -> bool:
-    """Whether this processor computes in bfloat16; where it does not, that would be slower, not quicker."""
+    """Return whether this CPU has bfloat16 instructions; without them bfloat16 is slower."""
     check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return bool(check and check())
 
 
-def decide_at(logits: np.ndarray, shape: tuple[int, ...], overlap: bool) -> np.ndarray:
-    """Logits at the network's resolution to uint8 at the image's: places of classes, or (K, *shape) of 0/1."""
+def decide_on_grid(logits: np.ndarray, shape: tuple[int, ...], overlap: bool) -> np.ndarray:
+    """Convert logits at the network's resolution to uint8 at the image's: class ids, or (K, *shape) of 0/1."""
     size = shape if len(shape) == logits.ndim - 1 else (*shape, 1)
     if overlap:
-        return np.stack([resize(part[None], size)[0] > 0 for part in logits]).astype(np.uint8).reshape(-1, *shape)
-    best, chosen = resize(logits[:1], size)[0].copy(), np.zeros(size, np.uint8)
-    for place in range(1, len(logits)):  # one class at a time: all of them enlarged might not fit into memory
-        part = resize(logits[place : place + 1], size)[0]
-        higher = part > best
-        chosen[higher], best[higher] = place, part[higher]
-    return chosen.reshape(shape)
+        return np.stack([resize(logit[None], size)[0] > 0 for logit in logits]).astype(np.uint8).reshape(-1, *shape)
+    largest, mask = resize(logits[:1], size)[0].copy(), np.zeros(size, np.uint8)
+    for class_id in range(1, len(logits)):  # one class at a time: all of them together may not fit into memory
+        logit = resize(logits[class_id : class_id + 1], size)[0]
+        higher = logit > largest
+        mask[higher], largest[higher] = class_id, logit[higher]
+    return mask.reshape(shape)
 
 
 def predict(paths: Sequence[ImagePath], masks: str | Path = "masks", batch: int = 2) -> list[dict[str, Any]]:
-    """One dict a path, in order, mask files written to `masks` (their paths are given relative to its parent)."""
+    """Return one dict per path, in order; mask files are written to `masks` (their paths are relative to its parent)."""
     return list(stream(paths, batch, Path(masks), Path(masks).resolve().parent))
 
 
 def stream(
     paths: Sequence[ImagePath], batch: int = 2, masks: Path = Path("masks"), home: Path = Path()
 ) -> Iterator[dict[str, Any]]:
-    """As `predict`, image after image; paths of masks relative to `home`."""
+    """Yield the predictions of `predict` one by one; paths of masks are relative to `home`."""
     masks.mkdir(parents=True, exist_ok=True)
     width = max(4, len(str(len(paths))))
     for number, path in enumerate(paths, start=1):
         try:
-            answer = _one(path, masks / f"{number:0{width}d}_{stem_of(first_of(path))}", batch)
+            answer = _predict_image(path, masks / f"{number:0{width}d}_{file_stem(first_path(path))}", batch)
         except (DataError, MemoryError) as error:
             yield {"image": path, "error": str(error) or "out of memory"}
             continue
         for key in ("mask", "masks"):
             if key in answer:
-                answer[key] = _relative(answer[key], home)
+                answer[key] = _make_relative(answer[key], home)
         yield {"image": path, **answer}
 
 
-def _relative(place: Any, home: Path) -> Any:
+def _make_relative(place: Any, home: Path) -> Any:
     if isinstance(place, dict):
-        return {name: _relative(file, home) for name, file in place.items()}
+        return {name: _make_relative(file, home) for name, file in place.items()}
     return Path(os.path.relpath(place.resolve(), home.resolve())).as_posix()
 
 
-def _one(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
+def _predict_image(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
     config, run = load()
     path = select_channels(path, config["plan"].get("channel_names"))
     image = read_case(path, config["plan"])
-    unlike = {**noted(image), **judged(grey_values(image, config["plan"].get("bits")), config.get("familiar"))}
-    found, values = refined(run(image, str(path), batch), config["plan"]), config["labels"]
-    unit = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
+    notes = {
+        **format_notes(image),
+        **judge_image(grey_values(image, config["plan"].get("bits")), config.get("familiar")),
+    }
+    mask, values = clean_mask(run(image, str(path), batch), config["plan"]), config["labels"]
+    voxel_ml = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
     classes = config["classes"]
     overlap = bool(config["plan"]["overlap"])
-    layers = (found[k] if overlap else (found == k + 1).astype(np.uint8) for k in range(len(classes)))
+    layers = (mask[k] if overlap else (mask == k + 1).astype(np.uint8) for k in range(len(classes)))
     kinds = len(classes) + 1
-    counts = found.reshape(len(found), -1).sum(1) if overlap else np.bincount(found.ravel(), minlength=kinds)[1:]
-    volumes = {n: None if unit is None else round(int(c) * unit, 4) for n, c in zip(classes, counts, strict=True)}
+    counts = mask.reshape(len(mask), -1).sum(1) if overlap else np.bincount(mask.ravel(), minlength=kinds)[1:]
+    volumes = {
+        n: None if voxel_ml is None else round(int(c) * voxel_ml, 4) for n, c in zip(classes, counts, strict=True)
+    }
     if config["multi_label"]:
-        names = [plain(name) for name in classes]
+        names = [safe_name(name) for name in classes]
         names = [name if names.count(name) == 1 else f"{name}_{place}" for place, name in enumerate(names)]
-        files = [write_labels(one, path, f"{stem}_{name}") for one, name in zip(layers, names, strict=True)]
-        return {"masks": dict(zip(classes, files, strict=True)), "volumes_ml": volumes, **unlike}
+        files = [write_labels(layer, path, f"{stem}_{name}") for layer, name in zip(layers, names, strict=True)]
+        return {"masks": dict(zip(classes, files, strict=True)), "volumes_ml": volumes, **notes}
     table = np.array([0, *(int(values[name]) for name in classes)])
-    return {"mask": write_labels(table[found], path, stem), "volumes_ml": volumes, **unlike}
+    return {"mask": write_labels(table[mask], path, stem), "volumes_ml": volumes, **notes}
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = read_call(argv, __doc__, 2, HERE)
-    return write_answers(stream(call.paths, call.batch, call.masks, call.beside), call)
+    call = parse_call(argv, __doc__, 2, HERE)
+    return write_answers(stream(call.paths, call.batch, call.masks, call.base_folder), call)
 
 
 if __name__ == "__main__":

@@ -127,9 +127,9 @@ def recalibrate_config(
     Raises:
         UsageError: the index has a label that the model does not know.
     """
-    from m3b.training.diagnosis.targets import kind_of
+    from m3b.training.diagnosis.targets import get_target
 
-    target = kind_of(config["plan"])
+    target = get_target(config["plan"])
     try:
         labels = target.encode(rows)
     except SystemExit as error:

@@ -1,4 +1,4 @@
-"""Random changes of a whole batch at once, on the batch's own device: affine, flips, intensity, noise, erasing."""
+"""Random augmentation of a whole batch on its own device: affine, flips, intensity, noise, erasing."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch.nn import functional
 
 
 class Augment:
-    """`rule` is plan.json's "augment"; every part may be 0 or absent.
+    """Augmentation by plan.json's "augment"; every part may be 0 or absent.
 
-    flip: list of axes that may be mirrored ("h" rows, "w" columns, "d" slices); rotate: degrees in the image plane;
-    zoom, shift: shares; contrast, brightness: in standard deviations; gamma: share; noise: standard deviation;
-    erase: share of the image's side; channel_dropout: share of the cases in which a channel is 0, as if the case lacked it.
+    flip: axes that may be mirrored ("h" rows, "w" columns, "d" slices); rotate: degrees in the image plane; zoom, shift: shares;
+    contrast, brightness: in standard deviations; gamma: share; noise: standard deviation; erase: share of the image's side;
+    channel_dropout: share of the cases in which a channel is set to 0, as if it were missing.
     """
 
     def __init__(self, rule: Mapping[str, Any]) -> None:
         self.rule = dict(rule)
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W[, D]) float to the same."""
+        """Return the augmented batch, (B, C, H, W[, D]) float."""
         batch = self._flip(batch)
         if any(self.rule.get(key) for key in ("rotate", "zoom", "shift")):
             batch = self._affine(batch)
@@ -34,15 +34,15 @@ class Augment:
     def _flip(self, batch: torch.Tensor) -> torch.Tensor:
         for axis, name in enumerate("hwd"[: batch.ndim - 2], start=2):
             if name in self.rule.get("flip", ()):
-                chosen = torch.rand(batch.shape[0], device=batch.device) < 0.5
-                batch = torch.where(chosen.view(-1, *(1,) * (batch.ndim - 1)), batch.flip(axis), batch)
+                is_selected = torch.rand(batch.shape[0], device=batch.device) < 0.5
+                batch = torch.where(is_selected.view(-1, *(1,) * (batch.ndim - 1)), batch.flip(axis), batch)
         return batch
 
     def _affine(self, batch: torch.Tensor) -> torch.Tensor:
-        """Rotation in the row-column plane, one zoom for all axes, shifts; borders are continued."""
+        """Rotate in the row-column plane, zoom all axes alike and shift; borders are continued."""
         n, dims = batch.shape[0], batch.ndim - 2
-        turn = float(self.rule.get("rotate") or 0) * pi / 180
-        angle, zoom = self._draw(batch, -turn, turn), float(self.rule.get("zoom") or 0)
+        max_angle = float(self.rule.get("rotate") or 0) * pi / 180
+        angle, zoom = self._draw(batch, -max_angle, max_angle), float(self.rule.get("zoom") or 0)
         scale = 1.0 / self._draw(batch, 1 - zoom, 1 + zoom)
         theta = torch.zeros(n, dims, dims + 1, device=batch.device)
         rows, columns = (0, 1) if dims == 2 else (1, 2)  # torch's grid names the axes from the last to the first
@@ -58,7 +58,7 @@ class Augment:
         return functional.grid_sample(batch, grid, padding_mode="border", align_corners=False)
 
     def _intensity(self, batch: torch.Tensor) -> torch.Tensor:
-        there = self._channels(batch)
+        is_present = self._channels(batch)
         shape = (-1, *(1,) * (batch.ndim - 1))
         contrast, bright = float(self.rule.get("contrast") or 0), float(self.rule.get("brightness") or 0)
         gamma, noise = float(self.rule.get("gamma") or 0), float(self.rule.get("noise") or 0)
@@ -73,34 +73,34 @@ class Augment:
             batch = ((batch - low) / reach).clamp(0, 1) ** power * reach + low
         if noise:
             batch = batch + torch.randn_like(batch) * self._draw(batch, 0, noise).view(shape)
-        return batch if there is None else batch * there
+        return batch if is_present is None else batch * is_present
 
     def _channels(self, batch: torch.Tensor) -> torch.Tensor | None:
-        """(B, C, 1, ...) 0 for channels that a case lacks, or that are left out; one stays. None without `channel_dropout`."""
+        """Return (B, C, 1, ...) 0 for missing or dropped channels, at least one kept a case; None without `channel_dropout`."""
         share = float(self.rule.get("channel_dropout") or 0)
         if not share:
             return None
-        there = (batch != 0).flatten(2).any(2)
-        drawn = torch.rand(batch.shape[:2], device=batch.device) * there
-        kept = there & ((drawn >= share) | (drawn == drawn.amax(1, keepdim=True)))
-        return kept.view(*batch.shape[:2], *(1,) * (batch.ndim - 2))
+        is_present = (batch != 0).flatten(2).any(2)
+        random_values = torch.rand(batch.shape[:2], device=batch.device) * is_present
+        is_kept = is_present & ((random_values >= share) | (random_values == random_values.amax(1, keepdim=True)))
+        return is_kept.view(*batch.shape[:2], *(1,) * (batch.ndim - 2))
 
     def _erase(self, batch: torch.Tensor) -> torch.Tensor:
-        """One block a case, in half of the cases, set to the case's mean."""
+        """Set one block to the case's mean, in half of the cases."""
         share = float(self.rule.get("erase") or 0)
         if not share:
             return batch
-        inside = torch.ones(batch.shape[0], *(1,) * (batch.ndim - 1), dtype=torch.bool, device=batch.device)
+        is_inside = torch.ones(batch.shape[0], *(1,) * (batch.ndim - 1), dtype=torch.bool, device=batch.device)
         for axis, length in enumerate(batch.shape[2:], start=2):
-            place = torch.linspace(0, 1, length, device=batch.device).view(
+            position = torch.linspace(0, 1, length, device=batch.device).view(
                 *(1,) * axis, -1, *(1,) * (batch.ndim - axis - 1)
             )
             centre = self._draw(batch, 0, 1).view(-1, *(1,) * (batch.ndim - 1))
-            inside = inside & ((place - centre).abs() < share / 2)
-        chosen = (self._draw(batch, 0, 1) < 0.5).view(-1, *(1,) * (batch.ndim - 1))
-        return torch.where(inside & chosen, batch.flatten(1).mean(1).view(-1, *(1,) * (batch.ndim - 1)), batch)
+            is_inside = is_inside & ((position - centre).abs() < share / 2)
+        is_selected = (self._draw(batch, 0, 1) < 0.5).view(-1, *(1,) * (batch.ndim - 1))
+        return torch.where(is_inside & is_selected, batch.flatten(1).mean(1).view(-1, *(1,) * (batch.ndim - 1)), batch)
 
 
-def row_like(tensor: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
-    """(len(numbers),) of the type and on the device of `tensor`, filled there: `torch.tensor` would copy, and wait for the device."""
+def vector_like(tensor: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
+    """Return (len(numbers),) with the type and device of `tensor`, filled there: `torch.tensor` would copy and synchronise."""
     return torch.stack([tensor.new_full((), number) for number in numbers])

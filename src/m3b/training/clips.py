@@ -1,8 +1,8 @@
-"""How many frames a model takes of a clip: `cine.mp4#frames=4` is four evenly spaced frames as the slices of a volume,
-`cine.mp4#frames=1`, and `cine.mp4` alone, the middle one as a picture.
+"""Number of frames that a model takes from a clip: `cine.mp4#frames=4` is four evenly spaced frames as the slices of a volume;
+`cine.mp4#frames=1` and `cine.mp4` are the middle frame as a 2D image.
 
-A clip of fewer frames repeats some, so that every case has as many. A model keeps the number in plan.json (`frames`), and then
-takes clips without a reference in the same way.
+A clip with fewer frames repeats some. plan.json keeps the number (`frames`), so a model takes clips without a reference in the same
+way.
 """
 
 from __future__ import annotations
@@ -15,19 +15,25 @@ from typing import Any
 _FRAMES = re.compile(r".+#frames=([1-9]\d{0,3})", re.DOTALL)
 
 
-def frames_of(records: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the frames a case of an index of clips; None if its images are none. Ends the program for a mixture."""
+def find_frame_count(records: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the number of frames in an index of clips; None if its images are no clips.
+
+    Raises:
+        SystemExit: the cases have different numbers of frames.
+    """
     examples: dict[int | None, Any] = {}
     for record in records:
         path = record["image_path"]
         match = _FRAMES.fullmatch(path) if isinstance(path, str) else None
         examples.setdefault(int(match[1]) if match else None, path)
     if len(examples) > 1:
-        listed = "; ".join(f"{number or 'no number of'} frames ({path})" for number, path in list(examples.items())[:3])
-        raise SystemExit(f"train.json: every image_path must name as many frames of its clip; found {listed}")
+        examples_text = "; ".join(
+            f"{number or 'no number of'} frames ({path})" for number, path in list(examples.items())[:3]
+        )
+        raise SystemExit(f"train.json: every image_path must name the same number of frames; found {examples_text}")
     return next(iter(examples), None)
 
 
-def with_frames(path: str, frames: int | None) -> str:
-    """Return a path as a model takes it that was trained on so many frames of a clip; for other models as it is."""
+def add_frame_count(path: str, frames: int | None) -> str:
+    """Return the path with the model's number of frames; unchanged if the model takes no clips or the path has a reference."""
     return f"{path}#frames={frames}" if frames and "#" not in Path(path).name else path

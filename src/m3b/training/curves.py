@@ -1,4 +1,4 @@
-"""The figures of a training for people: a line on the console, and Logout/log.csv drawn as Logout/curves.png."""
+"""Training figures for people: a line on the console, and Logout/log.csv drawn as Logout/curves.png."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import IO, Any
 
 
-def telling(figures: dict[str, float], most: int = 8) -> dict[str, float]:
-    """The figures for a line on the console: of many classes only the lowest few; the log file has them all."""
-    found = {key: value for key, value in figures.items() if math.isfinite(value)}
-    if len(found) <= most:
-        return found
-    classes = [key for key in found if any(key.startswith(f"{other}_") for other in found)]
-    general = {key: value for key, value in found.items() if key not in classes}
-    return {**general, **{f"lowest {key}": found[key] for key in sorted(classes, key=lambda key: found[key])[:3]}}
+def select_console_figures(figures: dict[str, float], max_figures: int = 8) -> dict[str, float]:
+    """Return the figures for one console line: of many classes only the lowest three; the log file has all."""
+    finite = {key: value for key, value in figures.items() if math.isfinite(value)}
+    if len(finite) <= max_figures:
+        return finite
+    classes = [key for key in finite if any(key.startswith(f"{total}_") for total in finite)]
+    general = {key: value for key, value in finite.items() if key not in classes}
+    return {**general, **{f"lowest {key}": finite[key] for key in sorted(classes, key=lambda key: finite[key])[:3]}}
 
 
-def number(epoch: float | None) -> str:
-    """Epochs for people: the last one is seldom whole, and was once called by the number of the one before."""
+def format_epoch(epoch: float | None) -> str:
+    """Return the epoch with one decimal; the last one is rarely complete."""
     return f"{round(float(epoch or 0), 1):g}"
 
 
-def lock(stream: IO[str]) -> None:
-    """No other process that asks for it has the open file before it is closed; systems without such locks go on at once."""
+def lock_file(stream: IO[str]) -> None:
+    """Lock an open file against other processes until it is closed; no-op on systems without such locks."""
     try:
         import fcntl
     except ImportError:
@@ -35,20 +35,20 @@ def lock(stream: IO[str]) -> None:
 
 
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
-    """One line of the log; the header first if the file is new. What a later row lacks is left empty: a training on every
-    case has no validation figures. Folds that are trained side by side write one after the other."""
+    """Append a line to the log, with a header if the file is new. Missing columns stay empty; a refit has no validation figures.
+    Folds that train in parallel write one after the other."""
     with file.open("a+", newline="") as stream:
-        lock(stream)
+        lock_file(stream)
         stream.seek(0)
-        head = next(csv.reader(stream), [])
-        writer = csv.DictWriter(stream, head or list(row), restval="", extrasaction="ignore")
-        if not head:
+        header = next(csv.reader(stream), [])
+        writer = csv.DictWriter(stream, header or list(row), restval="", extrasaction="ignore")
+        if not header:
             writer.writeheader()
         writer.writerow(dict(row))
 
 
 def draw_curves(log: str | Path = "Logout/log.csv", out: str | Path = "Logout/curves.png") -> None:
-    """Columns that end in `loss` against those that do not; one line a fold, over the seconds of training."""
+    """Plot columns that end in `loss` against the others over the epochs, one line a fold."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -58,12 +58,12 @@ def draw_curves(log: str | Path = "Logout/log.csv", out: str | Path = "Logout/cu
         rows = list(csv.DictReader(stream))
     if not rows:
         return
-    skip = {"fold", "epoch", "step", "lr", "seconds"}
+    excluded = {"fold", "epoch", "step", "lr", "seconds"}
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
     for fold in sorted({row.get("fold", "0") for row in rows}):
-        part = [row for row in rows if row.get("fold", "0") == fold]
-        for name in (key for key in rows[0] if key not in skip):
-            points = [(float(row["epoch"]), float(row[name])) for row in part if row[name]]
+        fold_rows = [row for row in rows if row.get("fold", "0") == fold]
+        for name in (key for key in rows[0] if key not in excluded):
+            points = [(float(row["epoch"]), float(row[name])) for row in fold_rows if row[name]]
             axis = axes[0] if name.endswith("loss") else axes[1]
             axis.plot(*zip(*points, strict=True), label=f"{name} {fold}") if points else None
     for axis, title in zip(axes, ("loss", "validation"), strict=True):

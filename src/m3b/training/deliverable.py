@@ -1,4 +1,4 @@
-"""What a deliverable has besides its weights: the code that predict.py imports, its requirements, config.json and README."""
+"""Parts of a deliverable besides its weights: the code that predict.py imports, requirements, config.json and README."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ REQUIREMENTS = (
     "tifffile",
     "imagecodecs",
 )
-"""What every deliverable needs."""
+"""Packages that every deliverable needs."""
 PREDICT_FILE, MODULES_FILE = "predict.py", "parts.py"
 RUNTIME = "m3b_runtime"
 """Package of a deliverable with the modules of m3b that it needs."""
 FORMATS = Path("dataset", "formats")
-"""The package that reads images, masks and arrays of any format; it goes along whole."""
+"""The package that reads images, masks and arrays; it is copied completely."""
 TRAINING_METHODS = frozenset({"build_datasets", "build_loss", "build_schedule"})
 """Methods of a recipe that no deliverable calls."""
 PRETRAINED_MODULES = frozenset(
@@ -40,10 +40,11 @@ PRETRAINED_MODULES = frozenset(
         for name in (
             "feature_pyramid", "pretrained.backbones", "pretrained.backbones_2d", "pretrained.backbones_3d",
             "pretrained.detector_files", "pretrained.library_backbones", "pretrained.starts", "pretrained.tensors",
+            "pretrained.weight_files",
         )
     }
 )  # fmt: skip
-"""What builds pretrained networks."""
+"""Modules that build pretrained networks."""
 _PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 _M3B_IMPORT = re.compile(r"^(\s*(?:from|import) )m3b\.(?=training\b|dataset\b)", re.MULTILINE)
 
@@ -64,7 +65,7 @@ def copy_code(out: Path, network: Mapping[str, Any], scripts: Mapping[str, Path]
 
     Args:
         out: the deliverable; a runtime of an earlier export is removed.
-        network: of plan.json; what builds pretrained networks goes along only if this is one.
+        network: of plan.json; modules that build pretrained networks are copied only if it is one.
         scripts: name in the deliverable -> file.
     """
     has_pretrained = bool((network.get("config") or {}).get("builder"))
@@ -139,15 +140,15 @@ def _list_imported_names(node: ast.AST) -> list[str]:
     return []
 
 
-def put_texts(out: Path, config: Mapping[str, Any], packages: Iterable[str], readme: str) -> None:
-    """config.json, requirements.txt with the versions that are installed here, README.md."""
-    lines = [_pinned(name) for name in dict.fromkeys((*REQUIREMENTS, *packages))]
+def write_texts(out: Path, config: Mapping[str, Any], packages: Iterable[str], readme: str) -> None:
+    """Write config.json, requirements.txt with the installed versions, and README.md."""
+    lines = [_pin_version(name) for name in dict.fromkeys((*REQUIREMENTS, *packages))]
     (out / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (out / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (out / "README.md").write_text(readme, encoding="utf-8")
 
 
-def _pinned(name: str) -> str:
+def _pin_version(name: str) -> str:
     try:
         return f"{name}=={version(name).split('+')[0]}"
     except PackageNotFoundError:

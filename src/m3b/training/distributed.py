@@ -1,7 +1,7 @@
-"""Several processes that train one model, one a GPU (torchrun): who they are, and what they agree on.
+"""Several processes that train one model, one a GPU (torchrun): their ranks and what they agree on.
 
-The first process has the say: its clock, its figures and its decisions are everybody's, and it alone writes. What is agreed
-on goes over the processors (gloo), so that no GPU is waited for.
+The first process decides (clock, figures) and writes. Values are exchanged over gloo on the processors, so that no GPU is
+synchronised.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-WAIT = timedelta(hours=2)
-"""The others wait so long for the first one, which scores alone. A process that dies is noticed at once."""
+GROUP_TIMEOUT = timedelta(hours=2)
+"""Time that the others wait for the first process, which scores alone. A process that dies is noticed at once."""
 MIN_CASES_FOR_NORM = 16
 """Cases of a GPU in a step below which batch normalisation takes the cases of all GPUs: the mean of fewer is noise."""
 
 
 def rank() -> int:
-    """The number of this process, 0 for the first or only one."""
+    """Return the rank of this process, 0 for the first or only one."""
     return int(os.environ.get("RANK", 0))
 
 
 def local_rank() -> int:
-    """Its number on this machine, which is that of its GPU."""
+    """Return the rank on this machine, which is the number of the GPU."""
     return int(os.environ.get("LOCAL_RANK", 0))
 
 
 def world_size() -> int:
-    """How many train together, 1 without torchrun."""
+    """Return the number of processes that train together, 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def is_main() -> bool:
-    """Whether this is the process that writes."""
+    """Return whether this process writes the files."""
     return rank() == 0
 
 
 def start_group(on_cpu: bool) -> None:
-    """Meet the other processes; nothing happens where there are none, or for the second time."""
+    """Join the process group; no-op for a single process or if joined."""
     if world_size() < 2:
         return
     import torch
@@ -54,11 +54,11 @@ def start_group(on_cpu: bool) -> None:
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     else:
         torch.cuda.set_device(local_rank())
-    distributed.init_process_group("gloo" if on_cpu else "cpu:gloo,cuda:nccl", timeout=WAIT)
+    distributed.init_process_group("gloo" if on_cpu else "cpu:gloo,cuda:nccl", timeout=GROUP_TIMEOUT)
 
 
 def broadcast(values: Sequence[float]) -> list[float]:
-    """The first process's values, for all; the others give as many of their own, which are lost."""
+    """Return the values of the first process; the others pass as many, which are ignored."""
     if world_size() < 2:
         return list(values)
     import torch
@@ -70,12 +70,12 @@ def broadcast(values: Sequence[float]) -> list[float]:
 
 
 def barrier() -> None:
-    """Nobody goes on before all have come so far."""
+    """Wait until all processes have arrived."""
     broadcast([0.0])
 
 
 def end_group() -> None:
-    """The end of working together."""
+    """Leave the process group."""
     if world_size() > 1:
         from torch import distributed
 
@@ -85,7 +85,7 @@ def end_group() -> None:
 
 @contextmanager
 def main_first() -> Iterator[None]:
-    """The first process does what is inside before the others do: it fills the cache, they find it filled."""
+    """Run the block in the first process before the others, so that they find the cache filled."""
     if not is_main():
         barrier()
     yield

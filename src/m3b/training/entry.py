@@ -1,5 +1,4 @@
-"""What every train.py and export.py does around a training: threads, a clean or a resumed Logout, exit codes, and several
-processes, one a GPU, where the plan wants them."""
+"""Frame of every train.py and export.py: processor cores, a fresh or resumed Logout, exit codes, several processes."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from typing import Any
 from m3b.training.allocator import keep_freed_memory
 from m3b.training.distributed import barrier, end_group, is_main, rank, start_group, world_size
 
-AGAIN = 75
-"""Exit code: all processes start again with a smaller plan (EX_TEMPFAIL)."""
-ENDED = "ended.json"
-"""In Logout, of several processes: the exit code of the one that ended first, since torchrun has a code of its own."""
-KEPT = ("cache", "jobs")
-"""What a fresh start leaves in Logout: decoded images, and what scripts printed (this one among them)."""
+RESTART_CODE = 75
+"""Exit code: all processes restart with a smaller plan (EX_TEMPFAIL)."""
+EXIT_CODE_FILE = "ended.json"
+"""File in Logout with the exit code of the process that ended first; torchrun returns a code of its own."""
+KEPT_FOLDERS = ("cache", "jobs")
+"""Folders of Logout that a fresh start keeps: decoded images and the output of scripts (this one included)."""
 
 
 class DivergenceError(RuntimeError):
@@ -35,21 +34,21 @@ class RestartRequiredError(RuntimeError):
     """One of several processes ran out of memory: all have to start again, with --resume, with the smaller plan."""
 
 
-def cores() -> int:
-    """Processor cores to compute on: those that this process may use, which several that train together share, or as many as
-    OMP_NUM_THREADS says where these are fewer."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return max(1, min(there // world_size(), int(asked) if asked.isdecimal() else there))
+def count_cores() -> int:
+    """Return the processor cores for computing: those that this process may use, divided among processes that train together, at
+    most OMP_NUM_THREADS."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(available // world_size(), int(requested) if requested.isdecimal() else available))
 
 
-def begin(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> None:
-    """An empty Logout, caches apart; with `resume`, everything stays. Freed memory stays with the process.
+def prepare_logout(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> None:
+    """Empty Logout except for caches, or keep everything with `resume`; freed memory stays with the process.
 
-    Several processes (torchrun) meet here, and the first one alone empties and prints.
+    Several processes (torchrun) join here; only the first one empties and prints.
 
     Args:
-        on_cpu: whether several processes train on processors.
+        on_cpu: several processes train on processors.
     """
     keep_freed_memory()
     if world_size() > 1:
@@ -60,68 +59,66 @@ def begin(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> N
         if not resume:
             _empty(logout)
         logout.mkdir(exist_ok=True)
-        (logout / ENDED).unlink(missing_ok=True)
+        (logout / EXIT_CODE_FILE).unlink(missing_ok=True)
     barrier()
 
 
 def _empty(logout: Path) -> None:
     for item in logout.glob("*"):
-        if item.is_dir() and item.name not in KEPT:
+        if item.is_dir() and item.name not in KEPT_FOLDERS:
             shutil.rmtree(item)
         elif item.suffix in (".csv", ".json", ".npz", ".png"):
             item.unlink()
 
 
-def held_out(logout: Path = Path("Logout")) -> str:
-    """SHA-256 of valid_predictions.json, for config.json: which training a model is of, so that it is never measured on the
-    held-out cases of another one, which it may have trained on. Empty without that file."""
+def hash_validation_cases(logout: Path = Path("Logout")) -> str:
+    """Return the SHA-256 of valid_predictions.json, "" without that file.
+
+    In config.json it identifies the training of a model, so that a model is never measured on the held-out cases of another training.
+    """
     file = logout / "valid_predictions.json"
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
-def guarded(train: Callable[[], None], logout: Path = Path("Logout")) -> int:
-    """The exit code of a training: 0, 3 where the loss is not finite, 4 where memory does not suffice; of several processes
-    75 where all have to start again with a smaller plan."""
-    from m3b.training.memory import says_memory
+def run_training(train: Callable[[], object], logout: Path = Path("Logout")) -> int:
+    """Run a training and return its exit code: 0, 3 (loss not finite), 4 (out of memory), with several processes 75 (restart with a
+    smaller plan)."""
+    from m3b.training.memory import is_out_of_memory
 
     try:
         train()
     except DivergenceError as error:
-        code, told = 3, f"{error}. Lower lr in plan.json, or look for broken intensities in the data."
+        code, message = 3, f"{error}. Lower lr in plan.json, or look for broken intensities in the data."
     except InsufficientMemoryError as error:
-        code, told = 4, f"out of memory even with {error}. Make size, patch or network smaller in plan.json."
+        code, message = 4, f"out of memory even with {error}. Make size, patch or network smaller in plan.json."
     except RestartRequiredError as error:
-        code, told = AGAIN, f"{error}. Start again with --resume."
+        code, message = RESTART_CODE, f"{error}. Start again with --resume."
     except (MemoryError, RuntimeError) as error:
-        if not says_memory(error):
+        if not is_out_of_memory(error):
             raise
-        short = str(error).splitlines()[0][:200]
-        code, told = (
+        first_line = str(error).splitlines()[0][:200]
+        code, message = (
             4,
-            f"out of memory outside of the steps ({short}). Make size, patch or network smaller in plan.json.",
+            f"out of memory outside of the steps ({first_line}). Make size, patch or network smaller in plan.json.",
         )
     else:
         end_group()
         return 0
-    print(f"training ended: {told}", file=sys.stdout if is_main() else sys.stderr, flush=True)
+    print(f"training ended: {message}", file=sys.stdout if is_main() else sys.stderr, flush=True)
     if world_size() > 1:
-        with (logout / ENDED).open("w") as stream:
+        with (logout / EXIT_CODE_FILE).open("w") as stream:
             json.dump({"code": code, "rank": rank()}, stream)
     return code
 
 
 def trains_on_cpu(plan: Mapping[str, Any]) -> bool:
-    """Whether there is no GPU, or the plan wants none."""
+    """Return whether training runs on processors: there is no GPU, or the plan says so."""
     import torch
 
     return plan["device"] == "cpu" or not torch.cuda.is_available()
 
 
 def refuse_distributed(engine: str) -> None:
-    """Ends the program where several processes (torchrun) would train what one does.
-
-    Raises:
-        SystemExit.
-    """
+    """Raise SystemExit if several processes (torchrun) would run an engine that trains in one process."""
     if world_size() > 1:
         raise SystemExit(f"engine {engine} is trained by one process: start train.py without torchrun")

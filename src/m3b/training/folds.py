@@ -1,10 +1,9 @@
-"""Several networks instead of one: one for each fold of the patients, and perhaps one more that learns from every case.
+"""Networks of a cross-validation, one a fold of the patients, and optionally a refit on all cases.
 
-With `folds` above 1 each network is trained without one part of the patients and answers that part: none is answered by a network
-that has seen it, and all are delivered together. There are as many parts as folds, so that every case counts in validation, or more
-(`parts`), so that each network learns from more of the cases. With `refit` the networks of the
-folds are only asked: views, thresholds, calibration and figures come from them, and what is delivered is one network more,
-trained on all cases for as many steps. It has no validation figure of its own; that of the folds stands for it.
+With `folds` above 1, each network is trained without its part of the patients and predicts it, and all networks are delivered as an
+ensemble. There are as many parts as folds, so that every case is validated, or more (`parts`), so that each network learns from more
+cases. With `refit`, the folds only provide views, thresholds, calibration and figures; the delivered network is trained on all cases
+for the same number of steps and has no validation figure of its own.
 """
 
 from __future__ import annotations
@@ -21,222 +20,220 @@ import numpy as np
 
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
-WEIGHTS = "best.safetensors"
-ALL = "all"
-"""Name of the network that is trained on every case."""
-MOST = 5
-"""Networks that are delivered together: each takes its time of every prediction."""
-FEWEST = 3
-"""Two networks say little more than one, and each learns from half of the cases."""
-SMALL = 500
-"""Cases from which on a validation part that is held out costs little."""
-HELD = 80
-"""Patients, about, that all folds together hold out, if there are so many: the standard error of a Dice that differs by 0.03 from case
-to case is then 0.003. With more of them, each network rather learns from more of the cases."""
-HELD_OF_CLASS = 20
-"""Of these so many that have the rarest class: what is chosen for it is cross-fitted on halves of ten."""
-MANY_EPOCHS = 100
-"""Epochs that each network of a fold gets of so many cases; with fewer, one network is trained for longer."""
+WEIGHTS_FILE = "best.safetensors"
+REFIT_NAME = "all"
+"""Name of the network that is trained on all cases."""
+MAX_FOLDS = 5
+"""Maximum networks of an ensemble: each adds its time to every prediction."""
+MIN_FOLDS = 3
+"""Minimum networks of an ensemble: two are hardly better than one, and each would learn from half of the cases."""
+MAX_SMALL_SET = 500
+"""Cases up to which a held-out validation part is costly."""
+HELD_OUT_PATIENTS = 80
+"""Patients, about, that all folds together hold out if possible: the standard error of a Dice that varies by 0.03 from case to case is
+then 0.003. With more patients, each network rather learns from more of the cases."""
+HELD_OUT_OF_RAREST_CLASS = 20
+"""Minimum held-out patients with the rarest class: its choices are cross-fitted on halves of ten."""
+MIN_EPOCHS_PER_FOLD = 100
+"""Epochs of a large set that each fold must get; with fewer, one longer training is better."""
 
 
-def names(plan: Mapping[str, Any]) -> list[str]:
-    """Folders of Logout in the order of training: one a fold, then the one on every case."""
-    return [f"fold{fold}" for fold in range(count(plan))] + ([ALL] if plan.get("refit") else [])
+def list_network_names(plan: Mapping[str, Any]) -> list[str]:
+    """Return the folders of Logout in the order of training: folds, then the refit."""
+    return [f"fold{fold}" for fold in range(count_folds(plan))] + ([REFIT_NAME] if plan.get("refit") else [])
 
 
-def count(plan: Mapping[str, Any]) -> int:
-    """Networks that are asked about validation cases."""
+def count_folds(plan: Mapping[str, Any]) -> int:
+    """Return the number of networks that predict validation cases."""
     return max(1, int(plan.get("folds") or 1))
 
 
-def parts(plan: Mapping[str, Any]) -> int:
-    """Groups into which the patients are divided; each fold holds out another one."""
-    return max(count(plan), int(plan.get("parts") or 1))
+def count_parts(plan: Mapping[str, Any]) -> int:
+    """Return the number of parts of the patients; each fold holds out one."""
+    return max(count_folds(plan), int(plan.get("parts") or 1))
 
 
-def part_of(plan: Mapping[str, Any], fold: int) -> int:
-    """The part that a fold holds out. Where some are never held out, any may be: the first ones have the largest patients."""
-    if parts(plan) == count(plan):
+def held_out_part(plan: Mapping[str, Any], fold: int) -> int:
+    """Return the part that a fold holds out: random if some parts are never held out, since the first parts have the largest
+    patients."""
+    if count_parts(plan) == count_folds(plan):
         return fold
-    return int(np.random.default_rng(int(plan.get("seed") or 0)).permutation(parts(plan))[fold])
+    return int(np.random.default_rng(int(plan.get("seed") or 0)).permutation(count_parts(plan))[fold])
 
 
-def choose_parts(plan: Plan, patients: int, kept: set[str], rarest: float = 1.0) -> None:
-    """Puts `parts` into a plan whose folds were not set by hand: as many as leave about `HELD` patients to be held out.
+def choose_parts(plan: Plan, patients: int, overrides: set[str], rarest: float = 1.0) -> None:
+    """Set `parts` of the plan, unless folds were set by hand, so that about `HELD_OUT_PATIENTS` are held out.
 
     Args:
         rarest: share of the cases that have the rarest class.
     """
-    if "parts" in kept:
+    if "parts" in overrides:
         return
-    enough = max(HELD, HELD_OF_CLASS / max(rarest, 1e-6))
-    chosen = count(plan) > 1 and "folds" not in kept and not plan.get("refit")
-    plan["parts"] = max(count(plan), int(count(plan) * patients // enough)) if chosen else 1
+    min_patients = max(HELD_OUT_PATIENTS, HELD_OUT_OF_RAREST_CLASS / max(rarest, 1e-6))
+    can_divide = count_folds(plan) > 1 and "folds" not in overrides and not plan.get("refit")
+    plan["parts"] = max(count_folds(plan), int(count_folds(plan) * patients // min_patients)) if can_divide else 1
 
 
-def trainings(plan: Mapping[str, Any]) -> int:
-    """Networks that share the minutes."""
-    return count(plan) + bool(plan.get("refit"))
+def count_networks(plan: Mapping[str, Any]) -> int:
+    """Return the number of trainings among which the minutes are divided."""
+    return count_folds(plan) + bool(plan.get("refit"))
 
 
-def at_once(plan: Mapping[str, Any]) -> int:
-    """Networks of folds that are trained at the same time, one a GPU (`processes`)."""
-    return max(1, min(int(plan.get("processes") or 1), count(plan)))
+def count_parallel_folds(plan: Mapping[str, Any]) -> int:
+    """Return the number of folds that are trained in parallel, one a GPU (`processes`)."""
+    return max(1, min(int(plan.get("processes") or 1), count_folds(plan)))
 
 
-def rounds(plan: Mapping[str, Any], several: int | None = None) -> int:
-    """Trainings one after the other, among which the minutes are divided; `several` folds (None: as planned) count as one."""
-    return -(-count(plan) // (several or at_once(plan))) + bool(plan.get("refit"))
+def count_rounds(plan: Mapping[str, Any], parallel: int | None = None) -> int:
+    """Return the number of trainings in sequence; `parallel` folds (None: as planned) count as one."""
+    return -(-count_folds(plan) // (parallel or count_parallel_folds(plan))) + bool(plan.get("refit"))
 
 
-def delivered(plan: Mapping[str, Any]) -> list[Path]:
-    """Weight files that a deliverable takes: that of the refit, or one a fold."""
-    kept = [ALL] if plan.get("refit") else names(plan)
-    return [LOGOUT / name / WEIGHTS for name in kept]
+def list_delivered_weights(plan: Mapping[str, Any]) -> list[Path]:
+    """Return the weight files of a deliverable: that of the refit, or one a fold."""
+    overrides = [REFIT_NAME] if plan.get("refit") else list_network_names(plan)
+    return [LOGOUT / name / WEIGHTS_FILE for name in overrides]
 
 
 def copy_weights(files: Sequence[Path], out: Path) -> list[str]:
-    """The weight files under the names that config.json of a deliverable lists, copied into it."""
-    many = len(files) > 1
-    named = [
-        f"model-{k}-of-{len(files)}.safetensors" if many else "model.safetensors" for k in range(1, len(files) + 1)
+    """Copy the weight files into a deliverable; return their names there."""
+    has_several = len(files) > 1
+    names = [
+        f"model-{k}-of-{len(files)}.safetensors" if has_several else "model.safetensors"
+        for k in range(1, len(files) + 1)
     ]
     for old in out.glob("model*.safetensors"):  # of an earlier export with more networks
         old.unlink()
-    for file, name in zip(files, named, strict=True):
+    for file, name in zip(files, names, strict=True):
         shutil.copy(file, out / name)
-    return named
+    return names
 
 
-def readme_note(plan: Mapping[str, Any]) -> str:
-    """Words about the delivered networks, for the deliverable's README; empty of a single one with its own validation."""
-    folds = count(plan)
-    asked = f"{folds} networks, each on the patients that it was trained without" if folds > 1 else "a network like it"
+def format_fold_note(plan: Mapping[str, Any]) -> str:
+    """Return the README text on delivered networks; "" for a single one with its own validation."""
+    folds = count_folds(plan)
+    source = f"{folds} networks, each on the patients that it was not trained on" if folds > 1 else "a network like it"
     if plan.get("refit"):
         return (
-            f"The delivered network was trained on every training case, so it has no validation figure of its own: the figures, "
-            f"and what was chosen by them, are those of {asked}, trained for as many steps on fewer cases.\n"
+            "The delivered network was trained on all training cases, so it has no validation figure of its own. The figures, and "
+            f"what was chosen by them, come from {source}, trained for as many steps on fewer cases.\n"
         )
     if not plan.get("cross_validation", True):
-        asked = "all together, on cases that none was trained on"
-    return f"{folds} networks answer together. The figures are those of {asked}.\n" if folds > 1 else ""
+        source = "all networks together, on cases that none was trained on"
+    return f"{folds} networks predict as an ensemble. The figures are those of {source}.\n" if folds > 1 else ""
 
 
-def most_folds(cases: int, patients: int, rarest: int = MOST, epochs: float = 0.0) -> tuple[int, str]:
-    """How many folds the cases are good for, and why: 1 where the part that is held out costs little, or is too small to share.
+def max_folds(cases: int, patients: int, rarest: int = MAX_FOLDS, epochs: float = 0.0) -> tuple[int, str]:
+    """Return how many folds the cases justify, and why; 1 if a held-out part costs little or is too small to divide.
 
     Args:
-        rarest: cases of the rarest class, where there are classes.
-        epochs: that one network on all cases would get. After a few hundred it learns nothing more, and the average of
-            several networks is worth more.
+        rarest: cases of the rarest class, if there are classes.
+        epochs: of one network on all cases. After a few hundred it learns nothing more, and an ensemble is better.
     """
-    most = min(MOST, patients // 4, rarest)
-    if cases >= SMALL and min(most, epochs // MANY_EPOCHS) < FEWEST:
-        return 1, f"{cases} cases: what one network holds out costs little"
-    if cases >= SMALL:
-        return int(min(most, epochs // MANY_EPOCHS)), f"{cases} cases, epochs enough for several networks"
-    if most < FEWEST:
-        rare = "" if rarest >= FEWEST else f", {rarest} cases of the rarest class"
+    limit = min(MAX_FOLDS, patients // 4, rarest)
+    if cases >= MAX_SMALL_SET and min(limit, epochs // MIN_EPOCHS_PER_FOLD) < MIN_FOLDS:
+        return 1, f"{cases} cases: a held-out validation part costs little"
+    if cases >= MAX_SMALL_SET:
+        return int(min(limit, epochs // MIN_EPOCHS_PER_FOLD)), f"{cases} cases, enough epochs for several networks"
+    if limit < MIN_FOLDS:
+        rare = "" if rarest >= MIN_FOLDS else f", {rarest} cases of the rarest class"
         return 1, f"{patients} patients{rare}: too few for folds"
-    return most, f"{cases} cases"
+    return limit, f"{cases} cases"
 
 
-def choose_members(
-    plan: Plan, steps: float, enough: int, most: tuple[int, str], kept: set[str], gpus: int = 1
+def choose_fold_count(
+    plan: Plan, steps: float, min_steps: int, limit: tuple[int, str], overrides: set[str], gpus: int = 1
 ) -> list[str]:
-    """Puts `folds`, `refit` and the reason, `why_folds`, into the plan. Several networks of few cases are worth the minutes as
-    soon as each gets `enough` steps. Gives what was saved where the minutes are too few for as many as there could be.
+    """Set `folds`, `refit` and the reason `why_folds` of the plan; return the reduction if the minutes allow fewer than the maximum.
 
     Args:
-        steps: that fit into the minutes, of all networks that are trained one after the other.
-        most: what `most_folds` gives.
-        kept: what was set by hand and stays.
-        gpus: so many folds are trained at the same time.
+        steps: that the minutes hold, of all networks in sequence.
+        limit: from `max_folds`.
+        overrides: keys that were set by hand and stay.
+        gpus: folds that train in parallel.
     """
-    afford = int(steps // enough) * gpus
-    where = f" on each of {gpus} GPUs" if gpus > 1 else ""
-    if most[0] > 1 and afford < FEWEST:
-        need = -(-FEWEST // gpus)
-        times = f"{need} times {enough}" if need > 1 else f"{enough}"
-        folds, why = 1, f"about {round(steps)} steps{where} in these minutes: folds need {times}"
-    elif most[0] > 1:
-        folds = min(most[0], afford)
-        why = f"{most[1]}, and steps enough{where} in these minutes for {folds} networks"
+    affordable = int(steps // min_steps) * gpus
+    per_gpu = f" on each of {gpus} GPUs" if gpus > 1 else ""
+    if limit[0] > 1 and affordable < MIN_FOLDS:
+        rounds_needed = -(-MIN_FOLDS // gpus)
+        times = f"{rounds_needed} times {min_steps}" if rounds_needed > 1 else f"{min_steps}"
+        folds, why = 1, f"about {round(steps)} steps{per_gpu} in these minutes: folds need {times}"
+    elif limit[0] > 1:
+        folds = min(limit[0], affordable)
+        why = f"{limit[1]}, and enough steps{per_gpu} in these minutes for {folds} networks"
     else:
-        folds, why = most
-    plan["folds"] = plan["folds"] if "folds" in kept else folds
-    plan["refit"] = plan["refit"] if "refit" in kept else False
-    plan["why_folds"] = "asked for with --set" if kept & {"folds", "refit"} else why
-    return [f"{folds} network{'s' if folds > 1 else ''} instead of {most[0]}"] if plan["folds"] < most[0] else []
+        folds, why = limit
+    plan["folds"] = plan["folds"] if "folds" in overrides else folds
+    plan["refit"] = plan["refit"] if "refit" in overrides else False
+    plan["why_folds"] = "set by --set" if overrides & {"folds", "refit"} else why
+    return [f"{folds} network{'s' if folds > 1 else ''} instead of {limit[0]}"] if plan["folds"] < limit[0] else []
 
 
-def choose_of_cases(
-    plan: Plan, facts: Mapping[str, Any], steps: Callable[[], float], enough: int, kept: set[str], gpus: int = 1
+def choose_folds_from_cases(
+    plan: Plan, facts: Mapping[str, Any], steps: Callable[[], float], min_steps: int, overrides: set[str], gpus: int = 1
 ) -> None:
-    """`choose_members` of the cases and patients of `facts`; `steps` measures how many of `batch` cases the minutes hold."""
+    """Choose the folds from the cases and patients of `facts`; `steps` measures how many steps of a batch the minutes hold."""
     cases, patients = int(facts["cases"]), int(facts["patients"])
-    several = most_folds(cases, patients, epochs=math.inf)[0] > 1
-    held = steps() if several else 0.0  # seconds of measuring that few patients need not wait for
-    most = most_folds(cases, patients, epochs=held * int(plan["batch"]) / cases)
-    choose_members(plan, held, enough, most, kept, gpus)
+    several = max_folds(cases, patients, epochs=math.inf)[0] > 1
+    available_steps = steps() if several else 0.0  # not measured if there are too few patients for folds
+    limit = max_folds(cases, patients, epochs=available_steps * int(plan["batch"]) / cases)
+    choose_fold_count(plan, available_steps, min_steps, limit, overrides, gpus)
 
 
-def check_members(plan: Mapping[str, Any], patients: int) -> None:
-    """Ends the program where there are more folds, or parts, than patients."""
-    needed = parts(plan) if count(plan) > 1 else 1
+def check_fold_count(plan: Mapping[str, Any], patients: int) -> None:
+    """Raise SystemExit if there are more folds, or parts, than patients."""
+    needed = count_parts(plan) if count_folds(plan) > 1 else 1
     if needed > max(1, patients):
-        name = "folds" if needed == count(plan) else "parts"
+        name = "folds" if needed == count_folds(plan) else "parts"
         raise SystemExit(
-            f"{name} {needed} in plan.json: the training cases are of {patients} patients, one a {name[:-1]} at most"
+            f"{name} {needed} in plan.json: the training cases have {patients} patients; at most one {name[:-1]} a patient"
         )
 
 
-def told_members(plan: Mapping[str, Any]) -> str:
-    """What is trained, in a line."""
+def describe_folds(plan: Mapping[str, Any]) -> str:
+    """Return a line on the networks that are trained."""
     share = float(plan.get("validation_share") or 0)
-    if count(plan) == 1:
-        what = f"one network, {share:.0%} held out"
+    if count_folds(plan) == 1:
+        text = f"one network, {share:.0%} held out"
     elif not plan.get("cross_validation", True):
-        what = f"{plan['folds']} networks, {share:.0%} held out from all"
-    elif parts(plan) == count(plan):
-        what = f"{plan['folds']} networks, one a fold of the patients"
+        text = f"{plan['folds']} networks, {share:.0%} held out from all"
+    elif count_parts(plan) == count_folds(plan):
+        text = f"{plan['folds']} networks, one a fold of the patients"
     else:
-        what = f"{plan['folds']} networks, each with another 1/{parts(plan)} of the patients held out"
-    what += ", then one on every case, which is delivered" if plan.get("refit") else ""
-    return f"{what} ({plan['why_folds']})" if plan.get("why_folds") else what
+        text = f"{plan['folds']} networks, each holding out a different 1/{count_parts(plan)} of the patients"
+    text += ", then one on all cases, which is delivered" if plan.get("refit") else ""
+    return f"{text} ({plan['why_folds']})" if plan.get("why_folds") else text
 
 
-def each(plan: Mapping[str, Any], one: str = "the training") -> str:
-    """The subject of a sentence about the time of one network."""
-    return f"each of {trainings(plan)} trainings" if trainings(plan) > 1 else one
+def name_training(plan: Mapping[str, Any], single: str = "the training") -> str:
+    """Return the subject of a sentence about the time of one network."""
+    return f"each of {count_networks(plan)} trainings" if count_networks(plan) > 1 else single
 
 
 class TimeShares:
-    """How many seconds each network in turn is trained for: an equal part of what is left; earlier starts count. All together have
-    `seconds`; `several` folds are trained at the same time here."""
+    """Training seconds of each network: equal parts of the time left, earlier starts included. All networks together have `seconds`;
+    `parallel` folds train at the same time."""
 
-    def __init__(self, plan: Mapping[str, Any], seconds: float, several: int = 1) -> None:
-        several, folds = min(several, count(plan)), count(plan)
-        self.names, self.seconds, self.start = names(plan), seconds, time.monotonic()
-        self.rounds, share = rounds(plan, several), -(-folds // several) / folds
+    def __init__(self, plan: Mapping[str, Any], seconds: float, parallel: int = 1) -> None:
+        parallel, folds = min(parallel, count_folds(plan)), count_folds(plan)
+        self.names, self.seconds, self.start = list_network_names(plan), seconds, time.monotonic()
+        self.rounds, share = count_rounds(plan, parallel), -(-folds // parallel) / folds
         spent = [seconds_spent(LOGOUT / name) for name in self.names]
-        self.spent = [share * value for value in spent[:folds]] + spent[
-            folds:
-        ]  # the same seconds are those of several folds
+        self.spent = [share * value for value in spent[:folds]] + spent[folds:]  # parallel folds share their seconds
 
-    def of(self, name: str) -> float:
-        """Of the network of this name, from its first start on."""
+    def seconds_for(self, name: str) -> float:
+        """Return the seconds of a network, from its first start on."""
         place = self.names.index(name)
-        left = self.seconds - (time.monotonic() - self.start) - sum(self.spent)
-        return (left + sum(self.spent[place:])) / (len(self.names) - place)
+        remaining = self.seconds - (time.monotonic() - self.start) - sum(self.spent)
+        return (remaining + sum(self.spent[place:])) / (len(self.names) - place)
 
-    def per_fold(self) -> float:
-        """Of each fold, from its first start on, where folds are trained side by side."""
+    def seconds_per_fold(self) -> float:
+        """Return the seconds of each fold that trains in parallel, from its first start on."""
         return self.seconds / self.rounds
 
 
-def done_of(name: str) -> dict[str, Any]:
-    """done.json of a finished network; empty of one that is not."""
+def read_result(name: str) -> dict[str, Any]:
+    """Return done.json of a finished network, {} of an unfinished one."""
     file = LOGOUT / name / "done.json"
     return dict(json.loads(file.read_text())) if file.exists() else {}
 
@@ -256,12 +253,12 @@ def seconds_spent(folder: Path) -> float:
     return float(json.loads((checkpoint / "complete.json").read_text())["spent"]) if checkpoint else 0.0
 
 
-def refit_steps(plan: Mapping[str, Any]) -> int:
-    """Steps of the network on every case: the mean of those of the folds."""
-    return max(1, round(float(np.mean([done_of(f"fold{fold}")["steps"] for fold in range(count(plan))]))))
+def count_refit_steps(plan: Mapping[str, Any]) -> int:
+    """Return the steps of the refit: the mean of the folds."""
+    return max(1, round(float(np.mean([read_result(f"fold{fold}")["steps"] for fold in range(count_folds(plan))]))))
 
 
-def note_members(plan: Mapping[str, Any]) -> None:
-    """Logout/members.json, for whoever measures a refit on held-out cases: the weights that answer each fold."""
-    files = [(LOGOUT / name / WEIGHTS).as_posix() for name in names(plan) if name != ALL]
+def write_member_list(plan: Mapping[str, Any]) -> None:
+    """Write Logout/members.json with the weights of each fold, so that a refit can be measured on held-out cases."""
+    files = [(LOGOUT / name / WEIGHTS_FILE).as_posix() for name in list_network_names(plan) if name != REFIT_NAME]
     (LOGOUT / "members.json").write_text(json.dumps({"weights": files, "refit": bool(plan.get("refit"))}))

@@ -21,13 +21,15 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DataLoaderConfiguration, DistributedDataParallelKwargs, set_seed
 from safetensors.torch import load_file, save_file
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, default_collate
 
+import m3b.training.torchvision_ops  # noqa: F401 - before transformers, which imports torchvision if there is one
 from m3b.training.clock import Clock
-from m3b.training.curves import append_row, number, telling
+from m3b.training.curves import append_row, format_epoch, select_console_figures
 from m3b.training.distributed import (
     barrier,
     broadcast,
@@ -39,22 +41,23 @@ from m3b.training.distributed import (
 )
 from m3b.training.entry import DivergenceError, InsufficientMemoryError, RestartRequiredError
 from m3b.training.folds import find_checkpoint, seconds_spent
-from m3b.training.memory import empty_cache, says_memory
+from m3b.training.memory import empty_cache, is_out_of_memory
 from m3b.training.optimizers import build_optimizer
 from m3b.training.precision import (
+    apply_memory_layout,
     autocast,
     compile_in_place,
     device_of,
-    half_of,
+    half_precision,
     keep_cudnn_algorithms,
-    laid_out,
     set_gpu_math,
 )
 from m3b.training.recipe import get_recipe
 from m3b.training.step_cost import micro_batch
-from m3b.training.threads import Threads
-from m3b.training.time_budget import SCORING_SHARE
+from m3b.training.threads import ThreadFollower
+from m3b.training.time_budget import MAX_SCORING_SHARE
 
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read if a network of transformers is built
 LOGOUT = Path("Logout")
 MIN_CASES_FOR_BEST = 10
 """Validation cases from which on the best figure decides which weights are kept."""
@@ -118,12 +121,15 @@ class TrainingLoop:
         self.best, self.best_epoch = (-math.inf, -math.inf), 0.0
         self.scoring_s, self.saving_s, self.scored_at, self.next_line = 0.0, 0.0, -math.inf, 0.0
         self.agree()
-        self.last_save, self.threads = clock.spent(), Threads(plan)
-        device = device_of(plan)
-        laid_out(parts.model.to(device), plan)
+        self.last_save, self.threads = clock.spent(), ThreadFollower(plan)
+        self.device = device = device_of(plan)
+        apply_memory_layout(parts.model.to(device), plan)
         unused = world_size() > 1 and has_unused_parameters(parts.model, self._first_batch(device))
         parts.model = synchronize_norms(parts.model, device, self._micro_batch(), world_size())
-        precision = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(half_of(plan, device) or torch.float32, "no")
+        precision = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(
+            half_precision(plan, device) or torch.float32, "no"
+        )
+        AcceleratorState._reset_state()  # an earlier training of this process may have had another precision
         self.accelerator = Accelerator(
             mixed_precision=precision,
             cpu=device.type == "cpu",
@@ -132,7 +138,6 @@ class TrainingLoop:
             ),
             kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         )
-        self.device = self.accelerator.device
         self.average = self.accelerator.prepare_model(copy.deepcopy(parts.model), evaluation_mode=True).eval()
         compile_in_place(parts.model, plan, clock.budget)
         set_seed(seed)
@@ -211,9 +216,8 @@ class TrainingLoop:
         if self.parts.prepare:
             with torch.no_grad():
                 batch = self.parts.prepare(batch)
-        dims = int(self.plan["dims"])
-        if self.plan.get("channels_last") and batch["pixel_values"].ndim == dims + 2:
-            layout = torch.channels_last if dims == 2 else torch.channels_last_3d
+        if self.plan.get("channels_last") and batch["pixel_values"].ndim == int(self.plan["dims"]) + 2:
+            layout = torch.channels_last if int(self.plan["dims"]) == 2 else torch.channels_last_3d
             batch = {**batch, "pixel_values": batch["pixel_values"].contiguous(memory_format=layout)}
         return batch
 
@@ -252,7 +256,7 @@ class TrainingLoop:
 
     def is_scoring_due(self) -> bool:
         """Return whether scorings have taken less than their share of the time; with counted steps every epoch is scored."""
-        pause = self.scoring_s * (1 - SCORING_SHARE) / SCORING_SHARE
+        pause = self.scoring_s * (1 - MAX_SCORING_SHARE) / MAX_SCORING_SHARE
         return bool(self.clock.max_steps) or self.clock.spent() - self.scored_at >= pause
 
     def score_and_report(self) -> None:
@@ -299,9 +303,9 @@ class TrainingLoop:
         append_row(LOGOUT / "log.csv", {**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / CONSOLE_LINES
-            parts = (f"{key.replace('_', ' ')} {value:.3f}, " for key, value in telling(figures).items())
+            parts = (f"{key.replace('_', ' ')} {value:.3f}, " for key, value in select_console_figures(figures).items())
             print(
-                f"{name} epoch {number(clock.epoch)}: loss {loss:.3f}, {''.join(parts)}lr {lr:.1g}, "
+                f"{name} epoch {format_epoch(clock.epoch)}: loss {loss:.3f}, {''.join(parts)}lr {lr:.1g}, "
                 f"{spent:.0f} of {clock.budget:.0f} s, about {clock.steps_left()} steps left",
                 flush=True,
             )
@@ -346,13 +350,13 @@ class TrainingLoop:
     def _build_loader(self) -> DataLoader[Any]:
         cases, batch, workers = len(self.parts.dataset), self._micro_batch(), int(self.plan["workers"])
         step_batches = max(1, int(self.plan.get("accumulate") or 1)) * world_size()
-        on_gpu = self.accelerator.device.type == "cuda"
+        on_gpu = self.device.type == "cuda"
         return DataLoader(
             self.parts.dataset,
             batch,
             shuffle=True,
             collate_fn=self.parts.collate,
-            drop_last=drops_last_batch(cases, batch, step_batches, on_gpu),
+            drop_last=cases >= batch * world_size() and drops_last_batch(cases, batch, step_batches, on_gpu),
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=on_gpu,
@@ -407,7 +411,7 @@ def train_by_clock(
         try:
             return _train(plan, folder, clock, build_parts, watch)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not says_memory(error) or isinstance(error, DivergenceError):
+            if not is_out_of_memory(error) or isinstance(error, DivergenceError):
                 raise
             change = reduce_memory(plan, shrink)
             if not change:
@@ -436,7 +440,7 @@ def _train(
     epochs, choice = round(clock.epoch, 2), "kept the last weights," if loop.parts.keep_last else "best"
     figure = f"{watch} {loop.best[0]:.3f}" if loop.parts.scorer else "no case held out,"
     print(
-        f"{folder.name}: {choice} {figure} at epoch {number(loop.best_epoch)} of {number(epochs)}, {clock.step} steps",
+        f"{folder.name}: {choice} {figure} at epoch {format_epoch(loop.best_epoch)} of {format_epoch(epochs)}, {clock.step} steps",
         flush=True,
     )
     done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": loop.best_epoch}

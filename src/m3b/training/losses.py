@@ -1,8 +1,8 @@
-"""Losses for masks: Dice with cross-entropy, focal loss, Tversky; one for several resolutions (deep supervision).
+"""Losses for segmentation masks: Dice or Tversky with cross-entropy or focal loss, and deep supervision.
 
-`exclusive` masks hold one class a voxel (softmax over background and K classes); others one 0/1 channel a class
-(sigmoid). A class that is nowhere in the batch has no Dice: it is left out of the mean, and cross-entropy alone then
-punishes what is marked falsely.
+`exclusive` masks have one class per voxel (softmax over background and K classes); other masks have one 0/1 channel per class
+(sigmoid). A class that no mask of the batch contains has no Dice and is left out of the mean; cross-entropy alone then penalises
+false positives.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-MANY = 16
-"""Channels of logits from which on a loss goes by rows of voxels, where they lie so."""
+MIN_CHANNELS_BY_ROWS = 16
+"""Minimum channels of the logits for which the loss is computed by rows of voxels, if they lie in memory like this."""
 
 
 class MaskLoss(nn.Module):
     """Overlap term plus voxel term.
 
     Args:
-        exclusive: softmax over K + 1 channels and ids, or sigmoid over K channels and 0/1 channels.
+        exclusive: True: softmax over K + 1 channels, masks are ids. False: sigmoid over K channels, masks are 0/1 channels.
         voxel: "ce" or "focal" (Lin et al., 2017, gamma 2).
-        alpha: weight of false positives; beta: of false negatives; 0.5 and 0.5 is Dice, others are Tversky
+        alpha: weight of false positives. beta: weight of false negatives. 0.5 and 0.5 is Dice, other values are Tversky
             (Salehi et al., 2017).
-        weights: one a class, for the voxel term (background has 1).
+        weights: one per class, for the voxel term (background has 1).
     """
 
     def __init__(
@@ -45,84 +45,94 @@ class MaskLoss(nn.Module):
         self.register_buffer("weights", table, persistent=False)
 
     def forward(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """(B, C, ...) logits and (B, ...) ids or (B, K, ...) channels to a scalar."""
-        if self.exclusive and _by_place(logits):
-            return self._in_rows(logits, mask)
+        """Return the scalar loss of (B, C, ...) logits and (B, ...) ids or (B, K, ...) channels."""
+        if self.exclusive and _has_voxel_rows(logits):
+            return self._loss_by_rows(logits, mask)
         logits = logits.float()
         if self.exclusive:
             mask = mask.long()
-            logs = functional.log_softmax(logits, dim=1)
-            chances = logs.exp()
-            truth = torch.zeros_like(logs).scatter_(1, mask[:, None], 1.0)
-            voxels = functional.nll_loss(logs, mask, weight=self.weights, reduction="none")
+            log_probabilities = functional.log_softmax(logits, dim=1)
+            probabilities = log_probabilities.exp()
+            truth = torch.zeros_like(log_probabilities).scatter_(1, mask[:, None], 1.0)
+            voxel_loss = functional.nll_loss(log_probabilities, mask, weight=self.weights, reduction="none")
             if self.voxel == "focal":
-                voxels = voxels * (1 - chances.gather(1, mask[:, None])[:, 0]).square()
-            return voxels.mean() + self.overlap(chances[:, 1:], truth[:, 1:])
+                voxel_loss = voxel_loss * (1 - probabilities.gather(1, mask[:, None])[:, 0]).square()
+            return voxel_loss.mean() + self.overlap(probabilities[:, 1:], truth[:, 1:])
         truth = mask.float()
-        voxels = functional.binary_cross_entropy_with_logits(logits, truth, reduction="none")
-        chances = logits.sigmoid()
+        voxel_loss = functional.binary_cross_entropy_with_logits(logits, truth, reduction="none")
+        probabilities = logits.sigmoid()
         if self.voxel == "focal":
-            voxels = voxels * (truth - chances).square()
+            voxel_loss = voxel_loss * (truth - probabilities).square()
         if self.weights is not None:
-            voxels = voxels * (1 + truth * (self.weights.view(1, -1, *(1,) * (logits.ndim - 2)) - 1))
-        return voxels.mean() + self.overlap(chances, truth)
+            voxel_loss = voxel_loss * (1 + truth * (self.weights.view(1, -1, *(1,) * (logits.ndim - 2)) - 1))
+        return voxel_loss.mean() + self.overlap(probabilities, truth)
 
-    def overlap(self, chances: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-        """1 - Tversky index over the whole batch, mean of the classes that occur in it; (B, K, ...) each."""
+    def overlap(self, probabilities: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+        """Return 1 - Tversky index over the whole batch, averaged over the classes that occur; both (B, K, ...)."""
         axes = [0, *range(2, truth.ndim)]
-        return self._apart((chances * truth).sum(axes), chances.sum(axes), truth.sum(axes))
+        return self._tversky_loss((probabilities * truth).sum(axes), probabilities.sum(axes), truth.sum(axes))
 
-    def _in_rows(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The same of a row a voxel, (N, C) as it lies in memory, and without a layer of 0/1 for each class."""
+    def _loss_by_rows(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Compute the loss on (N, C) rows as they lie in memory, without a 0/1 layer for each class."""
         rows, ids = logits.movedim(1, -1).flatten(0, -2).float(), mask.long().flatten()
-        logs = functional.log_softmax(rows, dim=1)
-        own = logs.gather(1, ids[:, None])[:, 0]
-        voxels = -own if self.weights is None else -own * self.weights[ids]
+        log_probabilities = functional.log_softmax(rows, dim=1)
+        true_log_probability = log_probabilities.gather(1, ids[:, None])[:, 0]
+        voxel_loss = -true_log_probability if self.weights is None else -true_log_probability * self.weights[ids]
         if self.voxel == "focal":
-            voxels = voxels * (1 - own.exp()).square()
-        hit = rows.new_zeros(rows.shape[1]).index_add(0, ids, own.exp())
-        marked, real = logs.exp().sum(0), torch.bincount(ids, minlength=rows.shape[1]).to(rows.dtype)
-        return voxels.mean() + self._apart(hit[1:], marked[1:], real[1:])
+            voxel_loss = voxel_loss * (1 - true_log_probability.exp()).square()
+        true_positives = rows.new_zeros(rows.shape[1]).index_add(0, ids, true_log_probability.exp())
+        predicted = log_probabilities.exp().sum(0)
+        true_voxels = torch.bincount(ids, minlength=rows.shape[1]).to(rows.dtype)
+        return voxel_loss.mean() + self._tversky_loss(true_positives[1:], predicted[1:], true_voxels[1:])
 
-    def _apart(self, hit: torch.Tensor, marked: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """1 - Tversky index of (K,) chances on true voxels, on all, and true voxels; mean of the classes that occur."""
-        index = (hit + 1e-5) / (hit + self.alpha * (marked - hit) + self.beta * (real - hit) + 1e-5)
-        present = (real > 0).float()
+    def _tversky_loss(
+        self, true_positives: torch.Tensor, predicted: torch.Tensor, true_voxels: torch.Tensor
+    ) -> torch.Tensor:
+        """Return 1 - Tversky index, averaged over the classes that occur.
+
+        Args:
+            true_positives: (K,) sum of the probabilities on true voxels. predicted: on all voxels. true_voxels: (K,) counts.
+        """
+        wrong = self.alpha * (predicted - true_positives) + self.beta * (true_voxels - true_positives)
+        index = (true_positives + 1e-5) / (true_positives + wrong + 1e-5)
+        present = (true_voxels > 0).float()
         return ((1 - index) * present).sum() / present.sum().clamp_min(1.0)
 
 
-def _by_place(logits: torch.Tensor) -> bool:
-    """Whether many classes of a voxel lie side by side (channels last), on a processor: sums over voxels by classes apart
-    then take a third of the time, of few classes more (56 x 56 x 56 voxels, 36 and 4 channels)."""
-    return logits.device.type == "cpu" and logits.shape[1] >= MANY and logits.stride(1) == 1
+def _has_voxel_rows(logits: torch.Tensor) -> bool:
+    """Return whether the logits of a voxel lie side by side (channels last) on a CPU and are many.
+
+    Sums by rows then take a third of the time; with few classes they take longer (56 x 56 x 56 voxels, 36 and 4 channels).
+    """
+    return bool(logits.device.type == "cpu" and logits.shape[1] >= MIN_CHANNELS_BY_ROWS and logits.stride(1) == 1)
 
 
 def build_mask_loss(plan: Mapping[str, Any]) -> MaskLoss:
-    """From plan["loss"]: {"voxel", "alpha", "beta", "weights"}, each with a default; plan["overlap"] means sigmoid."""
-    rule = plan.get("loss") or {}
+    """Return the loss of plan["loss"]: {"voxel", "alpha", "beta", "weights"}, each with a default; plan["overlap"] means sigmoid."""
+    settings = plan.get("loss") or {}
     return MaskLoss(
         not plan.get("overlap"),
-        str(rule.get("voxel", "ce")),
-        float(rule.get("alpha", 0.5)),
-        float(rule.get("beta", 0.5)),
-        rule.get("weights"),
+        str(settings.get("voxel", "ce")),
+        float(settings.get("alpha", 0.5)),
+        float(settings.get("beta", 0.5)),
+        settings.get("weights"),
     )
 
 
-def supervised(loss: nn.Module, outputs: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
-    """The loss of outputs from fine to coarse, each weighing half of the one before; masks are thinned to their size."""
-    total, weight, whole = outputs[0].new_zeros((), dtype=torch.float32), 1.0, 0.0
+def deep_supervision_loss(loss: nn.Module, outputs: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
+    """Return the weighted mean loss of outputs from fine to coarse; each weighs half of the previous one, masks are subsampled."""
+    total, weight, weight_sum = outputs[0].new_zeros((), dtype=torch.float32), 1.0, 0.0
     for output in outputs:
-        total = total + weight * loss(output, _thin(mask, output.shape[2:]))
-        whole, weight = whole + weight, weight / 2
-    return total / whole
+        total = total + weight * loss(output, _subsample_mask(mask, output.shape[2:]))
+        weight_sum, weight = weight_sum + weight, weight / 2
+    return total / weight_sum
 
 
-def _thin(mask: torch.Tensor, size: torch.Size) -> torch.Tensor:
-    """Every n-th voxel of (B, ...) or (B, K, ...) along the last axes."""
-    for axis, want in zip(range(mask.ndim - len(size), mask.ndim), size, strict=True):
-        have = mask.shape[axis]
-        if have != want:
-            places = ((torch.arange(want, device=mask.device) + 0.5) * have / want).long()
-            mask = mask.index_select(axis, places)
+def _subsample_mask(mask: torch.Tensor, size: torch.Size) -> torch.Tensor:
+    """Return (B, ...) or (B, K, ...) masks with every n-th voxel along the last axes."""
+    for axis, target in zip(range(mask.ndim - len(size), mask.ndim), size, strict=True):
+        length = mask.shape[axis]
+        if length != target:
+            positions = ((torch.arange(target, device=mask.device) + 0.5) * length / target).long()
+            mask = mask.index_select(axis, positions)
     return mask

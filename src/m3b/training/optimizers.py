@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from m3b.training.plan_settings import WORDS
+from m3b.training.plan_settings import CHOICES
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic Newton-Schulz iteration, as published: five rounds bring all singular values to between 0.7 and 1.2."""
@@ -21,7 +21,7 @@ MOMENTUM = 0.95
 ADAMW_RMS = 0.2
 """Root mean square of AdamW's changes at a learning rate of 1, as measured by J. Liu et al., "Muon is scalable for LLM training"
 (2025), arXiv 2502.16982: Muon's are scaled to it, so that one rate serves both."""
-LEAST = 4
+MIN_KERNEL_SIDE = 4
 """Matrices with fewer rows or columns are left to AdamW."""
 PRETRAINED = ("pretrained", "image_model", "text_model")
 """Settings of `network` that name weights to start from."""
@@ -54,8 +54,8 @@ def kernels_of(model: nn.Module, plan: Mapping[str, Any]) -> list[nn.Parameter]:
     and everything that starts from pretrained weights, which small steps are to change little.
     """
     wanted = plan.get("optimizer") or "adamw"
-    if wanted not in WORDS["optimizer"]:
-        raise SystemExit(f"optimizer {wanted!r} in plan.json: known are {' and '.join(WORDS['optimizer'])}")
+    if wanted not in CHOICES["optimizer"]:
+        raise SystemExit(f"optimizer {wanted!r} in plan.json: known are {' and '.join(CHOICES['optimizer'])}")
     if wanted == "adamw" or any(plan["network"].get(key) for key in PRETRAINED):
         return []
     classes, channels = len(plan.get("classes") or ()), int(plan.get("channels") or 0)
@@ -63,7 +63,7 @@ def kernels_of(model: nn.Module, plan: Mapping[str, Any]) -> list[nn.Parameter]:
     def hidden(value: nn.Parameter) -> bool:
         reads, writes = value.shape[1] == channels, value.shape[0] in (classes, classes + 1)
         pointwise = value[0, 0].numel() == 1
-        return min(value.shape[:2]) >= LEAST and not reads and not (writes and pointwise)
+        return min(value.shape[:2]) >= MIN_KERNEL_SIDE and not reads and not (writes and pointwise)
 
     return [value for value in model.parameters() if value.requires_grad and value.ndim > 1 and hidden(value)]
 
@@ -88,18 +88,15 @@ class Muon(torch.optim.AdamW):
         ]
         super().__init__([group for group in groups if group["params"]], lr=lr)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Moves everything that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for value in group["params"] if group["muon"] else ():
-                if value.grad is not None:
-                    self._move_kernel(value, value.grad, group["lr"], group["weight_decay"])
-                    value.grad = None
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Move everything that has a gradient."""
+        loss = None if closure is None else closure()
+        with torch.no_grad():
+            for group in self.param_groups:
+                for value in group["params"] if group["muon"] else ():
+                    if value.grad is not None:
+                        self._move_kernel(value, value.grad, group["lr"], group["weight_decay"])
+                        value.grad = None
         super().step()
         return loss
 

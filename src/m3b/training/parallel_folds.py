@@ -1,7 +1,7 @@
-"""Folds of a small network side by side on a processor, each with some of its cores.
+"""Parallel folds of a small network on a processor, each with some of its cores.
 
-Threads that share a small step wait for each other: of a narrow U-Net of volumes two threads made a step in 0.24 s, and two trainings
-of one thread each made one in 0.32 s, a step every 0.16 s.
+Threads that share a small step wait for each other: for a narrow 3D U-Net, two threads took 0.24 s a step, and two parallel trainings
+of one thread 0.32 s each, a step every 0.16 s.
 """
 
 from __future__ import annotations
@@ -10,59 +10,62 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from m3b.training.entry import cores
-from m3b.training.folds import FEWEST, most_folds
+from m3b.training.entry import count_cores
+from m3b.training.folds import MIN_FOLDS, max_folds
 from m3b.training.machine import machine_of
-from m3b.training.time_budget import TURNS, steps_of
+from m3b.training.time_budget import TIMING_ROUNDS, estimate_steps
 
 Plan = dict[str, Any]
-MINUTES = 10.0
-"""Of shorter plans the start of further processes takes too much."""
-QUICKER = 1.1
-"""Side by side where that makes so many times the steps."""
-MEMORY = 1e9
-"""Bytes of a training, as traced, up to which several at a time fit into the memory of usual machines."""
+MIN_MINUTES = 10.0
+"""Minimum minutes of a plan; in shorter ones, starting further processes takes too long."""
+MIN_SPEEDUP = 1.1
+"""Minimum gain in steps for parallel folds."""
+MAX_TRAINING_BYTES = 1e9
+"""Maximum traced bytes of a training for several to fit into the memory of usual machines."""
 
 
-def choose_beside(
+def choose_parallel_folds(
     facts: Mapping[str, Any],
     plan: Plan,
-    kept: set[str],
-    enough: int,
-    alone: Callable[[Plan], float],
-    together: Callable[[Plan, int], float],
-    held: Callable[[Plan], int],
+    overrides: set[str],
+    min_steps: int,
+    single_seconds: Callable[[Plan], float],
+    parallel_seconds: Callable[[Plan, int], float],
+    training_bytes: Callable[[Plan], int],
 ) -> list[str]:
-    """Puts `processes` into a plan of several folds, where steps are quicker so, and as many folds as there is time for then; what was
-    changed.
+    """Set `processes` of a plan with several folds if that makes steps faster, and as many folds as the time allows; return the
+    change.
 
     Args:
-        kept: what was set by hand and stays.
-        enough: steps that each fold needs.
-        alone: (plan) to the seconds of a step with all cores.
-        together: (plan, trainings) to the seconds of a step of each, made at the same time.
-        held: (plan) to the bytes that a training holds.
+        overrides: keys that were set by hand and stay.
+        min_steps: that each fold needs.
+        single_seconds: (plan) to the seconds of a step with all cores.
+        parallel_seconds: (plan, trainings) to the seconds of a step of each parallel training.
+        training_bytes: (plan) to the bytes of a training.
     """
-    folds, several = int(plan["folds"]), min(cores(), int(plan["folds"]))
-    settled = kept & {"processes", "threads", "device"} or plan.get("max_steps") or plan.get("refit")
-    if folds < FEWEST or several < 2 or settled or machine_of(plan).gpus or float(plan["minutes"]) < MINUTES:
+    folds, parallel = int(plan["folds"]), min(count_cores(), int(plan["folds"]))
+    is_fixed = overrides & {"processes", "threads", "device"} or plan.get("max_steps") or plan.get("refit")
+    if folds < MIN_FOLDS or parallel < 2 or is_fixed or machine_of(plan).gpus or float(plan["minutes"]) < MIN_MINUTES:
         return []
-    if held(plan) > MEMORY:
+    if training_bytes(plan) > MAX_TRAINING_BYTES:
         return []
-    usual = own = math.inf
-    for _ in range(TURNS):
-        usual, own = min(usual, alone(plan)), min(own, together(plan, several))
-    if own * QUICKER > several * usual:
+    seconds_alone = seconds_parallel = math.inf
+    for _ in range(TIMING_ROUNDS):
+        seconds_alone, seconds_parallel = (
+            min(seconds_alone, single_seconds(plan)),
+            min(seconds_parallel, parallel_seconds(plan, parallel)),
+        )
+    if seconds_parallel * MIN_SPEEDUP > parallel * seconds_alone:
         return []
-    if "folds" not in kept:
-        most = most_folds(int(facts["cases"]), int(facts["patients"]))[0]
-        wanted = min(most, several * (steps_of(plan, own) // enough))
-        even = wanted - wanted % several
-        if wanted < FEWEST:
+    if "folds" not in overrides:
+        limit = max_folds(int(facts["cases"]), int(facts["patients"]))[0]
+        folds_wanted = min(limit, parallel * (estimate_steps(plan, seconds_parallel) // min_steps))
+        full_rounds = folds_wanted - folds_wanted % parallel
+        if folds_wanted < MIN_FOLDS:
             return []
-        plan["folds"] = even if even >= FEWEST else wanted
-        plan["why_folds"] = f"{facts['cases']} cases, and steps enough in these minutes for {plan['folds']} networks"
-    plan["processes"] = several
+        plan["folds"] = full_rounds if full_rounds >= MIN_FOLDS else folds_wanted
+        plan["why_folds"] = f"{facts['cases']} cases, and enough steps in these minutes for {plan['folds']} networks"
+    plan["processes"] = parallel
     return [
-        f"{several} folds are trained at a time: a step takes {own:.2f} s then, {usual:.2f} s with all cores for one"
+        f"{parallel} folds train in parallel: a step takes {seconds_parallel:.2f} s then, {seconds_alone:.2f} s with all cores for one"
     ]

@@ -1,18 +1,18 @@
-"""What every plan.py is asked on its command line."""
+"""Command line of every plan.py."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from m3b.training.machine import DEVICE, GPUS, Machine, asked_machine
+from m3b.training.machine import DEVICE_HELP, GPUS_HELP, Machine, parse_machine
 
-TIME_ONLY = "price the plan.json that is there, with --set, and write nothing"
-KEEP = "change the plan.json that is there by --set, instead of making one afresh"
+TIME_ONLY_HELP = "estimate the time of the existing plan.json with --set, and write nothing"
+KEEP_HELP = "change the existing plan.json by --set instead of making a new one"
 
 
 class PlanArguments(argparse.Namespace):
-    """`minutes` of training; `set`, the KEY=VALUE pairs; `time_only`, `keep`; `device` and `gpus`, the machine that is planned for."""
+    """`minutes` of training; `set`, the KEY=VALUE pairs; `time_only`, `keep`; `device` and `gpus` of the machine."""
 
     minutes: float
     set: list[str]
@@ -26,19 +26,19 @@ class PlanArguments(argparse.Namespace):
         return self.device == "cpu" or "device=cpu" in self.set
 
     def machine(self, gpu_here: bool) -> Machine:
-        """The machine that is planned for; SystemExit where it cannot be meant."""
-        return asked_machine("cpu" if self.on_cpu else self.device, self.gpus, gpu_here)
+        """Return the machine that is planned for. Raises SystemExit if there is no such machine."""
+        return parse_machine("cpu" if self.on_cpu else self.device, self.gpus, gpu_here)
 
 
-def read_options(doc: str | None, argv: Sequence[str] | None) -> PlanArguments:
-    """Reads the options; `doc` is that of plan.py, for `--help`."""
+def parse_plan_options(doc: str | None, argv: Sequence[str] | None) -> PlanArguments:
+    """Parse the options; `doc` is that of plan.py, for `--help`."""
     parser = argparse.ArgumentParser(description=doc)
-    minutes = "of training; imports and first reading come on top"
+    minutes = "of training; imports and the first reading are extra"
     parser.add_argument("--minutes", type=float, default=10.0, help=minutes)
     values = "overrides; a dot enters an object"
     parser.add_argument("--set", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help=values)
-    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY)
-    parser.add_argument("--keep", action="store_true", help=KEEP)
-    parser.add_argument("--device", default="auto", help=DEVICE)
-    parser.add_argument("--gpus", type=int, default=0, help=GPUS)
+    parser.add_argument("--time-only", action="store_true", help=TIME_ONLY_HELP)
+    parser.add_argument("--keep", action="store_true", help=KEEP_HELP)
+    parser.add_argument("--device", default="auto", help=DEVICE_HELP)
+    parser.add_argument("--gpus", type=int, default=0, help=GPUS_HELP)
     return parser.parse_args(argv, PlanArguments())

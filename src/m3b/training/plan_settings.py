@@ -1,4 +1,4 @@
-"""plan.json: `--set key=value` of every plan.py, which settings there are, and how it is written."""
+"""plan.json: `--set key=value` of every plan.py, the known settings, and the file format."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LATER = ("max_steps", "processes", "accumulate", "compile", "channels_last", "optimizer")
+OPTIONAL_KEYS = ("max_steps", "processes", "accumulate", "compile", "channels_last", "optimizer")
 """Keys that training knows and that a plan may lack."""
-NETWORKS = {
+NETWORK_SETTINGS = {
     "diagnosis": "name width dropout stem pretrained backbone_lr trial",
     "grading": "name width dropout stem pretrained backbone_lr trial",
     "regression": "name width dropout stem pretrained backbone_lr trial",
@@ -21,8 +21,8 @@ NETWORKS = {
     "backbone anchors first",
     "report": "image_lr trial",
 }
-"""What `network` may hold besides what plan.py put there, a task."""
-OPTIONAL = {
+"""Settings of `network` for each task that plan.py does not set itself."""
+OBJECT_SETTINGS = {
     "loss": "voxel alpha beta weights boxes",
     "intensity": "mode low high windows mean std eight_bit channels",
     "augment": "often flip rotate tilt zoom shift elastic contrast brightness gamma noise blur erase",
@@ -30,10 +30,10 @@ OPTIONAL = {
     "decode": "beams length_penalty min_tokens no_repeat",
     "max_tokens": "findings impression",
 }
-"""The same for other objects of the plan, whatever the task."""
-FREE = ("refine",)
-"""Objects whose names are classes: the plan's own check looks at them."""
-DERIVED = (
+"""Settings of other objects of the plan that plan.py does not set itself."""
+UNCHECKED_OBJECTS = ("refine",)
+"""Objects whose keys are classes: the plan's own check covers them."""
+DERIVED_KEYS = (
     "task",
     "number",
     "unknown",
@@ -53,7 +53,7 @@ DERIVED = (
     "machine",
     "expected",
 )
-"""Worked out from the data or from other settings; a value set by hand would be overwritten or break the training."""
+"""Settings that follow from the data or from other settings; a value set by hand would be overwritten or break the training."""
 
 SET_ELSEWHERE = {
     "task": "; the selection names the task",
@@ -62,106 +62,112 @@ SET_ELSEWHERE = {
     "channel_names": "; the index names the channels (images.channels of the manifest)",
     "covariates": "; the index holds them (covariates of the manifest)",
 }
-"""Where derived settings come from, and can be changed."""
+"""Where derived settings come from and can be changed."""
 
-NUMBERS = {"seed": (0, 2**31 - 1), "folds": (1, 20), "parts": (1, 10_000)}
-"""Settings that are whole numbers: the least and the most."""
-WORDS = {"optimizer": ("adamw", "muon")}
-"""Settings that are one of a few words."""
+INTEGER_RANGES = {"seed": (0, 2**31 - 1), "folds": (1, 20), "parts": (1, 10_000)}
+"""Integer settings: minimum and maximum."""
+CHOICES = {"optimizer": ("adamw", "muon")}
+"""Settings with a few allowed values."""
 
 
-def override(plan: dict[str, Any], setting: str) -> None:
-    """`network.name=resnet18`: JSON where it parses, text where it does not. Ends the program for an unknown key."""
-    key, sign, text = setting.partition("=")
+def apply_override(plan: dict[str, Any], setting: str) -> None:
+    """Apply `network.name=resnet18`: the value is JSON if it parses, else text. Raises SystemExit for an unknown key."""
+    key, separator, text = setting.partition("=")
     if key == "network.pretrained":
-        raise SystemExit(
-            f"--set {setting}: input and network follow from it, so make the plan afresh with it (no --keep)"
-        )
-    *path, last = key.split(".")
-    place: Any = plan
+        raise SystemExit(f"--set {setting}: input and network depend on it, so make a new plan with it (no --keep)")
+    *path, name = key.split(".")
+    parent_object: Any = plan
     for part in path:
-        place = place.get(part) if isinstance(place, dict) else None
-    if not sign or not isinstance(place, dict):
+        parent_object = parent_object.get(part) if isinstance(parent_object, dict) else None
+    if not separator or not isinstance(parent_object, dict):
         raise SystemExit(f"--set {setting}: not KEY=VALUE with a key of plan.json ({', '.join(plan)})")
-    if not path and last in DERIVED:
-        place_of = SET_ELSEWHERE.get(last, "")
+    if not path and name in DERIVED_KEYS:
+        source = SET_ELSEWHERE.get(name, "")
         raise SystemExit(
-            f"--set {setting}: {last} follows from the data and the other settings and cannot be set here{place_of}"
+            f"--set {setting}: {name} follows from the data and the other settings and cannot be set{source}"
         )
-    value = _value(text)
+    value = _parse_value(text)
     task = str(plan.get("task", ""))
-    _known(setting, ".".join(path), [last], place, task)
+    _check_names(setting, ".".join(path), [name], parent_object, task)
     if not path and isinstance(value, dict):
-        _known(setting, last, value, plan.get(last) or {}, task)
-    least, most = NUMBERS.get(key, (0, -1))
-    if least <= most and not (type(value) is int and least <= value <= most):
-        raise SystemExit(f"--set {setting}: a whole number from {least} to {most} is needed")
-    if key in WORDS and value not in WORDS[key]:
-        raise SystemExit(f"--set {setting}: known are {' and '.join(WORDS[key])}")
+        _check_names(setting, name, value, plan.get(name) or {}, task)
+    minimum, maximum = INTEGER_RANGES.get(key, (0, -1))
+    if minimum <= maximum and not (type(value) is int and minimum <= value <= maximum):
+        raise SystemExit(f"--set {setting}: must be a whole number from {minimum} to {maximum}")
+    if key in CHOICES and value not in CHOICES[key]:
+        raise SystemExit(f"--set {setting}: must be {' or '.join(CHOICES[key])}")
     if key == "refit" and type(value) is not bool:
-        raise SystemExit(f"--set {setting}: true or false is needed")
-    place[last] = value
+        raise SystemExit(f"--set {setting}: must be true or false")
+    parent_object[name] = value
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
 
 
-def _known(setting: str, path: str, wanted: Iterable[str], place: Mapping[str, Any], task: str) -> None:
-    """Ends the program for a name that neither the plan nor any part of the training knows."""
-    if path in FREE:
+def _check_names(
+    setting: str, path: str, requested: Iterable[str], parent_object: Mapping[str, Any], task: str
+) -> None:
+    """Raise SystemExit for a name that neither the plan nor any part of the training knows."""
+    if path in UNCHECKED_OBJECTS:
         return
-    more = NETWORKS.get(task, " ".join(NETWORKS.values())) if path == "network" else OPTIONAL.get(path, "")
-    names = list(dict.fromkeys([*place, *(more.split() if path else LATER)]))
-    for name in wanted:
+    extra = (
+        NETWORK_SETTINGS.get(task, " ".join(NETWORK_SETTINGS.values()))
+        if path == "network"
+        else OBJECT_SETTINGS.get(path, "")
+    )
+    names = list(dict.fromkeys([*parent_object, *(extra.split() if path else OPTIONAL_KEYS)]))
+    for name in requested:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            where = f"{path} in plan.json" if path else "plan.json"
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise SystemExit(f"--set {setting}: {where} has no setting {name!r}{meant} (it has {', '.join(names)})")
+            matches = difflib.get_close_matches(name, names, 1)
+            parent = f"{path} in plan.json" if path else "plan.json"
+            suggestion = f"; did you mean {matches[0]}?" if matches else ""
+            raise SystemExit(
+                f"--set {setting}: {parent} has no setting {name!r}{suggestion} (it has {', '.join(names)})"
+            )
 
 
-def given(settings: Sequence[str]) -> set[str]:
-    """The keys that were set."""
+def overridden_keys(settings: Sequence[str]) -> set[str]:
+    """Return the keys that were set."""
     return {setting.partition("=")[0] for setting in settings}
 
 
-def priced(settings: Sequence[str], file: Path = Path("plan.json")) -> dict[str, Any]:
-    """The plan as it stands, perhaps edited, with what was set: for `plan.py --time-only` and `--keep`."""
+def load_edited_plan(settings: Sequence[str], file: Path = Path("plan.json")) -> dict[str, Any]:
+    """Return the existing plan with `--set` applied: for `plan.py --time-only` and `--keep`."""
     plan = read_plan(file)
     for setting in settings:
         key = setting.partition("=")[0]
-        before = _at(plan, key)
-        override(plan, setting)
-        print(f"{key}: {json.dumps(before)} -> {json.dumps(_at(plan, key))}")
+        before = _get_value(plan, key)
+        apply_override(plan, setting)
+        print(f"{key}: {json.dumps(before)} -> {json.dumps(_get_value(plan, key))}")
     return plan
 
 
-def _at(plan: Any, key: str) -> Any:
-    """The value of a key with dots; None where there is none."""
+def _get_value(plan: Any, key: str) -> Any:
+    """Return the value of a dotted key; None if it is absent."""
     for part in key.split("."):
         plan = plan.get(part) if isinstance(plan, dict) else None
     return plan
 
 
 def save_plan(plan: Mapping[str, Any], file: Path = Path("plan.json")) -> None:
-    """Writes the plan for people: a setting a line, lists of numbers on theirs."""
+    """Write the plan for people: one setting a line, lists of numbers on a single line."""
     text = json.dumps(plan, indent=2, ensure_ascii=False)
     numbers = re.compile(r"\[\n[^\[\]{}\"]*\]")
-    file.write_text(numbers.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n", encoding="utf-8")
+    file.write_text(numbers.sub(lambda match: f"[{' '.join(match[0][1:-1].split())}]", text) + "\n", encoding="utf-8")
 
 
 def read_plan(file: Path = Path("plan.json")) -> dict[str, Any]:
-    """The plan as it stands, perhaps edited; ends the program where there is none, or where it is no JSON object."""
+    """Return the existing plan. Raises SystemExit if it is missing or no JSON object."""
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SystemExit(f"{file} is missing: run plan.py first") from None
     except ValueError as error:
-        raise SystemExit(f"{file} is not valid JSON any more: {error}") from None
+        raise SystemExit(f"{file} is not valid JSON: {error}") from None
     if not isinstance(plan, dict):
-        raise SystemExit(f"{file} holds no object of settings: run plan.py again")
+        raise SystemExit(f"{file} must be an object of settings: run plan.py again") from None
     return plan

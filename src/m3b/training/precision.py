@@ -1,4 +1,4 @@
-"""Device and precision of a plan on the machine that it runs on: bf16 where it is real, fp16 elsewhere on GPUs."""
+"""Device and precision of a plan on the current machine: bf16 if native, else fp16 on GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_MINUTES_TO_COMPILE = 30.0
 
 
 def device_of(plan: Mapping[str, Any]) -> torch.device:
-    """Where the plan wants the model to be; of several processes each has a GPU of its own."""
+    """Return the device of the plan's model; each of several processes has its own GPU."""
     if not torch.cuda.is_available() or plan["device"] == "cpu":
         return torch.device("cpu")
     from m3b.training.distributed import local_rank
@@ -23,45 +23,45 @@ def device_of(plan: Mapping[str, Any]) -> torch.device:
     return torch.device("cuda", local_rank() % torch.cuda.device_count())
 
 
-def half_of(plan: Mapping[str, Any], device: torch.device) -> torch.dtype | None:
-    """What convolutions and products are computed in, None for float32. A GPU without bf16 of its own (it would be
-    emulated) takes fp16 instead; a processor has no fp16 worth the name."""
-    wanted = str(plan.get("precision") or ("fp32" if device.type == "cpu" else "bf16"))
-    if wanted == "fp32":
+def half_precision(plan: Mapping[str, Any], device: torch.device) -> torch.dtype | None:
+    """Return the type of convolutions and products, None for float32. A GPU that would emulate bf16 uses fp16; processors have no
+    useful fp16."""
+    precision = str(plan.get("precision") or ("fp32" if device.type == "cpu" else "bf16"))
+    if precision == "fp32":
         return None
     if device.type != "cuda":
-        return torch.bfloat16 if wanted == "bf16" else None
-    real = torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if wanted == "bf16" and real else torch.float16
+        return torch.bfloat16 if precision == "bf16" else None
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if precision == "bf16" and has_bf16 else torch.float16
 
 
 def autocast(plan: Mapping[str, Any], device: torch.device) -> AbstractContextManager[Any]:
-    """The context in which the plan's network computes there."""
-    half = half_of(plan, device)
+    """Return the context in which the plan's network computes on the device."""
+    half = half_precision(plan, device)
     return torch.autocast(device.type, half) if half else nullcontext()
 
 
-def laid_out(model: torch.nn.Module, plan: Mapping[str, Any]) -> torch.nn.Module:
-    """The model with its weights in the order that the plan wants (`channels_last`); they are saved in the usual one."""
+def apply_memory_layout(model: torch.nn.Module, plan: Mapping[str, Any]) -> torch.nn.Module:
+    """Set the memory layout of the plan (`channels_last`) for the weights; they are saved in the usual one."""
     compute_small_maps_in_float32()
     if plan.get("channels_last"):
-        last = torch.channels_last if int(plan["dims"]) == 2 else torch.channels_last_3d
+        memory_format = torch.channels_last if int(plan["dims"]) == 2 else torch.channels_last_3d
         for weight in model.parameters():
-            if weight.ndim == int(plan["dims"]) + 2:  # a network of volumes may hold layers of pictures
-                weight.data = weight.data.contiguous(memory_format=last)
-        model.register_state_dict_post_hook(_packed)
+            if weight.ndim == int(plan["dims"]) + 2:  # a 3D network may have 2D layers
+                weight.data = weight.data.contiguous(memory_format=memory_format)
+        model.register_state_dict_post_hook(_pack_state)
     return model
 
 
 def compute_small_maps_in_float32() -> None:
-    """Let convolutions on a processor compute in float32 where the kernel is longer than the map, whatever autocast says.
+    """Let convolutions on a processor compute in float32 if the kernel is longer than the map, whatever autocast says.
 
-    There gradients of weights in bfloat16 are wrong or not a number (PyTorch 2.13, a processor with AVX-512 BF16), such as for
+    In bfloat16, gradients of their weights are wrong or not a number (PyTorch 2.13, a processor with AVX-512 BF16), such as for
     3 x 3 x 3 kernels on 2 x 2 x 2 voxels, and for 3 x 3 kernels of stride 2 on one pixel (tests/templates/test_small_maps.py).
     """
     for kind in (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
         if kind._conv_forward.__name__ != "_forward_small_maps":
-            kind._conv_forward = _guard(kind._conv_forward)  # type: ignore[method-assign]
+            kind._conv_forward = _guard(kind._conv_forward)
 
 
 def _guard(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -77,7 +77,7 @@ def _guard(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return _forward_small_maps
 
 
-def _packed(_: torch.nn.Module, state: dict[str, torch.Tensor], prefix: str, __: Any) -> None:
+def _pack_state(_: torch.nn.Module, state: dict[str, torch.Tensor], prefix: str, __: Any) -> None:
     state |= {name: value.contiguous() for name, value in state.items() if name.startswith(prefix)}
 
 

@@ -1,4 +1,4 @@
-"""Validation figures in NumPy: area under the ROC curve (one class against the rest) and balanced accuracy."""
+"""Validation metrics in NumPy: area under the ROC curve (one class against the rest) and balanced accuracy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def auroc(positive: np.ndarray, score: np.ndarray) -> float:
-    """Mann-Whitney form of the area under the ROC curve, ties counted half; NaN where only one class is present."""
+    """Return the area under the ROC curve (Mann-Whitney, ties count half); NaN if only one class is present."""
     positive = np.asarray(positive).astype(bool)
     _, inverse, counts = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse]
@@ -17,22 +17,23 @@ def auroc(positive: np.ndarray, score: np.ndarray) -> float:
 
 
 def macro_auroc(labels: np.ndarray, scores: np.ndarray, networks: np.ndarray | None = None) -> float:
-    """Mean over the classes of (N, K) multi-hot labels that have both sides; 0.5 if there is none. NaN labels are not known.
+    """Return the mean over the classes of (N, K) multi-hot labels with positives and negatives; 0.5 without any. NaN labels are
+    unknown.
 
     Args:
-        networks: (N,) which network gave each row. Only rows of one network are compared with each other, since networks differ in
-            scale; each network counts by its pairs of a positive and a negative case.
+        networks: (N,) the network of each row. Only rows of one network are compared with each other, since networks differ in scale;
+            each network counts by its pairs of a positive and a negative case.
     """
-    owners = np.zeros(len(labels), int) if networks is None else np.asarray(networks)
+    network_ids = np.zeros(len(labels), int) if networks is None else np.asarray(networks)
     values = []
     for k in range(labels.shape[1]):
         area = pairs = 0.0
-        for owner in np.unique(owners):
-            mine = (owners == owner) & ~np.isnan(labels[:, k])
-            truth = labels[mine, k] > 0.5
+        for network in np.unique(network_ids):
+            rows = (network_ids == network) & ~np.isnan(labels[:, k])
+            truth = labels[rows, k] > 0.5
             count = float(truth.sum()) * float((~truth).sum())
             if count:
-                area += count * auroc(truth, scores[mine, k])
+                area += count * auroc(truth, scores[rows, k])
                 pairs += count
         if pairs:
             values.append(area / pairs)
@@ -40,16 +41,16 @@ def macro_auroc(labels: np.ndarray, scores: np.ndarray, networks: np.ndarray | N
 
 
 def balanced_accuracy(labels: np.ndarray, scores: np.ndarray, multi_label: bool = False) -> float:
-    """Mean recall of the classes; multi-label: mean over classes of (sensitivity + specificity) / 2 at 0.5."""
+    """Return the mean recall of the classes; multi-label: mean over classes of (sensitivity + specificity) / 2 at 0.5."""
     truth, negative = labels > 0.5, labels <= 0.5
     if multi_label:
-        called = scores >= 0.5
+        is_called = scores >= 0.5
         values = [
-            0.5 * (called[truth[:, k], k].mean() + (~called[negative[:, k], k]).mean())
+            0.5 * (is_called[truth[:, k], k].mean() + (~is_called[negative[:, k], k]).mean())
             for k in range(truth.shape[1])
             if truth[:, k].any() and negative[:, k].any()
         ]
     else:
-        chosen = scores.argmax(axis=1)
-        values = [(chosen[truth[:, k]] == k).mean() for k in range(truth.shape[1]) if truth[:, k].any()]
+        predicted = scores.argmax(axis=1)
+        values = [(predicted[truth[:, k]] == k).mean() for k in range(truth.shape[1]) if truth[:, k].any()]
     return float(np.mean(values)) if values else float("nan")

@@ -16,8 +16,8 @@ from scipy import ndimage, sparse
 
 def resize(array: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """Return float32 (C, *size) of an array (C, ...)."""
-    whole = tuple(slice(0, have) for have in array.shape[1:])
-    return _resize_part(np.asarray(array, np.float32), whole, array.shape[1:], tuple(size))[0]
+    full_box = tuple(slice(0, length) for length in array.shape[1:])
+    return _resize_part(np.asarray(array, np.float32), full_box, array.shape[1:], tuple(size))[0]
 
 
 def resize_ids(ids: np.ndarray, size: Sequence[int]) -> np.ndarray:
@@ -28,56 +28,56 @@ def resize_ids(ids: np.ndarray, size: Sequence[int]) -> np.ndarray:
     size = tuple(size)
     if ids.shape == size:
         return ids
-    filled, most = np.zeros(size, np.float32), np.zeros(size, np.float32)
-    chosen = np.zeros(size, ids.dtype)
+    filled, best_share = np.zeros(size, np.float32), np.zeros(size, np.float32)
+    classes = np.zeros(size, ids.dtype)
     for number, box in enumerate(ndimage.find_objects(ids), start=1):
         if box is None:
             continue
-        share, place = _resize_part((ids[box] == number)[None].astype(np.float32), box, ids.shape, size)
-        filled[place] += share[0]
-        higher = share[0] > most[place]
-        chosen[place][higher] = number
-        most[place][higher] = share[0][higher]
-    chosen[1 - filled >= most] = 0
-    return chosen
+        share, region = _resize_part((ids[box] == number)[None].astype(np.float32), box, ids.shape, size)
+        filled[region] += share[0]
+        higher = share[0] > best_share[region]
+        classes[region][higher] = number
+        best_share[region][higher] = share[0][higher]
+    classes[1 - filled >= best_share] = 0
+    return classes
 
 
 def _resize_part(
     part: np.ndarray, box: Sequence[slice], shape: Sequence[int], size: Sequence[int]
 ) -> tuple[np.ndarray, tuple[slice, ...]]:
     """Return the resampled `part`, which fills `box` of a grid of `shape`, zero elsewhere; and its place on the grid of `size`."""
-    place = [slice(0, want) for want in size]
+    regions = [slice(0, target) for target in size]
     for axis in sorted(range(len(size)), key=lambda axis: size[axis] / shape[axis]):
         if shape[axis] == size[axis]:
-            place[axis] = box[axis]
+            regions[axis] = box[axis]
             continue
         weights = _weights(shape[axis], size[axis])[:, box[axis]]
-        reached = np.flatnonzero(np.diff(weights.indptr))
-        place[axis] = slice(int(reached[0]), int(reached[-1]) + 1)
-        front = np.moveaxis(part, axis + 1, 0)
-        rows = weights[place[axis]] @ front.reshape(len(front), -1)
-        part = np.moveaxis(rows.reshape(len(rows), *front.shape[1:]), 0, axis + 1)
-    return np.ascontiguousarray(part), tuple(place)
+        rows_used = np.flatnonzero(np.diff(weights.indptr))
+        regions[axis] = slice(int(rows_used[0]), int(rows_used[-1]) + 1)
+        moved = np.moveaxis(part, axis + 1, 0)
+        rows = weights[regions[axis]] @ moved.reshape(len(moved), -1)
+        part = np.moveaxis(rows.reshape(len(rows), *moved.shape[1:]), 0, axis + 1)
+    return np.ascontiguousarray(part), tuple(regions)
 
 
 @lru_cache(maxsize=256)
-def _weights(have: int, want: int) -> sparse.csr_array:
+def _weights(length: int, target: int) -> sparse.csr_array:
     """Return (want, have): what each input cell gives to each output cell of an axis; rows sum to 1."""
-    ratio = have / want
-    centres = (np.arange(want) + 0.5) * ratio
+    ratio = length / target
+    centres = (np.arange(target) + 0.5) * ratio
     if ratio > 1:
         low, high = centres - ratio / 2, centres + ratio / 2
         count = int(np.ceil(ratio)) + 1
         cells = np.floor(low + 1e-9).astype(int)[:, None] + np.arange(count)
         shares = np.minimum(high[:, None], cells + 1) - np.maximum(low[:, None], cells)
     else:
-        places = np.clip(centres - 0.5, 0, have - 1)
-        cells = np.floor(places).astype(int)[:, None] + np.arange(2)
-        shares = 1 - np.abs(cells - places[:, None])
-    cells = cells.clip(0, have - 1)
+        positions = np.clip(centres - 0.5, 0, length - 1)
+        cells = np.floor(positions).astype(int)[:, None] + np.arange(2)
+        shares = 1 - np.abs(cells - positions[:, None])
+    cells = cells.clip(0, length - 1)
     shares = shares.clip(0) * (shares > 1e-9)
     shares = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
-    rows = np.repeat(np.arange(want), cells.shape[1])
-    matrix = sparse.csr_array((shares.ravel(), (rows, cells.ravel())), shape=(want, have))
+    rows = np.repeat(np.arange(target), cells.shape[1])
+    matrix = sparse.csr_array((shares.ravel(), (rows, cells.ravel())), shape=(target, length))
     matrix.eliminate_zeros()
     return matrix

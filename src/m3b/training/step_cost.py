@@ -1,4 +1,4 @@
-"""What steps of a template's plans need and take: counted without content (`memory_tracing`), or timed."""
+"""Cost of a plan's training step: traced without content (`memory_tracing`), or timed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from m3b.training.machine import BESIDES, OPTIMISER, SLACK, machine_of
-from m3b.training.time_budget import quickest
+from m3b.training.machine import ALLOCATOR_SLACK, OPTIMISER_PASSES, STEP_OVERHEAD, machine_of
+from m3b.training.time_budget import min_seconds
 
 if TYPE_CHECKING:
     import torch
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
 Plan = dict[str, Any]
 Build = Callable[[Plan], "torch.nn.Module"]
 Noise = Callable[[Plan, int], dict[str, Any]]
-SPARE = 0.001
+TRAINER_STEP_SECONDS = 0.001
 """Seconds a step that the training loop takes for itself, and that no rehearsal shows (`benchmarks/trainer_step.py`)."""
-STATES = 4
-"""Copies of the weights besides themselves: gradients, two moments of AdamW, the running average."""
+WEIGHT_STATES = 4
+"""Copies of the weights in addition to themselves: gradients, two moments of AdamW, the running average."""
 
 
 def gpus_per_step(plan: Mapping[str, Any]) -> int:
-    """GPUs that share a step; of several folds each has a GPU of its own."""
+    """Return the GPUs that share a step; each of several folds has its own GPU."""
     return 1 if int(plan.get("folds") or 1) > 1 else max(1, int(plan.get("processes") or 1))
 
 
 def micro_batch(plan: Mapping[str, Any], processes: int | None = None) -> int:
-    """Cases that one GPU looks at together: a step's, shared out among the processes (those of the plan if None) and made in
-    `accumulate` parts."""
+    """Return the cases that one GPU computes together: a step's, divided among the processes (None: the plan's) and the `accumulate`
+    parts."""
     share = -(-int(plan["batch"]) // (processes or gpus_per_step(plan)))
     return max(1, -(-share // max(1, int(plan.get("accumulate") or 1))))
 
 
-def peak_bytes(found: Trace, cases: int, processes: int = 1) -> int:
-    """Bytes that a training holds at its peak on one GPU, the reserved ones apart: weights, states, what the passes keep."""
-    copies = 1 + STATES + (1 if processes > 1 else 0)  # the buckets in which gradients are exchanged
-    return int(SLACK * (copies * found.weights + found.fixed + cases * found.each))
+def peak_bytes(trace: Trace, cases: int, processes: int = 1) -> int:
+    """Return the peak bytes of a training on one GPU, without the reserved ones: weights, states, tensors of the passes."""
+    copies = 1 + WEIGHT_STATES + (1 if processes > 1 else 0)  # the buckets in which gradients are exchanged
+    return int(ALLOCATOR_SLACK * (copies * trace.weights + trace.fixed + cases * trace.per_case))
 
 
 class StepCosts:
-    """Traces of a template's plans; one that differs only in what does not matter is looked at once."""
+    """Traces of a task's plans; plans that differ only in irrelevant settings are traced once."""
 
     def __init__(self, noise: Noise, build: Build | None = None) -> None:
         self.noise, self.build = noise, build or _network
 
     def trace(self, plan: Plan) -> Trace:
-        """Of a step of the plan's network, by the case."""
-        left_out = (
+        """Trace a step of the plan's network."""
+        irrelevant = (
             "batch",
             "accumulate",
             "processes",
@@ -68,83 +68,85 @@ class StepCosts:
             "why_folds",
         )
         return self._traced(
-            json.dumps({k: v for k, v in plan.items() if k not in left_out}, sort_keys=True, default=str)
+            json.dumps({k: v for k, v in plan.items() if k not in irrelevant}, sort_keys=True, default=str)
         )
 
     @lru_cache(maxsize=64)  # noqa: B019 - one object lives as long as plan.py
     def _traced(self, key: str) -> Trace:
         import torch
 
-        from m3b.training.memory_tracing import trace
+        from m3b.training.memory_tracing import trace_step
 
         plan = {**json.loads(key), "device": "cpu"}
         half = torch.bfloat16 if plan.get("precision") in ("bf16", "fp16") else None  # both have two bytes
         plan["precision"] = "bf16" if half else "fp32"
-        return trace(self.build(plan).train(), lambda cases: self.noise(plan, cases), half)
+        return trace_step(self.build(plan).train(), lambda cases: self.noise(plan, cases), half)
 
     def peak(self, plan: Plan) -> int:
-        """Bytes on one GPU, see `peak_bytes`."""
+        """Return the bytes on one GPU, see `peak_bytes`."""
         return peak_bytes(self.trace(plan), micro_batch(plan), gpus_per_step(plan))
 
-    def seconds(self, plan: Plan) -> float:
-        """Of a step, estimated for a machine that is not here; loading is taken to happen meanwhile."""
-        found, cases, parts = self.trace(plan), micro_batch(plan), int(plan.get("accumulate") or 1)
-        work = machine_of(plan).seconds(
-            parts * cases * found.operations,
-            parts * cases * found.moved,
-            parts * found.kernels,
+    def estimate_seconds(self, plan: Plan) -> float:
+        """Estimate the seconds of a step on a remote machine; loading is assumed to overlap."""
+        trace, cases, accumulate = self.trace(plan), micro_batch(plan), int(plan.get("accumulate") or 1)
+        work = machine_of(plan).estimate_seconds(
+            accumulate * cases * trace.operations,
+            accumulate * cases * trace.moved_bytes,
+            accumulate * trace.kernels,
             plan.get("precision") != "fp32",
         )
-        return BESIDES * work + machine_of(plan).seconds(0.0, OPTIMISER * found.weights, 0.0, True)
+        return STEP_OVERHEAD * work + machine_of(plan).estimate_seconds(
+            0.0, OPTIMISER_PASSES * trace.weights, 0.0, True
+        )
 
 
 def _network(plan: Plan) -> torch.nn.Module:
-    """The recipe's own; imported when it is asked for."""
+    """Build the recipe's network; imported on demand."""
     from m3b.training.recipe import get_recipe
 
     return get_recipe().build_model(plan)
 
 
 def step_seconds(plan: Plan, costs: StepCosts) -> float:
-    """Seconds of the quickest of a few training steps on noise, estimated where the machine is not here; infinite where
-    memory does not suffice or the precision is not known there."""
+    """Return the seconds of the fastest of a few training steps on noise, estimated for a remote machine; infinite if memory does not
+    suffice or the precision is not supported."""
     from m3b.training.threads import use_threads
 
-    if machine_of(plan).dry:
-        return costs.seconds(plan)
+    if machine_of(plan).is_remote:
+        return costs.estimate_seconds(plan)
     use_threads(plan)
-    return quickest(_step_of(plan, costs))
+    return min_seconds(_make_step(plan, costs))
 
 
-def step_seconds_beside(plan: Plan, costs: StepCosts, several: int) -> float:
-    """The same while so many networks make their steps at the same time, each with an equal share of the processor's cores."""
+def parallel_step_seconds(plan: Plan, costs: StepCosts, networks: int) -> float:
+    """Return the seconds of a step while `parallel` networks compute at the same time, each with an equal share of the cores."""
     import torch
 
-    from m3b.training.entry import cores
+    from m3b.training.entry import count_cores
 
-    def timed(step: Callable[[], object]) -> float:
-        torch.set_num_threads(max(1, cores() // several))
-        return quickest(step, tries=6, seconds=2.0)
+    def time_step(step: Callable[[], object]) -> float:
+        torch.set_num_threads(max(1, count_cores() // networks))
+        return min_seconds(step, tries=6, seconds=2.0)
 
-    steps = [_step_of(plan, costs) for _ in range(several)]
-    with ThreadPoolExecutor(several) as pool:  # PyTorch computes without Python's lock
-        return max(pool.map(timed, steps))
+    steps = [_make_step(plan, costs) for _ in range(networks)]
+    with ThreadPoolExecutor(networks) as pool:  # PyTorch computes without Python's lock
+        return max(pool.map(time_step, steps))
 
 
-def _step_of(plan: Plan, costs: StepCosts) -> Callable[[], None]:
-    """Both passes and the optimiser, on noise."""
+def _make_step(plan: Plan, costs: StepCosts) -> Callable[[], None]:
+    """Return a function that runs both passes and the optimiser on noise."""
     import torch
 
     from m3b.training.optimizers import optimizer_of
-    from m3b.training.precision import autocast, device_of, laid_out
+    from m3b.training.precision import apply_memory_layout, autocast, device_of
 
-    device, parts = device_of(plan), int(plan.get("accumulate") or 1)
-    model = laid_out(costs.build(plan).to(device).train(), plan)
+    device, accumulate = device_of(plan), int(plan.get("accumulate") or 1)
+    model = apply_memory_layout(costs.build(plan).to(device).train(), plan)
     batch = {key: value.to(device) for key, value in costs.noise(plan, micro_batch(plan)).items()}
     optimizer = optimizer_of(model, plan, 1e-6, 0.0)
 
     def step() -> None:
-        for _ in range(parts):
+        for _ in range(accumulate):
             with autocast(plan, device):
                 loss = model(**batch)["loss"]
             loss.backward()

@@ -1,7 +1,7 @@
-"""Processor threads of a training: as many as cores are free, followed while it runs.
+"""Processor threads of a training: as many as cores are free, adjusted while it runs.
 
-Threads that share a step wait for each other by spinning, which is quickest where each has a core. Beside other programs they spin
-on cores that those hold: a U-Net on two cores beside three busy programs took 2.0 s a step with two threads, 0.4 s with one.
+Threads that share a step wait for each other by spinning, which is fastest if each has a core. Beside other programs they spin on
+cores that those hold: a U-Net on two cores beside three busy programs took 2.0 s a step with two threads, 0.4 s with one.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from typing import Any
 
 import torch
 
-from m3b.training.entry import cores
-from m3b.training.folds import at_once
+from m3b.training.entry import count_cores
+from m3b.training.folds import count_parallel_folds
 
-STAT = Path("/proc/stat")
-PAUSE = 5.0
-"""Seconds between two looks at the machine while a training runs."""
-FIRST = 0.3
-"""Seconds that the look before a training takes."""
-IDLE = (3, 4)
+PROC_STAT = Path("/proc/stat")
+CHECK_INTERVAL_SECONDS = 5.0
+"""Seconds between two checks of the load while a training runs."""
+FIRST_CHECK_SECONDS = 0.3
+"""Seconds of the check before a training."""
+IDLE_COLUMNS = (3, 4)
 """Columns of a processor's line in /proc/stat, proc(5): idle, and waiting for input and output."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the machine has done since some start.
+    """Work of the machine since some start.
 
     Args:
         clock: seconds of the clock.
-        busy: seconds of work of all processors that this process may use, added up.
-        own: of these, seconds of this process's own work.
-        processors: how many it may use; trainings beside this one, and OMP_NUM_THREADS, leave it fewer threads.
+        busy_seconds: work of all processors that this process may use.
+        own_seconds: of these, work of this process.
+        processors: that the process may use; parallel trainings and OMP_NUM_THREADS leave it fewer threads.
     """
 
     clock: float
-    busy: float
-    own: float
+    busy_seconds: float
+    own_seconds: float
     processors: int
 
 
-def load_now() -> Load | None:
-    """None where the machine does not say (no /proc)."""
+def read_load() -> Load | None:
+    """Return the load; None if the machine does not report it (no /proc)."""
     try:
-        text = STAT.read_text()
+        text = PROC_STAT.read_text()
         allowed = os.sched_getaffinity(0)
     except (OSError, AttributeError):
         return None
@@ -57,57 +57,59 @@ def load_now() -> Load | None:
 
 
 def busy_ticks(text: str, allowed: set[int]) -> int:
-    """Clock ticks that the `allowed` processors have worked, of the text of /proc/stat."""
+    """Return the clock ticks that the `allowed` processors have worked, from the text of /proc/stat."""
     total = 0
     for line in text.splitlines():
         name, *values = line.split() or [""]
         if name[3:].isdecimal() and name.startswith("cpu") and int(name[3:]) in allowed:
-            total += sum(int(value) for at, value in enumerate(values[:8]) if at not in IDLE)
+            total += sum(int(value) for column, value in enumerate(values[:8]) if column not in IDLE_COLUMNS)
     return total
 
 
-def free_cores(most: int, before: Load, after: Load) -> int:
-    """How many cores other programs leave free: at least one, at most `most`."""
+def free_cores(max_cores: int, before: Load, after: Load) -> int:
+    """Return how many cores other programs leave free: at least one, at most `max_cores`."""
     seconds = max(after.clock - before.clock, 1e-6)
-    others = max(0.0, (after.busy - before.busy) - (after.own - before.own)) / seconds
-    return max(1, min(most, int(after.processors - others + 0.5)))
+    other_seconds = (
+        max(0.0, (after.busy_seconds - before.busy_seconds) - (after.own_seconds - before.own_seconds)) / seconds
+    )
+    return max(1, min(max_cores, int(after.processors - other_seconds + 0.5)))
 
 
 @lru_cache(maxsize=1)
-def _free_at_first() -> int:
-    before = load_now()
-    if before is None or cores() == 1:
-        return cores()
-    time.sleep(FIRST)
-    after = load_now()
-    return free_cores(cores(), before, after) if after else cores()
+def _free_cores_at_start() -> int:
+    before = read_load()
+    if before is None or count_cores() == 1:
+        return count_cores()
+    time.sleep(FIRST_CHECK_SECONDS)
+    after = read_load()
+    return free_cores(count_cores(), before, after) if after else count_cores()
 
 
-def are_fixed(plan: Mapping[str, Any]) -> bool:
-    """Whether the plan says how many threads, or a training has to repeat exactly: sums depend on their number."""
+def has_fixed_threads(plan: Mapping[str, Any]) -> bool:
+    """Return whether the plan sets the threads, or must be reproducible: sums depend on their number."""
     return bool(plan.get("threads") or plan.get("max_steps"))
 
 
 def use_threads(plan: Mapping[str, Any]) -> None:
-    """Sets the threads of what is computed from now on; where folds are trained side by side, those of one of them."""
-    most = max(1, cores() // at_once(plan))
-    fixed = int(plan.get("threads") or most)
-    torch.set_num_threads(max(1, fixed if are_fixed(plan) else min(most, _free_at_first())))
+    """Set the threads of this process; with parallel folds, those of one fold."""
+    max_cores = max(1, count_cores() // count_parallel_folds(plan))
+    threads = int(plan.get("threads") or max_cores)
+    torch.set_num_threads(max(1, threads if has_fixed_threads(plan) else min(max_cores, _free_cores_at_start())))
 
 
-class Threads:
-    """Follows the machine: `follow` after each step sets the threads anew, every few seconds.
+class ThreadFollower:
+    """Adjusts the threads to the load: `follow` after each step sets them every few seconds.
 
     Args:
-        read: gives the load.
+        read: returns the load.
     """
 
-    def __init__(self, plan: Mapping[str, Any], read: Callable[[], Load | None] = load_now) -> None:
-        self.read, self.most = read, 1 if are_fixed(plan) else cores() // at_once(plan)
+    def __init__(self, plan: Mapping[str, Any], read: Callable[[], Load | None] = read_load) -> None:
+        self.read, self.most = read, 1 if has_fixed_threads(plan) else count_cores() // count_parallel_folds(plan)
         self.before = read() if self.most > 1 else None
 
     def follow(self) -> None:
-        if self.before is None or time.monotonic() - self.before.clock < PAUSE:
+        if self.before is None or time.monotonic() - self.before.clock < CHECK_INTERVAL_SECONDS:
             return
         after = self.read()
         if after and (free := free_cores(self.most, self.before, after)) != torch.get_num_threads():

@@ -1,8 +1,8 @@
-"""torchvision beside a PyTorch that its operators were not built for, as its usual build is beside a PyTorch for CPUs.
+"""torchvision with a PyTorch that its compiled operators were not built for, such as its usual build with a PyTorch for CPUs.
 
-Such a torchvision cannot load its compiled operators, and then refuses to be imported, and with it transformers' Trainer and
-MONAI's detectors. Of these operators detectors need one, non-maximum suppression; here it is declared, and done by NumPy. Importing
-this module does that where it is needed, so it comes before transformers; where torchvision is whole or absent nothing happens.
+Such a torchvision cannot load its operators and cannot be imported; neither can vision models of transformers and MONAI's detectors.
+Detectors need one operator, non-maximum suppression, which is declared here and computed by NumPy. Importing this module declares it
+if necessary, so it must be imported before transformers; with a working torchvision, or none, it does nothing.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _declared: operators.Library | None = None
 
 
-def suppressed(boxes: torch.Tensor, scores: torch.Tensor, most: float) -> torch.Tensor:
-    """Rows of (N, 4) boxes to keep, surest first: of boxes that overlap by more than `most` the surest stays."""
+def suppress_boxes(boxes: torch.Tensor, scores: torch.Tensor, max_overlap: float) -> torch.Tensor:
+    """Return the rows of (N, 4) boxes to keep, highest score first: of boxes that overlap by more than `max_overlap` the best
+    stays."""
     order = torch.argsort(scores, descending=True, stable=True)
     corners = boxes[order].detach().float().cpu().numpy()
     sizes = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
-    left, kept = np.arange(len(corners)), []
-    while len(left):
-        first, left = left[0], left[1:]
-        kept.append(int(first))
-        low = np.maximum(corners[first, :2], corners[left, :2])
-        high = np.minimum(corners[first, 2:], corners[left, 2:])
-        shared = np.clip(high - low, 0, None).prod(axis=1)
-        left = left[shared <= most * np.maximum(sizes[first] + sizes[left] - shared, 1e-9)]
-    return order[torch.tensor(kept, dtype=torch.long, device=order.device)]
+    remaining, selected = np.arange(len(corners)), []
+    while len(remaining):
+        best, remaining = remaining[0], remaining[1:]
+        selected.append(int(best))
+        low = np.maximum(corners[best, :2], corners[remaining, :2])
+        high = np.minimum(corners[best, 2:], corners[remaining, 2:])
+        overlap = np.clip(high - low, 0, None).prod(axis=1)
+        remaining = remaining[overlap <= max_overlap * np.maximum(sizes[best] + sizes[remaining] - overlap, 1e-9)]
+    return order[torch.tensor(selected, dtype=torch.long, device=order.device)]
 
 
-def mend() -> bool:
-    """Declares the operators that torchvision's Python asks for where its compiled ones cannot be loaded; whether it did so."""
+def declare_operators() -> bool:
+    """Declare the operators of torchvision if its compiled ones cannot be loaded; return whether they were declared."""
     global _declared
     if _declared is not None:
         return True
-    found = importlib.util.find_spec("torchvision")
-    if found is None or not found.origin or hasattr(torch.ops.torchvision, "nms"):
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or not spec.origin or hasattr(torch.ops.torchvision, "nms"):
         return False
-    for compiled in Path(found.origin).parent.glob("_C*.so"):
+    for compiled in Path(spec.origin).parent.glob("_C*.so"):
         try:
             torch.ops.load_library(str(compiled))
             return False
@@ -52,18 +53,18 @@ def mend() -> bool:
     _declared = operators.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         _declared.define(name + SCHEMA)
-    _declared.impl("nms", suppressed, "CompositeExplicitAutograd")
+    _declared.impl("nms", suppress_boxes, "CompositeExplicitAutograd")
     return True
 
 
-def detection() -> ModuleType:
-    """`torchvision.models.detection`, ready for use. Raises ImportError where torchvision is absent."""
-    mended = mend()
+def import_detection() -> ModuleType:
+    """Return `torchvision.models.detection`. Raises ImportError if torchvision is not installed."""
+    is_declared = declare_operators()
     import torchvision
 
-    if mended:  # else its functions ask for the compiled operators, without looking whether others are there
+    if is_declared:  # else its functions require the compiled operators
         torchvision.extension._has_ops = lambda: True
     return torchvision.models.detection  # type: ignore[no-any-return]
 
 
-mend()
+declare_operators()

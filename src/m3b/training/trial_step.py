@@ -1,4 +1,4 @@
-"""One training step as train.py makes it, to be timed: loading, augmentation, both passes, clipping, optimiser, averaging."""
+"""One training step as train.py runs it, for timing: loading, augmentation, both passes, clipping, optimiser, averaging."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 import torch
 
 from m3b.training.optimizers import optimizer_of
-from m3b.training.precision import autocast, laid_out
+from m3b.training.precision import apply_memory_layout, autocast
 from m3b.training.threads import use_threads
 
 Batch = dict[str, Any]
 
 
-def rehearsed(
+def make_trial_step(
     model: torch.nn.Module,
     plan: Mapping[str, Any],
     load: Callable[[], Batch],
     prepare: Callable[[Batch], Batch] | None = None,
 ) -> Callable[[], None]:
-    """A function that makes one step of `model`, which is on its device and in training mode.
+    """Return a function that runs one step of `model`, which is on its device and in training mode.
 
     Args:
-        load: gives a batch on the CPU, taking as long as the data set would.
+        load: returns a batch on the CPU, as slowly as the data set would.
         prepare: the augmentation.
     """
     use_threads(plan)
-    laid_out(model, plan)
-    device, parts = next(model.parameters()).device, int(plan.get("accumulate") or 1)
+    apply_memory_layout(model, plan)
+    device, accumulate = next(model.parameters()).device, int(plan.get("accumulate") or 1)
     optimizer = optimizer_of(model, plan, 1e-6, 0.0)
     average = [value.detach().clone() for value in model.state_dict().values() if value.is_floating_point()]
 
     def step() -> None:
-        for _ in range(parts):
+        for _ in range(accumulate):
             batch = {key: _to_device(value, device) for key, value in load().items()}
             if prepare:
                 with torch.no_grad():
@@ -45,9 +45,9 @@ def rehearsed(
         optimizer.step()
         optimizer.zero_grad()
         with torch.no_grad():
-            now = [value for value in model.state_dict().values() if value.is_floating_point()]
-            torch._foreach_lerp_(average, now, 0.01)
-        loss.item()  # an accelerator is waited for
+            values = [value for value in model.state_dict().values() if value.is_floating_point()]
+            torch._foreach_lerp_(average, values, 0.01)
+        loss.item()  # synchronises with the GPU
 
     return step
 

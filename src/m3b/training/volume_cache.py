@@ -1,18 +1,17 @@
-"""Whole images and masks of any size, decoded and preprocessed once into memory-mapped files: a ragged cache.
+"""A cache of whole images and masks of any size, decoded and preprocessed once into memory-mapped files.
 
-    volumes = build_volumes(records, plan)      # records with image_path and mask_path (None: nothing marked)
-    volumes.image(i)    (C, H, W[, D]) float16 or float32, read-only map, intensities done, at plan["spacing"]
-    volumes.mask(i)     (H, W[, D]) uint8: 0, or 1 + place in plan["classes"]; with plan["overlap"] (K, H, W[, D]) 0/1
-    volumes.points(i)   (n, 1 + dims) int32: rows (class place, voxel), at most POINTS a class, to centre patches on;
+    volumes = build_volumes(records, plan)      # records with image_path and mask_path (None: empty mask)
+    volumes.image(i)    (C, H, W[, D]) float16 or float32, read-only map, intensities normalised, at plan["spacing"]
+    volumes.mask(i)     (H, W[, D]) uint8: 0, or 1 + index in plan["classes"]; with plan["overlap"] (K, H, W[, D]) 0/1
+    volumes.points(i)   (n, 1 + dims) int32: rows (class index, voxel), at most MAX_POINTS per class, to centre patches on;
                         plan["points"] = "lesions": equally many of every connected component
     volumes.shape(i)    (H, W[, D]) of the image as it was read, before any resampling
-    volumes.readable    (N,) bool; the others are printed, and more than 5 % of them raise CacheError
+    volumes.readable    (N,) bool; unreadable cases are printed, and more than 5 % of them raise CacheError
 
-The plan's keys that count: dims, channels, channel_names, spacing (or null), longest (limit of a side where no spacing is known, or
-null), side (2D: every picture gets this longer side, instead of a spacing; or absent), pixels (true: spacing counts
-pixels, whatever the files say), intensity, classes, labels ({name: value in the file}, or null where masks are objects of
-one file a class), overlap, points. A case is kept under a name made of these, its paths and its files' sizes and times,
-so that an interrupted build goes on, and a longer index reuses what it can.
+Keys of the plan: dims, channels, channel_names, spacing (or null), longest (limit of a side if no spacing is known, or null), side
+(2D: every picture gets this longer side, instead of a spacing; or absent), pixels (true: spacing counts pixels, whatever the files
+say), intensity, classes, labels ({name: value in the file}, or null for one mask file per class), overlap, points. The file name of a
+case is a hash of these, its paths and its files' sizes and times, so that an interrupted build continues and a longer index reuses it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import hashlib
 import json
 import os
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -32,20 +32,23 @@ import numpy as np
 from m3b.dataset.formats import DataError, Image, normalised_range
 from m3b.training.cache import CacheError
 from m3b.training.channels import read_case
-from m3b.training.mask_grid import iterate_masks, load_ids
-from m3b.training.normalization import scale_each
+from m3b.training.mask_grid import iterate_masks, load_label_ids
+from m3b.training.normalization import scale_channels
 from m3b.training.preprocess import match_channels
 from m3b.training.resampling import resize, resize_ids
 from m3b.training.voxel_spacing import true_spacing
 
-KEYS = ("dims", "channels", "channel_names", "spacing", "extent", "longest", "side", "pixels", "intensity", "bits")
-KEYS += ("classes", "labels", "overlap", "points")
-FORM = 5
-"""Of what is kept for a case: other forms are other cases."""
-POINTS = 2000
-OPEN = 192
-"""Maps that stay open: each holds a descriptor, and many systems allow a process 1,024. Opening one again costs 0.1 ms."""
-_BIG = 2 * 1024**3  # bytes of float32 above which half precision is stored
+PLAN_KEYS = (
+    *("dims", "channels", "channel_names", "spacing", "extent", "longest", "side", "pixels", "intensity", "bits"),
+    *("classes", "labels", "overlap", "points"),
+)
+"""Keys of the plan that determine a cached case."""
+CACHE_VERSION = 5
+"""Version of the files of a case; part of their names."""
+MAX_POINTS = 2000
+MAX_OPEN_MAPS = 192
+"""Maps that stay open: each needs a file descriptor, and many systems allow 1,024 per process. Opening one takes 0.1 ms."""
+_MAX_FLOAT32_BYTES = 2 * 1024**3  # bytes of float32 above which half precision is stored
 
 
 class Volumes:
@@ -58,36 +61,36 @@ class Volumes:
         return len(self.files)
 
     def image(self, item: int) -> np.ndarray:
-        return _open(f"{self.files[item]}.image.npy")
+        return _open_map(f"{self.files[item]}.image.npy")
 
     def mask(self, item: int) -> np.ndarray:
-        return _open(f"{self.files[item]}.mask.npy")
+        return _open_map(f"{self.files[item]}.mask.npy")
 
     def shape(self, item: int) -> tuple[int, ...]:
         return tuple(int(n) for n in np.load(f"{self.files[item]}.shape.npy"))
 
     def points(self, item: int) -> np.ndarray:
-        return _open(f"{self.files[item]}.points.npy")
+        return _open_map(f"{self.files[item]}.points.npy")
 
     def classes(self, item: int) -> dict[int, tuple[int, int]]:
-        """Return place of each class of the case -> first row of its points and the row after its last one."""
+        """Return class index -> first row of its points and the row after its last one."""
         points, rows, first = self.points(item), {}, 0
         while first < len(points):
-            place = int(points[first, 0])
-            rows[place] = (first, bisect_right(points, place, lo=first, key=lambda row: int(row[0])))
-            first = rows[place][1]
+            k = int(points[first, 0])
+            rows[k] = (first, bisect_right(points, k, lo=first, key=lambda row: int(row[0])))
+            first = rows[k][1]
         return rows
 
     def presence(self, classes: int) -> np.ndarray:
-        """Return (N, classes) whether each case has each class; cases that cannot be read have none."""
-        table = np.zeros((len(self), classes), np.float32)
+        """Return (N, classes) whether each case has each class; unreadable cases have none."""
+        presence = np.zeros((len(self), classes), np.float32)
         for item in np.flatnonzero(self.readable):
-            table[item, list(self.classes(int(item)))] = 1
-        return table
+            presence[item, list(self.classes(int(item)))] = 1
+        return presence
 
 
-@lru_cache(maxsize=OPEN)
-def _open(file: str) -> np.ndarray:
+@lru_cache(maxsize=MAX_OPEN_MAPS)
+def _open_map(file: str) -> np.ndarray:
     array: np.ndarray = np.load(file, mmap_mode="r" if os.path.getsize(file) > 4096 else None)
     return array
 
@@ -99,40 +102,40 @@ def build_volumes(
     base: str = ".",
     max_unreadable: float = 0.05,
 ) -> Volumes:
-    """The cache of these records, made where it is missing. Raises CacheError."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    files = [place / case_key(record, plan, base) for record in records]
+    """Return the cache of these records, and build missing parts. Raises CacheError."""
+    cache_folder = Path(folder)
+    cache_folder.mkdir(parents=True, exist_ok=True)
+    files = [cache_folder / case_key(record, plan, base) for record in records]
     reasons: dict[int, str] = {}
-    half = [len(records) > 4096]
+    is_half = [len(records) > 4096]
 
     def fill(item: int) -> None:
         try:
             image, mask, shape = prepare_case(records[item], plan, base)
-            half[0] = half[0] or image.nbytes * len(records) > _BIG
-            _write(files[item], image.astype(np.float16) if half[0] else image, mask, shape, plan)
+            is_half[0] = is_half[0] or image.nbytes * len(records) > _MAX_FLOAT32_BYTES
+            _write_case(files[item], image.astype(np.float16) if is_half[0] else image, mask, shape, plan)
         except DataError as error:
             reasons[item] = str(error)
 
-    todo = [item for item, file in enumerate(files) if not Path(f"{file}.points.npy").exists()]
-    if todo:
-        fill(todo[0])
+    missing = [item for item, file in enumerate(files) if not Path(f"{file}.points.npy").exists()]
+    if missing:
+        fill(missing[0])
         with ThreadPoolExecutor(max(1, int(plan.get("workers") or os.cpu_count() or 1))) as pool:
-            list(pool.map(fill, todo[1:]))
+            list(pool.map(fill, missing[1:]))
     failed = [reasons[item] for item in sorted(reasons)]
     if len(failed) > max_unreadable * len(records) and len(failed) * 20 > len(records):
         raise CacheError(f"{len(failed)} of {len(records)} cases cannot be used; correct the index. First: {failed[0]}")
     for reason in failed:
-        print(f"left out: {reason}", flush=True)
+        print(f"excluded: {reason}", flush=True)
     return Volumes(files, np.array([item not in reasons for item in range(len(records))]))
 
 
 def case_key(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = ".") -> str:
-    """Changes with the plan's preprocessing, the record's paths, and the files' sizes and times."""
-    wanted = json.dumps({"form": FORM, **{key: plan.get(key) for key in KEYS}}, sort_keys=True)
+    """Return a hash of the plan's preprocessing, the record's paths, and the files' sizes and times."""
+    settings = json.dumps({"form": CACHE_VERSION, **{key: plan.get(key) for key in PLAN_KEYS}}, sort_keys=True)
     paths = json.dumps([record["image_path"], record.get("mask_path")])
-    digest = hashlib.sha256((wanted + paths).encode())
-    for path in _flat([record["image_path"], record.get("mask_path")]):
+    digest = hashlib.sha256((settings + paths).encode())
+    for path in _flatten_paths([record["image_path"], record.get("mask_path")]):
         file = Path(base) / path.split("#")[0]
         if file.exists():
             state = file.stat()
@@ -140,11 +143,11 @@ def case_key(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = "."
     return digest.hexdigest()[:20]
 
 
-def _flat(paths: Any) -> list[str]:
+def _flatten_paths(paths: Any) -> list[str]:
     if paths is None or isinstance(paths, str):
         return [paths] if paths else []
-    inside = paths.values() if isinstance(paths, Mapping) else paths
-    return [path for item in inside for path in _flat(item)]
+    items = paths.values() if isinstance(paths, Mapping) else paths
+    return [path for item in items for path in _flatten_paths(item)]
 
 
 # --- one case -----------------------------------------------------------------------------------------------------
@@ -153,55 +156,62 @@ def _flat(paths: Any) -> list[str]:
 def prepare_case(
     record: Mapping[str, Any], plan: Mapping[str, Any], base: str = "."
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-    """Image float32 (C, ...) and mask uint8, both at plan["spacing"], and the shape of the image as it was read. Raises
-    DataError naming the file."""
+    """Return image float32 (C, ...) and mask uint8, both at plan["spacing"], and the shape of the image as it was read.
+
+    Raises DataError with the file.
+    """
     image = read_case(record["image_path"], plan, base)
     array, shape = prepare_image(image, plan, str(record["image_path"])), tuple(image.array.shape[1:])
-    wanted = array.shape[1:]
+    target = array.shape[1:]
     if not plan.get("overlap"):
-        ids = load_ids(record, plan, image, base)
-        return array, resize_ids(ids if ids.ndim == len(wanted) else ids[..., None], wanted), shape
-    channels = np.zeros((len(plan["classes"]), *wanted), np.uint8)
-    for place, mask in iterate_masks(record, plan, image, base):
-        whole = mask.reshape(*mask.shape, *(1,) * (len(wanted) - mask.ndim))
-        channels[place] = whole if whole.shape == wanted else resize(whole[None], wanted)[0] >= 0.5
+        ids = load_label_ids(record, plan, image, base)
+        return array, resize_ids(ids if ids.ndim == len(target) else ids[..., None], target), shape
+    channels = np.zeros((len(plan["classes"]), *target), np.uint8)
+    for k, mask in iterate_masks(record, plan, image, base):
+        expanded = mask.reshape(*mask.shape, *(1,) * (len(target) - mask.ndim))
+        channels[k] = expanded if expanded.shape == target else resize(expanded[None], target)[0] >= 0.5
     return array, channels, shape
 
 
 def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
-    """float32 (channels, H, W[, D]): intensities as plan.json says (per channel), resampled to its spacing."""
+    """Return float32 (channels, H, W[, D]): intensities normalised by the plan (per channel), resampled to its spacing."""
     array, dims = image.array, int(plan["dims"])
     if image.dims == 3 and dims == 2:
         raise DataError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
-    spacing = image.spacing
-    if image.dims == 2 and dims == 3:  # a single slice: its thickness is unknown, and it is not resampled that way
+    spacing: Sequence[float] | None = image.spacing
+    if image.dims == 2 and dims == 3:  # a single slice: its thickness is unknown, and it is not resampled along it
         array = array[..., None]
         spacing = (*spacing[:2], float(plan["spacing"][2])) if spacing and plan.get("spacing") else None
     elif dims == 3:
         spacing = true_spacing(array.shape[1:], spacing, plan.get("extent"))
     limits = None if image.channels else normalised_range(image, plan.get("bits"))
-    array = match_channels(scale_each(array, plan["intensity"], image.channels, name, limits), int(plan["channels"]))
-    size = wanted_shape(array.shape[1:], spacing, plan)
+    array = match_channels(
+        scale_channels(array, plan["intensity"], image.channels, name, limits), int(plan["channels"])
+    )
+    size = target_shape(array.shape[1:], spacing, plan)
     array = resize(array, size)
     if not np.isfinite(array).all():
         raise DataError(f"{name}: holds values that are not finite")
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def wanted_shape(shape: Sequence[int], spacing: Sequence[float] | None, plan: Mapping[str, Any]) -> tuple[int, ...]:
-    """Voxels an axis as the plan wants them; the shape itself where it, or the file, knows no spacing."""
-    wanted, side, limit = plan.get("spacing"), plan.get("side"), plan.get("longest")
-    if side or (limit and not spacing and max(shape) > limit):
-        return tuple(max(1, round(n * float(side or limit) / max(shape))) for n in shape)
+def target_shape(shape: Sequence[int], spacing: Sequence[float] | None, plan: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the voxels along each axis on the plan's grid; the shape itself if the plan or the file has no spacing."""
+    target_spacing, side, limit = plan.get("spacing"), plan.get("side"), plan.get("longest")
+    longest = side or (limit if not spacing and limit and max(shape) > limit else None)
+    if longest:
+        return tuple(max(1, round(n * float(longest) / max(shape))) for n in shape)
     if plan.get("pixels"):
         spacing = [1.0] * len(shape)
-    if not spacing or not wanted:
+    if not spacing or not target_spacing:
         return tuple(int(n) for n in shape)
-    return tuple(max(1, round(n * s / w)) for n, s, w in zip(shape, spacing, wanted, strict=True))
+    return tuple(max(1, round(n * s / w)) for n, s, w in zip(shape, spacing, target_spacing, strict=True))
 
 
-def _write(file: Path, image: np.ndarray, mask: np.ndarray, shape: tuple[int, ...], plan: Mapping[str, Any]) -> None:
-    """Each part beside its place and then moved; the points come last and say that the case is complete."""
+def _write_case(
+    file: Path, image: np.ndarray, mask: np.ndarray, shape: tuple[int, ...], plan: Mapping[str, Any]
+) -> None:
+    """Write each part to a temporary file and move it; the points come last and mark the case as complete."""
     parts = {"image": image, "mask": mask, "shape": np.array(shape), "points": sample_points(mask, plan)}
     for name, array in parts.items():
         temporary = Path(f"{file}.{name}.tmp")
@@ -211,23 +221,23 @@ def _write(file: Path, image: np.ndarray, mask: np.ndarray, shape: tuple[int, ..
 
 
 def sample_points(mask: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
-    """(n, 1 + dims) int32 foreground voxels to centre patches on; see the top of this file."""
+    """Return (n, 1 + dims) int32 foreground voxels to centre patches on; see the top of this file."""
     dims, rng, rows = int(plan["dims"]), np.random.default_rng(0), []
-    for place, box in enumerate(class_boxes(mask, plan)):
+    for k, box in enumerate(class_boxes(mask, plan)):
         if box is not None:
-            one = mask[place][box] > 0 if plan.get("overlap") else mask[box] == place + 1
+            foreground = mask[k][box] > 0 if plan.get("overlap") else mask[box] == k + 1
             corner = np.array([part.start for part in box])
-            rows += [(place, voxels + corner) for voxels in _groups(one, plan.get("points") == "lesions")]
-    many = {place: max(1, sum(1 for other, _ in rows if other == place)) for place, _ in rows}
+            rows += [(k, voxels + corner) for voxels in _foreground_groups(foreground, plan.get("points") == "lesions")]
+    group_counts = Counter(k for k, _ in rows)
     parts = []
-    for place, voxels in rows:
-        chosen = rng.choice(len(voxels), max(1, POINTS // many[place]), replace=True)
-        parts.append(np.concatenate([np.full((len(chosen), 1), place), voxels[chosen]], axis=1))
+    for k, voxels in rows:
+        sample = rng.choice(len(voxels), max(1, MAX_POINTS // group_counts[k]), replace=True)
+        parts.append(np.concatenate([np.full((len(sample), 1), k), voxels[sample]], axis=1))
     return np.concatenate(parts).astype(np.int32) if parts else np.zeros((0, 1 + dims), np.int32)
 
 
 def class_boxes(mask: np.ndarray, plan: Mapping[str, Any]) -> list[tuple[slice, ...] | None]:
-    """Return the bounding box of each class of a mask as the cache has it, None if the class is not in it."""
+    """Return the bounding box of each class of a cached mask, None if it does not contain the class."""
     from scipy import ndimage
 
     if not plan.get("overlap"):
@@ -235,15 +245,15 @@ def class_boxes(mask: np.ndarray, plan: Mapping[str, Any]) -> list[tuple[slice, 
     return [next(iter(ndimage.find_objects(layer, 1))) for layer in mask]
 
 
-def _groups(one: np.ndarray, lesions: bool) -> list[np.ndarray]:
-    """Voxel coordinates (n, dims) of the whole foreground, or of each connected component."""
-    if not one.any():
+def _foreground_groups(foreground: np.ndarray, lesions: bool) -> list[np.ndarray]:
+    """Return the voxel coordinates (n, dims) of the whole foreground, or of each connected component."""
+    if not foreground.any():
         return []
     if not lesions:
-        return [np.argwhere(one)]
+        return [np.argwhere(foreground)]
     from scipy import ndimage
 
-    labelled, count = ndimage.label(one, np.ones((3,) * one.ndim))
+    labelled, count = ndimage.label(foreground, np.ones((3,) * foreground.ndim))
     boxes = ndimage.find_objects(labelled)
     return [
         np.argwhere(labelled[box] == number + 1) + np.array([part.start for part in box])

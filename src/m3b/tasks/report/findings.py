@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from m3b.tasks.report.text_similarity import tokenize
-from m3b.training.report.statements import stated_parts
+from m3b.training.report.statements import list_stated_parts
 
 OBSERVATIONS: Findings = {
     "enlarged cardiomediastinum": (
@@ -134,7 +134,7 @@ def extract_findings(text: str, findings: Findings) -> frozenset[str]:
         ValueError: a phrase without words.
     """
     patterns = {name: _compile_phrases(phrases) for name, phrases in findings.items() if phrases}
-    parts = [" ".join(tokenize(part)) for part in stated_parts(text)]
+    parts = [" ".join(tokenize(part)) for part in list_stated_parts(text)]
     return frozenset(name for name, pattern in patterns.items() if any(pattern.search(part) for part in parts))
 
 

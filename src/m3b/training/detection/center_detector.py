@@ -1,8 +1,8 @@
-"""A compact detector without anchors, 2D and 3D: residual stages, one top-down path, a heat map and box sides a class.
+"""A compact anchor-free detector, 2D and 3D: residual stages, one top-down path, a heat map and box sides for each class.
 
-After CenterNet (Zhou et al., 2019) and FCOS (Tian et al., ICCV 2019): the heat map's peaks are the boxes' centres; at
-each position the distances to the box's sides are given, for each class by itself, so that boxes of different
-classes may share a centre. Group normalisation, so that small batches do no harm.
+After CenterNet (Zhou et al., 2019) and FCOS (Tian et al., ICCV 2019): peaks of the heat map are centres of boxes; each position
+gives the distances to the sides of the box, separately for each class, so that boxes of different classes may share a centre. Group
+normalisation, so that small batches do no harm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch.nn import functional
 from m3b.training.unet import Conv3d
 
 _CONV = {2: nn.Conv2d, 3: Conv3d}
-PRIOR = -4.0  # logit of the heat map at the start: boxes are rare
+INITIAL_HEAT_LOGIT = -4.0
+"""Logit of the heat map at the start: boxes are rare."""
 
 
 def _norm(width: int) -> nn.Module:
@@ -27,20 +28,22 @@ def _norm(width: int) -> nn.Module:
 class Block(nn.Module):
     """Two 3-wide convolutions with a shortcut."""
 
-    def __init__(self, dims: int, inside: int, outside: int, stride: Sequence[int] | int = 1) -> None:
+    def __init__(self, dims: int, in_channels: int, out_channels: int, stride: Sequence[int] | int = 1) -> None:
         super().__init__()
         conv = _CONV[dims]
         stride = (stride,) * dims if isinstance(stride, int) else tuple(stride)
         self.body = nn.Sequential(
-            conv(inside, outside, 3, stride, 1, bias=False),
-            _norm(outside),
+            conv(in_channels, out_channels, 3, stride, 1, bias=False),
+            _norm(out_channels),
             nn.ReLU(inplace=True),
-            conv(outside, outside, 3, 1, 1, bias=False),
-            _norm(outside),
+            conv(out_channels, out_channels, 3, 1, 1, bias=False),
+            _norm(out_channels),
         )
-        same = set(stride) == {1} and inside == outside
+        is_identity = set(stride) == {1} and in_channels == out_channels
         self.shortcut = (
-            nn.Identity() if same else nn.Sequential(conv(inside, outside, 1, stride, bias=False), _norm(outside))
+            nn.Identity()
+            if is_identity
+            else nn.Sequential(conv(in_channels, out_channels, 1, stride, bias=False), _norm(out_channels))
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -50,8 +53,8 @@ class Block(nn.Module):
 class Detector(nn.Module):
     """(B, C, *size) to (B, K + 2 d K, *cells): heat logits first, then log distances to lower and upper sides.
 
-    `strides` lists one step a stage, an int for each axis, so that thick slices are halved less often. The output has
-    the resolution after the first `out_stage` stages; distances are in units of a cell.
+    `strides` lists one stride per stage, an int for each axis, so that thick slices are halved less often. The output has the
+    resolution after the first `out_stage` stages; distances are in units of a cell.
     """
 
     def __init__(
@@ -79,15 +82,15 @@ class Detector(nn.Module):
         self.tower = nn.Sequential(conv(neck, neck, 3, 1, 1, bias=False), _norm(neck), nn.ReLU(inplace=True))
         self.heat = conv(neck, classes, 1)
         self.sides = conv(neck, 2 * dims * classes, 1)
-        nn.init.constant_(self.heat.bias, PRIOR)
+        nn.init.constant_(self.heat.bias, INITIAL_HEAT_LOGIT)
         nn.init.normal_(self.heat.weight, std=0.01)
         nn.init.normal_(self.sides.weight, std=0.01)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         size = x.shape[2:]
-        widths = [(-n) % r for n, r in zip(size, self.reduction, strict=True)]
-        if any(widths):
-            x = functional.pad(x, [part for extra in reversed(widths) for part in (0, extra)], mode="replicate")
+        padding = [(-n) % r for n, r in zip(size, self.reduction, strict=True)]
+        if any(padding):
+            x = functional.pad(x, [width for extra in reversed(padding) for width in (0, extra)], mode="replicate")
         x = self.stem(x)
         maps = [x]
         for stage in self.stages:
@@ -103,7 +106,7 @@ class Detector(nn.Module):
 
 
 def build_detector(plan: Mapping[str, Any]) -> Detector:
-    """The detector of plan.json's `network`: {"name": "centers", "width", "strides", "out_stage"}."""
+    """Return the detector of plan.json's `network`: {"name": "centers", "width", "strides", "out_stage"}."""
     network = plan["network"]
     return Detector(
         int(plan["dims"]),
@@ -115,14 +118,14 @@ def build_detector(plan: Mapping[str, Any]) -> Detector:
     )
 
 
-def centres(cells: Sequence[int], cell: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
-    """(d, *cells) coordinates, in input pixels, of the middle of every cell."""
-    axes = [(torch.arange(n, device=device) + 0.5) * c for n, c in zip(cells, cell, strict=True)]
+def cell_centres(cells: Sequence[int], cell: Sequence[int], device: torch.device | str = "cpu") -> torch.Tensor:
+    """Return (d, *cells) coordinates of the centre of every cell, in input pixels."""
+    axes = [(torch.arange(n, device=device) + 0.5) * step for n, step in zip(cells, cell, strict=True)]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"))
 
 
-def distances(sides: torch.Tensor, cell: Sequence[int]) -> torch.Tensor:
-    """(..., 2 d, *cells) raw output to pixels: never negative, and limited so that a wild value stays a number."""
+def decode_distances(sides: torch.Tensor, cell: Sequence[int]) -> torch.Tensor:
+    """Convert (..., 2 d, *cells) raw output to pixels: never negative, and bounded so that large outputs stay finite."""
     d = len(cell)
     unit = torch.tensor([*cell, *cell], dtype=sides.dtype, device=sides.device).view(2 * d, *(1,) * d)
     return torch.exp(sides.clamp(-6, 7)) * unit
@@ -130,29 +133,31 @@ def distances(sides: torch.Tensor, cell: Sequence[int]) -> torch.Tensor:
 
 @torch.no_grad()
 def decode(
-    output: torch.Tensor, classes: int, cell: Sequence[int], most: int = 200, least: float = 0.01
+    output: torch.Tensor, classes: int, cell: Sequence[int], max_boxes: int = 200, min_score: float = 0.01
 ) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """One (boxes (N, 2 d) in input pixels, scores, labels) an image: the peaks of the heat maps, surest first."""
+    """Return (boxes (N, 2 d) in input pixels, scores, labels) for each image: the peaks of the heat maps, highest score first."""
     d = len(cell)
     heat, cells = output[:, :classes].float().sigmoid(), output.shape[2:]
     pool = functional.max_pool2d if d == 2 else functional.max_pool3d
     peak = torch.where(pool(heat, 3, 1, 1) == heat, heat, torch.zeros_like(heat))
     sides = output[:, classes:].float().reshape(len(output), classes, 2 * d, *cells)
-    middle = centres(cells, cell, output.device).flatten(1)
+    centres = cell_centres(cells, cell, output.device).flatten(1)
     result = []
     for image, side in zip(peak.flatten(1), sides, strict=True):
-        scores, place = image.topk(min(most, len(image)))
-        place, scores = place[scores >= least], scores[scores >= least]
-        labels, position = place // middle.shape[1], place % middle.shape[1]
-        reach = _reach(side, labels, position, cell)
-        centre = middle[:, position].T
-        boxes = torch.cat([centre - reach[:, :d], centre + reach[:, d:]], dim=1)
+        scores, flat_index = image.topk(min(max_boxes, len(image)))
+        flat_index, scores = flat_index[scores >= min_score], scores[scores >= min_score]
+        labels, position = flat_index // centres.shape[1], flat_index % centres.shape[1]
+        distances = _distances_at(side, labels, position, cell)
+        centre = centres[:, position].T
+        boxes = torch.cat([centre - distances[:, :d], centre + distances[:, d:]], dim=1)
         result.append((boxes, scores, labels))
     return result
 
 
-def _reach(side: torch.Tensor, labels: torch.Tensor, position: torch.Tensor, cell: Sequence[int]) -> torch.Tensor:
-    """(N, 2 d) distances in pixels at the chosen classes and cells of one image's (K, 2 d, *cells)."""
+def _distances_at(
+    side: torch.Tensor, labels: torch.Tensor, position: torch.Tensor, cell: Sequence[int]
+) -> torch.Tensor:
+    """Return (N, 2 d) distances in pixels at the given classes and cells of one image's (K, 2 d, *cells)."""
     raw = side.flatten(2)[labels, :, position]
     unit = torch.tensor([*cell, *cell], dtype=raw.dtype, device=raw.device)
     return torch.exp(raw.clamp(-6, 7)) * unit

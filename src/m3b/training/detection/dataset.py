@@ -1,8 +1,8 @@
-"""train.json as torch data sets of patches: a training part and a validation part that share no patient.
+"""Data sets of train.json in torch: patches for training and validation, no patient in both.
 
-Images of any size are decoded once (`volume_cache`); a patch is cut out of them, centred on a lesion in
-`plan["foreground"]` of the cases, anywhere else. Every lesion is as likely as any other of its class in its image, the
-classes are equally likely, and so are the images that have the class: small lesions are drawn as often as large ones.
+Images of any size are decoded once (`volume_cache`); a patch is centred on a lesion in the share `plan["foreground"]` of the items,
+else anywhere. Lesions of a class in an image are equally likely, so are classes, and so are the images with the class: small lesions
+are as frequent as large ones.
 """
 
 from __future__ import annotations
@@ -14,30 +14,99 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from m3b.training.augment_masks import AugmentMasks, collate_cuts, cut_box
-from m3b.training.detection.cases import Cases
-from m3b.training.detection.index import hold_out, patient_of, read_index
+from m3b.dataset.formats import DataError
+from m3b.training.augment_masks import AugmentMasks, block_of_patch, collate_blocks, cut_block
+from m3b.training.detection.index import hold_out, patient_of, read_index, true_boxes
 from m3b.training.patients import assign_folds
-from m3b.training.preprocess import surrounded
+from m3b.training.volume_cache import Volumes, build_volumes
 
-CUT = 0.5  # of a box outside the patch: from there on it is not asked for, and not counted as wrong either
+
+class DetectionCases:
+    """The cases that patches are cut from: cached images with their masks, or their boxes on the cached grid."""
+
+    def __init__(self, records: Sequence[dict[str, Any]], plan: Mapping[str, Any], base: str = ".") -> None:
+        self.plan, self.records = plan, list(records)
+        cache_plan = {**plan, "classes": ["any"], "labels": {}, "overlap": False} if plan["target"] == "boxes" else plan
+        images = [{"image_path": record["image_path"], "mask_path": record.get("mask_path")} for record in records]
+        self.volumes: Volumes = build_volumes(images, cache_plan, base=base)
+        self.boxes: list[np.ndarray] = []
+        if plan["target"] == "boxes":
+            self.boxes = self._scaled_boxes(base)
+        self.counts = np.array([self._count(row) for row in range(len(records))]).reshape(len(records), -1)
+
+    def _scaled_boxes(self, base: str) -> list[np.ndarray]:
+        dims, classes, notes, result = int(self.plan["dims"]), list(self.plan["classes"]), [], []
+        for row, record in enumerate(self.records):
+            empty = np.zeros((0, 2 * dims + 1))
+            if not self.volumes.readable[row] or not record["boxes"]:
+                result.append(empty)
+                continue
+            try:
+                shape = self.volumes.shape(row)
+                boxes, box_notes = true_boxes(record, classes, shape, base)
+            except DataError as error:
+                raise SystemExit(str(error)) from error
+            notes += box_notes
+            result.append(scale_boxes(boxes, shape, self.volumes.image(row).shape[1:]) if len(boxes) else empty)
+        if notes:
+            print(f"{len(notes)} boxes extend beyond their image, first: {notes[0]}", flush=True)
+        return result
+
+    def _count(self, row: int) -> np.ndarray:
+        """Return (K,) boxes, or for masks whether the class occurs."""
+        classes = len(self.plan["classes"])
+        if not self.volumes.readable[row]:
+            return np.zeros(classes)
+        if self.boxes:
+            return np.bincount(self.boxes[row][:, -1].astype(int), minlength=classes).astype(float)
+        return np.bincount(np.unique(self.volumes.points(row)[:, 0]), minlength=classes).astype(float)
+
+    def image(self, row: int) -> np.ndarray:
+        return self.volumes.image(row)
+
+    def anchors(self, row: int, label: int) -> np.ndarray:
+        """Return (n, dims) positions of a class to centre a patch on."""
+        if self.boxes:
+            boxes = self.boxes[row]
+            boxes, d = boxes[boxes[:, -1] == label], int(self.plan["dims"])
+            return np.asarray((boxes[:, :d] + boxes[:, d : 2 * d]) / 2)
+        points = self.volumes.points(row)
+        return points[points[:, 0] == label, 1:]
+
+
+def scale_boxes(boxes: np.ndarray, old: Sequence[int], new: Sequence[int]) -> np.ndarray:
+    """Scale (N, 2 d + 1) boxes from an image of shape `old` to its copy of shape `new`; a missing slice axis is added."""
+    d = len(new)
+    if len(old) == d - 1:
+        corners = np.concatenate([boxes[:, : d - 1], np.zeros((len(boxes), 1)), boxes[:, d - 1 : 2 * d - 2]], axis=1)
+        boxes = np.concatenate([corners, np.ones((len(boxes), 1)), boxes[:, -1:]], axis=1)
+        old = (*old, 1)
+    factor = np.array(new, float) / np.array(old, float)
+    return np.concatenate([boxes[:, :-1] * np.concatenate([factor, factor]), boxes[:, -1:]], axis=1)
+
+
+MIN_BOX_SHARE = 0.5
+"""Minimum visible share of a box in a patch; a box with less is neither a target nor a false positive."""
 
 
 class Patches(Dataset[dict[str, torch.Tensor]]):
     """Items {"pixel_values" (C, *patch), and "labels" (K, *patch) 0/1 or "boxes" (n, 2 d + 2)} of one part.
 
-    Training items are drawn anew each time; validation items (`fixed`) are always the same, one an image.
+    Training items are random each time; validation items (`fixed`) are always the same, one per image.
     """
 
-    def __init__(self, cases: Cases, rows: np.ndarray, fixed: bool) -> None:
+    def __init__(self, cases: DetectionCases, rows: np.ndarray, fixed: bool) -> None:
         self.cases, self.rows, self.fixed = cases, rows, fixed
         self.records = [cases.records[int(row)] for row in rows]
         self.resize(cases.plan["patch"])
-        self.having = [rows[cases.counts[rows, k] > 0] for k in range(cases.counts.shape[1])]
+        self.rows_of_class = [rows[cases.counts[rows, k] > 0] for k in range(cases.counts.shape[1])]
 
     def resize(self, patch: Sequence[int], augment: AugmentMasks | None = None) -> None:
-        """Set the size of the patches. With `augment`, masks are cut as their drawn "move" needs them: a patch that is cut first
-        and then turned has corners of false background."""
+        """Set the size of the patches.
+
+        With `augment`, masks are cut as their random_move "move" needs them: a patch that is cut out before it is rotated has wrong
+        background in its corners.
+        """
         self.patch, self.augment = [int(n) for n in patch], augment
 
     def __len__(self) -> int:
@@ -45,116 +114,116 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
         rng = np.random.default_rng(item if self.fixed else int(torch.randint(2**31, (1,)).item()))
-        row, centre = self._place(int(self.rows[item % len(self.rows)]), rng)
+        row, centre = self._draw_center(int(self.rows[item % len(self.rows)]), rng)
         image = self.cases.image(row)
         start = self._start(image.shape[1:], centre, rng)
-        wide, size, move = cut_box(start, self.patch, self.augment.draw(self.patch, rng) if self.augment else None)
-        result: dict[str, Any] = {"pixel_values": torch.from_numpy(cut(image, wide, size).astype(np.float32))}
+        random_move = self.augment.draw(self.patch, rng) if self.augment else None
+        block_start, size, move = block_of_patch(start, self.patch, random_move)
+        pixels = cut_image(image, block_start, size).astype(np.float32)
+        result: dict[str, Any] = {"pixel_values": torch.from_numpy(pixels)}
         if self.augment:
             result["move"] = move
         if self.cases.boxes:
             result["boxes"] = torch.from_numpy(self._boxes(row, start)).float()
         else:
-            mask = cut(self.cases.volumes.mask(row), wide, size, fill=0)
+            mask = cut_block(self.cases.volumes.mask(row), block_start, size, 0)
             result["labels"] = torch.from_numpy(mask.astype(np.uint8))
         return result
 
-    def _place(self, row: int, rng: np.random.Generator) -> tuple[int, np.ndarray | None]:
-        """The case, and the lesion to centre on, if any."""
-        classes = [k for k, rows in enumerate(self.having) if len(rows)]
+    def _draw_center(self, row: int, rng: np.random.Generator) -> tuple[int, np.ndarray | None]:
+        """Return the case, and the lesion to centre on, if any."""
+        classes = [k for k, rows in enumerate(self.rows_of_class) if len(rows)]
         if self.fixed:
-            classes = [k for k in range(len(self.having)) if self.cases.counts[row, k] > 0]
+            classes = [k for k in range(len(self.rows_of_class)) if self.cases.counts[row, k] > 0]
         elif rng.random() >= float(self.cases.plan["foreground"]):
             return row, None
         if not classes:
             return row, None
         label = int(rng.choice(classes))
-        row = row if self.fixed else int(rng.choice(self.having[label]))
+        row = row if self.fixed else int(rng.choice(self.rows_of_class[label]))
         anchors = self.cases.anchors(row, label)
         return row, anchors[int(rng.integers(len(anchors)))]
 
     def _start(self, shape: Sequence[int], centre: np.ndarray | None, rng: np.random.Generator) -> list[int]:
-        """Lower corner of the patch; images smaller than it lie in its middle."""
+        """Return the lower corner of the patch; smaller images lie in its centre."""
         start = []
-        for axis, (have, want) in enumerate(zip(shape, self.patch, strict=True)):
-            room = have - want
+        for axis, (length, side) in enumerate(zip(shape, self.patch, strict=True)):
+            room = length - side
             if room <= 0:
                 start.append(room // 2)
             elif centre is None:
                 start.append(int(rng.integers(room + 1)))
             else:
-                slip = 0 if self.fixed else int(rng.integers(-(want // 4), want // 4 + 1))
-                start.append(int(np.clip(round(float(centre[axis])) - want // 2 + slip, 0, room)))
+                jitter = 0 if self.fixed else int(rng.integers(-(side // 4), side // 4 + 1))
+                start.append(int(np.clip(round(float(centre[axis])) - side // 2 + jitter, 0, room)))
         return start
 
     def _boxes(self, row: int, start: Sequence[int]) -> np.ndarray:
-        """(n, 2 d + 2) boxes that reach into the patch, clipped to it; the last column is 0 for those cut in two."""
+        """Return (n, 2 d + 2) boxes inside the patch, clipped to it; the last column is 0 for boxes that are cut."""
         d = len(start)
         boxes = self.cases.boxes[row]
         low, high = boxes[:, :d] - start, boxes[:, d : 2 * d] - start
         centre, size = (low + high) / 2, np.array(self.patch, float)
-        whole = (high - low).prod(axis=1)
+        volume = (high - low).prod(axis=1)
         low, high = np.clip(low, 0, size), np.clip(high, 0, size)
-        seen = (high - low).prod(axis=1) / np.maximum(whole, 1e-6)
-        ours = ((centre >= 0) & (centre < size)).all(axis=1) & (seen >= CUT)
-        rows = np.concatenate([low, high, boxes[:, 2 * d :], ours[:, None]], axis=1)
-        result: np.ndarray = rows[seen > 0.02]
+        visible_share = (high - low).prod(axis=1) / np.maximum(volume, 1e-6)
+        is_target = ((centre >= 0) & (centre < size)).all(axis=1) & (visible_share >= MIN_BOX_SHARE)
+        rows = np.concatenate([low, high, boxes[:, 2 * d :], is_target[:, None]], axis=1)
+        result: np.ndarray = rows[visible_share > 0.02]
         return result
 
 
-def cut(array: np.ndarray, start: Sequence[int], patch: Sequence[int], fill: float | None = None) -> np.ndarray:
-    """The patch of (C, *image) from `start`, which may be negative; what lies outside is `fill`, or each channel's corner."""
-    places = tuple(
-        slice(max(0, s), max(0, min(n, s + p))) for s, n, p in zip(start, array.shape[1:], patch, strict=True)
-    )
-    piece = np.asarray(array[(slice(None), *places)])
-    widths = [(max(0, -s), p - max(0, -s) - n) for s, p, n in zip(start, patch, piece.shape[1:], strict=True)]
-    if not any(any(pair) for pair in widths):
-        return piece
-    return surrounded(piece, widths, array.reshape(len(array), -1)[:, 0] if fill is None else fill)
+def cut_image(image: np.ndarray, start: Sequence[int], size: Sequence[int]) -> np.ndarray:
+    """Copy the block of (C, *image) from `start`, which may be negative; voxels outside get the corner value of their channel."""
+    return cut_block(image, start, size, image.reshape(len(image), -1)[:, 0])
 
 
-def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Stacked; lists of boxes are filled up to the longest with rows of class -1. Cuts with moves stay lists."""
+def collate(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return stacked items; boxes are padded with rows of class -1. Blocks with moves stay lists."""
     if "move" in items[0]:
-        return collate_cuts(items)
+        return collate_blocks(items)
     batch = {key: torch.stack([item[key] for item in items]) for key in items[0] if key != "boxes"}
     if "boxes" in items[0]:
         rows = max(1, max(len(item["boxes"]) for item in items))
         width = items[0]["boxes"].shape[1]
-        table = torch.zeros(len(items), rows, width)
-        table[..., width - 2] = -1.0
-        for place, item in enumerate(items):
-            table[place, : len(item["boxes"])] = item["boxes"]
-        batch["boxes"] = table
+        padded = torch.zeros(len(items), rows, width)
+        padded[..., width - 2] = -1.0
+        for item_index, item in enumerate(items):
+            padded[item_index, : len(item["boxes"])] = item["boxes"]
+        batch["boxes"] = padded
     return batch
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
-    """Training and validation part of train.json: patches, or whole pictures of the few-shot engine. With `folds` > 1 the
-    validation part is that fold; else `validation_share`."""
+    """Return the training and validation part of train.json: patches, or whole pictures of the few-shot engine.
+
+    With `folds` > 1 the validation part is fold `fold`; else `validation_share` of the cases.
+    """
     if plan.get("engine", "patches") != "patches":
         from m3b.training.detection.fewshot.data import build_fewshot_datasets
 
         return build_fewshot_datasets(plan)
     records, seed, folds = read_index(), int(plan["seed"]), int(plan.get("folds") or 1)
-    cases = Cases(records, plan)
+    cases = DetectionCases(records, plan)
     if folds > 1:
-        people = [patient_of(record) for record in records]
-        chosen = assign_folds(people, cases.counts.astype(np.float32), folds, seed) == fold
+        patients = [patient_of(record) for record in records]
+        is_validation = assign_folds(patients, cases.counts.astype(np.float32), folds, seed) == fold
     else:
-        chosen = hold_out(records, cases.counts, float(plan["validation_share"]), seed)
+        is_validation = hold_out(records, cases.counts, float(plan["validation_share"]), seed)
     readable = cases.volumes.readable
-    train, valid = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
+    train, valid = np.flatnonzero(~is_validation & readable), np.flatnonzero(is_validation & readable)
     if not len(valid) and not len(train):
         raise SystemExit("no training case can be read: correct train.json")
     if not len(train) or not len(valid):
         train = valid = train if len(train) else valid
-        print("one image only: it serves for training and validation; the figures say nothing about others", flush=True)
+        print(
+            "one image only: it is used for training and validation; the metrics say nothing about other images",
+            flush=True,
+        )
     return Patches(cases, train, fixed=False), Patches(cases, valid, fixed=True)
 
 
-def every_case(plan: Mapping[str, Any]) -> Patches:
-    """Patches of all cases that can be read: what a refit is trained on."""
-    cases = Cases(read_index(), plan)
+def build_full_dataset(plan: Mapping[str, Any]) -> Patches:
+    """Return patches of all readable cases, for a refit."""
+    cases = DetectionCases(read_index(), plan)
     return Patches(cases, np.flatnonzero(cases.volumes.readable), fixed=False)

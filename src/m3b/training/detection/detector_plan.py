@@ -1,4 +1,4 @@
-"""What plan.py decides of detectors of libraries: which may be taken, their sizes for the machine, anchors for the boxes.
+"""Planning of detectors of libraries: which are possible, sizes for the machine, anchors for the boxes.
 
 Nothing here imports PyTorch.
 """
@@ -11,73 +11,72 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.detection.detectors import DIMS, OWN, PACKAGES, detector_of
+from m3b.training.detection.detectors import DIMS, OWN_DETECTOR, PACKAGES, detector_of
 from m3b.training.pretrained.detector_files import DETECTORS
-from m3b.training.pretrained.plan_start import wanted_start
-from m3b.training.pretrained.starts import StartError, find_start
+from m3b.training.pretrained.plan_start import requested_start
+from m3b.training.pretrained.starts import find_start
+from m3b.training.pretrained.weight_files import StartError
 
-KEPT = ("detector", "backbone", "width", "anchors", "first")
-"""What of `network` is the detector's own, whatever weights it starts from."""
-LEVELS = 5
-"""Maps of the pyramid of torchvision's detectors, of strides 8 to 128."""
+DETECTOR_KEYS = ("detector", "backbone", "width", "anchors", "first")
+"""Keys of `network` that describe the detector, whatever weights it starts from."""
+PYRAMID_LEVELS = 5
+"""Levels of the pyramid of torchvision's detectors, with strides 8 to 128."""
 
 
-def asked_detector(settings: Sequence[str], facts: Mapping[str, Any]) -> list[str]:
-    """The settings, with `network.detector=` where `network.pretrained=` names a whole detector.
+def resolve_detector(settings: Sequence[str], facts: Mapping[str, Any]) -> list[str]:
+    """Return the settings, with `network.detector=` added if `network.pretrained=` names a complete detector.
 
     Raises:
-        SystemExit: no such detector, not for these images, a package is missing, or the weights are of another one.
+        SystemExit: unknown detector, unsuitable for these images, a missing package, or weights of another detector.
     """
-    named = [text.partition("=")[2].strip("\"'") for text in settings if text.startswith("network.detector=")]
-    weights = _of_weights(wanted_start(settings), int(facts["dims"]))
-    wanted = named[-1] if named else weights or OWN
-    said = f"--set network.detector={wanted}"
-    if wanted not in DIMS:
-        raise SystemExit(f"{said}: known are {', '.join(DIMS)}")
-    if wanted != OWN and facts["target"] != "boxes":
-        raise SystemExit(f"{said}: a detector of boxes, and these cases have {facts['target']}; boxes around lesions are in "
+    detectors = [text.partition("=")[2].strip("\"'") for text in settings if text.startswith("network.detector=")]
+    weights_detector = _detector_of_weights(requested_start(settings), int(facts["dims"]))
+    detector = detectors[-1] if detectors else weights_detector or OWN_DETECTOR
+    option = f"--set network.detector={detector}"
+    if detector not in DIMS:
+        raise SystemExit(f"{option}: unknown detector; known are {', '.join(DIMS)}")
+    if detector != OWN_DETECTOR and facts["target"] != "boxes":
+        raise SystemExit(f"{option}: a detector of boxes, and these cases have {facts['target']}; boxes around lesions are in "
                          "predict.py's answers anyway")  # fmt: skip
-    if int(facts["dims"]) not in DIMS[wanted]:
-        fits = [name for name, dims in DIMS.items() if int(facts["dims"]) in dims]
-        raise SystemExit(f"{said}: these images are {facts['dims']}D; {', '.join(fits)} take such")
-    if weights and weights != wanted:
-        raise SystemExit(f"{said}: the weights of network.pretrained are of {weights}; set network.detector={weights}")
-    if wanted == "retinanet3d" and wanted_start(settings):
+    if int(facts["dims"]) not in DIMS[detector]:
+        suitable = [name for name, dims in DIMS.items() if int(facts["dims"]) in dims]
+        raise SystemExit(f"{option}: these images are {facts['dims']}D; use {', '.join(suitable)}")
+    if weights_detector and weights_detector != detector:
         raise SystemExit(
-            f"{said}: it starts from random weights alone; leave network.pretrained out, or network.detector"
+            f"{option}: the weights of network.pretrained belong to {weights_detector}; set network.detector={weights_detector}"
         )
-    if missing := [name for name in PACKAGES.get(wanted, ()) if importlib.util.find_spec(name) is None]:
-        raise SystemExit(f"{said} needs {' and '.join(missing)}: pip install 'm3b[detectors]'")
-    return [*settings, *([f"network.detector={weights}"] if weights and not named else [])]
+    if detector == "retinanet3d" and requested_start(settings):
+        raise SystemExit(f"{option}: it has no pretrained weights; remove network.pretrained or network.detector")
+    if missing := [name for name in PACKAGES.get(detector, ()) if importlib.util.find_spec(name) is None]:
+        raise SystemExit(f"{option} needs {' and '.join(missing)}: pip install 'm3b[detectors]'")
+    return [*settings, *([f"network.detector={weights_detector}"] if weights_detector and not detectors else [])]
 
 
-def _of_weights(wanted: str, dims: int) -> str:
-    """The detector that a start is, empty for others and for what cannot be used (use_start says why)."""
-    if not wanted:
+def _detector_of_weights(start: str, dims: int) -> str:
+    """Return the detector that a start is; empty for other or unusable starts (start_from reports them)."""
+    if not start:
         return ""
     try:
-        builder = str(find_start(wanted, "detection", dims).entry["builder"])
+        builder = str(find_start(start, "detection", dims).entry["builder"])
     except (StartError, OSError):
         return ""
     return builder if builder in DETECTORS else ""
 
 
 def use_detector(facts: Mapping[str, Any], plan: dict[str, Any], gpu: bool) -> None:
-    """Puts the network of the detector that `network.detector` names into the plan.
+    """Write the network of the detector that `network.detector` names into the plan.
 
     Raises:
-        SystemExit: the plan starts from weights, or weighs classes, which the losses of the libraries do not.
+        SystemExit: the plan starts from weights, or has class weights, which the losses of the libraries do not support.
     """
     name = detector_of(plan["network"])
     if plan["network"].get("pretrained"):
-        raise SystemExit(
-            f"--set network.detector={name}: its network follows from it, so make the plan afresh (no --keep)"
-        )
-    plan["compile"] = False  # matching boxes to anchors looks at values, and would be compiled piece by piece
+        raise SystemExit(f"--set network.detector={name}: it determines the network; make a new plan (without --keep)")
+    plan["compile"] = False  # matching boxes to anchors depends on values and breaks the graph
     weights = [float(weight) for weight in (plan.get("loss") or {}).get("class_weights") or ()]
     if any(weight != 1.0 for weight in weights):
         raise SystemExit(
-            f"loss.class_weights: the loss of {name} has none; leave them at 1, or take network.detector={OWN}"
+            f"loss.class_weights: the loss of {name} does not support them; set them to 1, or network.detector={OWN_DETECTOR}"
         )
     if name == "retinanet3d":
         first = (plan["network"].get("strides") or [[2, 2, 2]])[0]
@@ -89,31 +88,31 @@ def use_detector(facts: Mapping[str, Any], plan: dict[str, Any], gpu: bool) -> N
 
 
 def fit_anchors(facts: Mapping[str, Any], plan: dict[str, Any]) -> None:
-    """Anchors for the boxes as they are on the plan's grid. FCOS has none."""
-    sides = _on_grid(facts, plan)
+    """Set anchors for the boxes on the plan's grid. FCOS has none."""
+    sides = _grid_sides(facts, plan)
     name = detector_of(plan["network"])
     if name == "retinanet":
-        small = float(np.percentile(np.sqrt(sides.prod(axis=1)), 20)) if len(sides) else 32.0
-        first = int(np.clip(2.0 ** np.round(np.log2(max(small, 1.0))), 8, 32))
-        plan["network"]["anchors"] = [first * 2**level for level in range(LEVELS)]
+        small_side = float(np.percentile(np.sqrt(sides.prod(axis=1)), 20)) if len(sides) else 32.0
+        first = int(np.clip(2.0 ** np.round(np.log2(max(small_side, 1.0))), 8, 32))
+        plan["network"]["anchors"] = [first * 2**level for level in range(PYRAMID_LEVELS)]
     if name == "retinanet3d":
-        usual = (
-            np.percentile(sides, (10, 30, 50), axis=0) if len(sides) else np.array([[4.0] * 3, [8.0] * 3, [12.0] * 3])
+        percentiles = (
+            np.percentile(sides, (10, 30, 50), axis=0) if len(sides) else np.array([[4] * 3, [8] * 3, [12] * 3])
         )
-        plan["network"]["anchors"] = np.maximum(np.round(usual), 2).astype(int).tolist()
+        plan["network"]["anchors"] = np.maximum(np.round(percentiles), 2).astype(int).tolist()
 
 
-def _on_grid(facts: Mapping[str, Any], plan: Mapping[str, Any]) -> np.ndarray:
-    """(N, dims) sides of the sampled boxes in pixels of the plan's grid."""
+def _grid_sides(facts: Mapping[str, Any], plan: Mapping[str, Any]) -> np.ndarray:
+    """Return (N, dims) sides of the sampled boxes in pixels of the plan's grid."""
     sides = np.asarray(facts["sides"], float)
     if not len(sides):
         return sides
     scale = np.array(facts["spacing"] or [1.0] * sides.shape[1]) / np.array(plan["spacing"] or [1.0] * sides.shape[1])
     if plan["longest"]:
         scale = scale * min(1.0, plan["longest"] / float(np.median(np.asarray(facts["shapes"]).max(axis=1))))
-    return sides * scale
+    return np.asarray(sides * scale)
 
 
-def kept_network(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the network stays where the plan starts from weights."""
-    return {key: plan["network"][key] for key in KEPT if key in plan["network"]}
+def detector_settings(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of the network that stay if the plan starts from weights."""
+    return {key: plan["network"][key] for key in DETECTOR_KEYS if key in plan["network"]}

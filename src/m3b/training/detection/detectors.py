@@ -1,6 +1,6 @@
-"""Which detector finds the boxes, `network.detector` of plan.json: the template's own, or one of torchvision or MONAI.
+"""Available detectors of boxes, `network.detector` of plan.json: m3b's own, or one of torchvision or MONAI.
 
-Their networks are in `library_detectors`; what plan.py decides of them is in detector_plan.py.
+Their networks are in `library_detectors`, their planning in `detector_plan`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-OWN = "own"
-DIMS = {OWN: (2, 3), "fcos": (2,), "retinanet": (2,), "retinanet3d": (3,)}
-"""Detector -> dimensions of the images that it takes."""
+OWN_DETECTOR = "own"
+DIMS = {OWN_DETECTOR: (2, 3), "fcos": (2,), "retinanet": (2,), "retinanet3d": (3,)}
+"""Detector -> dimensions of its images."""
 PACKAGES = {"fcos": ("torchvision",), "retinanet": ("torchvision",), "retinanet3d": ("monai", "torchvision")}
-"""What each needs besides PyTorch; MONAI's is built of parts of torchvision."""
+"""Packages that each detector needs in addition to PyTorch; MONAI's uses parts of torchvision."""
 TITLES = {
     "fcos": "FCOS of torchvision (Tian et al., ICCV 2019)",
     "retinanet": "RetinaNet of torchvision (Lin et al., ICCV 2017)",
@@ -21,21 +21,21 @@ TITLES = {
 
 
 def detector_of(network: Mapping[str, Any]) -> str:
-    """Name of the detector of plan.json's `network`."""
-    return str(network.get("detector") or OWN)
+    """Return the name of the detector of plan.json's `network`."""
+    return str(network.get("detector") or OWN_DETECTOR)
 
 
 def is_library(plan: Mapping[str, Any]) -> bool:
-    """Whether the boxes of a plan are found by a detector of a library."""
-    return plan.get("target") == "boxes" and detector_of(plan.get("network") or {}) != OWN
+    """Return whether a detector of a library finds the boxes of a plan."""
+    return plan.get("target") == "boxes" and detector_of(plan.get("network") or {}) != OWN_DETECTOR
 
 
 def packages_of(network: Mapping[str, Any]) -> list[str]:
-    """For requirements.txt of the deliverable."""
+    """Return the packages for requirements.txt of the deliverable."""
     return list(PACKAGES.get(detector_of(network), ()))
 
 
 def detector_line(network: Mapping[str, Any]) -> str:
-    """For the deliverable's README; empty for the template's own."""
-    title, needed = TITLES.get(detector_of(network)), " and ".join(packages_of(network))
-    return f"\nIts detector is the {title}; {needed} must be installed (requirements.txt).\n" if title else ""
+    """Return a sentence for the deliverable's README; empty for m3b's own detector."""
+    title, packages = TITLES.get(detector_of(network)), " and ".join(packages_of(network))
+    return f"\nIts detector is the {title}; {packages} must be installed (requirements.txt).\n" if title else ""

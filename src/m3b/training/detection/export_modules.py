@@ -1,6 +1,6 @@
-"""The network as a plain module, apart from files and images: what ONNX graphs and other exports are made of.
+"""The network as a module without files and images, for ONNX graphs and other exports.
 
-Every deliverable that can be exported has this file, with the same functions: `parts`, `examples`, `facts`, `use`.
+Every deliverable that can be exported has this file with the same functions: `parts`, `examples`, `facts`, `use`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import torch
 from torch import nn
 
 from m3b.training.channels import read_case
-from m3b.training.detection.center_detector import distances
+from m3b.training.detection.center_detector import decode_distances
 from m3b.training.detection.network import build_model
-from m3b.training.preprocess import surrounded
+from m3b.training.preprocess import pad_array
 from m3b.training.volume_cache import prepare_image
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 
 
 class Network(nn.Module):
-    """`forward(image (B, C, *patch))`: chances (B, K, *patch) of the voxels, or for boxes (B, K + 2 d K, *cells).
+    """`forward(image (B, C, *patch))`: probabilities (B, K, *patch) of the voxels, or for boxes (B, K + 2 d K, *cells).
 
-    Of boxes the first K channels are the chances that a box of the class has its centre in the cell; then, class by
-    class, the distances in pixels from the cell's middle to the box's lower sides and to its upper sides.
+    For boxes the first K channels are the probabilities that a box of the class has its centre in the cell; then, class by class,
+    the distances in pixels from the centre of the cell to the lower and to the upper sides of the box.
     """
 
     def __init__(self, model: nn.Module, classes: int, boxes: bool) -> None:
@@ -41,17 +41,17 @@ class Network(nn.Module):
             return logits.sigmoid()
         d = image.ndim - 2
         groups = logits[:, self.classes :].split(2 * d, dim=1)
-        sides = [distances(group, self.model.cell) for group in groups]  # type: ignore[arg-type]
+        sides = [decode_distances(group, self.model.cell) for group in groups]
         return torch.cat([logits[:, : self.classes].sigmoid(), *sides], dim=1)
 
 
 def read_config() -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    config: dict[str, Any] = json.loads((FOLDER / "config.json").read_text())
     return config
 
 
 def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
-    """Graph name to {"module" in evaluation mode on the CPU, "inputs", "outputs": names}.
+    """Return {graph name: {"module" in evaluation mode on the CPU, "inputs", "outputs": names}}.
 
     `weights=False` leaves the weights random and reads no weight file.
     """
@@ -59,37 +59,40 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     if weights:
         model = predict.load()[1].cpu()
     else:
-        model = predict.together([build_model(config["plan"], with_loss=False) for _ in config["weights"]], config)
+        models = [build_model(config["plan"], with_loss=False) for _ in config["weights"]]
+        model = predict.average_networks(models, config)
     network = Network(model, len(config["classes"]), config["target"] == "boxes").eval()
     return {"model": {"module": network, "inputs": ["image"], "outputs": ["chances"]}}
 
 
 def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
-    """Inputs of each part: the middle of images where there are some, else noise in batches of 1 and 2."""
+    """Return inputs of each graph: the centre of the images, or noise in batches of 1 and 2 without images."""
     plan = read_config()["plan"]
     patch, noise = [int(n) for n in plan["patch"]], torch.Generator().manual_seed(0)
-    made = [(_middle(prepare_image(read_case(path, plan), plan, str(path)), patch),) for path in paths]
-    return {"model": made or [(torch.randn(n, int(plan["channels"]), *patch, generator=noise),) for n in (1, 2)]}
+    patches = [(_central_patch(prepare_image(read_case(path, plan), plan, str(path)), patch),) for path in paths]
+    return {"model": patches or [(torch.randn(n, int(plan["channels"]), *patch, generator=noise),) for n in (1, 2)]}
 
 
-def _middle(array: np.ndarray, patch: Sequence[int]) -> torch.Tensor:
-    """(1, C, *patch) out of the middle of (C, *shape), with the corner's value where there is no image."""
-    widths = [(max(0, want - have) // 2,) * 2 for have, want in zip(array.shape[1:], patch, strict=True)]
-    wide = surrounded(array, [(a, b + 1) for a, b in widths], array.reshape(len(array), -1)[:, 0])
-    spots = [slice((n - want) // 2, (n - want) // 2 + want) for n, want in zip(wide.shape[1:], patch, strict=True)]
-    return torch.from_numpy(np.ascontiguousarray(wide[(slice(None), *spots)]))[None]
+def _central_patch(array: np.ndarray, patch: Sequence[int]) -> torch.Tensor:
+    """Return the central patch (1, C, *patch) of (C, *shape), padded with the corner values."""
+    widths = [(max(0, side - length) // 2,) * 2 for length, side in zip(array.shape[1:], patch, strict=True)]
+    padded = pad_array(array, [(a, b + 1) for a, b in widths], array.reshape(len(array), -1)[:, 0])
+    positions = [
+        slice((n - side) // 2, (n - side) // 2 + side) for n, side in zip(padded.shape[1:], patch, strict=True)
+    ]
+    return torch.from_numpy(np.ascontiguousarray(padded[(slice(None), *positions)]))[None]
 
 
 def facts() -> dict[str, Any]:
-    """Shapes, values and preprocessing, for whoever feeds the graphs."""
+    """Return shapes, values and preprocessing, for users of the graphs."""
     config = read_config()
     plan = config["plan"]
-    boxes = config["target"] == "boxes"
-    said = (
-        "(batch, K + 2 d K, cells): K chances of a box's centre; then for each class distances in pixels from the cell's "
-        "middle to the lower sides and to the upper sides"
-        if boxes
-        else "(batch, classes, patch): chance of each voxel; classes may overlap"
+    has_boxes = config["target"] == "boxes"
+    output_text = (
+        "(batch, K + 2 d K, cells): K probabilities of a box's centre; then for each class distances in pixels from the "
+        "centre of the cell to the lower sides and to the upper sides"
+        if has_boxes
+        else "(batch, classes, patch): probability of each voxel; classes may overlap"
     )
     return {
         "task": "detection",
@@ -110,23 +113,23 @@ def facts() -> dict[str, Any]:
             if key in plan
         },
         "decision": {key: config[key] for key in ("thresholds", "least_sizes", "calibration") if key in config},
-        "outputs": {"chances": said},
+        "outputs": {"chances": output_text},
         "not_exported": (
-            f"Not in the graph: {_mirrored(plan)}overlapping windows over the image, peaks of the heat map and suppression of "
-            "double boxes, calibration."
-            if boxes
-            else f"Not in the graph: {_mirrored(plan)}overlapping windows over the image, weighted by a Gaussian; thresholds and "
-            "least sizes (`decision`)."
+            f"Not in the graph: {_mirroring_text(plan)}overlapping windows over the image, peaks of the heat map and suppression of "
+            "overlapping boxes, calibration."
+            if has_boxes
+            else f"Not in the graph: {_mirroring_text(plan)}overlapping windows, weighted by a Gaussian; thresholds and "
+            "minimum sizes (`decision`)."
         ),
     }
 
 
-def _mirrored(plan: dict[str, Any]) -> str:
+def _mirroring_text(plan: dict[str, Any]) -> str:
     axes = plan.get("mirror") or []
     return f"mirroring ({', '.join(axes)}), " if axes else ""
 
 
 def use(network: Network) -> None:
-    """Makes predict.py work with this network."""
+    """Make predict.py use this network."""
     config, device = read_config(), next(network.parameters()).device
-    predict.load = lambda: (config, network.model, device)  # type: ignore[assignment]
+    predict.load = lambda: (config, network.model, device)

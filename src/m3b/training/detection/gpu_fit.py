@@ -1,4 +1,4 @@
-"""What the memory of a GPU lets a detection plan be: smaller and larger patches, more of them, a wider network."""
+"""Changes of a detection plan to fit the memory of a GPU: smaller or larger patches, more of them, a wider network."""
 
 from __future__ import annotations
 
@@ -7,71 +7,63 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.detection.grid import GPU_WIDTH, refit
-from m3b.training.detection.plan_cost import usual_shape
-from m3b.training.gpu_fitting import Ways, in_parts, larger_batch
-from m3b.training.step_cost import StepCosts, gpus_per_step
-from m3b.training.time_budget import Way
+from m3b.training.detection.grid import GPU_WIDTH, fit_to_grid
+from m3b.training.detection.plan_cost import median_grid_shape
+from m3b.training.gpu_fitting import PlanChanges, larger_batch, split_step
+from m3b.training.step_cost import gpus_per_step
+from m3b.training.time_budget import PlanChange
 
-MOST = {2: 32, 3: 8}
-"""Patches a step, by the dimensions."""
-LARGEST = {2: 2**21, 3: 2**23}
-"""Pixels of the largest patch."""
-GROUND = ("patch", "longest", "spacing")
-
-
-def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
-    """A batch without content, on the CPU."""
-    import torch
-
-    dims, images = int(plan["dims"]), torch.randn(cases, int(plan["channels"]), *plan["patch"])
-    if plan["target"] == "boxes":
-        return {"pixel_values": images, "boxes": torch.tensor([[[4.0] * dims + [12.0] * dims + [0.0, 1.0]]] * cases)}
-    return {"pixel_values": images, "labels": torch.zeros(cases, len(plan["classes"]), *plan["patch"])}
+MAX_BATCH = {2: 32, 3: 8}
+"""Patches per step, by dimensions."""
+MAX_PATCH_VOXELS = {2: 2**21, 3: 2**23}
+"""Voxels of the largest patch, by dimensions."""
+GRID_SETTINGS = ("patch", "longest", "spacing")
 
 
-STEP_COSTS = StepCosts(noise)
+def list_changes(facts: dict[str, Any], overrides: set[str], cheaper: Sequence[PlanChange]) -> PlanChanges:
+    """Return the changes in order. A grid, patch or network that the user set is not changed, nor what depends on it."""
+    is_fixed = bool(overrides & set(GRID_SETTINGS)) or any(key.startswith("network.") for key in overrides)
+    smaller: list[PlanChange] = [split_step] + ([] if is_fixed else [make_patch_change(facts, 0.5)])
+    larger: list[PlanChange] = [] if is_fixed else [make_patch_change(facts, 1.6), widen]
+    larger += [] if "batch" in overrides else [make_larger_batch(facts)]
+    return PlanChanges(cheaper, smaller, larger)
 
 
-def ways_of(facts: dict[str, Any], kept: set[str], cheaper: Sequence[Way]) -> Ways:
-    """In order. A grid, patch or network that was set by hand stays, and what goes with it."""
-    fixed = bool(kept & set(GROUND)) or any(key.startswith("network.") for key in kept)
-    smaller: list[Way] = [in_parts] + ([] if fixed else [other_patch(facts, 0.5)])
-    larger: list[Way] = [] if fixed else [other_patch(facts, 1.6), wider]
-    larger += [] if "batch" in kept else [more_patches(facts)]
-    return Ways(cheaper, smaller, larger)
+def make_patch_change(facts: dict[str, Any], factor: float) -> PlanChange:
+    """Return a change of the patch's voxels by a factor; no side exceeds that of the median image, width and batch stay."""
 
-
-def other_patch(facts: dict[str, Any], share: float) -> Way:
-    """So many times the pixels, no more of a side than the usual image has; network as wide, batch as large as before."""
-
-    def way(plan: dict[str, Any]) -> str:
-        dims, before = int(plan["dims"]), [int(n) for n in plan["patch"]]
-        usual = usual_shape(facts, plan)
-        wanted = [min(round(share ** (1 / dims) * n), max(have, 16)) for n, have in zip(before, usual, strict=True)]
-        if share > 1:
-            wanted = [max(one, n) for one, n in zip(wanted, before, strict=True)]
-        kept = {key: plan[key] for key in ("batch", "patches", "least_batch")}
+    def change_patch(plan: dict[str, Any]) -> str:
+        dims, previous = int(plan["dims"]), [int(n) for n in plan["patch"]]
+        median_shape = median_grid_shape(facts, plan)
+        scale = factor ** (1 / dims)
+        target = [min(round(scale * n), max(length, 16)) for n, length in zip(previous, median_shape, strict=True)]
+        if factor > 1:
+            target = [max(side, n) for side, n in zip(target, previous, strict=True)]
+        batch_settings = {key: plan[key] for key in ("batch", "patches", "least_batch")}
         width = _width(plan)
         trial = {**plan, "network": dict(plan["network"])}
-        refit(facts, trial, True, patch=wanted)
-        grown = np.prod(trial["patch"]) / np.prod(before)
-        if (grown <= 1) == (share > 1) or np.prod(trial["patch"]) > LARGEST[dims] or min(trial["patch"]) < 16:
+        fit_to_grid(facts, trial, True, patch=target)
+        growth = np.prod(trial["patch"]) / np.prod(previous)
+        if (
+            (growth <= 1) == (factor > 1)
+            or np.prod(trial["patch"]) > MAX_PATCH_VOXELS[dims]
+            or min(trial["patch"]) < 16
+        ):
             return ""
-        plan |= {**trial, **kept}
-        _widen(plan, width)
-        return f"patches {plan['patch']} instead of {before}"
+        plan |= {**trial, **batch_settings}
+        _set_width(plan, width)
+        return f"patches {plan['patch']} instead of {previous}"
 
-    return way
+    return change_patch
 
 
-def wider(plan: dict[str, Any]) -> str:
-    """Half as many filters again, once."""
-    before = _width(plan)
-    if before > GPU_WIDTH:
+def widen(plan: dict[str, Any]) -> str:
+    """Use half as many filters again, once."""
+    previous = _width(plan)
+    if previous > GPU_WIDTH:
         return ""
-    _widen(plan, round(1.5 * before))
-    return f"network of width {_width(plan)} instead of {before}"
+    _set_width(plan, round(1.5 * previous))
+    return f"network of width {_width(plan)} instead of {previous}"
 
 
 def _width(plan: dict[str, Any]) -> int:
@@ -79,21 +71,21 @@ def _width(plan: dict[str, Any]) -> int:
     return int(network["width"] if plan["target"] == "boxes" else network["filters"][0])
 
 
-def _widen(plan: dict[str, Any], width: int) -> None:
-    network, before = plan["network"], _width(plan)
+def _set_width(plan: dict[str, Any], width: int) -> None:
+    network, previous = plan["network"], _width(plan)
     if plan["target"] == "boxes":
         network["width"] = width
     else:
-        network["filters"] = [round(number * width / before) for number in network["filters"]]
+        network["filters"] = [round(number * width / previous) for number in network["filters"]]
 
 
-def more_patches(facts: dict[str, Any]) -> Way:
-    """Twice the patches a step."""
+def make_larger_batch(facts: dict[str, Any]) -> PlanChange:
+    """Return a change that doubles the patches per step."""
 
-    def way(plan: dict[str, Any]) -> str:
-        said = larger_batch(MOST[int(plan["dims"])] * gpus_per_step(plan))(plan)
-        if said:
+    def enlarge_batch(plan: dict[str, Any]) -> str:
+        message = larger_batch(MAX_BATCH[int(plan["dims"])] * gpus_per_step(plan))(plan)
+        if message:
             plan["patches"] = max(8 * int(plan["batch"]), min(int(facts["cases"]), 512))
-        return said
+        return message
 
-    return way
+    return enlarge_batch

@@ -1,4 +1,4 @@
-"""The grid that images are looked at on, and patch, network and batch that go with it."""
+"""Working grid of the images, and patch, network and batch for it."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ GPU_WIDTH = 32
 """First filters of a network on a GPU."""
 
 
-def grid(facts: dict[str, Any], gpu: bool) -> dict[str, Any]:
-    """How far images are shrunk: to what the device can look at, but so that small lesions keep a few pixels."""
+def choose_grid(facts: dict[str, Any], gpu: bool) -> dict[str, Any]:
+    """Return the grid: as coarse as the device needs, but small lesions keep a few pixels."""
     median = np.median(facts["shapes"], axis=0)
     sides = facts["sides"]
-    small = float(np.percentile(sides[:, :2].min(axis=1), 20)) if len(sides) else 8.0
-    keep = max(1.0, small / (6.0 if facts["target"] == "boxes" else 4.0))  # shrinking further loses small lesions
+    small_side = float(np.percentile(sides[:, :2].min(axis=1), 20)) if len(sides) else 8.0
+    max_shrink = max(
+        1.0, small_side / (6.0 if facts["target"] == "boxes" else 4.0)
+    )  # a coarser grid loses small lesions
     if facts["dims"] == 2:
-        wanted = (1024 if gpu else 256) / float(median.max())
-        top = (1536 if gpu else 512) / float(median.max())
-        share = min(1.0, max(wanted, min(1.0 / keep, top)))
-        return {"spacing": None, "longest": round(float(median.max()) * share)}
-    limit = 2.0**25 if gpu else 2.0**22
-    shrink = min(max(1.0, float(np.prod(median)) / limit), keep**3) ** (1 / 3)
+        target_share = (1024 if gpu else 256) / float(median.max())
+        max_share = (1536 if gpu else 512) / float(median.max())
+        factor = min(1.0, max(target_share, min(1.0 / max_shrink, max_share)))
+        return {"spacing": None, "longest": round(float(median.max()) * factor)}
+    max_voxels = 2.0**25 if gpu else 2.0**22
+    shrink = min(max(1.0, float(np.prod(median)) / max_voxels), max_shrink**3) ** (1 / 3)
     if not facts["spacing"]:
         return {"spacing": None, "longest": round(float(median.max()) / shrink)}
     spacing = np.array(facts["spacing"])
     volume = float(np.prod(spacing)) * shrink**3
-    while np.prod(spacing) < volume * 0.97:  # the finest axis gives way: thick slices are not made thicker
+    while np.prod(spacing) < volume * 0.97:  # coarsen the finest axis: thick slices are not made thicker
         spacing[int(np.argmin(spacing))] *= 1.03
     return {"spacing": [round(float(v), 4) for v in spacing], "longest": None}
 
 
-def refit(
-    facts: dict[str, Any], plan: dict[str, Any], gpu: bool, thrift: int = 1, patch: list[int] | None = None
+def fit_to_grid(
+    facts: dict[str, Any], plan: dict[str, Any], gpu: bool, patch_reduction: int = 1, patch: list[int] | None = None
 ) -> None:
-    """Patch, network and batch for the plan's spacing or longest side.
+    """Set patch, network and batch for the plan's spacing or longest side.
 
     Args:
-        thrift: divides the patch's greatest size.
-        patch: about this patch, rounded to what the network can halve.
+        patch_reduction: divides the maximum size of the patch.
+        patch: desired patch, rounded to what the network can halve.
     """
     shapes = facts["shapes"].astype(float)
     if plan["spacing"] and facts["spacing"]:
@@ -55,18 +57,18 @@ def refit(
         largest, limit = np.percentile(shapes, 95, axis=0), 2**20 if gpu else (2**18 if boxes else 2**16)
     else:
         largest, limit = np.median(shapes, axis=0), 2**21 if gpu else 3 * 2**15
-    wanted = np.array(patch or largest, float)
-    while not patch and np.prod(wanted) > limit / thrift * 1.1:  # the physically longest side gives way
-        wanted[int(np.argmax(wanted * spacing))] *= 0.94
-    strides = _strides(wanted, spacing, 5 if dims == 2 and boxes else 4)
+    target = np.array(patch or largest, float)
+    while not patch and np.prod(target) > limit / patch_reduction * 1.1:  # shorten the physically longest side
+        target[int(np.argmax(target * spacing))] *= 0.94
+    strides = _strides(target, spacing, 5 if dims == 2 and boxes else 4)
     reduction = np.prod(np.array(strides), axis=0)
-    plan["patch"] = [int(max(step, np.ceil(n / step - 0.3) * step)) for n, step in zip(wanted, reduction, strict=True)]
+    plan["patch"] = [int(max(step, np.ceil(n / step - 0.3) * step)) for n, step in zip(target, reduction, strict=True)]
     if library:
         fit_anchors(facts, plan)
     elif boxes:
         plan["network"] = {"name": "centers", "width": GPU_WIDTH if gpu else 16, "strides": strides, "out_stage": 2}
         if dims == 3:
-            plan["network"]["out_stage"] = 1 if _small_cells(facts, plan, strides) else 2
+            plan["network"]["out_stage"] = 1 if _needs_small_cells(facts, plan, strides) else 2
     else:
         filters = [min((GPU_WIDTH if gpu else 16) * 2**k, 320 if gpu else 128) for k in range(len(strides) + 1)]
         plan["network"] = {
@@ -77,14 +79,14 @@ def refit(
             "dropout": 0.0,
         }
     voxels = float(np.prod(plan["patch"]))
-    most = (2**23 if gpu else 2**18) if dims == 3 else (2**22 if gpu else 2**19 if boxes else 2**18)
-    plan["batch"] = int(np.clip(most // voxels, 2, 16))
+    step_voxels = (2**23 if gpu else 2**18) if dims == 3 else (2**22 if gpu else 2**19 if boxes else 2**18)
+    plan["batch"] = int(np.clip(step_voxels // voxels, 2, 16))
     plan["least_batch"] = 1
     plan["patches"] = max(8 * plan["batch"], min(facts["cases"], 512))
 
 
-def _small_cells(facts: dict[str, Any], plan: dict[str, Any], strides: list[list[int]]) -> bool:
-    """Whether the small boxes would be less than two cells wide at a quarter of the resolution."""
+def _needs_small_cells(facts: dict[str, Any], plan: dict[str, Any], strides: list[list[int]]) -> bool:
+    """Return whether small boxes would be less than two cells wide at a quarter of the resolution."""
     if not len(facts["sides"]):
         return False
     scale = np.array(facts["spacing"] or [1.0] * 3) / np.array(plan["spacing"] or [1.0] * 3)
@@ -94,24 +96,24 @@ def _small_cells(facts: dict[str, Any], plan: dict[str, Any], strides: list[list
     return bool((np.percentile(facts["sides"] * scale, 20, axis=0) < 2 * cell).any())
 
 
-def _strides(patch: np.ndarray, spacing: np.ndarray, most: int) -> list[list[int]]:
-    """Halvings: an axis is halved while it is long enough and not much coarser than the finest (as nnU-Net does)."""
+def _strides(patch: np.ndarray, spacing: np.ndarray, max_stages: int) -> list[list[int]]:
+    """Return strides: an axis is halved while it is long enough and not much coarser than the finest (as nnU-Net does)."""
     size, grain, strides = patch.copy(), spacing.astype(float).copy(), []
-    for _ in range(most):
-        able = (size >= 8) & (grain <= 2 * grain.min())
-        if not able.any():
+    for _ in range(max_stages):
+        can_halve = (size >= 8) & (grain <= 2 * grain.min())
+        if not can_halve.any():
             break
-        strides.append([2 if one else 1 for one in able])
-        size, grain = np.where(able, size / 2, size), np.where(able, grain * 2, grain)
+        strides.append([2 if is_halved else 1 for is_halved in can_halve])
+        size, grain = np.where(can_halve, size / 2, size), np.where(can_halve, grain * 2, grain)
     while len(strides) < 2:
         strides.append([1] * len(patch))
     return strides
 
 
 def _kernels(spacing: np.ndarray, strides: list[list[int]]) -> list[list[int]]:
-    """3 wide, 1 across slices that are still much thicker than the pixels."""
+    """Return kernels: 3 wide, 1 across slices that are still much thicker than the pixels."""
     grain, kernels = spacing.astype(float).copy(), []
     for stride in [[1] * len(spacing), *strides]:
         grain = grain * np.array(stride)
-        kernels.append([3 if one <= 2 * grain.min() else 1 for one in grain])
+        kernels.append([3 if step <= 2 * grain.min() else 1 for step in grain])
     return kernels

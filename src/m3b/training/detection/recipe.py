@@ -14,7 +14,7 @@ class DetectionRecipe(Recipe):
     """Data sets, networks and losses of detection; see `Recipe` for the methods."""
 
     def build_datasets(self, plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
-        """Return the parts of `detection.dataset`."""
+        """Return the training part and the validation part."""
         from m3b.training.detection.dataset import build_datasets
 
         return build_datasets(plan, fold)

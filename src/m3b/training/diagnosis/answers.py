@@ -1,4 +1,4 @@
-"""From the network's outputs to what predict.py says: probabilities and a class, a grade, or a number with an interval."""
+"""From network outputs to the answers of predict.py: probabilities and a class, a grade, or a number with an interval."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.diagnosis.followup import median_of, risk_of
+from m3b.training.diagnosis.followup import median_time, survival_risk
 
-RULES = ("mode", "median", "mean")
-"""How probabilities of grades become one: the likeliest, the middle one, or the expected one, rounded."""
+GRADE_RULES = ("mode", "median", "mean")
+"""Rules from probabilities to a grade: the likeliest, the median, or the expected one, rounded."""
 
 
-def meaning(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.Tensor:
-    """(B, K) scaled outputs as what they mean: probabilities, for a number itself, for survival the curve."""
+def interpret_logits(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.Tensor:
+    """Return what (B, K) scaled outputs mean: probabilities, numbers, or survival curves."""
     if config["task"] == "survival":
         return (1 - logits.sigmoid()).cumprod(dim=1)
     if not config["probabilities"]:
@@ -23,62 +23,81 @@ def meaning(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.Tensor:
     return logits.sigmoid() if config["multi_label"] else logits.softmax(dim=1)
 
 
-def grade_of(scores: np.ndarray, rule: str) -> np.ndarray:
-    """(N,) number of the grade that the rule makes of (N, K) probabilities."""
+def decide_grades(scores: np.ndarray, rule: str) -> np.ndarray:
+    """Return (N,) grade numbers from (N, K) probabilities."""
     if rule == "mode":
-        return scores.argmax(axis=1)
+        return np.asarray(scores.argmax(axis=1))
     if rule == "median":
-        return (scores.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1).clip(0, scores.shape[1] - 1)
-    return np.floor(scores @ np.arange(scores.shape[1]) + 0.5).astype(np.int64).clip(0, scores.shape[1] - 1)
+        grades = (scores.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1)
+    else:
+        grades = np.floor(scores @ np.arange(scores.shape[1]) + 0.5).astype(np.int64)
+    return np.asarray(grades.clip(0, scores.shape[1] - 1))
 
 
-def answer_of(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
-    """What is said of one image: (K,) meanings."""
+def format_answer(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+    """Return the answer for one image from its (K,) values."""
     if not np.isfinite(row).all():
-        return {"error": "the network's answer to this image is not finite"}
-    return ANSWERS[str(config["task"])](config, np.asarray(row, dtype=np.float64))
+        return {"error": "the prediction for this image is not finite"}
+    return ANSWER_FORMATS[str(config["task"])](config, np.asarray(row, dtype=np.float64))
 
 
-def _classes(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+def _format_classes(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     classes, values = config["classes"], [float(value) for value in row]
     if config["multi_label"]:
-        called: Any = [name for name, p, cut in zip(classes, values, config["thresholds"], strict=True) if p >= cut]
+        decided: Any = [
+            name for name, p, threshold in zip(classes, values, config["thresholds"], strict=True) if p >= threshold
+        ]
     else:
-        called = classes[int(np.argmax(row / np.array(config["thresholds"])))]
-    told = {"probabilities": dict(zip(classes, values, strict=True)), "prediction": called}
-    return {**told, **in_set(config, values, called)}
+        decided = classes[int(np.argmax(row / np.array(config["thresholds"])))]
+    answer = {"probabilities": dict(zip(classes, values, strict=True)), "prediction": decided}
+    return {**answer, **format_prediction_set(config, values, decided)}
 
 
-def in_set(config: Mapping[str, Any], values: list[float], called: Any) -> dict[str, Any]:
-    """The classes that cannot be ruled out (conformal prediction), and whether they are others than those decided for."""
+def format_prediction_set(config: Mapping[str, Any], values: list[float], decided: Any) -> dict[str, Any]:
+    """Return the classes that cannot be ruled out (conformal prediction), and whether they differ from the decision."""
     sets = config.get("sets") or {}
     if "cuts" not in sets:
         return {}
-    some = [name for name, p, cut in zip(config["classes"], values, sets["cuts"], strict=True) if p >= cut]
-    decided_for = called if isinstance(called, list) else [called]
-    return {"prediction_set": some, "set_level": sets["level"], "abstains": set(some) != set(decided_for)}
+    prediction_set = [
+        name for name, p, threshold in zip(config["classes"], values, sets["cuts"], strict=True) if p >= threshold
+    ]
+    decided_for = decided if isinstance(decided, list) else [decided]
+    return {
+        "prediction_set": prediction_set,
+        "set_level": sets["level"],
+        "abstains": set(prediction_set) != set(decided_for),
+    }
 
 
-def _grades(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+def _format_grade(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     classes = config["classes"]
-    chances = dict(zip(classes, [float(value) for value in row], strict=True))
-    called = classes[int(grade_of(row[None], config["decide"])[0])]
-    return {"probabilities": chances, "prediction": called, **in_set(config, [float(value) for value in row], called)}
+    class_probabilities = dict(zip(classes, [float(value) for value in row], strict=True))
+    decided = classes[int(decide_grades(row[None], config["decide"])[0])]
+    return {
+        "probabilities": class_probabilities,
+        "prediction": decided,
+        **format_prediction_set(config, [float(value) for value in row], decided),
+    }
 
 
-def _number(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+def _format_number(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     value, interval = float(row[0]), config.get("interval")
     if not interval:
         return {"value": value}
-    ends = [value - interval["reach"], value + interval["reach"]]
-    return {"value": value, "interval": ends, "interval_level": interval["level"]}
+    limits = [value - interval["reach"], value + interval["reach"]]
+    return {"value": value, "interval": limits, "interval_level": interval["level"]}
 
 
-def _followed(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
+def _format_survival(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:
     edges = [float(edge) for edge in config["edges"]]
     curve = [[edge, float(value)] for edge, value in zip(edges, row, strict=True)]
-    return {"risk": float(risk_of(row[None], edges)[0]), "survival": curve, "median": median_of(row, edges)}
+    return {"risk": float(survival_risk(row[None], edges)[0]), "survival": curve, "median": median_time(row, edges)}
 
 
-ANSWERS = {"diagnosis": _classes, "grading": _grades, "regression": _number, "survival": _followed}
-"""Task -> what is said of one image."""
+ANSWER_FORMATS = {
+    "diagnosis": _format_classes,
+    "grading": _format_grade,
+    "regression": _format_number,
+    "survival": _format_survival,
+}
+"""Task -> answer for one image."""

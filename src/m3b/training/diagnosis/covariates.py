@@ -1,4 +1,4 @@
-"""What a network is given beside the image: numbers, categories, and that something is not known. NumPy alone.
+"""Covariates that a network gets in addition to the image: numbers, categories, and unknown values. NumPy only.
 
 `covariates` of plan.json lists them: {"name": "age", "kind": "number", "centre": 61.0, "scale": 12.5, "unknown": 3} or
 {"name": "sex", "kind": "category", "values": ["F", "M"], "unknown": 0}; `unknown` counts training cases.
@@ -15,121 +15,125 @@ import numpy as np
 from m3b.dataset.formats import DataError
 
 Rule = Mapping[str, Any]
-IMAGE = "image"
-"""What names the image of a case beside its covariates."""
-MOST, REACH = 40, 5.0
-"""Values of a category that have an input each, the commonest; deviations from the centre that a number is cut to."""
+IMAGE_KEY = "image"
+"""Key of the image in a case with covariates."""
+MAX_CATEGORIES, MAX_DEVIATIONS = 40, 5.0
+"""Categories with an input of their own, the most frequent; deviations from the centre to which a number is clipped."""
 
 
-def facts_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rules, from the training cases."""
+def make_covariate_rules(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rules from the training cases."""
     rules: list[dict[str, Any]] = []
     for name in records[0].get("covariates") or {}:
         values = [record["covariates"][name] for record in records]
-        known = [value for value in values if value is not None]
-        rule: dict[str, Any] = {"name": name, "unknown": len(values) - len(known)}
-        if any(isinstance(value, str) for value in known):
-            common = [value for value, _ in Counter(map(str, known)).most_common(MOST)]
-            rules.append({**rule, "kind": "category", "values": sorted(common)})
+        known_values = [value for value in values if value is not None]
+        rule: dict[str, Any] = {"name": name, "unknown": len(values) - len(known_values)}
+        if any(isinstance(value, str) for value in known_values):
+            categories = [value for value, _ in Counter(map(str, known_values)).most_common(MAX_CATEGORIES)]
+            rules.append({**rule, "kind": "category", "values": sorted(categories)})
             continue
-        numbers = np.array(known or [0.0], dtype=np.float64)
+        numbers = np.array(known_values or [0.0], dtype=np.float64)
         low, centre, high = (float(value) for value in np.percentile(numbers, (25, 50, 75)))
         scale = (high - low) / 1.349 or float(numbers.std()) or 1.0
         rules.append({**rule, "kind": "number", "centre": centre, "scale": round(scale, 6)})
     return rules
 
 
-def sizes(rules: Sequence[Rule]) -> list[int]:
-    """Inputs of each covariate: its number or one a category, and one that says that it is not known."""
+def input_sizes(rules: Sequence[Rule]) -> list[int]:
+    """Return the inputs of each covariate: its number or one a category, and one for an unknown value."""
     return [(len(rule["values"]) if rule["kind"] == "category" else 1) + 1 for rule in rules]
 
 
-def width(rules: Sequence[Rule]) -> int:
-    """Inputs of all covariates together."""
-    return sum(sizes(rules))
+def input_width(rules: Sequence[Rule]) -> int:
+    """Return the number of inputs of all covariates."""
+    return sum(input_sizes(rules))
 
 
 def encode(cases: Sequence[Mapping[str, Any]], rules: Sequence[Rule]) -> np.ndarray:
-    """(N, width) float32 of cases, name -> value each; None and texts that no training case had are not known."""
-    table = np.zeros((len(cases), width(rules)), np.float32)
+    """Return (N, width) float32 of cases, name -> value each; None and categories without a training case are unknown."""
+    table = np.zeros((len(cases), input_width(rules)), np.float32)
     for row, case in enumerate(cases):
         start = 0
-        for rule, size in zip(rules, sizes(rules), strict=True):
-            place, value = _placed(case.get(rule["name"]), rule)
-            table[row, start + place] = value
+        for rule, size in zip(rules, input_sizes(rules), strict=True):
+            position, value = _encode_value(case.get(rule["name"]), rule)
+            table[row, start + position] = value
             start += size
     return table
 
 
-def _placed(value: Any, rule: Rule) -> tuple[int, float]:
-    """Which of a covariate's inputs is set, and to what."""
+def _encode_value(value: Any, rule: Rule) -> tuple[int, float]:
+    """Return the index and value of the covariate's input that is set."""
     if rule["kind"] == "category":
-        known = rule["values"]
-        return (known.index(str(value)), 1.0) if value is not None and str(value) in known else (len(known), 1.0)
+        categories = rule["values"]
+        return (
+            (categories.index(str(value)), 1.0)
+            if value is not None and str(value) in categories
+            else (len(categories), 1.0)
+        )
     if value is None:
         return 1, 1.0
-    return 0, float(np.clip((float(value) - rule["centre"]) / rule["scale"], -REACH, REACH))
+    return 0, float(np.clip((float(value) - rule["centre"]) / rule["scale"], -MAX_DEVIATIONS, MAX_DEVIATIONS))
 
 
-def blank(table: Any, rules: Sequence[Rule], share: float) -> Any:
-    """A tensor (N, width) of which that share of the covariates is made unknown: a network that has seen this answers where one
-    is not known, and does not rest on a single one."""
+def drop_covariates(table: Any, rules: Sequence[Rule], share: float) -> Any:
+    """Return a tensor (N, width) with a share of the covariates made unknown, so that the network can predict without any of them and
+    does not depend on a single one."""
     import torch
 
     if not share:
         return table
     parts = []
-    for part in table.split(sizes(rules), dim=1):
-        gone, unknown = torch.rand(len(table), 1, device=table.device) < share, torch.zeros_like(part)
+    for part in table.split(input_sizes(rules), dim=1):
+        is_dropped, unknown = torch.rand(len(table), 1, device=table.device) < share, torch.zeros_like(part)
         unknown[:, -1] = 1.0
-        parts.append(torch.where(gone, unknown, part))
+        parts.append(torch.where(is_dropped, unknown, part))
     return torch.cat(parts, dim=1)
 
 
-def examples(plan: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Unknown covariates of so many cases as a network takes them; empty where it takes none."""
+def unknown_covariates(plan: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return unknown covariates of so many cases as network inputs; {} if the plan has none."""
     import torch
 
     rules = plan.get("covariates") or []
     return {"covariates": torch.from_numpy(encode([{}] * count, rules))} if rules else {}
 
 
-def split_case(case: Any, rules: Sequence[Rule], *, whole: bool = True) -> tuple[Any, dict[str, Any]]:
-    """The image of a case, and its covariates: `{"image": path, "age": 61, "sex": null}`.
+def split_case(case: Any, rules: Sequence[Rule], *, complete: bool = True) -> tuple[Any, dict[str, Any]]:
+    """Return the image of a case, and its covariates: `{"image": path, "age": 61, "sex": null}`.
 
     Args:
-        whole: a case that lacks one is an error; otherwise it is not known.
+        complete: a missing covariate is an error; otherwise it is unknown.
 
     Raises:
-        DataError: a covariate is missing, has a name that the model does not know, or is no number where one is needed.
+        DataError: a covariate is missing or unexpected, or no number where one is expected.
     """
     if not rules:
         return case, {}
     names = [rule["name"] for rule in rules]
-    given = case if isinstance(case, dict) and IMAGE in case else {IMAGE: case}
-    lacking = [name for name in names if name not in given]
-    if lacking and whole:
-        raise DataError(f"{_short(given[IMAGE])}: has no {', '.join(lacking)}, {wanted(rules)}")
-    if odd := [name for name in given if name not in (IMAGE, *names)]:
-        raise DataError(f"{_short(given[IMAGE])}: {', '.join(odd)} is nothing that this model takes, {wanted(rules)}")
-    found = {name: given.get(name) for name in names}
+    fields = case if isinstance(case, dict) and IMAGE_KEY in case else {IMAGE_KEY: case}
+    missing = [name for name in names if name not in fields]
+    if missing and complete:
+        raise DataError(f"{_short(fields[IMAGE_KEY])}: {', '.join(missing)} missing; {describe_case(rules)}")
+    if unexpected := [name for name in fields if name not in (IMAGE_KEY, *names)]:
+        raise DataError(f"{_short(fields[IMAGE_KEY])}: unexpected {', '.join(unexpected)}; {describe_case(rules)}")
+    values = {name: fields.get(name) for name in names}
     for rule in rules:
-        value = found[rule["name"]]
+        value = values[rule["name"]]
         number = isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
         if rule["kind"] == "number" and value is not None and not number:
             raise DataError(
-                f"{_short(given[IMAGE])}: {rule['name']} must be a number, it is {value!r}; {wanted(rules)}"
+                f"{_short(fields[IMAGE_KEY])}: {rule['name']} must be a number, it is {value!r}; {describe_case(rules)}"
             )
-    return given[IMAGE], found
+    return fields[IMAGE_KEY], values
 
 
-def wanted(rules: Sequence[Rule]) -> str:
-    """What a case has to look like, for a message."""
-    shown = ", ".join(f'"{rule["name"]}": {_sample(rule)}' for rule in rules)
-    return f'a case is {{"{IMAGE}": path, {shown}}}, null where one is not known'
+def describe_case(rules: Sequence[Rule]) -> str:
+    """Return the expected form of a case, for messages."""
+    examples = ", ".join(f'"{rule["name"]}": {_example_value(rule)}' for rule in rules)
+    return f'a case is {{"{IMAGE_KEY}": path, {examples}}}, null for unknown values'
 
 
-def _sample(rule: Rule) -> str:
+def _example_value(rule: Rule) -> str:
     return f'"{rule["values"][0]}"' if rule["kind"] == "category" else f"{rule['centre']:g}"
 
 
@@ -137,14 +141,14 @@ def _short(image: Any) -> str:
     return str(image)[:200]
 
 
-def told(rules: Sequence[Rule]) -> list[str]:
-    """A line on what is given beside the image, for people."""
+def describe_covariates(rules: Sequence[Rule]) -> list[str]:
+    """Return a line on the covariates, if there are any."""
     if not rules:
         return []
-    each = [
+    descriptions = [
         f"{rule['name']} ("
         + (f"median {rule['centre']:g}" if rule["kind"] == "number" else ", ".join(rule["values"]))
         + (f"; unknown of {rule['unknown']} training cases)" if rule["unknown"] else ")")
         for rule in rules
     ]
-    return [f"given beside the image: {', '.join(each)}"]
+    return [f"covariates: {', '.join(descriptions)}"]

@@ -1,4 +1,4 @@
-"""train.json as torch data sets: a training part and a validation part that share no patient."""
+"""train.json as torch data sets: training and validation parts without common patients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch.utils.data import Dataset
 
 from m3b.training.cache import build_cache
 from m3b.training.diagnosis.covariates import encode
-from m3b.training.diagnosis.holdout import held_out
-from m3b.training.diagnosis.targets import kind_of
-from m3b.training.diagnosis.views import gathered, placed, room
-from m3b.training.patients import people_of
+from m3b.training.diagnosis.holdout import assign_held_out
+from m3b.training.diagnosis.targets import get_target
+from m3b.training.diagnosis.views import gather_views, index_views, view_count
+from m3b.training.patients import list_patients
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
@@ -27,11 +27,11 @@ def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]
     return records
 
 
-class Cases(Dataset[dict[str, torch.Tensor]]):
-    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` out of the cache; of a number its one label.
+class CaseDataset(Dataset[dict[str, torch.Tensor]]):
+    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": float32 (K,)}` from the cache; a number is one label.
 
-    Where there are `covariates`, (N, width), an item has its own too. Of cases of several views `places` (N, V) says where theirs lie
-    among the images, -1 for none; an item's pixels are then (V, C, H, W[, D]), and its `views` (V,) tells which are there.
+    With `covariates` (N, width), an item has its own. With several views a case, `places` (N, V) are the image indices, -1 for missing
+    views; pixels are then (V, C, H, W[, D]), and `views` (V,) is 1 for existing views.
     """
 
     def __init__(
@@ -46,63 +46,65 @@ class Cases(Dataset[dict[str, torch.Tensor]]):
         return len(self.rows)
 
     def __getitems__(self, items: Sequence[int]) -> list[dict[str, torch.Tensor]]:
-        """The items of a batch, read at once: torch's DataLoader asks for this where it exists."""
+        """Return the items of a batch, read at once: torch's DataLoader calls this if it exists."""
         rows = self.rows[list(items)]
         labels = torch.from_numpy(self.labels[rows])
         if self.places is None:
             images = torch.from_numpy(np.asarray(self.images[rows], dtype=np.float32))
-            found = [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
+            batch = [{"pixel_values": x, "labels": y} for x, y in zip(images, labels, strict=True)]
         else:
-            pixels, there = map(torch.from_numpy, gathered(self.images, self.places[rows]))
-            parts = zip(pixels, labels, there, strict=True)
-            found = [{"pixel_values": x, "labels": y, "views": v} for x, y, v in parts]
+            pixels, is_present = map(torch.from_numpy, gather_views(self.images, self.places[rows]))
+            parts = zip(pixels, labels, is_present, strict=True)
+            batch = [{"pixel_values": x, "labels": y, "views": v} for x, y, v in parts]
         if self.covariates is None:
-            return found
+            return batch
         return [
-            {**one, "covariates": torch.from_numpy(self.covariates[row])} for one, row in zip(found, rows, strict=True)
+            {**item, "covariates": torch.from_numpy(self.covariates[row])}
+            for item, row in zip(batch, rows, strict=True)
         ]
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
         return self.__getitems__([item])[0]
 
 
-def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Cases, Cases]:
-    """Training and validation part of the network `fold`, see `held_out`."""
-    images, labels, records, readable, places = _read(plan)
-    chosen = held_out(plan, people_of(records), kind_of(plan).strata(labels))[fold]
-    parts = np.flatnonzero(~chosen & readable), np.flatnonzero(chosen & readable)
-    if not len(parts[0]) or not len(parts[1]):
+def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[CaseDataset, CaseDataset]:
+    """Return training and validation part of the network `fold`, see `assign_held_out`."""
+    images, labels, records, readable, places = _read_cases(plan)
+    is_held_out = assign_held_out(plan, list_patients(records), get_target(plan).strata(labels))[fold]
+    items = np.flatnonzero(~is_held_out & readable), np.flatnonzero(is_held_out & readable)
+    if not len(items[0]) or not len(items[1]):
         raise SystemExit(
-            f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
-            "same for every record, or too few cases, does that: correct train.json"
+            f"{len(records)} cases cannot be split into training and validation by patient: there are too few cases, or all "
+            "records have the same patient; correct train.json"
         )
-    given = _given(records, plan)
-    return tuple(Cases(images, labels, part, records, given, places) for part in parts)  # type: ignore[return-value]
+    covariates = _encode_covariates(records, plan)
+    return tuple(CaseDataset(images, labels, part, records, covariates, places) for part in items)  # type: ignore[return-value]
 
 
-def every_case(plan: Mapping[str, Any]) -> Cases:
-    """All cases that can be read: what a refit is trained on."""
-    images, labels, records, readable, places = _read(plan)
-    return Cases(images, labels, np.flatnonzero(readable), records, _given(records, plan), places)
+def build_refit_dataset(plan: Mapping[str, Any]) -> CaseDataset:
+    """Return all readable cases: the training set of a refit."""
+    images, labels, records, readable, places = _read_cases(plan)
+    return CaseDataset(images, labels, np.flatnonzero(readable), records, _encode_covariates(records, plan), places)
 
 
-def _read(
+def _read_cases(
     plan: Mapping[str, Any],
 ) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]], np.ndarray, np.ndarray | None]:
-    """Images out of the cache, labels, records, which of them can be read, and of cases of several views the places of theirs."""
+    """Return images from the cache, labels, records, which of them can be read, and for several views the image indices of each
+    case."""
     records = read_index()
-    labels = kind_of(plan).encode(records)
+    labels = get_target(plan).encode(records)
     paths, places = [record["image_path"] for record in records], None
-    if room(plan) > 1:
-        paths, places = placed(paths, plan)
+    if view_count(plan) > 1:
+        paths, places = index_views(paths, plan)
     images, readable = build_cache(paths, plan)
     if places is not None:
-        places = np.where(readable[places], places, -1)  # of a case the views that can be read
-        readable = (places >= 0).any(axis=1)
+        places = np.where(readable[places], places, -1)  # only views that can be read
+        readable = np.asarray((places >= 0).any(axis=1))
     return images, labels, records, readable, places
 
 
-def _given(records: list[dict[str, Any]], plan: Mapping[str, Any]) -> np.ndarray | None:
-    """(N, width) covariates of all records; None where the plan has none."""
+def _encode_covariates(records: list[dict[str, Any]], plan: Mapping[str, Any]) -> np.ndarray | None:
+    """Return (N, width) covariates of all records; None if the plan has none."""
     rules = plan.get("covariates") or []
     return encode([record["covariates"] for record in records], rules) if rules else None

@@ -1,4 +1,4 @@
-"""Writes the deliverable: a folder that predicts on its own, without this project.
+"""Writes the deliverable: a folder that predicts without this project.
 
 python export.py --out Deliver
 """
@@ -10,37 +10,37 @@ import json
 from pathlib import Path
 from typing import Any
 
-from m3b.training.deliverable import copy_code, list_scripts, put_texts
-from m3b.training.diagnosis.targets import kind_of
-from m3b.training.entry import held_out
-from m3b.training.folds import copy_weights, delivered, readme_note
-from m3b.training.named_channels import takes
-from m3b.training.pretrained.plan_start import packages
-from m3b.training.pretrained.trial import settled, start_card, start_lines, without_paths
+from m3b.training.deliverable import copy_code, list_scripts, write_texts
+from m3b.training.diagnosis.targets import get_target
+from m3b.training.entry import hash_validation_cases
+from m3b.training.folds import copy_weights, format_fold_note, list_delivered_weights
+from m3b.training.named_channels import describe_input
+from m3b.training.pretrained.plan_start import list_packages
+from m3b.training.pretrained.trial import apply_chosen_start, format_start_note, remove_paths, start_card
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="Deliver")
     out = Path(parser.parse_args(argv).out)
-    plan = settled(json.loads(Path("plan.json").read_text()))
-    weights = delivered(plan)
+    plan = apply_chosen_start(json.loads(Path("plan.json").read_text()))
+    weights = list_delivered_weights(plan)
     missing = [str(file) for file in (*weights, Path("Logout/calibration.json")) if not file.exists()]
     if missing:
-        raise SystemExit(f"nothing trained at {', '.join(missing)}: run train.py to its end first")
+        raise SystemExit(f"{', '.join(missing)} missing: run train.py to its end first")
     copy_code(out, plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
-    names = copy_weights(weights, out)
-    config = make_config(plan, names)
-    config["familiar"] = keep_familiar(plan, weights, out)
-    more = ["monai", *(["av"] if plan.get("frames") else []), *packages(plan["network"])]
-    put_texts(out, config, more, _readme(plan, config))
+    weight_names = copy_weights(weights, out)
+    config = make_config(plan, weight_names)
+    config["familiar"] = fit_ood_detector(plan, weights, out)
+    extra_packages = ["monai", *(["av"] if plan.get("frames") else []), *list_packages(plan["network"])]
+    write_texts(out, config, extra_packages, _readme(plan, config))
     print(
-        f"wrote {out}: {len(names)} network(s), temperature {config['temperature']}, thresholds {config['thresholds']}"
+        f"wrote {out}: {len(weight_names)} network(s), temperature {config['temperature']}, thresholds {config['thresholds']}"
     )
 
 
 def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
-    """What predict.py reads. Of a pretrained network its form is kept, not where it lay."""
+    """Return config.json of the deliverable, with the shape of a pretrained network and without its path."""
     calibration = json.loads(Path("Logout/calibration.json").read_text())
     if "alone" in calibration:
         calibration["alone"] = dict(zip(weights, calibration["alone"], strict=True))
@@ -54,24 +54,24 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
         "refit": bool(plan.get("refit")),
         **calibration,
         **start_card(plan),
-        "plan": {**plan, "network": without_paths(plan["network"])},
-        "held_out": held_out(),
+        "plan": {**plan, "network": remove_paths(plan["network"])},
+        "held_out": hash_validation_cases(),
     }
 
 
-def keep_familiar(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[str, Any]:
-    """What training images look like, to the eye and to the networks; arrays go to familiar.safetensors."""
+def fit_ood_detector(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[str, Any]:
+    """Return the out-of-distribution detector of config.json; its arrays go to familiar.safetensors."""
     import numpy as np
     import torch
     from safetensors.torch import load_file, save_file
 
-    from m3b.training.diagnosis.features import watched
+    from m3b.training.diagnosis.features import record_features
     from m3b.training.diagnosis.network import build_model
-    from m3b.training.out_of_distribution_cases import learn
+    from m3b.training.out_of_distribution_cases import fit_detector
     from m3b.training.preprocess import preprocess
 
     if plan.get("covariates") or int(plan.get("views") or 1) > 1:
-        return learn(plan)[0]  # features then hang on more than one image
+        return fit_detector(plan)[0]  # the features depend on more than one image
 
     models = []
     for file in weights:
@@ -81,31 +81,35 @@ def keep_familiar(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[
 
     def features(image: Any, name: str) -> list[np.ndarray]:
         batch = torch.from_numpy(preprocess(image, plan, name))[None]
-        with torch.no_grad(), watched(models, len(plan["classes"])) as seen:
+        with torch.no_grad(), record_features(models, len(plan["classes"])) as features_seen:
             for model in models:
                 model(batch)
-        if not seen:
+        if not features_seen:
             raise LookupError
-        return [one[0] for one in seen]
+        return [feature_rows[0] for feature_rows in features_seen]
 
     try:
-        told, arrays = learn(plan, features)
+        detector, arrays = fit_detector(plan, features)
     except LookupError:  # a network without a last linear layer
-        told, arrays = learn(plan)
+        detector, arrays = fit_detector(plan)
     if arrays:
         save_file({name: torch.from_numpy(value) for name, value in arrays.items()}, str(out / "familiar.safetensors"))
-    return told
+    return detector
 
 
 def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
     metrics = json.loads(Path("Logout/metrics.json").read_text())
-    kind = kind_of(plan)
-    looks = len(config["views"])
+    target = get_target(plan)
+    view_count = len(config["views"])
     return (
-        f"# {kind.noun}: {', '.join(plan['classes'])}\n\n"
+        f"# {target.noun}: {', '.join(plan['classes'])}\n\n"
         "    pip install -r requirements.txt\n    python predict.py IMAGE... -o predictions.json\n\n"
-        f"Takes {takes(plan)} and {kind.about(metrics, config)} "
-        + (f"Each image is looked at in {looks} slightly moved views.\n" if looks > 1 else "Each image is seen once.\n")
-        + readme_note(plan)
-        + start_lines(plan)
+        f"Takes {describe_input(plan)} and {target.describe_for_readme(metrics, config)} "
+        + (
+            f"Each image is predicted in {view_count} slightly transformed views.\n"
+            if view_count > 1
+            else "Each image is predicted once.\n"
+        )
+        + format_fold_note(plan)
+        + format_start_note(plan)
     )

@@ -1,7 +1,7 @@
-"""The network as plain modules, apart from files and images: what ONNX graphs and other exports are made of.
+"""The network as plain modules without files and images, for ONNX graphs and other exports.
 
-Every deliverable that can be exported has this file, with the same three functions: `parts`, `examples`, `facts`;
-`prepare` and `answer` besides where one image is one input of the network.
+Every deliverable that can be exported has this file with the functions `parts`, `examples`, `facts`; `prepare` and `answer` too if one
+image is one input of the network.
 """
 
 from __future__ import annotations
@@ -15,69 +15,66 @@ import predict  # type: ignore[import-not-found]
 import torch
 from torch import nn
 
-from m3b.training.diagnosis.answers import answer_of, meaning
-from m3b.training.diagnosis.covariates import encode, split_case, width
+from m3b.training.diagnosis.answers import format_answer, interpret_logits
+from m3b.training.diagnosis.covariates import encode, input_width, split_case
 from m3b.training.diagnosis.network import build_model
-from m3b.training.diagnosis.tta import see
-from m3b.training.diagnosis.views import example, prepared, room, shape_of
-from m3b.training.preprocess import KEYS
-from m3b.training.preprocess import prepare as prepare_image
+from m3b.training.diagnosis.tta import apply_view
+from m3b.training.diagnosis.views import input_shape, make_view_mask, prepare_case, view_count
+from m3b.training.preprocess import PREPROCESSING_KEYS
+from m3b.training.preprocess import prepare_image as prepare_image
 
-HERE = Path(__file__).resolve().parent
+MODEL_FOLDER = Path(__file__).resolve().parent
 
 
 class Ensemble(nn.Module):
     """`forward(image (B, C, H, W[, D])) -> (B, K)`: the calibrated probabilities, or the numbers, of the mean logits of the networks.
 
-    Of a model that is given covariates these are a further input, (B, width); of one of studies `image` is (B, V, C, H, W[, D]),
-    and the last input (B, V) is 1 for the views that are there.
+    Covariates are a further input, (B, width). For studies, `image` is (B, V, C, H, W[, D]), and the last input (B, V) is 1 for
+    existing views.
     """
 
     def __init__(self, networks: Sequence[nn.Module], config: dict[str, Any]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
-        self.views, self.config, self.beside = list(config["views"]), config, _beside(config["plan"])
+        self.views, self.config, self.extra_inputs = list(config["views"]), config, _list_extra_inputs(config["plan"])
         self.register_buffer("temperature", torch.tensor(config["temperature"]), persistent=False)
         self.register_buffer("bias", torch.tensor(config["bias"]), persistent=False)
 
-    def forward(self, image: torch.Tensor, *beside: torch.Tensor) -> torch.Tensor:
-        more = dict(zip(self.beside, beside, strict=True))
-        seen = [see(image, view, "views" in more) for view in self.views]
+    def forward(self, image: torch.Tensor, *extra_inputs: torch.Tensor) -> torch.Tensor:
+        extra = dict(zip(self.extra_inputs, extra_inputs, strict=True))
+        views = [apply_view(image, view, "views" in extra) for view in self.views]
         logits = torch.stack(
-            [network(view, **more)["logits"].float() for network in self.networks for view in seen]
+            [network(view, **extra)["logits"].float() for network in self.networks for view in views]
         ).mean(0)
-        return meaning(logits / self.temperature + self.bias, self.config)
+        return interpret_logits(logits / self.temperature + self.bias, self.config)
 
 
 def read_config() -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    config: dict[str, Any] = json.loads((MODEL_FOLDER / "config.json").read_text())
     return config
 
 
-OUTPUTS = {
+OUTPUT_DESCRIPTIONS = {
     "probabilities": "(batch, classes), in the order of `classes`, calibrated",
-    "survival": "(batch, times): the chance that the event has not come until each time of `edges`",
+    "survival": "(batch, times): probability of no event until each time of `edges`",
     "value": "(batch, 1), in the unit of the quantity that `classes` names",
 }
-"""What the graph gives, by name."""
+"""Description of each output of the graph."""
 
 
-def _beside(plan: dict[str, Any]) -> list[str]:
-    """What the network takes beside the image."""
-    return [*(["covariates"] if plan.get("covariates") else []), *(["views"] if room(plan) > 1 else [])]
+def _list_extra_inputs(plan: dict[str, Any]) -> list[str]:
+    """Return the names of the inputs in addition to the image."""
+    return [*(["covariates"] if plan.get("covariates") else []), *(["views"] if view_count(plan) > 1 else [])]
 
 
-def _output(config: dict[str, Any]) -> str:
+def _name_output(config: dict[str, Any]) -> str:
     if config["task"] == "survival":
         return "survival"
     return "probabilities" if config["probabilities"] else "value"
 
 
 def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
-    """Graph name to {"module" in evaluation mode on the CPU, "inputs", "outputs": names}.
-
-    `weights=False` leaves the weights random and reads no weight file.
-    """
+    """Return graph name -> {"module" in evaluation mode on the CPU, "inputs", "outputs": names}; random weights without `weights`."""
     config = read_config()
     plan = config["plan"]
     if weights:
@@ -85,26 +82,26 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     else:
         networks = [build_model(plan, with_loss=False) for _ in config["weights"]]
     module = Ensemble(networks, config)
-    inputs = ["image", *_beside(plan)]
-    return {"model": {"module": module.eval(), "inputs": inputs, "outputs": [_output(config)]}}
+    inputs = ["image", *_list_extra_inputs(plan)]
+    return {"model": {"module": module.eval(), "inputs": inputs, "outputs": [_name_output(config)]}}
 
 
 def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
-    """Inputs of each part: of images where there are some, else noise in batches of 1 and 3."""
+    """Return inputs of each part: of the given images, else noise in batches of 1 and 3."""
     plan = read_config()["plan"]
     rules = plan.get("covariates") or []
     noise = torch.Generator().manual_seed(0)
-    made: list[tuple[torch.Tensor, ...]] = []
+    inputs: list[tuple[torch.Tensor, ...]] = []
     for case in paths:
-        path, given = split_case(case, rules, whole=False)
-        pixels, there = prepared(path, plan, prepare_image)
-        views = [] if there is None else [torch.from_numpy(there)[None]]
-        made.append((torch.from_numpy(pixels)[None], *_encoded([given], rules), *views))
-    for count in () if made else (1, 3):
-        given = torch.rand(count, width(rules), generator=noise)
-        pixels = torch.randn(count, *shape_of(plan), generator=noise)
-        made.append((pixels, *([given] if rules else []), *example(plan, count).values()))
-    return {"model": made}
+        path, covariates = split_case(case, rules, complete=False)
+        pixels, view_mask = prepare_case(path, plan, prepare_image)
+        views = [] if view_mask is None else [torch.from_numpy(view_mask)[None]]
+        inputs.append((torch.from_numpy(pixels)[None], *_encoded([covariates], rules), *views))
+    for count in () if inputs else (1, 3):
+        covariates = torch.rand(count, input_width(rules), generator=noise)
+        pixels = torch.randn(count, *input_shape(plan), generator=noise)
+        inputs.append((pixels, *([covariates] if rules else []), *make_view_mask(plan, count).values()))
+    return {"model": inputs}
 
 
 def _encoded(cases: list[dict[str, Any]], rules: list[dict[str, Any]]) -> list[torch.Tensor]:
@@ -112,10 +109,10 @@ def _encoded(cases: list[dict[str, Any]], rules: list[dict[str, Any]]) -> list[t
 
 
 def facts() -> dict[str, Any]:
-    """Shapes, values and preprocessing, for whoever feeds the graphs."""
+    """Return shapes, values and preprocessing for users of the graphs."""
     config = read_config()
     plan = config["plan"]
-    first = "views, " if room(plan) > 1 else ""
+    view_axis = "views, " if view_count(plan) > 1 else ""
     return {
         "task": config["task"],
         "classes": config["classes"],
@@ -123,25 +120,25 @@ def facts() -> dict[str, Any]:
         "thresholds": config["thresholds"],
         "main": "model",
         "image": {
-            "axes": f"batch, {first}channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
+            "axes": f"batch, {view_axis}channels, rows, columns" + (", slices" if plan["dims"] == 3 else ""),
             "channels": int(plan["channels"]),
             "channel_names": plan.get("channel_names"),
             "size": list(plan["size"]),
             "dtype": "float32",
         },
-        **({"beside": _beside(plan)} if _beside(plan) else {}),
+        **({"beside": _list_extra_inputs(plan)} if _list_extra_inputs(plan) else {}),
         **({"edges": config["edges"]} if config["task"] == "survival" else {}),
         **({"covariates": plan["covariates"]} if plan.get("covariates") else {}),
-        "preprocessing": {key: plan[key] for key in KEYS if key in plan},
-        "outputs": {_output(config): OUTPUTS[_output(config)]},
+        "preprocessing": {key: plan[key] for key in PREPROCESSING_KEYS if key in plan},
+        "outputs": {_name_output(config): OUTPUT_DESCRIPTIONS[_name_output(config)]},
     }
 
 
 def prepare(path: Any) -> torch.Tensor:
-    """One image file as the network takes it, without the batch axis."""
+    """Return one image file as network input, without the batch axis."""
     return torch.from_numpy(prepare_image(path, read_config()["plan"]))
 
 
 def answer(row: torch.Tensor) -> dict[str, Any]:
-    """What predict.py says of one row of the output."""
-    return answer_of(read_config(), row.detach().cpu().numpy())
+    """Return the answer of predict.py for one row of the output."""
+    return format_answer(read_config(), row.detach().cpu().numpy())

@@ -1,4 +1,4 @@
-"""The last features of a classifier: what its last linear layer is fed."""
+"""Last features of a classifier: the input of its last linear layer."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ import torch
 from torch import nn
 
 
-def last_layer(model: nn.Module, classes: int) -> nn.Linear | None:
-    """The layer that gives the logits; None where a network has none of this kind."""
-    found = [part for part in model.modules() if isinstance(part, nn.Linear) and part.out_features == classes]
-    return found[-1] if found else None
+def find_last_layer(model: nn.Module, classes: int) -> nn.Linear | None:
+    """Return the layer that gives the logits; None if the network has no such layer."""
+    features = [
+        module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == classes
+    ]
+    return features[-1] if features else None
 
 
 @contextmanager
-def watched(models: Sequence[nn.Module], classes: int) -> Iterator[list[np.ndarray]]:
-    """Collects (B, D) features of the first forward of each network: one entry a network, none where one has no such layer."""
-    layers = [last_layer(model, classes) for model in models]
-    seen: dict[int, np.ndarray] = {}
-    found: list[np.ndarray] = []
+def record_features(models: Sequence[nn.Module], classes: int) -> Iterator[list[np.ndarray]]:
+    """Collect (B, D) features of the first forward pass of each network; [] if a network has no such layer."""
+    layers = [find_last_layer(model, classes) for model in models]
+    features_by_model: dict[int, np.ndarray] = {}
+    features: list[np.ndarray] = []
 
-    def keep(place: int) -> object:
-        def hook(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-            seen.setdefault(place, given[0].detach().flatten(1).float().cpu().numpy())
+    def make_hook(index: int) -> object:
+        def hook(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            features_by_model.setdefault(index, inputs[0].detach().flatten(1).float().cpu().numpy())
 
         return hook
 
-    handles = [layer.register_forward_pre_hook(keep(k)) for k, layer in enumerate(layers) if layer is not None]
+    handles = [layer.register_forward_pre_hook(make_hook(k)) for k, layer in enumerate(layers) if layer is not None]
     try:
-        yield found
+        yield features
     finally:
         for handle in handles:
             handle.remove()
-        if len(seen) == len(models):
-            found.extend(seen[k] for k in range(len(models)))
+        if len(features_by_model) == len(models):
+            features.extend(features_by_model[k] for k in range(len(models)))

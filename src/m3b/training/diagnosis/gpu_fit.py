@@ -1,4 +1,4 @@
-"""What the memory of a GPU lets a classifier's plan be: batches in parts, smaller and larger inputs."""
+"""Changes of a classifier's plan for the memory of a GPU: steps in parts, smaller and larger inputs."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.gpu_fitting import Ways, finer_input, in_parts, larger_batch
+from m3b.training.gpu_fitting import PlanChanges, finer_input, larger_batch, split_step
 from m3b.training.step_cost import StepCosts
-from m3b.training.time_budget import Way
+from m3b.training.time_budget import PlanChange
 
-FINEST = {2: 512, 3: 192}
-"""No side of the input becomes longer, by the dimensions."""
-MOST = 128
-"""No batch becomes larger."""
+MAX_SIDE = {2: 512, 3: 192}
+"""Maximum side of the input by dimensions."""
+MAX_BATCH = 128
+"""Maximum batch."""
 
 
-def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
-    """A batch without content, on the CPU."""
+def make_noise_batch(plan: dict[str, Any], cases: int) -> dict[str, Any]:
+    """Return a batch of noise on the CPU."""
     import torch
 
-    from m3b.training.diagnosis.covariates import examples
-    from m3b.training.diagnosis.targets import kind_of
-    from m3b.training.diagnosis.views import example, shape_of
+    from m3b.training.diagnosis.covariates import unknown_covariates
+    from m3b.training.diagnosis.targets import get_target
+    from m3b.training.diagnosis.views import input_shape, make_view_mask
 
-    labels = torch.zeros(cases, kind_of(plan).width or len(plan["classes"]))
+    labels = torch.zeros(cases, get_target(plan).label_width or len(plan["classes"]))
     labels[:, 0] = 1.0
-    images = torch.randn(cases, *shape_of(plan))
-    return {"pixel_values": images, "labels": labels, **examples(plan, cases), **example(plan, cases)}
+    images = torch.randn(cases, *input_shape(plan))
+    return {"pixel_values": images, "labels": labels, **unknown_covariates(plan, cases), **make_view_mask(plan, cases)}
 
 
-STEP_COSTS = StepCosts(noise)
+STEP_COSTS = StepCosts(make_noise_batch)
 
 
-def ways_of(plan: dict[str, Any], facts: dict[str, Any], kept: set[str], smaller_input: Way) -> Ways:
-    """In order; what was set by hand (`kept`), and the input of a network with a size of its own, stay."""
-    fixed = "size" in kept or bool(plan["network"].get("pretrained") or plan["network"].get("config"))
-    dims, inputs = int(plan["dims"]), [] if fixed else [smaller_input]
-    usual = [float(side) for side in np.median(facts["shapes"], axis=0)]
+def list_plan_changes(
+    plan: dict[str, Any], facts: dict[str, Any], overrides: set[str], smaller_input: PlanChange
+) -> PlanChanges:
+    """Return the changes in order; overrides, and the input of a network with a fixed size, stay."""
+    has_fixed_size = "size" in overrides or bool(plan["network"].get("pretrained") or plan["network"].get("config"))
+    dims, inputs = int(plan["dims"]), [] if has_fixed_size else [smaller_input]
+    typical_sides = [float(side) for side in np.median(facts["shapes"], axis=0)]
     if dims == 3 and facts["frames"]:
-        usual[2] = 0.0  # there are no frames between those of a clip
-    larger = [] if fixed else [finer_input(usual, dims, FINEST[dims])]
-    larger += [] if "batch" in kept else [larger_batch(min(MOST, int(facts["cases"]) // 8))]
-    return Ways(inputs, [in_parts, *inputs], larger)
+        typical_sides[2] = 0.0  # a clip has no frames between its frames
+    larger = [] if has_fixed_size else [finer_input(typical_sides, dims, MAX_SIDE[dims])]
+    larger += [] if "batch" in overrides else [larger_batch(min(MAX_BATCH, int(facts["cases"]) // 8))]
+    return PlanChanges(inputs, [split_step, *inputs], larger)

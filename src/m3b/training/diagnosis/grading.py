@@ -1,4 +1,4 @@
-"""Grades in an order: how far a decision is from the truth counts, and the decision is chosen for that."""
+"""Ordinal grades: errors count by their distance, and the decision rule is chosen for that."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.diagnosis.answers import RULES, grade_of
-from m3b.training.diagnosis.calibration import adjust, calibrate, decisions_told
-from m3b.training.diagnosis.ensemble_calibration import Average
-from m3b.training.diagnosis.targets import Classes, Record, calibration_told, named_labels, recall_told, with_sets
+from m3b.training.diagnosis.answers import GRADE_RULES, decide_grades
+from m3b.training.diagnosis.calibration import apply_calibration, calibrate, describe_decisions
+from m3b.training.diagnosis.classification import (
+    ClassTarget,
+    Record,
+    add_prediction_sets,
+    describe_calibration,
+    describe_recall,
+    read_labels,
+)
+from m3b.training.diagnosis.ensemble_calibration import EnsembleAverage
 
 
 def quadratic_kappa(truth: np.ndarray, decision: np.ndarray, count: int) -> float:
-    """Cohen's kappa with squared weights, of (N,) grade numbers; 0 for a constant answer, NaN where all is one grade."""
-    seen = np.bincount(truth * count + decision, minlength=count * count).reshape(count, count).astype(float)
-    away = np.subtract.outer(np.arange(count), np.arange(count)) ** 2.0
-    chance = np.outer(seen.sum(axis=1), seen.sum(axis=0)) / max(seen.sum(), 1.0)
-    return float(1 - (away * seen).sum() / total) if (total := float((away * chance).sum())) else float("nan")
+    """Return Cohen's kappa with squared weights of (N,) grade numbers; 0 for a constant answer, NaN if all are one grade."""
+    observed = np.bincount(truth * count + decision, minlength=count * count).reshape(count, count).astype(float)
+    distance = np.subtract.outer(np.arange(count), np.arange(count)) ** 2.0
+    expected = np.outer(observed.sum(axis=1), observed.sum(axis=0)) / max(observed.sum(), 1.0)
+    return (
+        float(1 - (distance * observed).sum() / total)
+        if (total := float((distance * expected).sum()))
+        else float("nan")
+    )
 
 
-class Grades(Classes):
-    """See `Classes`; one grade a case, from low to high."""
+class GradeTarget(ClassTarget):
+    """One grade a case, from low to high; see `ClassTarget`."""
 
     watch = "qwk"
     noun = "Grader"
@@ -30,47 +41,54 @@ class Grades(Classes):
     def figures(
         self, logits: np.ndarray, labels: np.ndarray, networks: np.ndarray | None = None, *, rule: str = "median"
     ) -> dict[str, float]:
-        truth, decision = labels.argmax(axis=1), grade_of(self.scores(logits), rule)
-        away = np.abs(truth - decision)
+        truth, decision = labels.argmax(axis=1), decide_grades(self.scores(logits), rule)
+        distance = np.abs(truth - decision)
         return {
             "qwk": quadratic_kappa(truth, decision, len(self.names)),
-            "grade_mae": float(away.mean()),
-            "accuracy": float((away == 0).mean()),
+            "grade_mae": float(distance.mean()),
+            "accuracy": float((distance == 0).mean()),
         }
 
-    def predicted(self, logits: np.ndarray) -> np.ndarray:
-        return np.eye(len(self.names), dtype=bool)[grade_of(self.scores(logits), "median")]
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        return np.asarray(np.eye(len(self.names), dtype=bool)[decide_grades(self.scores(logits), "median")])
 
     def calibrate(
         self, logits: np.ndarray, labels: np.ndarray, patients: list[str],
         shared: np.ndarray | None = None, networks: np.ndarray | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """As for classes; and the rule by which probabilities become a grade, the best of three on these cases."""
-        average = None if networks is None else Average(shared, logits, networks, exclusive=True)
-        fitted = with_sets(calibrate(logits, labels, patients, False, average=average), labels, patients, False)
-        scaled = adjust(logits if average is None else average.expected, fitted)
-        found = {rule: self.figures(scaled, labels, rule=rule) for rule in RULES}
-        best = max(RULES, key=lambda rule: (np.nan_to_num(round(found[rule]["qwk"], 3), nan=-1.0), rule == "median"))
-        told = {f"qwk_by_{rule}": round(one["qwk"], 4) for rule, one in found.items()}
-        return {**fitted, "decide": best, "figures": {**fitted["figures"], **told}}
+        """Calibrate as for classes, and choose the rule from probabilities to a grade, the best of three on these cases."""
+        average = (
+            None if networks is None or shared is None else EnsembleAverage(shared, logits, networks, exclusive=True)
+        )
+        fitted = add_prediction_sets(
+            calibrate(logits, labels, patients, False, average=average), labels, patients, False
+        )
+        scaled = apply_calibration(logits if average is None else average.expected, fitted)
+        figures_by_rule = {rule: self.figures(scaled, labels, rule=rule) for rule in GRADE_RULES}
+        best = max(
+            GRADE_RULES,
+            key=lambda rule: (np.nan_to_num(round(figures_by_rule[rule]["qwk"], 3), nan=-1.0), rule == "median"),
+        )
+        kappas = {f"qwk_by_{rule}": round(figures["qwk"], 4) for rule, figures in figures_by_rule.items()}
+        return {**fitted, "decide": best, "figures": {**fitted["figures"], **kappas}}
 
-    def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-        told = {name: round(float(p), 5) for name, p in zip(self.names, score, strict=True)}
-        return {"grade": named_labels(record, self.names)[0], "probabilities": told}
+    def format_case(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+        probabilities = {name: round(float(p), 5) for name, p in zip(self.names, score, strict=True)}
+        return {"grade": read_labels(record, self.names)[0], "probabilities": probabilities}
 
-    def told(self, metrics: Mapping[str, Any], held: str) -> str:
+    def describe(self, metrics: Mapping[str, Any], held_out_text: str) -> str:
         figures, error = metrics["validation"], metrics["calibration"]
         return (
             f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, accuracy "
-            f"{figures['accuracy']} on {held}; calibration error {error['ece_before']}, calibrated {error['ece_after']}\n"
-            f"{recall_told(metrics)}{decisions_told(error)}"
+            f"{figures['accuracy']} on {held_out_text}; calibration error {error['ece_before']}, calibrated {error['ece_after']}\n"
+            f"{describe_recall(metrics)}{describe_decisions(error)}"
         )
 
-    def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    def describe_for_readme(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         valid = metrics["validation"]
         return (
             f"gives the grade ({', '.join(self.names)}, from low to high) and the probability of each; the grade is the "
             f"{config['decide']} of the probabilities. Not a medical device.\n\nOn {valid['cases']} held-out training cases: "
             f"quadratic weighted kappa {valid['qwk']}, mean error {valid['grade_mae']} grades, accuracy {valid['accuracy']}. "
-            f"{calibration_told(metrics['calibration'], config)}"
+            f"{describe_calibration(metrics['calibration'], config)}"
         )

@@ -1,4 +1,4 @@
-"""The classifier: `small_cnn` (here, starts fast), a MONAI network or a pretrained one. Gives logits, and the loss."""
+"""The classifier: `small_cnn` (fast), a MONAI network or a pretrained one; with its loss as one module."""
 
 from __future__ import annotations
 
@@ -8,17 +8,50 @@ from typing import Any
 import torch
 from torch import nn
 
-from m3b.training.diagnosis.covariates import width
-from m3b.training.diagnosis.fusion import FEATURES, QUICKER, Mix, pooled
-from m3b.training.diagnosis.views import room
+from m3b.training.diagnosis.covariates import input_width
+from m3b.training.diagnosis.views import view_count
 from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
-from m3b.training.residual_block import CONV, NORM, Block
+from m3b.training.residual_block import CONV, NORM, ResidualBlock
+
+FUSION_FEATURES, FUSION_WIDTH = 32, 32
+COVARIATE_LR_FACTOR = 10.0
+"""Learning rate factor of the covariates' own layer: it has few inputs and starts at zero."""
+
+
+class CovariateFusion(nn.Module):
+    """Logits of the image, plus those of the covariates, plus those of both together.
+
+    `forward(image (B, outputs + FUSION_FEATURES), covariates (B, width)) -> (B, outputs)`.
+    """
+
+    def __init__(self, outputs: int, width: int) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.direct = nn.Linear(width, outputs)
+        self.both = nn.Sequential(
+            nn.Linear(FUSION_FEATURES + width, FUSION_WIDTH), nn.ReLU(), nn.Linear(FUSION_WIDTH, outputs)
+        )
+        nn.init.zeros_(self.direct.weight)
+        nn.init.zeros_(self.direct.bias)
+
+    def forward(self, image: torch.Tensor, covariates: torch.Tensor) -> torch.Tensor:
+        covariates = covariates.to(image.dtype)
+        logits, features = image[:, : self.outputs], image[:, self.outputs :]
+        together = torch.cat([features.relu(), covariates], dim=1)
+        return torch.as_tensor(logits + self.direct(covariates) + self.both(together))
+
+
+def pool_views(outputs: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
+    """Return the mean (B, K) of (B, V, K + 1) outputs over the views with (B, V) 1, weighted by the softmax of the last output
+    (attention pooling; Ilse et al., 2018)."""
+    weight = outputs[..., -1].masked_fill(views < 0.5, -1e4).softmax(dim=1)
+    return (weight.unsqueeze(-1) * outputs[..., :-1]).sum(dim=1)
 
 
 class SmallCNN(nn.Module):
-    """Residual stages that halve the image until about 6 positions a side are left; mean and maximum are pooled.
+    """Residual stages that halve the image to about 6 positions a side; mean and maximum are pooled.
 
-    `stem`: stride of the first convolution along each axis, 1 or 2; by itself 2 for large images.
+    `stem`: stride of the first convolution along each axis, 1 or 2; default 2 for large images.
     """
 
     def __init__(
@@ -26,44 +59,46 @@ class SmallCNN(nn.Module):
         stem: list[int] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        large = min(size) > (80 if dims == 2 else 40)
-        stride = tuple(stem or [2 if large else 1] * dims)
-        wide = tuple(5 if step > 1 else 3 for step in stride)
+        is_large = min(size) > (80 if dims == 2 else 40)
+        stride = tuple(stem or [2 if is_large else 1] * dims)
+        kernel = tuple(5 if step > 1 else 3 for step in stride)
         size = [-(-side // step) for side, step in zip(size, stride, strict=True)]
         layers: list[nn.Module] = [
-            CONV[dims](channels, width, wide, stride, tuple(side // 2 for side in wide), bias=False),
+            CONV[dims](channels, width, kernel, stride, tuple(side // 2 for side in kernel), bias=False),
             NORM[dims](width),
             nn.ReLU(inplace=True),
         ]
-        if large:
+        if is_large:
             layers.append(nn.MaxPool2d(2) if dims == 2 else nn.MaxPool3d(2))
             size = [side // 2 for side in size]
-        inside = width
+        stage_channels = width
         while min(size) > 8:
-            outside = min(inside * 2, 256)
-            layers += [Block(dims, inside, outside, 2)]
-            inside, size = outside, [(side + 1) // 2 for side in size]
-        layers.append(Block(dims, inside, inside, 1))  # at the lowest resolution, where it costs least
+            next_channels = min(stage_channels * 2, 256)
+            layers += [ResidualBlock(dims, stage_channels, next_channels, 2)]
+            stage_channels, size = next_channels, [(side + 1) // 2 for side in size]
+        layers.append(
+            ResidualBlock(dims, stage_channels, stage_channels, 1)
+        )  # at the lowest resolution, where it costs least
         self.features = nn.Sequential(*layers)
-        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * inside, classes))
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * stage_channels, classes))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         maps = self.features(x).flatten(2)
         return self.head(torch.cat([maps.mean(2), maps.amax(2)], dim=1))
 
 
-def outputs_of(plan: Mapping[str, Any]) -> int:
-    """How many numbers the network gives."""
+def count_outputs(plan: Mapping[str, Any]) -> int:
+    """Return the number of outputs."""
     return len(plan.get("edges") or plan["classes"])
 
 
 def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
-    """`plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained.
+    """Build `plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained.
 
-    Gives the outputs; where there are covariates, features for `Mix` besides, and where there are views, the weight of one.
+    In addition to the outputs it gives features for `CovariateFusion` with covariates, and the weight of a view with several views.
     """
     network, dims = plan["network"], int(plan["dims"])
-    classes = outputs_of(plan) + (FEATURES if plan.get("covariates") else 0) + (room(plan) > 1)
+    classes = count_outputs(plan) + (FUSION_FEATURES if plan.get("covariates") else 0) + (view_count(plan) > 1)
     if (network.get("config") or {}).get("builder"):
         from m3b.training.pretrained.backbones import Pooled, build_backbone
 
@@ -86,13 +121,15 @@ def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
                 f"{name} halves its input five times, which {plan['size']} does not allow: take network.name=resnet18 or "
                 "small_cnn, or a size of 32 or more along each side"
             )
-        kind = getattr(nets, "DenseNet" + (name.removeprefix("densenet") or "121"))
-        return kind(spatial_dims=dims, in_channels=channels, out_channels=classes, dropout_prob=dropout)
+        network_class = getattr(nets, "DenseNet" + (name.removeprefix("densenet") or "121"))
+        return network_class(spatial_dims=dims, in_channels=channels, out_channels=classes, dropout_prob=dropout)
     if name.startswith("resnet"):
-        tiny = min(plan["size"]) < 64
-        stem = {"conv1_t_size": 3, "no_max_pool": True} if tiny else {"conv1_t_stride": 2}  # MONAI's own stride is 1
-        kind = getattr(nets, "resnet" + (name.removeprefix("resnet") or "18"))
-        backbone = kind(spatial_dims=dims, n_input_channels=channels, num_classes=classes, **stem)
+        is_small = min(plan["size"]) < 64
+        stem = (
+            {"conv1_t_size": 3, "no_max_pool": True} if is_small else {"conv1_t_stride": 2}
+        )  # MONAI's own stride is 1
+        network_class = getattr(nets, "resnet" + (name.removeprefix("resnet") or "18"))
+        backbone = network_class(spatial_dims=dims, n_input_channels=channels, num_classes=classes, **stem)
         backbone.fc = nn.Sequential(nn.Dropout(dropout), backbone.fc)
         return backbone
     if name.startswith("efficientnet"):
@@ -103,8 +140,8 @@ def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
 class Classifier(nn.Module):
     """`forward(pixel_values (B, C, H, W[, D]), labels (B, K) or None) -> {"logits": (B, K), "loss": scalar}`.
 
-    Where the plan has covariates, `covariates` (B, width) is needed too (`covariates`); where it has views, `pixel_values` is
-    (B, V, C, H, W[, D]) and `views` (B, V) 1 for those that are there (`views`).
+    With covariates in the plan, `covariates` (B, width) is required; with views, `pixel_values` is (B, V, C, H, W[, D]) and `views`
+    (B, V) is 1 for existing views.
     """
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
@@ -113,22 +150,22 @@ class Classifier(nn.Module):
         self.backbone = self.recipe.build_network(with_derived_channels(plan), load=loss is not None)
         self.loss = loss
         rules = plan.get("covariates") or []
-        self.several = room(plan) > 1
-        self.mix = Mix(outputs_of(plan), width(rules)) if rules else None
+        self.several = view_count(plan) > 1
+        self.mix = CovariateFusion(count_outputs(plan), input_width(rules)) if rules else None
 
     def groups(self, plan: Mapping[str, Any]) -> list[tuple[list[nn.Parameter], float]] | None:
-        """What was pretrained learns at `network.backbone_lr` of the rate, the new head at all of it, and what the covariates
-        say alone at more."""
+        """Return parameter groups: pretrained ones learn at `network.backbone_lr` of the rate, the new head at all of it, and the
+        covariates' own layer at more."""
         if not plan["network"].get("pretrained") and self.mix is None:
             return None
         from m3b.training.diagnosis.pretrained_classifier import is_head
 
-        slow = float(plan["network"].get("backbone_lr") or 0.1) if plan["network"].get("pretrained") else 1.0
-        parts: dict[float, list[nn.Parameter]] = {slow: [], 1.0: [], QUICKER: []}
+        backbone_factor = float(plan["network"].get("backbone_lr") or 0.1) if plan["network"].get("pretrained") else 1.0
+        groups: dict[float, list[nn.Parameter]] = {backbone_factor: [], 1.0: [], COVARIATE_LR_FACTOR: []}
         for name, parameter in self.named_parameters():
-            head = 1.0 if is_head(name) or name.startswith("mix.") else slow
-            parts[QUICKER if name.startswith("mix.direct.") else head].append(parameter)
-        return [(some, factor) for factor, some in parts.items() if some]
+            factor_of_part = 1.0 if is_head(name) or name.startswith("mix.") else backbone_factor
+            groups[COVARIATE_LR_FACTOR if name.startswith("mix.direct.") else factor_of_part].append(parameter)
+        return [(parameters, factor) for factor, parameters in groups.items() if parameters]
 
     def forward(
         self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, covariates: torch.Tensor | None = None,
@@ -136,14 +173,14 @@ class Classifier(nn.Module):
     ) -> dict[str, torch.Tensor]:  # fmt: skip
         if self.several:
             if views is None:
-                raise ValueError("the plan has views, and the network was not told which are there")
-            found = self.backbone(add_channels(self.recipe, pixel_values.flatten(0, 1)))
-            logits = pooled(found.reshape(*pixel_values.shape[:2], found.shape[-1]), views)
+                raise ValueError("the plan has several views: `views` is required")
+            outputs = self.backbone(add_channels(self.recipe, pixel_values.flatten(0, 1)))
+            logits = pool_views(outputs.reshape(*pixel_values.shape[:2], outputs.shape[-1]), views)
         else:
             logits = self.backbone(add_channels(self.recipe, pixel_values))
         if self.mix is not None:
             if covariates is None:
-                raise ValueError("the plan has covariates, and none were given to the network")
+                raise ValueError("the plan has covariates: `covariates` is required")
             logits = self.mix(logits, covariates)
         if labels is None or self.loss is None:
             return {"logits": logits}
@@ -151,5 +188,5 @@ class Classifier(nn.Module):
 
 
 def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> Classifier:
-    """The network of plan.json; the deliverable builds it without its loss."""
+    """Build the model of plan.json; a deliverable builds it without loss."""
     return Classifier(plan, get_recipe().build_loss(plan) if with_loss else None)

@@ -1,7 +1,7 @@
-"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""Analyses the training cases and writes plan.json, which all other scripts use. Edit it as you like.
 
-python plan.py --keep --set lr=0.0003      changes the plan.json that is there
-python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
+python plan.py --keep --set lr=0.0003      changes the existing plan.json
+python plan.py --time-only      prints how the existing plan.json uses its minutes; writes nothing
 python plan.py --minutes 10 [--set lr=0.001 network.name=densenet121 size=[128,128] ...]
 """
 
@@ -14,47 +14,68 @@ from typing import Any
 import numpy as np
 
 from m3b.training.diagnosis.fingerprint import fingerprint
-from m3b.training.diagnosis.gpu_fit import STEP_COSTS, ways_of
-from m3b.training.diagnosis.holdout import held_share
-from m3b.training.diagnosis.plan_cost import costs
-from m3b.training.diagnosis.plan_summary import summary
-from m3b.training.diagnosis.pretrained_choice import use_folder, use_wanted
-from m3b.training.diagnosis.pretrained_files import find_pretrained, fitting_size, weights_of
-from m3b.training.diagnosis.short_training import gentler
-from m3b.training.folds import SMALL, check_members, choose_members, each, most_folds, rounds
-from m3b.training.gpu_fitting import choose_precision_and_layout, fit_gpu, for_machine, share_gpus
-from m3b.training.intensity_rule import whole_changes, whole_input
-from m3b.training.laterality import harmless, turns
+from m3b.training.diagnosis.gpu_fit import STEP_COSTS, list_plan_changes
+from m3b.training.diagnosis.holdout import held_out_share
+from m3b.training.diagnosis.plan_cost import measure_costs
+from m3b.training.diagnosis.plan_summary import format_summary
+from m3b.training.diagnosis.pretrained_files import (
+    PretrainedError,
+    find_pretrained,
+    find_weights,
+    fit_size,
+    read_config,
+    read_normalisation,
+)
+from m3b.training.diagnosis.short_training import weaken_augmentation
+from m3b.training.folds import (
+    MAX_SMALL_SET,
+    check_fold_count,
+    choose_fold_count,
+    count_rounds,
+    max_folds,
+    name_training,
+)
+from m3b.training.gpu_fitting import apply_machine, choose_precision_and_layout, fit_to_gpu, share_gpus
+from m3b.training.intensity_rule import choose_whole_image_augmentation, choose_whole_image_input
+from m3b.training.laterality import allowed_flips, can_flip_both_axes
 from m3b.training.machine import machine_of
-from m3b.training.named_channels import channels_of
-from m3b.training.patients import people_of
-from m3b.training.plan_options import read_options
-from m3b.training.plan_settings import given, override, priced, save_plan
-from m3b.training.pretrained.plan_start import NONE, trained_share, wanted_start, without_start
+from m3b.training.named_channels import choose_channels
+from m3b.training.patients import list_patients
+from m3b.training.plan_options import parse_plan_options
+from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
+from m3b.training.pretrained.plan_start import NO_START, requested_start, training_share, use_start, without_start
+from m3b.training.pretrained.starts import START_FILE, suggest_packages
 from m3b.training.step_cost import step_seconds as seconds_of_step
-from m3b.training.time_budget import NO_LIMIT, epochs_told, fit, note_expected, steps_of, told
+from m3b.training.time_budget import (
+    NO_LIMIT,
+    describe_epochs,
+    describe_reductions,
+    estimate_steps,
+    record_expected_steps,
+    reduce_plan,
+)
 from m3b.training.voxel_spacing import physical_grid
 
-HEAVIEST = 3.0
-"""No class weighs more, or less than a third: by the root of its share, since all of it makes a rare class cry wolf."""
-COLOURS = 3
-CHANGES = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
-DENSENET_SIDE = 32
-"""Pixels that an input of a DenseNet, which halves it five times, has at least along each side."""
-LEAST = 250
-"""Steps that a model needs before another fold, finer input or a wider network pays."""
-ENOUGH_EPOCHS = 40
-"""The same in epochs, of sets so small that this is fewer: of thirty cases one network holds out five, which tell nothing."""
+MAX_CLASS_WEIGHT = 3.0
+"""Maximum class weight, and its inverse the minimum; the square root of the share, since full weights cause false alarms."""
+COLOUR_CHANNELS = 3
+AUGMENTATION_LIMITS = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
+MIN_DENSENET_SIDE = 32
+"""Minimum side of a DenseNet's input, which is halved five times."""
+MIN_STEPS = 250
+"""Steps that a model needs before another fold, finer input or a wider network is worth its time."""
+MIN_EPOCHS = 40
+"""The same in epochs, for sets so small that this is fewer: one network on thirty cases would hold out five, too few to validate."""
 
 
 def main(argv: list[str] | None = None) -> None:
-    options = read_options(__doc__, argv)
+    options = parse_plan_options(__doc__, argv)
     records = json.loads(Path("Datapath/train.json").read_text())
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     if options.time_only or options.keep:
-        plan = priced(options.set)
-        check_members(plan, len(set(people_of(records))))
-        print(pace(plan, len(records)))
+        plan = load_edited_plan(options.set)
+        check_fold_count(plan, len(set(list_patients(records))))
+        print(describe_time(plan, len(records)))
         if options.keep:
             save_plan(plan)
         return
@@ -62,42 +83,44 @@ def main(argv: list[str] | None = None) -> None:
     machine = options.machine(has_gpu())
     plan = make_plan(facts, options.minutes, machine.gpus > 0)
     plan["device"] = "cpu" if options.device == "cpu" else "auto"
-    for_machine(plan, machine)
+    apply_machine(plan, machine)
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
     for setting in without_start(options.set):
-        override(plan, setting)
-    said = fit_minutes(facts, plan, options.set)
-    check_members(plan, facts["patients"])
-    said.append(pace(plan, facts["cases"]))
+        apply_override(plan, setting)
+    changes = fit_minutes(facts, plan, options.set)
+    check_fold_count(plan, facts["patients"])
+    changes.append(describe_time(plan, facts["cases"]))
     save_plan(plan)
-    print("\n".join([summary(facts, plan), *said]))
+    print("\n".join([format_summary(facts, plan), *changes]))
 
 
 def has_gpu() -> bool:
-    """Asked of torch, and only here: the rest of this file needs NumPy alone."""
+    """Return whether PyTorch sees a GPU."""
     import torch
 
     return bool(torch.cuda.is_available())
 
 
-def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
-    """The choices; `summary` tells their reasons."""
-    small, dims = facts["cases"] < SMALL, facts["dims"]
-    grid = physical_grid(facts, _longest(gpu)) if dims == 3 else {"fit": "stretch", "field": None}
-    size = grid.pop("size", None) or _size(facts, gpu)
+def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str, Any]:
+    """Make the plan; `format_summary` gives the reasons."""
+    is_small, dims = facts["cases"] < MAX_SMALL_SET, facts["dims"]
+    grid: dict[str, Any] = (
+        physical_grid(facts, _max_volume_side(has_gpu)) if dims == 3 else dict(fit="stretch", field=None)
+    )
+    size = grid.pop("size", None) or _choose_size(facts, has_gpu)
     voxels = int(np.prod(size)) * facts["views"]
-    batch = int(np.clip((2**19 if gpu else 2**18) * (4 if dims == 3 else 2) // voxels, 2, 64))
-    batch = max(2, min(batch, 16 if small else 64, facts["cases"] // 4))
+    batch = int(np.clip((2**19 if has_gpu else 2**18) * (4 if dims == 3 else 2) // voxels, 2, 64))
+    batch = max(2, min(batch, 16 if is_small else 64, facts["cases"] // 4))
     counts = np.array([max(facts["counts"][name], 1) for name in facts["classes"]], float)
     if facts["multi_label"]:
-        known = facts["cases"] - np.array([facts["unknown"][name] for name in facts["classes"]], float)
-        weights = np.clip((np.maximum(known - counts, 1) / counts) ** 0.5, 1 / HEAVIEST, HEAVIEST)
+        known_cases = facts["cases"] - np.array([facts["unknown"][name] for name in facts["classes"]], float)
+        weights = np.clip((np.maximum(known_cases - counts, 1) / counts) ** 0.5, 1 / MAX_CLASS_WEIGHT, MAX_CLASS_WEIGHT)
     else:
-        weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 1 / HEAVIEST, HEAVIEST)
+        weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 1 / MAX_CLASS_WEIGHT, MAX_CLASS_WEIGHT)
     network: dict[str, Any] = {"name": "small_cnn", "width": 16}
-    if gpu:
-        network = {"name": "resnet18" if small or min(size) < DENSENET_SIDE else "densenet121"}
-    network["dropout"] = 0.4 if small else 0.2
+    if has_gpu:
+        network = {"name": "resnet18" if is_small or min(size) < MIN_DENSENET_SIDE else "densenet121"}
+    network["dropout"] = 0.4 if is_small else 0.2
     return {
         "task": facts["task"],
         "classes": facts["classes"],
@@ -107,16 +130,16 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         **({"covariates": facts["covariates"], "covariate_dropout": 0.1} if facts["covariates"] else {}),
         **({"views": facts["views"]} if facts["views"] > 1 else {}),
         "dims": dims,
-        **channels_of(facts, 4),
+        **choose_channels(facts, 4),
         **({"frames": facts["frames"]} if facts["frames"] else {}),
         "size": size,
         "spacing": None,
         **grid,
-        **whole_input(facts),
+        **choose_whole_image_input(facts),
         "network": network,
         "batch": batch,
-        "lr": 3e-4 if small and gpu else 1e-3,
-        "weight_decay": 0.1 if small else 0.02,
+        "lr": 3e-4 if is_small and has_gpu else 1e-3,
+        "weight_decay": 0.1 if is_small else 0.02,
         "label_smoothing": 0.05,
         "class_weights": [round(float(v), 4) for v in weights],
         "max_steps": 0,
@@ -125,13 +148,13 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "minutes": minutes,
         "folds": 0,
         "refit": False,
-        "cross_validation": small,
+        "cross_validation": is_small,
         "why_folds": "",
         "validation_share": 0.15,
         "ema": 0.99,
-        "augment": whole_changes(facts, small, CHANGES, _flips(facts)),
+        "augment": choose_whole_image_augmentation(facts, is_small, AUGMENTATION_LIMITS, _choose_flips(facts)),
         "tta": {"use": "auto", "views": 4, "zoom": 0.05, "shift": 0.03, "max_seconds": 2.0},
-        "precision": "bf16" if gpu else "fp32",
+        "precision": "bf16" if has_gpu else "fp32",
         "device": "auto",
         "workers": 0,
         "threads": 0,
@@ -139,121 +162,167 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
     }
 
 
-def _flips(facts: dict[str, Any]) -> list[str]:
-    """None by default: left and right matter in the body. Skin, retina and microscopy get both, but where a class tells a side."""
-    return harmless(["h", "w"] if turns(facts["dims"], facts["channels"]) else [], facts["classes"])
+def _choose_flips(facts: dict[str, Any]) -> list[str]:
+    """Return the axes to flip: none by default, since left and right differ in the body; both for skin, retina and microscopy, unless
+    a class names a side."""
+    return allowed_flips(["h", "w"] if can_flip_both_axes(facts["dims"], facts["channels"]) else [], facts["classes"])
 
 
-def _size(facts: dict[str, Any], gpu: bool) -> list[int]:
+def _choose_size(facts: dict[str, Any], has_gpu: bool) -> list[int]:
     median = np.median(facts["shapes"], axis=0)
     if facts["dims"] == 2:
         longest = float(median.max())
         if longest <= 64:
             return [max(16, round(float(v) / 4) * 4) for v in median]
-        side = min(320 if gpu else 224, longest)
-        if not gpu and not 500 <= facts["cases"] <= 3000:
-            side = min(side, 128)  # few cases: more epochs in the same time were worth more than more pixels
+        side = min(320 if has_gpu else 224, longest)
+        if not has_gpu and not 500 <= facts["cases"] <= 3000:
+            side = min(side, 128)  # few cases: more epochs in the same time are better than more pixels
         return [max(32, round(side / 16) * 16)] * 2
-    size = [int(np.clip(round(float(v) / 8) * 8, 16, _longest(gpu))) for v in median]
-    return [*size[:2], min(facts["frames"], _longest(gpu))] if facts["frames"] else size
+    size = [int(np.clip(round(float(v) / 8) * 8, 16, _max_volume_side(has_gpu))) for v in median]
+    return [*size[:2], min(facts["frames"], _max_volume_side(has_gpu))] if facts["frames"] else size
 
 
-def _longest(gpu: bool) -> int:
-    """Voxels that no side of a volume exceeds at first."""
-    return 128 if gpu else 64
+def _max_volume_side(has_gpu: bool) -> int:
+    """Return the maximum side of a volume at first, in voxels."""
+    return 128 if has_gpu else 64
 
 
-def folds_for(facts: dict[str, Any], minutes: float, epochs: float = 0.0) -> tuple[int, str]:
-    """Small sets overfit before the time is over, large ones after many `epochs`: the time then goes into an ensemble over
-    patient-wise folds."""
+def choose_max_folds(facts: dict[str, Any], minutes: float, epochs: float = 0.0) -> tuple[int, str]:
+    """Return the maximum folds and the reason: small sets overfit before the time is over, large ones after many `epochs`; an ensemble
+    of patient-wise folds then uses the time."""
     if minutes < 1.5:
         return 1, f"{minutes:g} minutes: one network"
     rarest = min((count for count in facts["counts"].values() if count), default=0)
-    most, why = most_folds(facts["cases"], facts["patients"], rarest, epochs)
-    return min(most, int(minutes / 0.5)), why
+    max_networks, why = max_folds(facts["cases"], facts["patients"], rarest, epochs)
+    return min(max_networks, int(minutes / 0.5)), why
 
 
 def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[str]) -> str:
-    """Puts a pretrained network into the plan where one is named, or found and quick enough; says what was done."""
-    wanted = wanted_start(settings)
-    if wanted.lower() in NONE:
-        return "weights start at random, as asked"
-    if wanted:
-        return use_wanted(plan, wanted)
+    """Use a pretrained network that is requested, or that is on this machine and fast enough; return a line on it."""
+    requested = requested_start(settings)
+    if requested.lower() in NO_START:
+        return "weights start at random, as requested"
+    if requested:
+        return use_requested(plan, requested)
+    has_ct_window = plan["intensity"]["mode"] in ("window", "windows")
+    suggestion = suggest_packages(int(plan["dims"]), str(plan["task"]), has_ct_window)
     if plan["dims"] != 2:
-        return "weights start at random (no pretrained network is looked for in 3D)"
-    if len(plan["channel_names"] or ()) > COLOURS:
-        return "weights start at random (pretrained networks take the three channels of colour)"
-    found, looked = find_pretrained()
-    gpu = machine_of(plan).gpus > 0
-    limit = (600 if gpu else 150) * 1e6
-    for place in found[::-1] if gpu else found:
+        return f"weights start at random (3D: pretrained networks are not searched{suggestion})"
+    if len(plan["channel_names"] or ()) > COLOUR_CHANNELS:
+        return "weights start at random (pretrained networks have three colour channels)"
+    candidates, searched_text = find_pretrained()
+    has_gpu = machine_of(plan).gpus > 0
+    limit = (600 if has_gpu else 150) * 1e6
+    for folder in candidates[::-1] if has_gpu else candidates:
         trial = json.loads(json.dumps(plan))
-        use_folder(trial, place)
-        if weights_of(place).stat().st_size <= limit and _fit_in_time(trial, facts["cases"]):
+        use_folder(trial, folder)
+        if find_weights(folder).stat().st_size <= limit and _fit_in_time(trial, facts["cases"]):
             plan.clear()
             plan.update(trial)
-            return f"weights start from {place.parent.parent.name} (looked at {looked})"
-    slow = "; none is quick enough for these minutes" if found else ""
-    return f"weights start at random: no pretrained network used (looked at {looked}{slow})"
+            return f"weights start from {folder.parent.parent.name} (looked at {searched_text})"
+    too_slow = "; none is fast enough for these minutes" if candidates else ""
+    return f"weights start at random: no pretrained network used (searched {searched_text}{too_slow}{suggestion})"
 
 
-def _fit_in_time(plan: dict[str, Any], cases: int, least: float = 3.0) -> bool:
-    """Whether one model gets `least` epochs, with a smaller input where the network allows."""
+def use_requested(plan: dict[str, Any], requested: str) -> str:
+    """Let the plan start from the weights and return a line on it. Raises SystemExit if they cannot be used."""
+    folder = Path(requested)
+    if folder.exists() and not (folder / START_FILE).exists():
+        try:
+            use_folder(plan, folder)
+            return f"weights start from {requested}, as requested"
+        except (PretrainedError, OSError, ValueError) as error:
+            if "channels" in str(error):
+                raise SystemExit(f"--set network.pretrained={requested}: {error}") from error
+    plan["batch"] = max(2, min(int(plan["batch"]), 32))
+    return use_start(plan, requested, dropout=plan["network"]["dropout"])
+
+
+def use_folder(plan: dict[str, Any], folder: Path) -> None:
+    """Use a folder written by transformers or MONAI, which was trained on other classes."""
+    config = read_config(folder)
+    names, max_channels = plan["channel_names"] or (), int(config.get("num_channels", 3))
+    if len(names) > max_channels:
+        raise PretrainedError(f"it has {max_channels} channels, a case has {len(names)}: {', '.join(names)}")
+    dropout = plan["network"]["dropout"]
+    plan["network"] = {"name": "pretrained", "pretrained": str(folder), "backbone_lr": 0.1, "dropout": dropout}
+    plan["network"]["config"] = config
+    plan["channels"] = max_channels
+    plan["lr"] = 1e-3
+    if plan["dims"] == 2:
+        plan["size"] = fit_size(config, plan["size"])
+    plan["batch"] = max(2, min(plan["batch"], 32))
+    if plan["channels"] == 3 and not names and plan["intensity"]["mode"] != "percentile":
+        plan["intensity"] |= read_normalisation(folder)
+
+
+def _fit_in_time(plan: dict[str, Any], cases: int, minimum: float = 3.0) -> bool:
+    """Return whether one model gets `minimum` epochs, with a smaller input if the network allows it."""
     plan["folds"], plan["why_folds"] = 1, "one network from pretrained weights"
     while True:
         epochs = float(plan["minutes"]) * 60 / epoch_seconds(plan, cases)
-        if epochs >= least:
+        if epochs >= minimum:
             return True
-        smaller = fitting_size(plan["network"]["config"], [side // 2 for side in plan["size"]])
+        smaller = fit_size(plan["network"]["config"], [side // 2 for side in plan["size"]])
         if min(smaller) < 64 or smaller == plan["size"]:
             return False
         plan["size"] = smaller
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """The quicker precision; how many networks; a plan that its minutes hold, on a GPU one that its memory holds too. What was
-    set is kept."""
-    kept, small = given(settings), facts["cases"] < SMALL
-    plan["cross_validation"] |= "folds" in kept and "cross_validation" not in kept
-    gpus, own = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
-    choose_precision_and_layout(plan, kept, step_seconds)
+    """Choose precision and number of networks, and reduce the plan to its minutes, on a GPU also to its memory; overrides stay."""
+    overrides, is_small = overridden_keys(settings), facts["cases"] < MAX_SMALL_SET
+    plan["cross_validation"] |= "folds" in overrides and "cross_validation" not in overrides
+    gpus, is_small_cnn = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
+    choose_precision_and_layout(plan, overrides, step_seconds)
 
     def steps(plan: dict[str, Any]) -> int:
-        return steps_of(plan, step_seconds(plan))
+        return estimate_steps(plan, step_seconds(plan))
 
-    said = []
-    most = folds_for(facts, float(plan["minutes"]), 0.0 if small else steps(plan) / epoch_steps(plan, facts["cases"]))
-    if own and not gpus and "network.stem" not in kept:
-        least = most[0] if small and "folds" not in kept else 1
-        said += fit(plan, [_coarser_stem], steps, LEAST * max(rounds(plan), least))
-    if not plan["folds"] or kept & {"folds", "refit"}:
-        enough = min(LEAST, ENOUGH_EPOCHS * epoch_steps(plan, facts["cases"]))
-        fewer = choose_members(plan, steps(plan), enough, most, kept, max(1, gpus))
-        said += fewer if "folds" not in kept else []
+    changes = []
+    max_networks = choose_max_folds(
+        facts, float(plan["minutes"]), 0.0 if is_small else steps(plan) / epoch_steps(plan, facts["cases"])
+    )
+    if is_small_cnn and not gpus and "network.stem" not in overrides:
+        minimum = max_networks[0] if is_small and "folds" not in overrides else 1
+        changes += reduce_plan(plan, [_coarser_stem], steps, MIN_STEPS * max(count_rounds(plan), minimum))
+    if not plan["folds"] or overrides & {"folds", "refit"}:
+        enough = min(MIN_STEPS, MIN_EPOCHS * epoch_steps(plan, facts["cases"]))
+        fold_changes = choose_fold_count(plan, steps(plan), enough, max_networks, overrides, max(1, gpus))
+        changes += fold_changes if "folds" not in overrides else []
     if gpus:
-        share_gpus(plan, max(int(plan["batch"]), facts["cases"] // 8), kept)
-        ways = ways_of(plan, facts, kept, _smaller_input)
-        return [*told(said), *fit_gpu(plan, STEP_COSTS, ways, lambda p: steps(p) // rounds(p), LEAST, kept)]
-    if own and "size" not in kept:
-        said += fit(plan, [_smaller_input], steps, LEAST * rounds(plan))
-    if said:
-        choose_precision_and_layout(plan, kept, step_seconds)
-    epochs = steps_of(plan, step_seconds(plan), rounds(plan)) / epoch_steps(plan, facts["cases"])
-    return [*told(said), *(gentler(plan, min(epochs, float(plan["max_epochs"])), kept) if own and small else [])]
+        share_gpus(plan, max(int(plan["batch"]), facts["cases"] // 8), overrides)
+        reductions = list_plan_changes(plan, facts, overrides, _smaller_input)
+        return [
+            *describe_reductions(changes),
+            *fit_to_gpu(plan, STEP_COSTS, reductions, lambda p: steps(p) // count_rounds(p), MIN_STEPS, overrides),
+        ]
+    if is_small_cnn and "size" not in overrides:
+        changes += reduce_plan(plan, [_smaller_input], steps, MIN_STEPS * count_rounds(plan))
+    if changes:
+        choose_precision_and_layout(plan, overrides, step_seconds)
+    epochs = estimate_steps(plan, step_seconds(plan), count_rounds(plan)) / epoch_steps(plan, facts["cases"])
+    return [
+        *describe_reductions(changes),
+        *(
+            weaken_augmentation(plan, min(epochs, float(plan["max_epochs"])), overrides)
+            if is_small_cnn and is_small
+            else []
+        ),
+    ]
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:
-    least = 32 if plan["dims"] == 3 else 96  # a spot of a few pixels in a small picture would be lost
-    if plan["network"].get("stem") or max(plan["size"]) < least:
+    minimum = 32 if plan["dims"] == 3 else 96  # a coarser stem would lose spots of a few pixels in a small image
+    if plan["network"].get("stem") or max(plan["size"]) < minimum:
         return ""
     plan["network"]["stem"] = [2 if 2 * side > max(plan["size"]) else 1 for side in plan["size"]]
     return f"first convolution with stride {plan['network']['stem']}"
 
 
 def _smaller_input(plan: dict[str, Any]) -> str:
-    least = 32 if plan["dims"] == 3 else 48
-    smaller = [max(min(side, least), round(0.75 * side / 4) * 4) if side > least else side for side in plan["size"]]
+    minimum = 32 if plan["dims"] == 3 else 48
+    smaller = [max(min(side, minimum), round(0.75 * side / 4) * 4) if side > minimum else side for side in plan["size"]]
     if smaller == plan["size"]:
         return ""
     before, plan["size"] = plan["size"], smaller
@@ -261,27 +330,31 @@ def _smaller_input(plan: dict[str, Any]) -> str:
 
 
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here."""
+    """Return the seconds of the fastest of a few training steps on noise, estimated for a remote machine."""
     return seconds_of_step(plan, STEP_COSTS)
 
 
 def epoch_steps(plan: dict[str, Any], cases: int) -> int:
-    """Steps of an epoch."""
-    return max(1, -(-int(cases * (1 - held_share(plan))) // int(plan["batch"])))
+    """Return the steps of an epoch."""
+    return max(1, -(-int(cases * (1 - held_out_share(plan))) // int(plan["batch"])))
 
 
 def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
-    """An epoch's time, roughly: for comparing networks."""
+    """Estimate the seconds of an epoch, for comparing networks."""
     return max(1.3 * epoch_steps(plan, cases) * step_seconds(plan), 1e-3)  # a third more for scoring and averaging
 
 
-def pace(plan: dict[str, Any], cases: int) -> str:
-    """How far the minutes will go; the plan gets the steps and epochs that are expected."""
+def describe_time(plan: dict[str, Any], cases: int) -> str:
+    """Return a line on the use of the minutes; the plan gets the expected steps and epochs."""
     epoch = epoch_steps(plan, cases)
-    found, seconds = costs(plan, cases), 60 * float(plan["minutes"]) * trained_share(plan) / rounds(plan)
-    counted = int(plan.get("max_steps") or 0)
-    steps = counted or found.steps(seconds, epoch)
-    note_expected(plan, steps, epoch)
-    model_is = each(plan, "the model")
-    few = " (few: more minutes, a smaller input or fewer folds would help)" if steps < LEAST / 2 else ""
-    return f"{model_is}, {found.told(seconds, epoch, counted)}; {epochs_told(plan, steps, epoch)} in {plan['precision']}{few}"
+    costs, seconds = (
+        measure_costs(plan, cases),
+        60 * float(plan["minutes"]) * training_share(plan) / count_rounds(plan),
+    )
+    max_steps = int(plan.get("max_steps") or 0)
+    steps = max_steps or costs.count_steps(seconds, epoch)
+    record_expected_steps(plan, steps, epoch)
+    unit = name_training(plan, "the model")
+    few_note = " (few: more minutes, a smaller input or fewer folds would help)" if steps < MIN_STEPS / 2 else ""
+    epochs = describe_epochs(plan, steps, epoch)
+    return f"{unit}, {costs.describe(seconds, epoch, max_steps)}; {epochs} in {plan['precision']}{few_note}"

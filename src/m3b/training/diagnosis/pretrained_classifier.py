@@ -1,4 +1,4 @@
-"""Networks whose weights were trained before, built from the files that pretrained_files.py finds."""
+"""Pretrained classifiers, built from the files of pretrained_files.py."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from m3b.training.diagnosis.pretrained_files import DENSENET, PretrainedError, read_config, weights_of
+from m3b.training.diagnosis.pretrained_files import DENSENET, PretrainedError, find_weights, read_config
 
-HEADS = ("classifier", "head", "class_layers.out", "fc")
+HEAD_NAMES = ("classifier", "head", "class_layers.out", "fc")
 
 
 def build_pretrained(plan: Mapping[str, Any], load: bool = True, outputs: int = 0) -> nn.Module:
-    """The network of `plan["network"]`: {"pretrained": path, "config": {...}}; with its weights if `load`.
+    """Build the network of `plan["network"]`: {"pretrained": path, "config": {...}}; with its weights if `load`.
 
-    `outputs`: how many numbers it gives; 0 for one a class.
+    `outputs`: number of outputs; 0 for one a class.
     """
     network, outputs = plan["network"], outputs or len(plan["classes"])
-    place = network.get("pretrained")
-    config = dict(network.get("config") or read_config(str(place)))
+    source = network.get("pretrained")
+    config = dict(network.get("config") or read_config(str(source)))
     if config["model_type"] == DENSENET:
-        return _densenet(config, plan, str(place) if load and place else "", outputs)
+        return _build_densenet(config, plan, str(source) if load and source else "", outputs)
     from transformers import AutoConfig, AutoModelForImageClassification
     from transformers.utils import logging
 
@@ -32,31 +32,31 @@ def build_pretrained(plan: Mapping[str, Any], load: bool = True, outputs: int = 
     logging.disable_progress_bar()
     settings = AutoConfig.for_model(config.pop("model_type"), **config)
     settings.num_labels = outputs
-    if not (load and place):
+    if not (load and source):
         return _Logits(AutoModelForImageClassification.from_config(settings))
-    file = weights_of(Path(place))
-    try:  # through transformers, which knows the names that weights had in its earlier versions
-        model, said = AutoModelForImageClassification.from_pretrained(
+    file = find_weights(Path(source))
+    try:  # through transformers, which knows the tensor names of its earlier versions
+        model, loading_info = AutoModelForImageClassification.from_pretrained(
             file.parent, config=settings, use_safetensors=True, local_files_only=True, ignore_mismatched_sizes=True,
             output_loading_info=True, dtype=torch.float32,
         )  # fmt: skip
-    except Exception as error:
+    except Exception as error:  # transformers raises many types
         raise PretrainedError(f"{file}: {type(error).__name__}: {error}") from error
-    unloaded = {*said["missing_keys"], *(key for key, *_ in said["mismatched_keys"])}
-    _complete({name for name, _ in model.named_parameters()}, unloaded, str(place))
+    unloaded = {*loading_info["missing_keys"], *(key for key, *_ in loading_info["mismatched_keys"])}
+    _check_complete({name for name, _ in model.named_parameters()}, unloaded, str(source))
     return _Logits(model)
 
 
-def _complete(names: set[str], unloaded: set[str], place: str) -> None:
-    lacking = sorted(name for name in unloaded & names if not is_head(name))
-    if lacking:
+def _check_complete(names: set[str], unloaded: set[str], source: str) -> None:
+    missing = sorted(name for name in unloaded & names if not is_head(name))
+    if missing:
         raise PretrainedError(
-            f"{place}: {len(lacking)} of {len(names)} weights are missing or of another shape: {lacking[0]}"
+            f"{source}: {len(missing)} of {len(names)} weights are missing or of another shape: {missing[0]}"
         )
 
 
 class _Logits(nn.Module):
-    """A transformers model that answers with logits alone."""
+    """A transformers model that returns only its logits."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -67,13 +67,14 @@ class _Logits(nn.Module):
         return logits
 
 
-def _densenet(config: Mapping[str, Any], plan: Mapping[str, Any], place: str, outputs: int) -> nn.Module:
+def _build_densenet(config: Mapping[str, Any], plan: Mapping[str, Any], source: str, outputs: int) -> nn.Module:
     from monai.networks.nets import DenseNet121
+    from safetensors.torch import load_file
 
     dims, dropout = int(config["dims"]), float(plan["network"].get("dropout") or 0.0)
     if dims != int(plan["dims"]):
         raise PretrainedError(
-            f"{place or 'the pretrained network'}: made for {dims}D images, these are {plan['dims']}D"
+            f"{source or 'the pretrained network'}: made for {dims}D images, these are {plan['dims']}D"
         )
     model = DenseNet121(
         spatial_dims=dims,
@@ -81,31 +82,25 @@ def _densenet(config: Mapping[str, Any], plan: Mapping[str, Any], place: str, ou
         out_channels=outputs,
         dropout_prob=dropout,
     )
-    if place:
-        weights = _read(weights_of(Path(place)))
-        named = {
+    if source:
+        weights = load_file(str(find_weights(Path(source))))
+        renamed = {
             re.sub(r"(denselayer\d+\.)(norm|relu|conv)\.?(\d)", r"\1layers.\2\3", k): v for k, v in weights.items()
         }
-        _put(model, named, place)
+        _load_weights(model, renamed, source)
     return model
 
 
-def _read(file: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    return load_file(str(file))
-
-
-def _put(model: nn.Module, weights: Mapping[str, torch.Tensor], place: str) -> None:
-    """Everything but the head, whose classes are others; complete, or PretrainedError."""
-    own = model.state_dict()
-    fits = {k: v for k, v in weights.items() if k in own and not is_head(k) and v.shape == own[k].shape}
-    needed = {name for name, _ in model.named_parameters()} | {key for key in own if ".running_" in key}
-    _complete(needed, needed - set(fits), place)
-    model.load_state_dict({**own, **fits})
+def _load_weights(model: nn.Module, weights: Mapping[str, torch.Tensor], source: str) -> None:
+    """Load everything but the head, whose classes differ. Raises PretrainedError if weights are missing."""
+    state = model.state_dict()
+    matching = {k: v for k, v in weights.items() if k in state and not is_head(k) and v.shape == state[k].shape}
+    needed = {name for name, _ in model.named_parameters()} | {key for key in state if ".running_" in key}
+    _check_complete(needed, needed - set(matching), source)
+    model.load_state_dict({**state, **matching})
 
 
 def is_head(name: str) -> bool:
-    """Whether a parameter belongs to the last layer, which is trained from the start."""
+    """Return whether a parameter belongs to the last layer, which is trained from scratch."""
     parts = name.removeprefix("backbone.").removeprefix("inner.")
-    return any(parts.startswith(f"{head}.") for head in HEADS)
+    return any(parts.startswith(f"{head}.") for head in HEAD_NAMES)

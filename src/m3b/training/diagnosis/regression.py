@@ -1,4 +1,4 @@
-"""A number a case: taught as its distance from the training median in robust deviations, told in its own unit."""
+"""Regression: the network learns the distance from the training median in robust deviations; answers have the original unit."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.diagnosis.targets import Classes, Record
+from m3b.training.diagnosis.classification import ClassTarget, Record
 
-LEVEL = 0.9
-"""Share of cases whose true number an interval shall hold."""
-FEWEST = 4
-"""Held-out cases from which on there is an interval: the largest of four errors holds for four of five."""
-STRATA = 5
-MOST_BETWEEN = 0.9
-"""Largest share of the squared error that is taken for variance between networks."""
-
-
-def facts_of(values: Sequence[float]) -> dict[str, float]:
-    """What the plan keeps of the training cases' numbers."""
-    found = np.array(values, dtype=np.float64)
-    low, centre, high = (float(v) for v in np.percentile(found, (25, 50, 75)))
-    scale = (high - low) / 1.349 or float(found.std()) or 1.0
-    ends = {"low": float(found.min()), "high": float(found.max())}
-    return {"centre": centre, "scale": round(scale, 6), **ends}
+INTERVAL_LEVEL = 0.9
+"""Share of cases whose true number is within the interval."""
+MIN_CASES = 4
+"""Minimum held-out cases for an interval: the maximum of four errors holds for four of five."""
+STRATA_COUNT = 5
+MAX_VARIANCE_SHARE = 0.9
+"""Maximum share of the squared error that is attributed to variance between networks."""
 
 
-def reach(errors: np.ndarray, level: float = LEVEL) -> tuple[float, float] | None:
-    """Half the width of an interval that holds the true number of a new case, and how surely, from the errors on cases that
-    training has not seen (split conformal prediction; Lei et al., 2018).
+def measure_numbers(values: Sequence[float]) -> dict[str, float]:
+    """Return the statistics of the training cases' numbers for the plan."""
+    numbers = np.array(values, dtype=np.float64)
+    low, centre, high = (float(v) for v in np.percentile(numbers, (25, 50, 75)))
+    scale = (high - low) / 1.349 or float(numbers.std()) or 1.0
+    limits = {"low": float(numbers.min()), "high": float(numbers.max())}
+    return {"centre": centre, "scale": round(scale, 6), **limits}
 
-    Of n cases the largest error says it for n of n + 1: where `level` is more than that, it is what is told. None of too few."""
+
+def fit_interval(errors: np.ndarray, level: float = INTERVAL_LEVEL) -> tuple[float, float] | None:
+    """Return the half-width of an interval that holds the true number of a new case, and its coverage, from errors on held-out cases
+    (split conformal prediction; Lei et al., 2018).
+
+    The maximum of n errors covers n of n + 1 cases; if `level` is more than that, this is the coverage. None for too few cases.
+    """
     errors = np.sort(np.abs(errors))
-    if len(errors) < FEWEST:
+    if len(errors) < MIN_CASES:
         return None
-    place = min(int(np.ceil((len(errors) + 1) * level)), len(errors))
-    return float(errors[place - 1]), round(min(level, place / (len(errors) + 1)), 3)
+    rank = min(int(np.ceil((len(errors) + 1) * level)), len(errors))
+    return float(errors[rank - 1]), round(min(level, rank / (len(errors) + 1)), 3)
 
 
-class Numbers(Classes):
-    """See `Classes`; the network's one output is the number's distance from `number.centre` in `number.scale`s."""
+class NumberTarget(ClassTarget):
+    """The network's single output is the number's distance from `number.centre` in units of `number.scale`; see `ClassTarget`."""
 
     watch = "skill"
     noun = "Estimator"
@@ -54,21 +55,21 @@ class Numbers(Classes):
         return ((values - self.centre) / self.scale).astype(np.float32)
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """The fifth of all numbers that each lies in."""
-        edges = np.quantile(labels[:, 0], np.arange(1, STRATA) / STRATA)
-        return np.eye(STRATA, dtype=np.float32)[np.searchsorted(edges, labels[:, 0])]
+        """Return the fifth of all numbers that each belongs to."""
+        edges = np.quantile(labels[:, 0], np.arange(1, STRATA_COUNT) / STRATA_COUNT)
+        return np.eye(STRATA_COUNT, dtype=np.float32)[np.searchsorted(edges, labels[:, 0])]
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
         return logits.astype(np.float64) * self.scale + self.centre
 
     def figures(self, logits: np.ndarray, labels: np.ndarray, networks: np.ndarray | None = None) -> dict[str, float]:
-        """`skill`: the share of the median's mean error that the model saves."""
-        true, found = self.scores(labels)[:, 0], self.scores(logits)[:, 0]
-        error, blind = np.abs(found - true), np.abs(true - self.centre)
+        """Return the figures; `skill` is the share of the median's mean error that the model saves."""
+        truth, predicted = self.scores(labels)[:, 0], self.scores(logits)[:, 0]
+        error, baseline_error = np.abs(predicted - truth), np.abs(truth - self.centre)
         return {
             "mae": float(error.mean()),
             "rmse": float(np.sqrt(np.square(error).mean())),
-            "skill": float(1 - error.mean() / blind.mean()) if blind.any() else float("nan"),
+            "skill": float(1 - error.mean() / baseline_error.mean()) if baseline_error.any() else float("nan"),
         }
 
     def view_loss(self, logits: np.ndarray, labels: np.ndarray) -> float:
@@ -78,44 +79,48 @@ class Numbers(Classes):
         self, logits: np.ndarray, labels: np.ndarray, patients: list[str],
         shared: np.ndarray | None = None, networks: np.ndarray | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """How outputs become numbers, and how wide an interval around them is.
+        """Fit how outputs become numbers, and the width of the interval.
 
-        The squared error of an average of networks is smaller by what averaging takes from the variance between them.
+        The squared error of an average of networks is smaller by the share of their variance that averaging removes.
         """
         errors = (self.scores(logits) - self.scores(labels))[:, 0]
-        told: dict[str, Any] = {"temperature": 1 / self.scale, "bias": self.centre, "thresholds": []}
-        wide, level = reach(errors) or (None, LEVEL)
-        figures = {"interval_reach": wide, "interval_level": level, "cases": len(logits)}
-        if wide is not None and shared is not None:
-            told["alone"] = [{"interval": {"reach": wide, "level": level}}] * len(shared)
-            between = (self.scale**2) * float(shared.var(axis=0, ddof=1).mean()) / float(np.square(errors).mean())
-            wide *= float(np.sqrt(1 - (1 - 1 / len(shared)) * min(between, MOST_BETWEEN)))
-        interval = {"interval": {"reach": wide, "level": level}} if wide is not None else {}
-        return {**told, **interval, "figures": {**figures, "interval_reach": wide}}
+        calibration: dict[str, Any] = {"temperature": 1 / self.scale, "bias": self.centre, "thresholds": []}
+        half_width, level = fit_interval(errors) or (None, INTERVAL_LEVEL)
+        figures = {"interval_reach": half_width, "interval_level": level, "cases": len(logits)}
+        if half_width is not None and shared is not None:
+            calibration["alone"] = [{"interval": {"reach": half_width, "level": level}}] * len(shared)
+            variance_share = (
+                (self.scale**2) * float(shared.var(axis=0, ddof=1).mean()) / float(np.square(errors).mean())
+            )
+            half_width *= float(np.sqrt(1 - (1 - 1 / len(shared)) * min(variance_share, MAX_VARIANCE_SHARE)))
+        interval = {"interval": {"reach": half_width, "level": level}} if half_width is not None else {}
+        return {**calibration, **interval, "figures": {**figures, "interval_reach": half_width}}
 
-    def row(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    def format_case(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         return {"value": float(record["value"]), "predicted": round(float(score[0]), 5)}
 
-    def told(self, metrics: Mapping[str, Any], held: str) -> str:
-        figures, wide = metrics["validation"], metrics["calibration"]["interval_reach"]
-        within = (
-            f"; {metrics['calibration']['interval_level']:.0%} lie within {wide:.4g} of it" if wide is not None else ""
+    def describe(self, metrics: Mapping[str, Any], held_out_text: str) -> str:
+        figures, half_width = metrics["validation"], metrics["calibration"]["interval_reach"]
+        interval_text = (
+            f"; {metrics['calibration']['interval_level']:.0%} lie within {half_width:.4g} of it"
+            if half_width is not None
+            else ""
         )
         return (
-            f"validation mean absolute error {figures['mae']}, RMSE {figures['rmse']} {self.names[0]} on {held}; "
-            f"{figures['skill']:.0%} less than the median of the training cases{within}"
+            f"validation mean absolute error {figures['mae']}, RMSE {figures['rmse']} {self.names[0]} on {held_out_text}; "
+            f"{figures['skill']:.0%} less than the median of the training cases{interval_text}"
         )
 
-    def about(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    def describe_for_readme(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         valid, interval = metrics["validation"], config.get("interval")
-        held = (
-            f"Intervals are {interval['reach']:.4g} wide to either side, and hold the true number of {interval['level']:.0%} "
-            "of new cases like the training ones (split conformal, by held-out cases)."
+        held_out_text = (
+            f"Intervals extend {interval['reach']:.4g} to either side and hold the true number of {interval['level']:.0%} of new "
+            "cases like the training ones (split conformal, from held-out cases)."
             if interval
             else "There were too few held-out cases for an interval."
         )
         return (
             f"gives {self.names[0]} as a number. Not a medical device.\n\nOn {valid['cases']} held-out training cases: mean "
             f"absolute error {valid['mae']}, RMSE {valid['rmse']}; the median of the training cases errs by "
-            f"{1 / max(1 - valid['skill'], 1e-9):.2f} times as much. {held}"
+            f"{1 / max(1 - valid['skill'], 1e-9):.2f} times as much. {held_out_text}"
         )

@@ -1,4 +1,4 @@
-"""Looking at an image several times, slightly moved, and averaging: views that are fixed, so that answers repeat."""
+"""Test-time augmentation: average over slightly transformed views of an image; views are fixed, so that answers repeat."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ View = dict[str, Any]
 
 
 def make_views(rule: Mapping[str, Any], flips: list[str], dims: int) -> list[View]:
-    """At most `views` of plan.json's "tta", the image itself first; only `flips` that training has seen."""
+    """Return at most `views` of plan.json's "tta", the image itself first; only `flips` that training has used."""
     zoom, shift = float(rule.get("zoom") or 0), float(rule.get("shift") or 0)
     views: list[View] = [{}, *({"flip": [axis]} for axis in flips if axis in "hwd"[:dims])]
     views += [{"zoom": zoom}] if zoom else []
-    views += [{"shift": [rows * shift, columns * shift]} for rows, columns in _SIDES] if shift else []
+    views += [{"shift": [rows * shift, columns * shift]} for rows, columns in _SHIFT_DIRECTIONS] if shift else []
     return views[: max(1, int(rule.get("views") or 1))]
 
 
-_SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))
+_SHIFT_DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
 
-def see(batch: torch.Tensor, view: Mapping[str, Any], several: bool = False) -> torch.Tensor:
-    """(B, C, H, W[, D]) as the view has it; borders are continued. `several`: (B, V, C, H, W[, D]), each image alike."""
-    if several:
-        return see(batch.flatten(0, 1), view).reshape(batch.shape)
+def apply_view(batch: torch.Tensor, view: Mapping[str, Any], has_views: bool = False) -> torch.Tensor:
+    """Transform (B, C, H, W[, D]) to a view; borders are continued. `has_views`: (B, V, C, H, W[, D]), each image alike."""
+    if has_views:
+        return apply_view(batch.flatten(0, 1), view).reshape(batch.shape)
     for axis in view.get("flip", ()):
         batch = batch.flip("hwd".index(axis) + 2)
     zoom, shift = float(view.get("zoom") or 0), view.get("shift") or (0.0, 0.0)
@@ -39,5 +39,5 @@ def see(batch: torch.Tensor, view: Mapping[str, Any], several: bool = False) -> 
         theta[:, axis, axis] = 1 / (1 + zoom)
     theta[:, dims - 1, dims], theta[:, dims - 2, dims] = 2 * shift[0], 2 * shift[1]  # torch names the last axis first
     grid = functional.affine_grid(theta, [1, *batch.shape[1:]], align_corners=False)
-    grid = grid.expand(batch.shape[0], *grid.shape[1:])  # one for all: an export then takes batches of any size
+    grid = grid.expand(batch.shape[0], *grid.shape[1:])  # exported graphs accept any batch size
     return functional.grid_sample(batch, grid, padding_mode="border", align_corners=False)

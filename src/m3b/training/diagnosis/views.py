@@ -1,4 +1,4 @@
-"""Cases of several views, such as a frontal and a lateral radiograph: each is seen by the same network, which pools them."""
+"""Cases of several views, such as a frontal and a lateral radiograph: one network processes each and pools them."""
 
 from __future__ import annotations
 
@@ -9,80 +9,81 @@ import numpy as np
 
 from m3b.dataset.formats import DataError
 
-MOST = 4
-"""Views of a case that a network sees; further ones are left out."""
+MAX_VIEWS = 4
+"""Maximum views of a case; further ones are ignored."""
 
 
-def count_of(records: Sequence[Mapping[str, Any]]) -> int:
-    """Views of a case at most; 1 where cases are images (and lists of paths the slices of one)."""
+def count_views(records: Sequence[Mapping[str, Any]]) -> int:
+    """Return the maximum number of views of a case; 1 if cases are images (lists of paths are then slices)."""
     if not any(record.get("several") == "views" for record in records):
         return 1
-    return min(MOST, max(len(images_of(record["image_path"])) for record in records))
+    return min(MAX_VIEWS, max(len(list_images(record["image_path"])) for record in records))
 
 
-def images_of(case: Any) -> list[Any]:
-    """The images of a case of views."""
+def list_images(case: Any) -> list[Any]:
+    """Return the images of a case."""
     return list(case) if isinstance(case, list | tuple) else [case]
 
 
-def room(plan: Mapping[str, Any]) -> int:
-    """Views that the network of a plan takes."""
+def view_count(plan: Mapping[str, Any]) -> int:
+    """Return the number of views of the plan's network."""
     return int(plan.get("views") or 1)
 
 
-def placed(cases: Sequence[Any], plan: Mapping[str, Any]) -> tuple[list[Any], np.ndarray]:
-    """Every image of all cases, and (N, views): where each case's lie among them, -1 for none."""
-    many, images = room(plan), []
-    places = np.full((len(cases), many), -1, np.int64)
+def index_views(cases: Sequence[Any], plan: Mapping[str, Any]) -> tuple[list[Any], np.ndarray]:
+    """Return the images of all cases, and (N, views): the indices of each case's images, -1 for none."""
+    max_views = view_count(plan)
+    images: list[Any] = []
+    rows = np.full((len(cases), max_views), -1, np.int64)
     for row, case in enumerate(cases):
-        for at, image in enumerate(images_of(case)[:many]):
-            places[row, at] = len(images)
+        for position, image in enumerate(list_images(case)[:max_views]):
+            rows[row, position] = len(images)
             images.append(image)
-    return images, places
+    return images, rows
 
 
-def gathered(images: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(B, V, C, *size) float32 with zeros where a view is missing, and (B, V): 1 where it is there."""
-    there = places >= 0
-    found = np.zeros((*places.shape, *images.shape[1:]), np.float32)
-    found[there] = images[places[there]]
-    return found, there.astype(np.float32)
+def gather_views(images: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (B, V, C, *size) float32 with zeros for missing views, and (B, V): 1 for existing views."""
+    is_present = rows >= 0
+    stacked = np.zeros((*rows.shape, *images.shape[1:]), np.float32)
+    stacked[is_present] = images[rows[is_present]]
+    return stacked, is_present.astype(np.float32)
 
 
-def prepared(case: Any, plan: Mapping[str, Any], prepare: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """What a network takes of a case: (C, *size) and None; of views (V, C, *size) and (V,).
+def prepare_case(case: Any, plan: Mapping[str, Any], prepare: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the network input of a case: (C, *size) and None; with views (V, C, *size) and (V,).
 
     Raises:
-        DataError: an image that cannot be read, or a case without any.
+        DataError: an image cannot be read, or the case has none.
     """
-    many = room(plan)
-    if many == 1:
+    max_views = view_count(plan)
+    if max_views == 1:
         return prepare(case, plan), None
-    paths = images_of(case)[:many]
+    paths = list_images(case)[:max_views]
     if not paths:
         raise DataError("a case without an image")
-    found = np.zeros((many, int(plan["channels"]), *map(int, plan["size"])), np.float32)
-    there = np.zeros(many, np.float32)
-    for at, path in enumerate(paths):
-        found[at], there[at] = prepare(path, plan), 1.0
-    return found, there
+    stacked = np.zeros((max_views, int(plan["channels"]), *map(int, plan["size"])), np.float32)
+    is_present = np.zeros(max_views, np.float32)
+    for position, path in enumerate(paths):
+        stacked[position], is_present[position] = prepare(path, plan), 1.0
+    return stacked, is_present
 
 
-def shape_of(plan: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of a case's pixels."""
-    many = room(plan)
-    return (*([many] if many > 1 else []), int(plan["channels"]), *map(int, plan["size"]))
+def input_shape(plan: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the shape of a case's pixels."""
+    max_views = view_count(plan)
+    return (*([max_views] if max_views > 1 else []), int(plan["channels"]), *map(int, plan["size"]))
 
 
-def example(plan: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """All views of so many cases, as a network takes them; empty where cases are images."""
+def make_view_mask(plan: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return all views of so many cases as network inputs; {} if cases are images."""
     import torch
 
-    return {"views": torch.ones(count, room(plan))} if room(plan) > 1 else {}
+    return {"views": torch.ones(count, view_count(plan))} if view_count(plan) > 1 else {}
 
 
-def each(plan: Mapping[str, Any], change: Any, pixels: Any) -> Any:
-    """A change of images, (B, C, *size), on every view of (B, V, C, *size)."""
-    if room(plan) == 1:
-        return change(pixels)
-    return change(pixels.flatten(0, 1)).unflatten(0, pixels.shape[:2])
+def apply_to_views(plan: Mapping[str, Any], transform: Any, pixels: Any) -> Any:
+    """Apply a transform of images (B, C, *size) to every view of (B, V, C, *size)."""
+    if view_count(plan) == 1:
+        return transform(pixels)
+    return transform(pixels.flatten(0, 1)).unflatten(0, pixels.shape[:2])

@@ -1,1 +1,1 @@
-"""Pretrained networks: where they are, what is in their files, and plans that start from them."""
+"""Pretrained networks: their files, backbones, and plans that start from them."""

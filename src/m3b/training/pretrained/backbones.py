@@ -1,7 +1,7 @@
-"""Networks to start from, without their heads: a picture or volume in, maps from fine to coarse out.
+"""Pretrained networks without their heads: an image in, feature maps from fine to coarse out.
 
-Each is a backbone and has `forward(x (B, C, H, W[, D])) -> [maps]`, `widths`, the channels of each map, `steps`, by how
-much each is smaller than the input, an int an axis, and `multiple`, what the sides of the input have to be multiples of.
+Each backbone has `forward(x (B, C, H, W[, D])) -> [maps]`, `widths`, the channels of each map, `steps`, its stride along each axis,
+and `multiple`, which divides the sides of the input.
 """
 
 from __future__ import annotations
@@ -13,67 +13,67 @@ from typing import Any
 import torch
 from torch import nn
 
-from m3b.training.pretrained.starts import StartError, weights_in
-from m3b.training.pretrained.tensors import Taken, fill
+from m3b.training.pretrained.tensors import LoadedTensors, load_tensors
+from m3b.training.pretrained.weight_files import StartError, find_weight_files
 
 
 def build_backbone(network: Mapping[str, Any], dims: int, channels: int, load: bool = True) -> nn.Module:
-    """The backbone of plan.json's `network`, with its weights if `load` and they lie where `pretrained` says.
+    """Build the backbone of plan.json's `network`; load its weights from `pretrained` if `load`.
 
     Raises:
         StartError: a package is missing, or the weights do not fit.
     """
     config = network["config"]
     body = _build(str(config["builder"]), config, dims, channels)
-    place = network.get("pretrained")
+    source = network.get("pretrained")
     body.taken = None
-    if load and place:
-        inside = getattr(body, "inner", body)  # another package's model has that package's names
+    if load and source:
+        module = getattr(body, "inner", body)  # a model of another package has that package's names
         if config["builder"] == "transformers" and not config.get("keys"):
-            body.taken = body.fetch(Path(str(place)))
+            body.taken = body.fetch(Path(str(source)))
         else:
-            body.taken = fill(inside, weights_in(Path(str(place))), config, str(place))
+            body.taken = load_tensors(module, find_weight_files(Path(str(source))), config, str(source))
     return body
 
 
-def told(body: nn.Module) -> str:
-    """How much of the file was taken, for people."""
+def describe_weights(body: nn.Module) -> str:
+    """Return how much of the file was loaded."""
     taken = getattr(body, "taken", None)
-    return str(taken) if isinstance(taken, Taken) else "nothing was loaded"
+    return str(taken) if isinstance(taken, LoadedTensors) else "nothing was loaded"
 
 
 def _build(builder: str, config: Mapping[str, Any], dims: int, channels: int) -> nn.Module:
     arch = config.get("arch") or {}
     if builder in ("resnet", "densenet", "vit"):
-        from m3b.training.pretrained import backbones_2d as pictures
+        from m3b.training.pretrained import backbones_2d
 
-        kind = {"resnet": pictures.ResNet, "densenet": pictures.DenseNet, "vit": pictures.ViT}[builder]
-        return kind(dims, channels, arch)
+        backbone = {"resnet": backbones_2d.ResNet, "densenet": backbones_2d.DenseNet, "vit": backbones_2d.ViT}[builder]
+        return backbone(dims, channels, arch)
     if builder in ("stunet", "nnunet", "swinvit"):
-        from m3b.training.pretrained import backbones_3d as volumes
+        from m3b.training.pretrained import backbones_3d
 
         if builder == "swinvit":
-            return volumes.SwinBackbone(channels, arch)
-        return volumes.Stages(dims, channels, arch, residual=builder == "stunet")
-    from m3b.training.pretrained import library_backbones as outside
+            return backbones_3d.SwinBackbone(channels, arch)
+        return backbones_3d.Stages(dims, channels, arch, residual=builder == "stunet")
+    from m3b.training.pretrained import library_backbones
 
     if builder == "timm":
-        return outside.TimmBackbone(channels, arch)
+        return library_backbones.TimmBackbone(channels, arch)
     if builder == "transformers":
-        return outside.HubBackbone(arch)
-    raise StartError(f"builder {builder!r} in plan.json is not known")
+        return library_backbones.HubBackbone(arch)
+    raise StartError(f"builder {builder!r} in plan.json is unknown")
 
 
-def padded(x: torch.Tensor, multiple: int) -> torch.Tensor:
-    """Zeros at the far sides, so that every side is a multiple."""
-    extra = [(-side) % multiple for side in x.shape[2:]]
-    if not any(extra):
+def pad_to_multiple(x: torch.Tensor, multiple: int) -> torch.Tensor:
+    """Pad with zeros at the end of each axis, so that every side is a multiple."""
+    padding = [(-side) % multiple for side in x.shape[2:]]
+    if not any(padding):
         return x
-    return nn.functional.pad(x, [part for one in reversed(extra) for part in (0, one)])
+    return nn.functional.pad(x, [part for length in reversed(padding) for part in (0, length)])
 
 
 class Pooled(nn.Module):
-    """A backbone with one linear layer on the mean and the maximum of its coarsest map: (B, C, ...) to (B, outputs)."""
+    """A backbone with a linear layer on the mean and maximum of its coarsest map: (B, C, ...) to (B, outputs)."""
 
     def __init__(self, body: nn.Module, outputs: int, dropout: float) -> None:
         super().__init__()
@@ -82,16 +82,16 @@ class Pooled(nn.Module):
         self.head.append(nn.Linear(2 * body.widths[-1], outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        maps = self.body(padded(x, self.body.multiple))[-1].flatten(2)
+        maps = self.body(pad_to_multiple(x, self.body.multiple))[-1].flatten(2)
         return torch.as_tensor(self.head(torch.cat([maps.mean(2), maps.amax(2)], dim=1)))
 
 
 class LastMap(nn.Module):
-    """A backbone's coarsest map alone: (B, C, ...) to (B, width, ...)."""
+    """The coarsest map of a backbone: (B, C, ...) to (B, width, ...)."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.body(padded(x, self.body.multiple))[-1])
+        return torch.as_tensor(self.body(pad_to_multiple(x, self.body.multiple))[-1])

@@ -1,7 +1,7 @@
-"""ResNet, DenseNet and ViT with the names of tensors that torchvision, timm, torchxrayvision and open_clip give them.
+"""ResNet, DenseNet and ViT with the tensor names of torchvision, timm, torchxrayvision and open_clip.
 
-Written here, so that neither training nor the delivered folder needs those packages. Each can be built for volumes too:
-kernels of pictures are then inflated (`adapting.fitted`).
+Implemented here, so that neither training nor deliverables need those packages. Each can be built in 3D too: 2D kernels are then
+inflated (`tensors.adapt_tensor`).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torch.nn import functional
 CONV = {2: nn.Conv2d, 3: nn.Conv3d}
 NORM = {2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 POOL = {2: nn.MaxPool2d, 3: nn.MaxPool3d}
-MEAN = {2: nn.AvgPool2d, 3: nn.AvgPool3d}
+AVERAGE_POOL = {2: nn.AvgPool2d, 3: nn.AvgPool3d}
 
 
-class Residual(nn.Module):
-    """A block of ResNet (He et al., CVPR 2016): two 3-wide convolutions, or 1-3-1 (`bottleneck`, four times as wide)."""
+class ResidualBlock(nn.Module):
+    """Block of ResNet (He et al., CVPR 2016): two convolutions of 3, or 1-3-1 (`bottleneck`, four times as wide)."""
 
-    def __init__(self, dims: int, ins: int, width: int, stride: int, bottleneck: bool) -> None:
+    def __init__(self, dims: int, in_channels: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
         conv, norm = CONV[dims], NORM[dims]
-        outs = width * (4 if bottleneck else 1)
+        out_channels = width * (4 if bottleneck else 1)
         kernels = (1, 3, 1) if bottleneck else (3, 3)
-        widths = [ins, *([width] * (len(kernels) - 1)), outs]
+        widths = [in_channels, *([width] * (len(kernels) - 1)), out_channels]
         for k, kernel in enumerate(kernels):
             step = stride if k == (1 if bottleneck else 0) else 1
             self.add_module(f"conv{k + 1}", conv(widths[k], widths[k + 1], kernel, step, kernel // 2, bias=False))
             self.add_module(f"bn{k + 1}", norm(widths[k + 1]))
         self.count = len(kernels)
-        if stride != 1 or ins != outs:
-            self.downsample = nn.Sequential(conv(ins, outs, 1, stride, bias=False), norm(outs))
+        if stride != 1 or in_channels != out_channels:
+            self.downsample = nn.Sequential(conv(in_channels, out_channels, 1, stride, bias=False), norm(out_channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x
@@ -52,21 +52,23 @@ class ResNet(nn.Module):
 
     def __init__(self, dims: int, channels: int, arch: Mapping[str, Any]) -> None:
         super().__init__()
-        width, deep = int(arch["width"]), arch["block"] == "bottleneck"
+        width, is_bottleneck = int(arch["width"]), arch["block"] == "bottleneck"
         kernel = [int(side) for side in arch.get("kernel") or [7] * dims]
         stride = [int(step) for step in arch.get("stride") or [2] * dims]
         self.conv1 = CONV[dims](channels, width, kernel, stride, [side // 2 for side in kernel], bias=False)
         self.bn1 = NORM[dims](width)
         self.maxpool = POOL[dims](3, 2, 1)
-        ins, self.widths = width, [width]
+        in_channels, self.widths = width, [width]
         for stage, depth in enumerate(arch["depths"]):
-            inside = width * 2**stage
+            width_of_stage = width * 2**stage
             blocks = []
             for k in range(int(depth)):
-                blocks.append(Residual(dims, ins, inside, 2 if k == 0 and stage else 1, deep))
-                ins = inside * (4 if deep else 1)
+                blocks.append(
+                    ResidualBlock(dims, in_channels, width_of_stage, 2 if k == 0 and stage else 1, is_bottleneck)
+                )
+                in_channels = width_of_stage * (4 if is_bottleneck else 1)
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
-            self.widths.append(ins)
+            self.widths.append(in_channels)
         self.steps = [[step * 2**level for step in stride] for level in range(len(self.widths))]
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
@@ -78,12 +80,12 @@ class ResNet(nn.Module):
         return maps
 
 
-class _Dense(nn.Module):
-    """A layer of DenseNet (Huang et al., CVPR 2017): its output is joined to its input."""
+class _DenseLayer(nn.Module):
+    """Layer of DenseNet (Huang et al., CVPR 2017): its output is concatenated to its input."""
 
-    def __init__(self, dims: int, ins: int, growth: int) -> None:
+    def __init__(self, dims: int, in_channels: int, growth: int) -> None:
         super().__init__()
-        self.norm1, self.conv1 = NORM[dims](ins), CONV[dims](ins, 4 * growth, 1, bias=False)
+        self.norm1, self.conv1 = NORM[dims](in_channels), CONV[dims](in_channels, 4 * growth, 1, bias=False)
         self.norm2 = NORM[dims](4 * growth)
         self.conv2 = CONV[dims](4 * growth, growth, 3, padding=1, bias=False)
 
@@ -104,18 +106,18 @@ class DenseNet(nn.Module):
         self.widths, self.count = [width], len(arch["blocks"])
         for stage, layers in enumerate(arch["blocks"], 1):
             block = nn.ModuleDict(
-                {f"denselayer{k + 1}": _Dense(dims, width + k * growth, growth) for k in range(layers)}
+                {f"denselayer{k + 1}": _DenseLayer(dims, width + k * growth, growth) for k in range(layers)}
             )
             parts[f"denseblock{stage}"] = block
             width += int(layers) * growth
             self.widths.append(width)
             if stage < self.count:
-                turn = {"norm": NORM[dims](width), "conv": CONV[dims](width, width // 2, 1, bias=False)}
-                parts[f"transition{stage}"] = nn.ModuleDict(turn)
+                transition = {"norm": NORM[dims](width), "conv": CONV[dims](width, width // 2, 1, bias=False)}
+                parts[f"transition{stage}"] = nn.ModuleDict(transition)
                 width //= 2
         parts["norm5"] = NORM[dims](width)
         self.features = parts
-        self.pools = nn.ModuleList([POOL[dims](3, 2, 1), MEAN[dims](2)])
+        self.pools = nn.ModuleList([POOL[dims](3, 2, 1), AVERAGE_POOL[dims](2)])
         self.steps = [[2 ** (level + 1)] * dims for level in range(len(self.widths))]
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
@@ -127,8 +129,8 @@ class DenseNet(nn.Module):
                 x = layer(x)
             maps.append(x)
             if stage < self.count:
-                turn = parts[f"transition{stage}"]
-                x = self.pools[1](turn["conv"](torch.relu(turn["norm"](x))))
+                transition = parts[f"transition{stage}"]
+                x = self.pools[1](transition["conv"](torch.relu(transition["norm"](x))))
         maps[-1] = torch.relu(parts["norm5"](maps[-1]))
         return maps
 
@@ -146,7 +148,7 @@ class _Attention(nn.Module):
         return torch.as_tensor(self.proj(y.transpose(1, 2).reshape(b, n, width)))
 
 
-class _Layer(nn.Module):
+class _TransformerLayer(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
@@ -159,10 +161,9 @@ class _Layer(nn.Module):
 
 
 class ViT(nn.Module):
-    """A vision transformer in timm's names (Dosovitskiy et al., ICLR 2021); places are interpolated to other sizes.
+    """Vision transformer with timm's names (Dosovitskiy et al., ICLR 2021); position embeddings are interpolated to other sizes.
 
-    `arch`: {"width": 768, "depth": 12, "heads": 12, "patch": 16, "size": 224}. In volumes the places of a slice are those
-    of every slice.
+    `arch`: {"width": 768, "depth": 12, "heads": 12, "patch": 16, "size": 224}. In volumes, every slice has the embeddings of an image.
     """
 
     def __init__(self, dims: int, channels: int, arch: Mapping[str, Any]) -> None:
@@ -173,21 +174,21 @@ class ViT(nn.Module):
         self.patch_embed = nn.ModuleDict({"proj": proj})
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.randn(1, 1 + self.side**2, width) * 0.02)
-        self.blocks = nn.ModuleList(_Layer(width, int(arch["heads"])) for _ in range(int(arch["depth"])))
+        self.blocks = nn.ModuleList(_TransformerLayer(width, int(arch["heads"])) for _ in range(int(arch["depth"])))
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.widths, self.steps = [width], [[self.multiple] * dims]
 
     def _places(self, grid: torch.Size) -> torch.Tensor:
-        flat = self.pos_embed[:, 1:].transpose(1, 2).unflatten(2, (self.side, self.side))
+        embeddings = self.pos_embed[:, 1:].transpose(1, 2).unflatten(2, (self.side, self.side))
         if tuple(grid[:2]) != (self.side, self.side):
-            flat = functional.interpolate(flat, size=tuple(grid[:2]), mode="bicubic", antialias=True)
-        return flat if len(grid) == 2 else flat[..., None].expand(*flat.shape, grid[2])
+            embeddings = functional.interpolate(embeddings, size=tuple(grid[:2]), mode="bicubic", antialias=True)
+        return embeddings if len(grid) == 2 else embeddings[..., None].expand(*embeddings.shape, grid[2])
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         maps = self.patch_embed["proj"](x)
         tokens = (maps + self._places(maps.shape[2:])).flatten(2).transpose(1, 2)
-        first = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
-        tokens = torch.cat([first, tokens], dim=1)
+        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
+        tokens = torch.cat([class_token, tokens], dim=1)
         for block in self.blocks:
             tokens = block(tokens)
         return [self.norm(tokens)[:, 1:].transpose(1, 2).reshape(maps.shape)]

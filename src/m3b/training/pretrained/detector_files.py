@@ -1,4 +1,4 @@
-"""Detectors of torchvision as files: their sizes, as the tensors have them, whichever ResNet and head they were built with."""
+"""Sizes of torchvision detectors from the tensors of their files, for any ResNet and head."""
 
 from __future__ import annotations
 
@@ -7,50 +7,51 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m3b.training.pretrained.starts import StartError, shapes_in
+from m3b.training.pretrained.weight_files import StartError, read_tensor_shapes
 
-BODY = "backbone.body."
-STEM = 64
-"""Channels after the first convolution of every ResNet of torchvision."""
+BODY_PREFIX = "backbone.body."
+STEM_CHANNELS = 64
+"""Channels after the first convolution of torchvision's ResNets."""
 DETECTORS = ("fcos", "retinanet")
-"""Builders of whole detectors."""
+"""Builders of complete detectors."""
 
 
-def detector_arch(files: Sequence[Path]) -> dict[str, Any]:
-    """{"block", "depths", "width" of the pyramid, "normed": whether the heads of a RetinaNet have normalisation, "giou"}.
+def read_detector_arch(files: Sequence[Path]) -> dict[str, Any]:
+    """Return {"block", "depths", "width" of the pyramid, "normed": a RetinaNet's heads have normalisation, "above": channels below
+    P6}.
 
     Raises:
         StartError: parts of the detector are missing.
     """
-    shapes = shapes_in(files)
-    arch = resnet_arch(shapes, BODY, files[0])
+    shapes = read_tensor_shapes(files)
+    arch = read_resnet_arch(shapes, BODY_PREFIX, files[0])
     pyramid = next(
         (shape for name, shape in sorted(shapes.items()) if name.startswith("backbone.fpn.layer_blocks.")), None
     )
     if pyramid is None:
         raise StartError(
-            f"{files[0]}: no backbone.fpn.* is there, so it is no whole detector of torchvision; fetch it again"
+            f"{files[0]}: backbone.fpn.* is missing, so it is no complete detector of torchvision; fetch it again"
         )
-    normed = any(re.search(r"^head\.classification_head\.conv\.\d+\.1\.weight$", name) for name in shapes)
-    above = shapes.get("backbone.fpn.extra_blocks.p6.weight", [0, 0])
-    return {**arch, "width": pyramid[0], "normed": normed, "above": int(above[1])}
+    has_norm = any(re.search(r"^head\.classification_head\.conv\.\d+\.1\.weight$", name) for name in shapes)
+    extra_block = shapes.get("backbone.fpn.extra_blocks.p6.weight", [0, 0])
+    return {**arch, "width": pyramid[0], "normed": has_norm, "above": int(extra_block[1])}
 
 
-def resnet_arch(shapes: Mapping[str, Sequence[int]], prefix: str, file: Path) -> dict[str, Any]:
-    """{"block", "depths"} of a ResNet whose tensors begin with `prefix`. Raises StartError where it is not whole, or another."""
+def read_resnet_arch(shapes: Mapping[str, Sequence[int]], prefix: str, file: Path) -> dict[str, Any]:
+    """Return {"block", "depths"} of a ResNet whose tensors begin with `prefix`. Raises StartError if it is incomplete or another."""
     depths = [0, 0, 0, 0]
     for name in shapes:
-        if found := re.match(rf"{re.escape(prefix)}layer([1-4])\.(\d+)\.conv2\.weight$", name):
-            stage = int(found[1]) - 1
-            depths[stage] = max(depths[stage], int(found[2]) + 1)
+        if match := re.match(rf"{re.escape(prefix)}layer([1-4])\.(\d+)\.conv2\.weight$", name):
+            stage = int(match[1]) - 1
+            depths[stage] = max(depths[stage], int(match[2]) + 1)
     stem = shapes.get(f"{prefix}conv1.weight")
     if not all(depths) or stem is None:
-        lacking = "its first convolution" if stem is None else f"layer{depths.index(0) + 1}"
-        raise StartError(f"{file}: {lacking} is missing: the file is not whole, or no ResNet; fetch it again")
-    if stem[0] != STEM:
+        missing = "its first convolution" if stem is None else f"layer{depths.index(0) + 1}"
+        raise StartError(f"{file}: {missing} is missing: the file is incomplete, or no ResNet; fetch it again")
+    if stem[0] != STEM_CHANNELS:
         raise StartError(
-            f"{file}: its first layer has {stem[0]} channels, and the ResNets of torchvision have {STEM}; leave "
-            "network.detector out, so that the project's own detector starts from it"
+            f"{file}: its first layer has {stem[0]} channels, torchvision's ResNets have {STEM_CHANNELS}; leave out "
+            "network.detector, so that the project's own detector starts from it"
         )
-    deep = f"{prefix}layer1.0.conv3.weight" in shapes
-    return {"block": "bottleneck" if deep else "basic", "depths": depths}
+    has_bottleneck = f"{prefix}layer1.0.conv3.weight" in shapes
+    return {"block": "bottleneck" if has_bottleneck else "basic", "depths": depths}

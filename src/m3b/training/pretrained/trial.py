@@ -1,4 +1,4 @@
-"""From pretrained weights or from scratch: a short training of each, and what it says on validation cases, decides."""
+"""Choice between pretrained weights and scratch by a short training of each and its validation."""
 
 from __future__ import annotations
 
@@ -12,93 +12,93 @@ from m3b.training.folds import seconds_spent
 
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
-VERDICT = LOGOUT / "start.json"
-SIDES = ("pretrained", "scratch")
+CHOICE_FILE = LOGOUT / "start.json"
+STARTS = ("pretrained", "scratch")
 
 
-def settle_start(
-    plan: Plan, seconds: float, watch: str, trial: Callable[[Plan, str, float], Mapping[str, Any]]
+def compare_starts(
+    plan: Plan, seconds: float, watch: str, train: Callable[[Plan, str, float], Mapping[str, Any]]
 ) -> Plan:
-    """The plan to go on with. A verdict that is there is kept; without weights, or with `network.trial` 0, the plan stays.
+    """Return the plan to train; an earlier choice is kept. Without weights the plan is unchanged.
 
     Args:
-        seconds: of the whole training; each side gets `network.trial` of them.
+        seconds: of the whole training; each start gets `network.trial` of them, 0 keeps the weights.
         watch: the figure that is compared, for people.
-        trial: trains a plan under a name for some seconds and gives what `train_by_clock` does; `best` is compared.
+        train: (plan, name, seconds) trains and returns the result of `train_by_clock`; `best` is compared.
     """
-    share = float(plan["network"].get("trial") or 0.0)
+    trial_share = float(plan["network"].get("trial") or 0.0)
     if not plan.get("scratch") or not plan["network"].get("pretrained"):
         return plan
-    if not VERDICT.exists():
-        VERDICT.parent.mkdir(parents=True, exist_ok=True)
-        said = _verdict(plan, seconds * share, watch, trial)
+    if not CHOICE_FILE.exists():
+        CHOICE_FILE.parent.mkdir(parents=True, exist_ok=True)
+        choice = _run_trials(plan, seconds * trial_share, watch, train)
         if is_main():
-            VERDICT.write_text(json.dumps(said, indent=1))
+            CHOICE_FILE.write_text(json.dumps(choice, indent=1))
         barrier()
-    print(told_start(json.loads(VERDICT.read_text())), flush=True)
-    return settled(plan)
+    print(describe_choice(json.loads(CHOICE_FILE.read_text())), flush=True)
+    return apply_chosen_start(plan)
 
 
-def _verdict(plan: Plan, seconds: float, watch: str, trial: Callable[..., Mapping[str, Any]]) -> dict[str, Any]:
-    about = {"name": plan["network"]["origin"]["name"], "watch": watch}
+def _run_trials(plan: Plan, seconds: float, watch: str, train: Callable[..., Mapping[str, Any]]) -> dict[str, Any]:
+    summary = {"name": plan["network"]["origin"]["name"], "watch": watch}
     if not seconds:
-        return {**about, "chosen": "pretrained", "why": "network.trial is 0: not compared"}
-    plans = {"pretrained": plan, "scratch": _scratch(plan)}
-    best = {side: float(trial(plans[side], f"trial-{side}", seconds)["best"]) for side in SIDES}
-    chosen = "pretrained" if best["pretrained"] >= best["scratch"] else "scratch"
-    taken = round(sum(seconds_spent(LOGOUT / f"trial-{side}") for side in SIDES), 1)
-    return {**about, "chosen": chosen, **best, "seconds": taken}
+        return {**summary, "chosen": "pretrained", "why": "network.trial is 0: not compared"}
+    plans = {"pretrained": plan, "scratch": _without_weights(plan)}
+    best = {start: float(train(plans[start], f"trial-{start}", seconds)["best"]) for start in STARTS}
+    best_start = "pretrained" if best["pretrained"] >= best["scratch"] else "scratch"
+    seconds_used = round(sum(seconds_spent(LOGOUT / f"trial-{start}") for start in STARTS), 1)
+    return {**summary, "chosen": best_start, **best, "seconds": seconds_used}
 
 
-def settled(plan: Plan) -> Plan:
-    """The plan as it was trained: where scratch was better, without the weights."""
-    if not VERDICT.exists() or json.loads(VERDICT.read_text())["chosen"] == "pretrained":
+def apply_chosen_start(plan: Plan) -> Plan:
+    """Return the plan as it was trained: without the weights if scratch was better."""
+    if not CHOICE_FILE.exists() or json.loads(CHOICE_FILE.read_text())["chosen"] == "pretrained":
         return plan
-    return _scratch(plan)
+    return _without_weights(plan)
 
 
 def trial_seconds() -> float:
-    """What the comparison took of the time, by earlier starts or this one."""
-    return sum(seconds_spent(LOGOUT / f"trial-{side}") for side in SIDES)
+    """Return the seconds of the comparison, in earlier starts or this one."""
+    return sum(seconds_spent(LOGOUT / f"trial-{start}") for start in STARTS)
 
 
-def _scratch(plan: Plan) -> Plan:
-    back = {key: value for key, value in plan.items() if key != "scratch"}
-    return {**back, **plan["scratch"]}
+def _without_weights(plan: Plan) -> Plan:
+    plain_plan = {key: value for key, value in plan.items() if key != "scratch"}
+    return {**plain_plan, **plan["scratch"]}
 
 
-def told_start(said: Mapping[str, Any]) -> str:
-    """The verdict in a line."""
-    if "why" in said:
-        return f"start: from {said['name']} ({said['why']})"
-    what = f"from {said['name']}" if said["chosen"] == "pretrained" else "from scratch"
+def describe_choice(choice: Mapping[str, Any]) -> str:
+    """Return a line on the choice."""
+    if "why" in choice:
+        return f"start: from {choice['name']} ({choice['why']})"
+    start_text = f"from {choice['name']}" if choice["chosen"] == "pretrained" else "from scratch"
     return (
-        f"start: {what}, after a short training of each: {said['watch']} {said['pretrained']:.3f} with the weights of "
-        f"{said['name']}, {said['scratch']:.3f} from scratch"
+        f"start: {start_text}, after a short training of each: {choice['watch']} {choice['pretrained']:.3f} with the weights of "
+        f"{choice['name']}, {choice['scratch']:.3f} from scratch"
     )
 
 
 def start_card(plan: Plan) -> dict[str, Any]:
-    """For config.json of the deliverable: origin and licence of the weights that it grew from, and what was compared."""
-    if not VERDICT.exists():
+    """Return the entry of config.json: origin and licence of the weights, and the comparison."""
+    if not CHOICE_FILE.exists():
         return {}
-    said = json.loads(VERDICT.read_text())
-    origin = plan["network"].get("origin") or {} if said["chosen"] == "pretrained" else {}
-    return {"start": {**said, **origin, "told": told_start(said)}}
+    choice = json.loads(CHOICE_FILE.read_text())
+    origin = plan["network"].get("origin") or {} if choice["chosen"] == "pretrained" else {}
+    return {"start": {**choice, **origin, "told": describe_choice(choice)}}
 
 
-def start_lines(plan: Plan) -> str:
-    """For the deliverable's README."""
-    said = start_card(plan).get("start") or {}
-    if said.get("chosen") != "pretrained":
-        return f"{said['told']}.\n" if said else ""
+def format_start_note(plan: Plan) -> str:
+    """Return the text for the deliverable's README."""
+    choice = start_card(plan).get("start") or {}
+    if choice.get("chosen") != "pretrained":
+        return f"{choice['told']}.\n" if choice else ""
     return (
-        f"{said['told']}. Its licence holds for this model too: {said['licence']}. Origin: {said['source']}"
-        + (f"; {said['citation']}" if said["citation"] else "")
+        f"{choice['told']}. The licence of the weights applies to this model too: {choice['licence']}. Origin: {choice['source']}"
+        + (f"; {choice['citation']}" if choice["citation"] else "")
         + ".\n"
     )
 
 
-def without_paths(network: Mapping[str, Any]) -> dict[str, Any]:
-    """What is needed to build the network without its files: where they lay is nobody's business."""
+def remove_paths(network: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that build the network without its files; their paths are private."""
     return {key: value for key, value in network.items() if key not in ("pretrained", "trial")}

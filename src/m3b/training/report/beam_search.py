@@ -1,4 +1,4 @@
-"""Beam search over whole reports: findings, then the impression, with limits to the length of each."""
+"""Beam search for whole reports: findings, then the impression, with limits to the length of each."""
 
 from __future__ import annotations
 
@@ -8,122 +8,137 @@ from typing import Any
 
 import torch
 
-from m3b.training.report.tokenizer import Words
+from m3b.training.report.tokenizer import ReportTokenizer
 
-NEVER = float("-inf")
+FORBIDDEN = float("-inf")
 
 
 @dataclass
-class Rules:
-    """What may follow a sequence. Lengths are in tokens and hold for each section by itself."""
+class DecodingRules:
+    """Allowed continuations of a sequence. Lengths are in tokens and apply to each section separately."""
 
-    words: Words
+    words: ReportTokenizer
     sections: Sequence[str]
-    least: int
-    most: Mapping[str, int]
+    min_length: int
+    max_lengths: Mapping[str, int]
     no_repeat: int
 
     def start(self) -> int:
         return self.words.findings if "findings" in self.sections else self.words.impression
 
     def apply(self, logs: torch.Tensor, sequences: Sequence[Sequence[int]]) -> None:
-        """Sets forbidden continuations (rows of `logs`) to minus infinity."""
-        words = self.words
-        logs[:, [words.pad, words.unknown, words.findings]] = NEVER
+        """Set forbidden continuations (rows of `logs`) to minus infinity."""
+        tokenizer = self.words
+        logs[:, [tokenizer.pad, tokenizer.unknown, tokenizer.findings]] = FORBIDDEN
         for row, sequence in enumerate(sequences):
-            second = words.impression in sequence
-            section = "impression" if second else "findings"
-            close = words.impression if not second and "impression" in self.sections else words.end
-            begun = max(k for k, token in enumerate(sequence) if token in (words.findings, words.impression)) + 1
-            written = sequence[begun:]
-            logs[row, words.end if close == words.impression else words.impression] = NEVER
-            if len(written) >= max(self.least, int(self.most[section])):
-                kept = logs[row, close].clone()
-                logs[row] = NEVER
-                logs[row, close] = kept if torch.isfinite(kept) else 0.0
+            in_impression = tokenizer.impression in sequence
+            section = "impression" if in_impression else "findings"
+            closing_token = (
+                tokenizer.impression if not in_impression and "impression" in self.sections else tokenizer.end
+            )
+            section_start = (
+                max(k for k, token in enumerate(sequence) if token in (tokenizer.findings, tokenizer.impression)) + 1
+            )
+            section_tokens = sequence[section_start:]
+            logs[row, tokenizer.end if closing_token == tokenizer.impression else tokenizer.impression] = FORBIDDEN
+            if len(section_tokens) >= max(self.min_length, int(self.max_lengths[section])):
+                closing_logit = logs[row, closing_token].clone()
+                logs[row] = FORBIDDEN
+                logs[row, closing_token] = closing_logit if torch.isfinite(closing_logit) else 0.0
                 continue
-            banned = self._repeats(written)
+            banned = self._repeats(section_tokens)
             if banned:
-                logs[row, banned] = NEVER
-            if len(written) < self.least:  # where nothing else is left, it ends before its least length
-                kept = logs[row, close].clone()
-                logs[row, close] = NEVER
+                logs[row, banned] = FORBIDDEN
+            if len(section_tokens) < self.min_length:  # it may end earlier if nothing else is allowed
+                closing_logit = logs[row, closing_token].clone()
+                logs[row, closing_token] = FORBIDDEN
                 if not torch.isfinite(logs[row]).any():
-                    logs[row, close] = kept
+                    logs[row, closing_token] = closing_logit
 
-    def _repeats(self, written: Sequence[int]) -> list[int]:
-        """Tokens that would complete a run of `no_repeat` tokens which the section has already."""
+    def _repeats(self, section_tokens: Sequence[int]) -> list[int]:
+        """Return the tokens that would repeat a run of `no_repeat` tokens of the section."""
         n = self.no_repeat
-        if n < 2 or len(written) < n:
+        if n < 2 or len(section_tokens) < n:
             return []
-        tail = list(written[len(written) - n + 1 :])
-        return [written[k + n - 1] for k in range(len(written) - n + 1) if list(written[k : k + n - 1]) == tail]
+        tail = list(section_tokens[len(section_tokens) - n + 1 :])
+        return [
+            section_tokens[k + n - 1]
+            for k in range(len(section_tokens) - n + 1)
+            if list(section_tokens[k : k + n - 1]) == tail
+        ]
 
 
-def rules_of(plan: Mapping[str, Any], words: Words) -> Rules:
-    """As plan.json's `decode` says."""
+def make_rules(plan: Mapping[str, Any], tokenizer: ReportTokenizer) -> DecodingRules:
+    """Return the rules of plan.json's `decode`."""
     decode = plan["decode"]
-    return Rules(words, plan["sections"], int(decode["min_tokens"]), plan["max_tokens"], int(decode["no_repeat"]))
+    return DecodingRules(
+        tokenizer, plan["sections"], int(decode["min_tokens"]), plan["max_tokens"], int(decode["no_repeat"])
+    )
 
 
 @torch.no_grad()
-def search(
-    text: Any, memory: torch.Tensor, keep: torch.Tensor, rules: Rules, beams: int = 3, length_penalty: float = 1.0
+def search_beams(
+    text: Any,
+    memory: torch.Tensor,
+    keep: torch.Tensor,
+    rules: DecodingRules,
+    beams: int = 3,
+    length_penalty: float = 1.0,
 ) -> list[list[int]]:
-    """The best sequence for each row of the memory (B, N, width): log probability / length ** penalty. Deterministic."""
+    """Return the best sequence for each row of the memory (B, N, width) by log probability / length ** penalty. Deterministic."""
     cases, device = memory.shape[0], memory.device
-    state = text.begin(memory, keep).pick(torch.arange(cases, device=device).repeat_interleave(beams))
+    state = text.begin(memory, keep).select_rows(torch.arange(cases, device=device).repeat_interleave(beams))
     sequences = [[rules.start()] for _ in range(cases * beams)]
-    scores = torch.full((cases, beams), NEVER)
+    scores = torch.full((cases, beams), FORBIDDEN)
     scores[:, 0] = 0.0
     finished: list[list[tuple[float, list[int]]]] = [[] for _ in range(cases)]
-    for _ in range(sum(rules.most[name] for name in rules.sections) + 2):
-        last = torch.tensor([[sequence[-1]] for sequence in sequences], device=device)
-        logits, state = text.advance(last, state)
+    for _ in range(sum(rules.max_lengths[name] for name in rules.sections) + 2):
+        last_tokens = torch.tensor([[sequence[-1]] for sequence in sequences], device=device)
+        logits, state = text.advance(last_tokens, state)
         logs = logits[:, -1].float().log_softmax(dim=-1).cpu()
         rules.apply(logs, sequences)
         total = (scores.view(-1, 1) + logs).view(cases, -1)
-        best, place = total.topk(min(2 * beams, total.shape[1]), dim=1)
-        rows, sequences, scores = _extend(best, place, logs.shape[1], sequences, finished, rules, length_penalty)
-        if all(len(found) >= beams for found in finished) or not torch.isfinite(scores).any():
+        best, indices = total.topk(min(2 * beams, total.shape[1]), dim=1)
+        rows, sequences, scores = _extend(best, indices, logs.shape[1], sequences, finished, rules, length_penalty)
+        if all(len(hypotheses) >= beams for hypotheses in finished) or not torch.isfinite(scores).any():
             break
-        state = state.pick(torch.tensor(rows, device=device))
-    for case, found in enumerate(finished):
-        if not found:
-            found.append((0.0, sequences[case * scores.shape[1]]))
-    return [max(found, key=lambda item: item[0])[1] for found in finished]
+        state = state.select_rows(torch.tensor(rows, device=device))
+    for case, hypotheses in enumerate(finished):
+        if not hypotheses:
+            hypotheses.append((0.0, sequences[case * scores.shape[1]]))
+    return [max(hypotheses, key=lambda item: item[0])[1] for hypotheses in finished]
 
 
 def _extend(
     best: torch.Tensor,
-    place: torch.Tensor,
+    indices: torch.Tensor,
     vocabulary: int,
     sequences: list[list[int]],
     finished: list[list[tuple[float, list[int]]]],
-    rules: Rules,
+    rules: DecodingRules,
     length_penalty: float,
 ) -> tuple[list[int], list[list[int]], torch.Tensor]:
-    """Rows to go on with, their sequences and scores (cases, beams); what came to its end goes to `finished`."""
+    """Return the rows to continue, their sequences and scores (cases, beams); complete sequences are added to `finished`."""
     cases, beams = best.shape[0], len(sequences) // best.shape[0]
     rows: list[int] = []
-    longer: list[list[int]] = []
-    scores = torch.full((cases, beams), NEVER)
+    extended: list[list[int]] = []
+    scores = torch.full((cases, beams), FORBIDDEN)
     for case in range(cases):
-        going = 0
-        enough = len(finished[case]) >= beams
-        for score, spot in zip(best[case].tolist(), place[case].tolist(), strict=True):
-            if score == NEVER or going == beams or enough:
+        active = 0
+        is_finished = len(finished[case]) >= beams
+        for score, index in zip(best[case].tolist(), indices[case].tolist(), strict=True):
+            if score == FORBIDDEN or active == beams or is_finished:
                 break
-            row, token = case * beams + spot // vocabulary, spot % vocabulary
-            whole = [*sequences[row], token]
+            row, token = case * beams + index // vocabulary, index % vocabulary
+            sequence_so_far = [*sequences[row], token]
             if token == rules.words.end:
-                finished[case].append((score / len(whole) ** length_penalty, whole))
+                finished[case].append((score / len(sequence_so_far) ** length_penalty, sequence_so_far))
                 continue
             rows.append(row)
-            longer.append(whole)
-            scores[case, going] = score
-            going += 1
-        for _ in range(beams - going):  # filled up with a row that can no longer win
+            extended.append(sequence_so_far)
+            scores[case, active] = score
+            active += 1
+        for _ in range(beams - active):  # padding with a row that cannot win
             rows.append(case * beams)
-            longer.append(sequences[case * beams])
-    return rows, longer, scores
+            extended.append(sequences[case * beams])
+    return rows, extended, scores

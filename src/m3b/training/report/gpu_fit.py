@@ -1,4 +1,4 @@
-"""What the memory of a GPU lets a report plan be: steps in parts, smaller and larger pictures, more studies a step."""
+"""Changes of a report plan for the memory of a GPU: steps in parts, smaller and larger images, larger batches."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.gpu_fitting import Ways, finer_input, in_parts, larger_batch
+from m3b.training.gpu_fitting import PlanChanges, finer_input, larger_batch, split_step
 from m3b.training.step_cost import StepCosts
-from m3b.training.time_budget import Way
+from m3b.training.time_budget import PlanChange
 
-FINEST = {2: 448, 3: 160}
-"""No side of the pictures becomes longer, by the dimensions."""
-MOST = 64
-"""Studies a step."""
-WIDEST = 48
-"""First filters of the image encoder."""
+MAX_SIDE = {2: 448, 3: 160}
+"""Maximum side of the images by dimensions."""
+MAX_BATCH = 64
+"""Maximum studies of a step."""
+MAX_ENCODER_WIDTH = 48
+"""Maximum first filters of the image encoder."""
 
 
-def texts(plan: dict[str, Any], cases: int) -> dict[str, Any]:
-    """Reports of half the length that is allowed, without content, on the CPU."""
+def make_text_batch(plan: dict[str, Any], cases: int) -> dict[str, Any]:
+    """Return reports of half the maximum length without content, on the CPU."""
     import torch
 
     longest = max(4, sum(plan["max_tokens"].values()) // 2)
@@ -27,52 +27,60 @@ def texts(plan: dict[str, Any], cases: int) -> dict[str, Any]:
     return {"tokens": tokens, "targets": tokens, "findings": torch.zeros(cases, len(plan["shares"]))}
 
 
-def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
-    """A batch without content, on the CPU."""
+def make_noise_batch(plan: dict[str, Any], cases: int) -> dict[str, Any]:
+    """Return a batch of noise on the CPU."""
     import torch
 
     views = int(plan["views"])
     pictures = torch.randn(cases, views, int(plan["channels"]), *plan["size"])
-    return {"pixel_values": pictures, "views": torch.ones(cases, views), **texts(plan, cases)}
+    return {"pixel_values": pictures, "views": torch.ones(cases, views), **make_text_batch(plan, cases)}
 
 
 def build_encoder(plan: dict[str, Any]) -> Any:
-    """The image encoder with its head, as it is trained first."""
+    """Build the image encoder with its head, as it is trained first."""
     from m3b.training.recipe import get_recipe
-    from m3b.training.report.network import Warming
+    from m3b.training.report.network import EncoderTraining
 
-    return Warming(plan, get_recipe().build_loss(plan))
+    return EncoderTraining(plan, get_recipe().build_loss(plan))
 
 
-def build_words(plan: dict[str, Any]) -> Any:
-    """The writer, as it is trained alone."""
+def build_writer(plan: dict[str, Any]) -> Any:
+    """Build the writer, as it is trained alone."""
     from m3b.training.recipe import get_recipe
-    from m3b.training.report.network import Speaking
+    from m3b.training.report.network import WriterTraining
 
-    return Speaking(plan, get_recipe().build_loss(plan))
-
-
-STEP_COSTS = StepCosts(noise)
-STAGES = {"encoder": StepCosts(noise, build_encoder), "words": StepCosts(texts, build_words), "report": STEP_COSTS}
+    return WriterTraining(plan, get_recipe().build_loss(plan))
 
 
-def ways_of(plan: dict[str, Any], facts: dict[str, Any], kept: set[str], smaller_input: Way) -> Ways:
-    """In order; what was set by hand (`kept`), and the input of a pretrained encoder, stay."""
-    own = bool(plan["network"].get("image_model") or plan["network"].get("pretrained"))
+STEP_COSTS = StepCosts(make_noise_batch)
+STAGE_COSTS = {
+    "encoder": StepCosts(make_noise_batch, build_encoder),
+    "words": StepCosts(make_text_batch, build_writer),
+    "report": STEP_COSTS,
+}
+
+
+def list_plan_changes(
+    plan: dict[str, Any], facts: dict[str, Any], overrides: set[str], smaller_input: PlanChange
+) -> PlanChanges:
+    """Return the changes in order; overrides, and the input of a pretrained encoder, stay."""
+    has_pretrained_encoder = bool(plan["network"].get("image_model") or plan["network"].get("pretrained"))
     dims = int(plan["dims"])
-    inputs = [] if "size" in kept or own else [smaller_input]
+    inputs = [] if "size" in overrides or has_pretrained_encoder else [smaller_input]
     larger = (
-        [] if "size" in kept or own else [finer_input(list(np.median(facts["shapes"], axis=0)), dims, FINEST[dims])]
+        []
+        if "size" in overrides or has_pretrained_encoder
+        else [finer_input(list(np.median(facts["shapes"], axis=0)), dims, MAX_SIDE[dims])]
     )
-    larger += [] if own or "network.image_width" in kept else [wider]
-    larger += [] if "batch" in kept else [larger_batch(min(MOST, int(facts["cases"]) // 8))]
-    return Ways(inputs, [in_parts, *inputs], larger)
+    larger += [] if has_pretrained_encoder or "network.image_width" in overrides else [widen_encoder]
+    larger += [] if "batch" in overrides else [larger_batch(min(MAX_BATCH, int(facts["cases"]) // 8))]
+    return PlanChanges(inputs, [split_step, *inputs], larger)
 
 
-def wider(plan: dict[str, Any]) -> str:
-    """Half as many filters of the image encoder again."""
-    before = int(plan["network"]["image_width"])
-    if round(1.5 * before) > WIDEST:
+def widen_encoder(plan: dict[str, Any]) -> str:
+    """Widen the image encoder by a half."""
+    width = int(plan["network"]["image_width"])
+    if round(1.5 * width) > MAX_ENCODER_WIDTH:
         return ""
-    plan["network"]["image_width"] = round(1.5 * before)
-    return f"image encoder of width {round(1.5 * before)} instead of {before}"
+    plan["network"]["image_width"] = round(1.5 * width)
+    return f"image encoder of width {round(1.5 * width)} instead of {width}"

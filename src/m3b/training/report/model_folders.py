@@ -1,5 +1,5 @@
-"""Language models and image towers of local transformers folders (safetensors), also of one folder that holds both, as
-MedGemma's and LLaVA's do. Nothing is downloaded; without `weights` the configuration alone is read."""
+"""Language models and image towers of local transformers folders (safetensors), also of folders with both, such as MedGemma and LLaVA.
+Nothing is downloaded; without `weights` only the configuration is read."""
 
 from __future__ import annotations
 
@@ -9,93 +9,93 @@ from typing import Any
 import torch
 from torch import nn
 
-SEEING = "vision_config"
+VISION_KEY = "vision_config"
 
 
-def sees(folder: str) -> bool:
-    """Whether a folder holds an image tower beside its language model."""
-    return hasattr(_configuration(folder), SEEING)
+def has_image_tower(folder: str) -> bool:
+    """Return whether a folder has an image tower in addition to its language model."""
+    return hasattr(_read_config(folder), VISION_KEY)
 
 
-def language(folder: str, weights: bool) -> Any:
-    """The causal language model of a folder, in float32."""
+def load_language_model(folder: str, weights: bool) -> Any:
+    """Return the causal language model of a folder, in float32."""
     from transformers import AutoModelForCausalLM
 
-    config = _configuration(folder)
+    config = _read_config(folder)
     text = config.get_text_config()
     if not weights:
         return AutoModelForCausalLM.from_config(text).float()
     if text is config:
         return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
-    whole = _both(folder)
+    model_of_both = _load_vision_language_model(folder)
     model = AutoModelForCausalLM.from_config(text)
-    model.base_model.load_state_dict(whole.get_decoder().state_dict())
-    model.get_output_embeddings().load_state_dict(whole.get_output_embeddings().state_dict())
+    model.base_model.load_state_dict(model_of_both.get_decoder().state_dict())
+    model.get_output_embeddings().load_state_dict(model_of_both.get_output_embeddings().state_dict())
     model.tie_weights()
     return model.float()
 
 
-def pictures(folder: str, weights: bool) -> nn.Module:
-    """The vision model of a folder: (B, 3, H, W) to maps (B, C, h, w) or tokens (B, C, N); where a language model lies beside it,
-    the tokens that are made for that one."""
+def load_image_model(folder: str, weights: bool) -> nn.Module:
+    """Return the vision model of a folder: (B, 3, H, W) to maps (B, C, h, w) or tokens (B, C, N); of a vision-language model, the
+    tokens for its language model."""
     from transformers import AutoModel
 
-    config = _configuration(folder)
-    if hasattr(config, SEEING) and hasattr(config, "text_config"):
-        return _Tower(folder, config, weights)
+    config = _read_config(folder)
+    if hasattr(config, VISION_KEY) and hasattr(config, "text_config"):
+        return _ImageTower(folder, config, weights)
     if weights:
-        return _Maps(AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True))
-    return _Maps(AutoModel.from_config(config))
+        return _ImageModel(AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True))
+    return _ImageModel(AutoModel.from_config(config))
 
 
-def side_of(folder: str) -> int:
-    """Pixels along a side of the pictures that a folder's image tower was trained on."""
-    return int(getattr(_configuration(folder), SEEING).image_size)
+def read_image_side(folder: str) -> int:
+    """Return the side in pixels of the images that a folder's image tower was trained on."""
+    return int(getattr(_read_config(folder), VISION_KEY).image_size)
 
 
-def _configuration(folder: str) -> Any:
+def _read_config(folder: str) -> Any:
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(folder, local_files_only=True)
 
 
-def _both(folder: str) -> Any:
+def _load_vision_language_model(folder: str) -> Any:
     from transformers import AutoModelForImageTextToText
 
     return AutoModelForImageTextToText.from_pretrained(folder, local_files_only=True, use_safetensors=True)
 
 
-class _Maps(nn.Module):
+class _ImageModel(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.model(pixel_values=x).last_hidden_state
-        return found if found.ndim == 4 else found.transpose(1, 2)
+        features: torch.Tensor = self.model(pixel_values=x).last_hidden_state
+        return features if features.ndim == 4 else features.transpose(1, 2)
 
 
-class _Tower(nn.Module):
-    """The image side of a model of both: tower and projector, without the language model."""
+class _ImageTower(nn.Module):
+    """Image tower and projector of a vision-language model, without the language model."""
 
     def __init__(self, folder: str, config: Any, weights: bool) -> None:
         super().__init__()
         from transformers import AutoModelForImageTextToText
 
         if weights:
-            whole = _both(folder)
-        else:  # the words are built small, since they are thrown away
+            model_of_both = _load_vision_language_model(folder)
+        else:  # a minimal language model, since it is discarded
             config = copy.deepcopy(config)
             config.get_text_config().num_hidden_layers = 1
-            whole = AutoModelForImageTextToText.from_config(config)
-        if not hasattr(whole.base_model, "get_image_features"):
+            model_of_both = AutoModelForImageTextToText.from_config(config)
+        if not hasattr(model_of_both.base_model, "get_image_features"):
             raise SystemExit(
-                f"{folder}: transformers gives no image features of a {config.model_type}; name another image_model"
+                f"{folder}: transformers gives no image features of a {config.model_type}; use another image_model"
             )
-        self.model = whole.base_model.float()
+        self.model = model_of_both.base_model.float()
         self.model.language_model = nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.model.get_image_features(pixel_values=x).pooler_output
-        tokens = found if isinstance(found, torch.Tensor) else torch.stack(list(found))
+        features = self.model.get_image_features(pixel_values=x).pooler_output
+        tokens = features if isinstance(features, torch.Tensor) else torch.stack(list(features))
         return tokens.transpose(1, 2)

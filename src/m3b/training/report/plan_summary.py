@@ -1,40 +1,45 @@
-"""What plan.py tells of the studies and of its choices."""
+"""Summary of the studies and of the plan that plan.py prints."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from m3b.training.intensity_scales import mixed, told_averaged, told_notes
-from m3b.training.named_channels import told_names
-from m3b.training.pretrained.plan_start import shown
-from m3b.training.voxel_spacing import told_grid
+from m3b.training.intensity_scales import describe_applied_conversion, describe_mixed_scales, describe_notes
+from m3b.training.named_channels import describe_channel_names
+from m3b.training.pretrained.plan_start import summarise_network
+from m3b.training.voxel_spacing import describe_grid
 
 
-def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
-    """What was found and decided, in a few lines."""
+def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    """Return the findings and decisions in a few lines."""
     shapes, findings = facts["shapes"], plan["findings"]
     lines = [
         f"{facts['cases']} studies of {facts['people']}, {facts['different']} different texts; findings in "
         f"{facts['present']['findings']}, impression in {facts['present']['impression']}; views a study {facts['views']}",
         f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
         f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}",
-        f"input {plan['views']} view(s) of {plan['size']} ({told_grid(plan) or plan['fit']}), intensity {plan['intensity']}",
+        f"input {plan['views']} view(s) of {plan['size']} ({describe_grid(plan) or plan['fit']}), intensity {plan['intensity']}",
         f"{plan['vocabulary']} tokens; median length {facts['lengths']}, at most {plan['max_tokens']}; "
         f"writes {' and '.join(plan['sections'])}",
         f"{len(findings)} findings mined from {facts['training']} training reports"
         + (f", {len(plan['classes'])} given" if plan["classes"] else "")
         + f": {', '.join(findings[:12])}{', ...' if len(findings) > 12 else ''}",
         facts["start"],
-        f"network {shown(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}"
+        f"network {summarise_network(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}"
         + (" (few studies: image tokens hidden often, small image gradient)" if facts["cases"] < 500 else ""),
         f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
-    lines += [*told_names(plan), *mixed(facts), *told_averaged(plan, facts), *told_notes(facts)]
+    lines += [
+        *describe_channel_names(plan),
+        *describe_mixed_scales(facts),
+        *describe_applied_conversion(plan, facts),
+        *describe_notes(facts),
+    ]
     if facts["unseen"]:
-        lines.append(f"in no training report, so nothing can be learnt of them: {', '.join(facts['unseen'])}")
+        lines.append(f"in no training report, so they cannot be learnt: {', '.join(facts['unseen'])}")
     if facts["without_text"]:
-        lines.append(f"{facts['without_text']} records have no text in either section and are left out")
+        lines.append(f"{facts['without_text']} records have no text in either section and are excluded")
     if facts["cut"]:
         lines.append(f"{facts['cut']} sections are longer than the limit and are cut (max_tokens)")
     if max(facts["views"]) > plan["views"]:
@@ -42,5 +47,7 @@ def summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled images cannot be read: {facts['unreadable'][0]}")
     if not plan["shares"]:
-        lines.append("all reports say nearly the same: no finding to learn, so the texts can hardly follow the images")
-    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+        lines.append(
+            "all reports say nearly the same: there is no finding to learn, so the texts can hardly follow the images"
+        )
+    return "\n".join([*lines, "wrote plan.json (every run of plan.py makes a new one; --set changes single values)"])

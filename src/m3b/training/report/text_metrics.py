@@ -1,4 +1,4 @@
-"""How good written reports are, by plain counting: BLEU and the F1 of stated findings. For the validation part only."""
+"""Metrics of generated reports: BLEU and the F1 of stated findings, for the validation part only."""
 
 from __future__ import annotations
 
@@ -12,58 +12,66 @@ import numpy as np
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+|\.")
 
 
-def words(text: str) -> list[str]:
-    """Lower-case words, numbers and full stops."""
+def split_words(text: str) -> list[str]:
+    """Return lower-case words, numbers and full stops."""
     return _TOKEN.findall(text.lower())
 
 
-def _grams(text: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
+def _count_ngrams(text: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(text[start : start + order]) for start in range(len(text) - order + 1))
 
 
-def bleu(references: Sequence[str], written: Sequence[str], order: int = 4) -> float:
-    """Corpus BLEU (Papineni et al., 2002): geometric mean of the clipped n-gram precisions x brevity penalty."""
-    pairs = [(words(theirs), words(ours)) for theirs, ours in zip(references, written, strict=True)]
+def bleu(references: Sequence[str], generated: Sequence[str], order: int = 4) -> float:
+    """Return the corpus BLEU (Papineni et al., 2002): geometric mean of the clipped n-gram precisions x brevity penalty."""
+    pairs = [
+        (split_words(reference), split_words(candidate))
+        for reference, candidate in zip(references, generated, strict=True)
+    ]
     logs = 0.0
     for n in range(1, order + 1):
-        hits = sum((_grams(ours, n) & _grams(theirs, n)).total() for theirs, ours in pairs)
-        seen = sum(max(0, len(ours) - n + 1) for _, ours in pairs)
+        hits = sum(
+            (_count_ngrams(candidate, n) & _count_ngrams(reference, n)).total() for reference, candidate in pairs
+        )
+        total = sum(max(0, len(candidate) - n + 1) for _, candidate in pairs)
         if not hits:
             return 0.0
-        logs += math.log(hits / seen) / order
-    wanted, said = sum(len(theirs) for theirs, _ in pairs), sum(len(ours) for _, ours in pairs)
-    return math.exp(logs + min(0.0, 1 - wanted / said))
+        logs += math.log(hits / total) / order
+    reference_length, generated_length = (
+        sum(len(reference) for reference, _ in pairs),
+        sum(len(candidate) for _, candidate in pairs),
+    )
+    return math.exp(logs + min(0.0, 1 - reference_length / generated_length))
 
 
-def best_constant(training: Sequence[str], most: int = 60) -> str:
-    """The training report that does best (BLEU-4) as the answer to all the others; of many, a sample is tried."""
+def best_constant(training: Sequence[str], max_tried: int = 60) -> str:
+    """Return the training report with the best BLEU-4 as the answer for all others; of many, a sample is tried."""
     rng = np.random.default_rng(0)
-    different = list(dict.fromkeys(training))
-    tried = [different[int(k)] for k in rng.permutation(len(different))[:most]]
-    against = [training[int(k)] for k in rng.permutation(len(training))[: 4 * most]]
-    return max(tried, key=lambda text: bleu(against, [text] * len(against)))
+    distinct_texts = list(dict.fromkeys(training))
+    tried_texts = [distinct_texts[int(k)] for k in rng.permutation(len(distinct_texts))[:max_tried]]
+    reference_texts = [training[int(k)] for k in rng.permutation(len(training))[: 4 * max_tried]]
+    return max(tried_texts, key=lambda text: bleu(reference_texts, [text] * len(reference_texts)))
 
 
-def label_f1(truth: np.ndarray, found: np.ndarray) -> float:
-    """Mean F1 over the findings that either side states; (N, K) bool each. NaN where nothing is stated."""
-    hits, stated = (truth & found).sum(axis=0), truth.sum(axis=0) + found.sum(axis=0)
-    known = stated > 0
-    return float((2 * hits[known] / stated[known]).mean()) if known.any() else math.nan
+def label_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the mean F1 over the findings that either side states; (N, K) bool each. NaN if nothing is stated."""
+    hits, stated = (truth & predicted).sum(axis=0), truth.sum(axis=0) + predicted.sum(axis=0)
+    is_stated = stated > 0
+    return float((2 * hits[is_stated] / stated[is_stated]).mean()) if is_stated.any() else math.nan
 
 
-def distinct(texts: Sequence[str]) -> int:
-    """How many different texts; case, spaces and punctuation make no difference."""
-    return len({tuple(words(text)) for text in texts})
+def count_distinct(texts: Sequence[str]) -> int:
+    """Count the different texts; case, spaces and punctuation are ignored."""
+    return len({tuple(split_words(text)) for text in texts})
 
 
-def shuffle_order(patients: Sequence[str], seed: int = 0) -> np.ndarray | None:
-    """(N,) whose case each case gets, never one of its own patient; None where one patient has over half of the cases."""
+def shuffle_between_patients(patients: Sequence[str], seed: int = 0) -> np.ndarray | None:
+    """Return (N,) the case whose text each case gets, never one of its own patient; None if one patient has over half of the cases."""
     numbers = np.unique(np.array(patients, dtype=str), return_inverse=True)[1]
-    most = int(np.bincount(numbers).max())
-    if 2 * most > len(numbers):
+    max_tried = int(np.bincount(numbers).max())
+    if 2 * max_tried > len(numbers):
         return None
     places = np.random.default_rng(seed).permutation(int(numbers.max()) + 1)
     order = np.argsort(places[numbers], kind="stable")
     donors = np.empty(len(order), np.int64)
-    donors[order] = np.roll(order, most)
+    donors[order] = np.roll(order, max_tried)
     return donors

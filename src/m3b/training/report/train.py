@@ -1,9 +1,9 @@
-"""Trains what plan.json describes, within its minutes. Ends with 0, 3 (loss not finite) or 4 (out of memory).
+"""Trains plan.json within its minutes. Exit code 0, 3 (loss not finite) or 4 (out of memory).
 
     python train.py [--resume] [--minutes M]
 
-First the image encoder on the findings (Logout/encoder), then the writer on reports with their findings (Logout/words),
-then the whole network (Logout/report). Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png.
+First the image encoder on the findings (Logout/encoder), then the writer on reports with their findings (Logout/words), then the whole
+network (Logout/report). Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png.
 """
 
 from __future__ import annotations
@@ -18,163 +18,197 @@ from safetensors.torch import load_file
 from m3b.training.augment import Augment
 from m3b.training.curves import draw_curves
 from m3b.training.distributed import is_main, main_first
-from m3b.training.entry import guarded
+from m3b.training.entry import run_training
 from m3b.training.folds import seconds_spent
-from m3b.training.launch import parse_call
+from m3b.training.launch import parse_train_options
 from m3b.training.loop import LOGOUT, Batch, TrainingParts, load_best, train_by_clock
 from m3b.training.precision import device_of
-from m3b.training.pretrained.trial import settle_start, trial_seconds
+from m3b.training.pretrained.trial import compare_starts, trial_seconds
 from m3b.training.recipe import get_recipe
-from m3b.training.report.dataset import TOKENIZER, Studies
-from m3b.training.report.evaluation import Judge, judge_texts, write_reports
-from m3b.training.report.network import Speaking, Warming, build_model
-from m3b.training.report.plan_cost import MOST, measured_writing, seconds_of
-from m3b.training.report.tokenizer import Words
-from m3b.training.report.writers import note_writer
+from m3b.training.report.dataset import TOKENIZER_FILE, StudyDataset
+from m3b.training.report.evaluation import Evaluator, evaluate_texts, write_reports
+from m3b.training.report.network import EncoderTraining, WriterTraining, build_model
+from m3b.training.report.plan_cost import FINAL_REPORTS, measure_writing, stage_seconds
+from m3b.training.report.tokenizer import ReportTokenizer
+from m3b.training.report.writers import record_writer_start
 
 STAGES = ("encoder", "words", "report")
-SURE = 30
-"""Validation studies from which on the figures tell which encoder is best; with fewer the last one is kept."""
-ENCODER_AGAIN = 0.3
-"""What has learnt the findings goes on at so much of its rate while the whole network learns."""
+MIN_STUDIES_FOR_BEST = 30
+"""Minimum validation studies to select the best encoder; with fewer the last one is used."""
+ENCODER_LR_FACTOR = 0.3
+"""Learning rate factor of the trained encoder while the whole network learns."""
 
 
-LORA = 0.2
-"""The share of the rate for a language model's adapters: of 1e-3 the 2e-4 that LoRA's authors took for GPT-2 and GPT-3."""
+LORA_LR_FACTOR = 0.2
+"""Learning rate factor of adapters: of 1e-3 the 2e-4 of LoRA's authors for GPT-2 and GPT-3."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit code."""
-    call = parse_call(__doc__, argv)
-    return call if isinstance(call, int) else guarded(lambda: train(*call))
+    """Train and return the exit code."""
+    options = parse_train_options(__doc__, argv)
+    return options if isinstance(options, int) else run_training(lambda: train(*options))
 
 
 def train(plan: dict[str, Any], minutes: float) -> None:
-    """Both parts of the training, each within its share of the time that is left, and the figures at the end."""
-    note_writer(plan)
-    plan = settle_start(plan, minutes * 60, "quality", _trial)
+    """Train the stages, each within its share of the time, and write the results."""
+    record_writer_start(plan)
+    plan = compare_starts(plan, minutes * 60, "quality", _train_start)
     minutes -= trial_seconds() / 60
     with main_first():
         train_part, valid = get_recipe().build_datasets(plan)
-    words = Words.load(TOKENIZER)
-    spent = {name: seconds_spent(LOGOUT / name) for name in STAGES}
-    final = writing_seconds(plan, len(valid))
+    tokenizer = ReportTokenizer.load(TOKENIZER_FILE)
+    seconds_used = {name: seconds_spent(LOGOUT / name) for name in STAGES}
+    writing_time = writing_seconds(plan, len(valid))
     start = time.monotonic()
-    times = seconds_of({**plan, "minutes": minutes})
-    whole = sum(times.values())
-    print(f"{len(train_part)} training studies, {len(valid)} validation studies, {whole:.0f} s", flush=True)
-    judge, prepare = Judge(plan, valid, words), _augmenting(Augment(plan["augment"]))
-    makers: dict[str, Callable[[dict[str, Any]], TrainingParts]] = {
-        "encoder": lambda plan: _warming(plan, train_part, judge, prepare),
-        "words": lambda plan: _speaking(plan, train_part, judge),
-        "report": lambda plan: _whole(plan, train_part, judge, prepare),
+    times = stage_seconds({**plan, "minutes": minutes})
+    total_seconds = sum(times.values())
+    print(f"{len(train_part)} training studies, {len(valid)} validation studies, {total_seconds:.0f} s", flush=True)
+    evaluator, prepare = Evaluator(plan, valid, tokenizer), _make_augmentation(Augment(plan["augment"]))
+    builders: dict[str, Callable[[dict[str, Any]], TrainingParts]] = {
+        "encoder": lambda plan: _prepare_encoder(plan, train_part, evaluator, prepare),
+        "words": lambda plan: _prepare_writer(plan, train_part, evaluator),
+        "report": lambda plan: _prepare_network(plan, train_part, evaluator, prepare),
     }
-    done: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name in times:
-        left = whole - final - (time.monotonic() - start) - spent["encoder"] - spent["words"]
-        seconds = left if name == "report" else times[name]
-        done[name] = train_by_clock(plan, name, makers[name], seconds=seconds, watch="quality")
+        remaining = (
+            total_seconds - writing_time - (time.monotonic() - start) - seconds_used["encoder"] - seconds_used["words"]
+        )
+        seconds = remaining if name == "report" else times[name]
+        results[name] = train_by_clock(plan, name, builders[name], seconds=seconds, watch="quality")
     if is_main():
-        finish(plan, train_part, valid, words, done)
+        write_results(plan, train_part, valid, tokenizer, results)
 
 
-def _trial(side: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
-    """The encoder alone, on the findings: what the weights are for."""
+def _train_start(start_plan: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
+    """Train the encoder on the findings, to compare pretrained weights with scratch."""
     with main_first():
-        train_part, valid = get_recipe().build_datasets(side)
-    judge, prepare = Judge(side, valid, Words.load(TOKENIZER)), _augmenting(Augment(side["augment"]))
+        train_part, valid = get_recipe().build_datasets(start_plan)
+    evaluator, prepare = (
+        Evaluator(start_plan, valid, ReportTokenizer.load(TOKENIZER_FILE)),
+        _make_augmentation(Augment(start_plan["augment"])),
+    )
     return train_by_clock(
-        side, name, lambda now: _warming(now, train_part, judge, prepare), seconds=seconds, watch="quality"
+        start_plan,
+        name,
+        lambda current: _prepare_encoder(current, train_part, evaluator, prepare),
+        seconds=seconds,
+        watch="quality",
     )
 
 
-def _augmenting(augment: Augment) -> Any:
+def _make_augmentation(augment: Augment) -> Any:
     def prepare(batch: Batch) -> Batch:
-        """Each view is changed by itself; missing ones stay empty."""
+        """Augment each view by itself; missing views stay empty."""
         pixels = batch["pixel_values"]
-        changed = augment(pixels.flatten(0, 1)).view(pixels.shape)
-        there = batch["views"].view(*batch["views"].shape, *(1,) * (pixels.ndim - 2))
-        return {**batch, "pixel_values": changed * there}
+        augmented = augment(pixels.flatten(0, 1)).view(pixels.shape)
+        view_mask = batch["views"].view(*batch["views"].shape, *(1,) * (pixels.ndim - 2))
+        return {**batch, "pixel_values": augmented * view_mask}
 
     return prepare
 
 
-def _warming(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> TrainingParts:
-    """The encoder and its head, on the findings; a pretrained image model at the rate that such models bear."""
-    model = Warming(plan, get_recipe().build_loss(plan))
-    groups = rates(plan, model, model.encoder, [])
-    last = len(judge.valid) < SURE
-    return TrainingParts(model, train_part, judge.findings, prepare, train_part.collate, groups=groups, keep_last=last)
+def _prepare_encoder(
+    plan: dict[str, Any], train_part: StudyDataset, evaluator: Evaluator, prepare: Any
+) -> TrainingParts:
+    """Prepare the training of encoder and head on the findings; a pretrained image model has a lower rate."""
+    model = EncoderTraining(plan, get_recipe().build_loss(plan))
+    groups = parameter_groups(plan, model, model.encoder, [])
+    keep_last = len(evaluator.valid) < MIN_STUDIES_FOR_BEST
+    return TrainingParts(
+        model, train_part, evaluator.score_findings, prepare, train_part.collate, groups=groups, keep_last=keep_last
+    )
 
 
-def _speaking(plan: dict[str, Any], train_part: Studies, judge: Judge) -> TrainingParts:
-    """The writer, from the findings that reports state; no image is looked at."""
-    model = Speaking(plan, get_recipe().build_loss(plan))
-    rate = rates(plan, model, None, [])
-    return TrainingParts(model, train_part.without_pictures(), judge.words_only, None, train_part.collate, groups=rate)
+def _prepare_writer(plan: dict[str, Any], train_part: StudyDataset, evaluator: Evaluator) -> TrainingParts:
+    """Prepare the training of the writer from stated findings, without images."""
+    model = WriterTraining(plan, get_recipe().build_loss(plan))
+    groups = parameter_groups(plan, model, None, [])
+    return TrainingParts(
+        model, train_part.without_images(), evaluator.score_writer, None, train_part.collate, groups=groups
+    )
 
 
-def _whole(plan: dict[str, Any], train_part: Studies, judge: Judge, prepare: Any) -> TrainingParts:
-    """The network, with what its parts have learnt; the encoder and its head go on at a third of the rate."""
+def _prepare_network(
+    plan: dict[str, Any], train_part: StudyDataset, evaluator: Evaluator, prepare: Any
+) -> TrainingParts:
+    """Prepare the training of the whole network from its trained parts; encoder and head continue at a lower rate."""
     model = build_model(plan)
     for name in ("encoder", "words"):
         weights = LOGOUT / name / "best.safetensors"
         if weights.exists():
-            found = model.load_state_dict(load_file(str(weights)), strict=False)
-            if found.unexpected_keys:
+            loaded = model.load_state_dict(load_file(str(weights)), strict=False)
+            if loaded.unexpected_keys:
                 raise SystemExit(f"{weights} does not fit plan.json any more: start train.py without --resume")
-    slow = [*model.encoder.parameters(), *model.head.parameters()]
-    warm = (LOGOUT / "encoder" / "best.safetensors").exists()
-    rate = rates(plan, model, model.encoder, slow if warm else [])
-    return TrainingParts(model, train_part, judge.report, prepare, train_part.collate, groups=rate)
+    warm_parameters = [*model.encoder.parameters(), *model.head.parameters()]
+    has_warm_encoder = (LOGOUT / "encoder" / "best.safetensors").exists()
+    groups = parameter_groups(plan, model, model.encoder, warm_parameters if has_warm_encoder else [])
+    return TrainingParts(model, train_part, evaluator.score_reports, prepare, train_part.collate, groups=groups)
 
 
-def rates(plan: dict[str, Any], model: Any, encoder: Any, slow: list[Any]) -> list[tuple[list[Any], float]]:
-    """Parameters that are trained and their shares of the learning rate: `network.image_lr` for a pretrained image model, a tenth
-    for a pretrained language model (a fifth for its adapters), a third for `slow` (of its share again, where it is pretrained),
-    all of it for the rest."""
+def parameter_groups(
+    plan: dict[str, Any], model: Any, encoder: Any, warm_parameters: list[Any]
+) -> list[tuple[list[Any], float]]:
+    """Return parameter groups with their shares of the learning rate: `network.image_lr` for a pretrained image model, a tenth for a
+    pretrained language model (a fifth for its adapters), `ENCODER_LR_FACTOR` for `warm_parameters` (of its share, if pretrained), all
+    of it for the rest."""
     network = plan["network"]
-    pictures = list(encoder.features.parameters()) if encoder is not None and _pictured(network) else []
-    text = list(model.writer.text.parameters()) if network.get("text_model") and hasattr(model, "writer") else []
-    image_lr = float(network.get("image_lr") or 0.05) * (ENCODER_AGAIN if slow else 1.0)
-    text_lr = LORA if network.get("lora") else 0.1
-    taken: set[int] = set()
-    found = []
-    for part, factor in ((pictures, image_lr), (text, text_lr), (slow, ENCODER_AGAIN), (list(model.parameters()), 1.0)):
-        mine = [parameter for parameter in part if parameter.requires_grad and id(parameter) not in taken]
-        taken |= {id(parameter) for parameter in mine}
-        if mine:
-            found.append((mine, factor))
-    return found
+    image_parameters = (
+        list(encoder.features.parameters()) if encoder is not None and _has_pretrained_encoder(network) else []
+    )
+    text_parameters = (
+        list(model.writer.text.parameters()) if network.get("text_model") and hasattr(model, "writer") else []
+    )
+    image_lr = float(network.get("image_lr") or 0.05) * (ENCODER_LR_FACTOR if warm_parameters else 1.0)
+    text_lr = LORA_LR_FACTOR if network.get("lora") else 0.1
+    grouped: set[int] = set()
+    groups = []
+    for parameters, factor in (
+        (image_parameters, image_lr),
+        (text_parameters, text_lr),
+        (warm_parameters, ENCODER_LR_FACTOR),
+        (list(model.parameters()), 1.0),
+    ):
+        part_parameters = [
+            parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in grouped
+        ]
+        grouped |= {id(parameter) for parameter in part_parameters}
+        if part_parameters:
+            groups.append((part_parameters, factor))
+    return groups
 
 
-def _pictured(network: dict[str, Any]) -> bool:
-    """Whether what sees the images was pretrained."""
+def _has_pretrained_encoder(network: dict[str, Any]) -> bool:
+    """Return whether the image encoder was pretrained."""
     return bool(network.get("image_model") or network.get("pretrained"))
 
 
-def writing_seconds(plan: dict[str, Any], held: int) -> float:
-    """Kept free for the validation reports at the end; at most a fifth of the minutes."""
-    found = measured_writing(plan) * min(MOST, held)
-    return min(1.2 * found, 0.2 * 60 * float(plan["minutes"]))
+def writing_seconds(plan: dict[str, Any], validation_studies: int) -> float:
+    """Return the seconds reserved for writing the validation reports; at most a fifth of the minutes."""
+    seconds = measure_writing(plan) * min(FINAL_REPORTS, validation_studies)
+    return min(1.2 * seconds, 0.2 * 60 * float(plan["minutes"]))
 
 
-def finish(
-    plan: dict[str, Any], train_part: Studies, valid: Studies, words: Words, done: dict[str, dict[str, Any]]
+def write_results(
+    plan: dict[str, Any],
+    train_part: StudyDataset,
+    valid: StudyDataset,
+    tokenizer: ReportTokenizer,
+    results: dict[str, dict[str, Any]],
 ) -> None:
-    """metrics.json, valid_predictions.json, curves.png, and the control: what is left when images are shuffled."""
+    """Write metrics.json with the shuffle control, valid_predictions.json and curves.png."""
     device = device_of(plan)
     model = load_best(build_model(plan, with_loss=False), "report", device)
-    rows = write_reports(model, valid, plan, words, device, most=MOST)
-    figures = judge_texts(rows, valid, train_part, plan)
+    rows = write_reports(model, valid, plan, tokenizer, device, max_reports=FINAL_REPORTS)
+    figures = evaluate_texts(rows, valid, train_part, plan)
     metrics = {
         "validation": figures,
-        "epochs": {name: part["epochs"] for name, part in done.items()},
-        "seconds": round(sum(part["seconds"] for part in done.values()), 1),
+        "epochs": {name: result["epochs"] for name, result in results.items()},
+        "seconds": round(sum(result["seconds"] for result in results.values()), 1),
     }
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
-    text = json.dumps(rows, indent=1, ensure_ascii=False)
-    (LOGOUT / "valid_predictions.json").write_text(text, encoding="utf-8")
+    reports = json.dumps(rows, indent=1, ensure_ascii=False)
+    (LOGOUT / "valid_predictions.json").write_text(reports, encoding="utf-8")
     draw_curves()
     print(
         f"done: {figures['cases']} held-out studies, BLEU-1 {figures['bleu_1']}, BLEU-4 {figures['bleu_4']} (that of one "
@@ -183,4 +217,4 @@ def finish(
         flush=True,
     )
     if not figures["uses_image"]:
-        print("the texts hardly follow the images: give it more minutes, more studies, or look at the findings above")
+        print("the texts hardly depend on the images: more minutes or more studies may help; see the findings above")

@@ -1,4 +1,4 @@
-"""train.json as torch data sets: patches for training, whole cases for validation, no patient in both."""
+"""Data sets of train.json in torch: patches for training, whole cases for validation, no patient in both."""
 
 from __future__ import annotations
 
@@ -12,83 +12,86 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from m3b.training.augment_masks import AugmentMasks, cut_box
-from m3b.training.folds import count, part_of, parts
+from m3b.training.augment_masks import AugmentMasks, block_of_patch, cut_block
+from m3b.training.folds import count_folds, count_parts, held_out_part
 from m3b.training.patients import assign_folds
-from m3b.training.segmentation.sliding_window import cut
 from m3b.training.volume_cache import Volumes, build_volumes
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
-    """Records `{"image_path", "mask_path", "patient"}` of an index file."""
+    """Return the records `{"image_path", "mask_path", "patient"}` of an index file."""
     records: list[dict[str, Any]] = json.loads(Path(path).read_text())
     if not records:
-        raise SystemExit(f"{path} holds no record: write the training cases into it first")
-    without = [record for record in records if not record.get("mask_path")]
-    if without:
+        raise SystemExit(f"{path} has no records: write the training cases into it first")
+    unmarked = [record for record in records if not record.get("mask_path")]
+    if unmarked:
         raise SystemExit(
-            f"{path}: {len(without)} of {len(records)} records have no mask_path (first {without[0]['image_path']}); "
-            "leave images without a mask out of train.json"
+            f"{path}: {len(unmarked)} of {len(records)} records have no mask_path (first {unmarked[0]['image_path']}); "
+            "remove images without a mask from train.json"
         )
     return records
 
 
 def patient_of(record: Mapping[str, Any]) -> str:
+    """Return the patient, or the image path if the patient is unknown."""
     return str(record.get("patient") or json.dumps(record["image_path"]))
 
 
 def hold_out(
     records: Sequence[Mapping[str, Any]], share: float, seed: int = 0, presence: np.ndarray | None = None
 ) -> np.ndarray:
-    """(N,) bool: validation cases; whole patients at random until the share is reached, at least one, never all.
+    """Return (N,) bool: the validation cases; random patients until the share is reached, at least one, never all.
 
     Args:
-        presence: (N, K) whether cases have classes. Rare classes come first: each class that two patients or more have is in
-            both parts, as far as twice the share of the cases does.
+        presence: (N, K) whether cases have classes. Rare classes come first: each class that two patients or more have is in both
+            parts, as long as validation has at most twice its share of the cases.
     """
-    of = [patient_of(record) for record in records]
-    patients, cases = sorted(set(of)), Counter(of)
+    patient_names = [patient_of(record) for record in records]
+    patients, cases = sorted(set(patient_names)), Counter(patient_names)
     if len(patients) < 2:
         raise SystemExit(
-            f"{len(records)} cases cannot be split into training and validation by patient; a patient key that is the "
-            "same for every record, or too few cases, does that: correct train.json"
+            f"{len(records)} cases have one patient and cannot be split into training and validation by patient: add "
+            "cases, or correct the patients in train.json"
         )
     np.random.default_rng(seed).shuffle(patients)
-    place_of = {patient: place for place, patient in enumerate(patients)}
-    rows, sizes = np.array([place_of[name] for name in of]), np.array([cases[patient] for patient in patients])
+    patient_index = {patient: place for place, patient in enumerate(patients)}
+    case_patients = np.array([patient_index[name] for name in patient_names])
+    sizes = np.array([cases[patient] for patient in patients])
     classes = 0 if presence is None else presence.shape[1]
-    has, chosen, limit = np.zeros((len(patients), classes), bool), np.zeros(len(patients), bool), share * len(records)
+    has_class = np.zeros((len(patients), classes), bool)
+    is_held_out = np.zeros(len(patients), bool)
+    limit = share * len(records)
     if presence is not None:
-        np.logical_or.at(has, rows, presence > 0)
-    carriers = has.sum(axis=0)
+        np.logical_or.at(has_class, case_patients, presence > 0)
+    class_patients = has_class.sum(axis=0)
 
-    def can_spare(place: int) -> bool:
-        """Whether every class of a patient stays in the training part without this one."""
-        left = carriers[has[place]] - has[:, has[place]][chosen].sum(axis=0)
-        return not chosen[place] and chosen.sum() < len(patients) - 1 and bool((left > 1).all())
+    def can_hold_out(place: int) -> bool:
+        """Return whether each class of the patient stays in the training part without this patient."""
+        remaining = class_patients[has_class[place]] - has_class[:, has_class[place]][is_held_out].sum(axis=0)
+        return not is_held_out[place] and is_held_out.sum() < len(patients) - 1 and bool((remaining > 1).all())
 
-    for rarest in np.argsort(carriers, kind="stable"):
-        if has[chosen, rarest].any() or sizes @ chosen >= 2 * limit:
+    for rare_class in np.argsort(class_patients, kind="stable"):
+        if has_class[is_held_out, rare_class].any() or sizes @ is_held_out >= 2 * limit:
             continue
-        missing = ~has[chosen].any(axis=0)
-        if fitting := [place for place in np.flatnonzero(has[:, rarest]) if can_spare(int(place))]:
-            chosen[max(fitting, key=lambda place: int(has[place, missing].sum()))] = True
+        missing = ~has_class[is_held_out].any(axis=0)
+        if suitable := [place for place in np.flatnonzero(has_class[:, rare_class]) if can_hold_out(int(place))]:
+            is_held_out[max(suitable, key=lambda place: int(has_class[place, missing].sum()))] = True
     for place in range(len(patients)):
-        if sizes @ chosen < limit and can_spare(place):
-            chosen[place] = True
-    if not chosen.any():
-        chosen[0] = True
-    result: np.ndarray = chosen[rows]
+        if sizes @ is_held_out < limit and can_hold_out(place):
+            is_held_out[place] = True
+    if not is_held_out.any():
+        is_held_out[0] = True
+    result: np.ndarray = is_held_out[case_patients]
     return result
 
 
 class Patches(Dataset[dict[str, Any]]):
-    """Items `{"pixel_values": float32 (C, *cut), "labels": uint8 (*cut) or (K, *cut)}` at random places.
+    """Items `{"pixel_values": float32 (C, *block), "labels": uint8 (*block) or (K, *block)}` at random positions.
 
-    `cut` is the patch. With the `augment` that `resize` is given, each item has a "move" (or None) too, and its cut is the block
-    that the moved patch shows: a patch that is cut first and then turned has a smeared border that the mask calls background.
-    `foreground` of them are centred on a voxel of a random class of the case, so that small classes are seen as often
-    as large ones. One epoch is `epoch_patches` items: every case equally often, the rest of random cases.
+    `block` is the patch. With the `augment` of `resize`, each item also has a "move" (or None), and its block is the part of the image
+    that the moved patch shows: a patch that is cut out before it is rotated has a border of wrong background.
+    A share `foreground` of the patches is centred on a voxel of a random class of the case, so that small classes are as
+    frequent as large ones. One epoch has `epoch_patches` items: every case equally often, the rest from random cases.
     """
 
     def __init__(
@@ -101,7 +104,7 @@ class Patches(Dataset[dict[str, Any]]):
         self.length = max(int(plan.get("epoch_patches") or 0), 1)
 
     def resize(self, patch: Sequence[int], augment: AugmentMasks | None = None) -> None:
-        """Set the size of the patches, and what draws their moves; a batch of these is made by `collate_cuts`."""
+        """Set the size of the patches and the augmentation that draws their moves; their batches need `collate_blocks`."""
         self.patch, self.augment = tuple(int(v) for v in patch), augment
 
     def __len__(self) -> int:
@@ -109,37 +112,39 @@ class Patches(Dataset[dict[str, Any]]):
 
     def __getitem__(self, item: int) -> dict[str, Any]:
         rng = np.random.default_rng(int(torch.randint(2**31, ()).item()))  # follows torch's seed, in workers too
-        whole = self.length - self.length % len(self.rows)
-        row = int(self.rows[item % len(self.rows) if item < whole else rng.integers(len(self.rows))])
+        complete_rounds = self.length - self.length % len(self.rows)
+        row = int(self.rows[item % len(self.rows) if item < complete_rounds else rng.integers(len(self.rows))])
         image, mask = self.volumes.image(row), self.volumes.mask(row)
-        start = self._place(image.shape[1:], self.volumes.points(row), self.volumes.classes(row), rng)
-        start, size, move = cut_box(start, self.patch, self.augment.draw(self.patch, rng) if self.augment else None)
-        pixels = cut(image, start, size, self.pad).astype(np.float32, copy=False)
-        item = {"pixel_values": torch.from_numpy(pixels), "labels": torch.from_numpy(cut(mask, start, size, 0))}
-        return {**item, "move": move} if self.augment else item
+        start = self._draw_start(image.shape[1:], self.volumes.points(row), self.volumes.classes(row), rng)
+        random_move = self.augment.draw(self.patch, rng) if self.augment else None
+        start, size, move = block_of_patch(start, self.patch, random_move)
+        pixels = cut_block(image, start, size, self.pad).astype(np.float32, copy=False)
+        labels = torch.from_numpy(cut_block(mask, start, size, 0))
+        values: dict[str, Any] = {"pixel_values": torch.from_numpy(pixels), "labels": labels}
+        return {**values, "move": move} if self.augment else values
 
-    def _place(
+    def _draw_start(
         self,
         shape: tuple[int, ...],
         points: np.ndarray,
         classes: Mapping[int, tuple[int, int]],
         rng: np.random.Generator,
     ) -> list[int]:
-        """Lowest corner: anywhere inside the image; axes shorter than the patch lie at a random place within it."""
-        spare = [have - want for have, want in zip(shape, self.patch, strict=True)]
+        """Return the lowest corner: anywhere inside the image; on axes shorter than the patch the image lies at a random offset."""
+        spare = [length - side for length, side in zip(shape, self.patch, strict=True)]
         start = [int(rng.integers(min(0, free), max(0, free) + 1)) for free in spare]
         if len(points) and rng.random() < self.share:
             first, end = list(classes.values())[rng.integers(len(classes))]
             centre = points[first + rng.integers(end - first), 1:]
             for axis, free in enumerate(spare):
                 if free > 0:
-                    near = int(centre[axis]) - self.patch[axis] // 2 + int(rng.integers(-2, 3))
-                    start[axis] = int(np.clip(near, 0, free))
+                    corner = int(centre[axis]) - self.patch[axis] // 2 + int(rng.integers(-2, 3))
+                    start[axis] = int(np.clip(corner, 0, free))
         return start
 
 
 class WholeCases(Dataset[dict[str, torch.Tensor]]):
-    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": uint8}` of whatever size each case has."""
+    """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": uint8}` in the size of each case."""
 
     def __init__(self, volumes: Volumes, rows: np.ndarray, records: Sequence[Mapping[str, Any]]) -> None:
         self.volumes, self.rows = volumes, rows
@@ -155,23 +160,24 @@ class WholeCases(Dataset[dict[str, torch.Tensor]]):
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Patches, WholeCases]:
-    """Training patches and validation cases, by patient. With `folds` > 1 those of that fold, else `validation_share`."""
+    """Return training patches and validation cases, split by patient: fold `fold` if `folds` > 1, else `validation_share`."""
     records, seed = read_index(), int(plan["seed"])
     volumes = build_volumes(records, plan)
     presence = volumes.presence(len(plan["classes"]))
-    if count(plan) > 1:
-        shared = assign_folds([patient_of(record) for record in records], presence, parts(plan), seed)
-        chosen = shared == part_of(plan, fold)
+    if count_folds(plan) > 1:
+        fold_of_case = assign_folds([patient_of(record) for record in records], presence, count_parts(plan), seed)
+        is_validation = fold_of_case == held_out_part(plan, fold)
     else:
-        chosen = hold_out(records, float(plan["validation_share"]), seed, presence)
-    known, held = np.flatnonzero(~chosen & volumes.readable), np.flatnonzero(chosen & volumes.readable)
-    if not len(known) or not len(held):
-        raise SystemExit("too few readable cases for a training and a validation part")
-    return Patches(volumes, known, records, plan), WholeCases(volumes, held, records)
+        is_validation = hold_out(records, float(plan["validation_share"]), seed, presence)
+    train_rows = np.flatnonzero(~is_validation & volumes.readable)
+    valid_rows = np.flatnonzero(is_validation & volumes.readable)
+    if not len(train_rows) or not len(valid_rows):
+        raise SystemExit("too few readable cases for a training part and a validation part")
+    return Patches(volumes, train_rows, records, plan), WholeCases(volumes, valid_rows, records)
 
 
-def every_case(plan: Mapping[str, Any]) -> Patches:
-    """Patches of all cases that can be read: what a refit is trained on."""
+def build_full_dataset(plan: Mapping[str, Any]) -> Patches:
+    """Return patches of all readable cases, for a refit."""
     records = read_index()
     volumes = build_volumes(records, plan)
     return Patches(volumes, np.flatnonzero(volumes.readable), records, plan)

@@ -1,6 +1,6 @@
-"""The network as a plain module, apart from files and images: what ONNX graphs and other exports are made of.
+"""The network as a module without files and images, for ONNX graphs and other exports.
 
-Every deliverable that can be exported has this file, with the same functions: `parts`, `examples`, `facts`, `use`.
+Every deliverable that can be exported has this file with the same functions: `parts`, `examples`, `facts`, `use`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 from torch import nn
 
 from m3b.training.channels import read_case
-from m3b.training.ensemble import joined
-from m3b.training.preprocess import surrounded
+from m3b.training.ensemble import build_ensemble
+from m3b.training.preprocess import pad_array
 from m3b.training.segmentation import ordered_structures as ordered
 from m3b.training.segmentation.network import build_model
-from m3b.training.segmentation.scoring import run_whole
-from m3b.training.segmentation.sliding_window import steps_of, window_of
+from m3b.training.segmentation.scoring import predict_case
+from m3b.training.segmentation.sliding_window import choose_window, total_strides
 from m3b.training.volume_cache import prepare_image
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 
 
 class Network(nn.Module):
@@ -33,7 +33,7 @@ class Network(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.model.half = False  # type: ignore[assignment]
+        self.model.half = False
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.model(pixel_values=image)["logits"]
@@ -41,17 +41,17 @@ class Network(nn.Module):
 
 
 def read_config() -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    config: dict[str, Any] = json.loads((FOLDER / "config.json").read_text())
     if config["engine"] != "trainer":
         raise SystemExit(
-            f"a model of the engine {config['engine']!r} cannot be exported: its windows and mirroring are its own code; "
+            f"a model of the engine {config['engine']!r} cannot be exported: its windows and mirroring are Python code; "
             "train with `--set engine=trainer`, or use predict.py"
         )
     return config
 
 
 def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
-    """Graph name to {"module" in evaluation mode on the CPU, "inputs", "outputs": names, "dynamic": axes}.
+    """Return {graph name: {"module" in evaluation mode on the CPU, "inputs", "outputs": names, "dynamic": axes}}.
 
     `weights=False` leaves the weights random and reads no weight file.
     """
@@ -60,44 +60,46 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     config = read_config()
     models = [build_model(config["plan"], with_loss=False) for _ in config["weights"]]
     for model, name in zip(models, config["weights"], strict=True) if weights else ():
-        model.load_state_dict(load_file(str(HERE / name)))
+        model.load_state_dict(load_file(str(FOLDER / name)))
     axes = {0: "batch"}
-    if config["plan"]["network"]["name"] != "swinunetr":  # whose windows are cut by Python, for one size
+    if config["plan"]["network"]["name"] != "swinunetr":  # its windows are cut in Python, for one size
         axes |= dict(enumerate(["rows", "columns", "slices"][: int(config["plan"]["dims"])], start=2))
-    part = {
-        "module": Network(joined(models, predict.kind_of(config["plan"]))).eval(),
+    graph = {
+        "module": Network(build_ensemble(models, predict.averaging_of(config["plan"]))).eval(),
         "inputs": ["image"],
         "outputs": ["logits"],
     }
-    return {"model": {**part, "dynamic": {"image": axes, "logits": axes}}}
+    return {"model": {**graph, "dynamic": {"image": axes, "logits": axes}}}
 
 
 def examples(paths: Sequence[Any] = ()) -> dict[str, list[tuple[torch.Tensor, ...]]]:
-    """Inputs of each part: the middle window of images where there are some, else noise in batches of 1 and 2."""
+    """Return inputs of each graph: the central window of the images, or noise in batches of 1 and 2 without images."""
     plan = read_config()["plan"]
     patch, noise = [int(n) for n in plan["patch"]], torch.Generator().manual_seed(0)
-    made = [(_middle(prepare_image(read_case(path, plan), plan, str(path)), plan),) for path in paths]
-    return {"model": made or [(torch.randn(n, int(plan["channels"]), *patch, generator=noise),) for n in (1, 2)]}
+    windows = [(_central_window(prepare_image(read_case(path, plan), plan, str(path)), plan),) for path in paths]
+    return {"model": windows or [(torch.randn(n, int(plan["channels"]), *patch, generator=noise),) for n in (1, 2)]}
 
 
-def _middle(array: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
-    """(1, C, *window) out of the middle of (C, *shape), padded as in predictions."""
-    window = window_of(array.shape[1:], plan)
-    widths = [(max(0, want - have) // 2,) * 2 for have, want in zip(array.shape[1:], window, strict=True)]
-    wide = surrounded(array, [(a, b + 1) for a, b in widths], plan["pad_value"])
-    spots = [slice((n - want) // 2, (n - want) // 2 + want) for n, want in zip(wide.shape[1:], window, strict=True)]
-    return torch.from_numpy(np.ascontiguousarray(wide[(slice(None), *spots)]))[None]
+def _central_window(array: np.ndarray, plan: dict[str, Any]) -> torch.Tensor:
+    """Return the central window (1, C, *window) of (C, *shape), padded as in predictions."""
+    window = choose_window(array.shape[1:], plan)
+    widths = [(max(0, side - length) // 2,) * 2 for length, side in zip(array.shape[1:], window, strict=True)]
+    padded = pad_array(array, [(a, b + 1) for a, b in widths], plan["pad_value"])
+    positions = [
+        slice((n - side) // 2, (n - side) // 2 + side) for n, side in zip(padded.shape[1:], window, strict=True)
+    ]
+    return torch.from_numpy(np.ascontiguousarray(padded[(slice(None), *positions)]))[None]
 
 
 def facts() -> dict[str, Any]:
-    """Shapes, values and preprocessing, for whoever feeds the graphs."""
+    """Return shapes, values and preprocessing, for users of the graphs."""
     config = read_config()
     plan = config["plan"]
     overlap = bool(plan["overlap"])
     channels = list(config["classes"]) if overlap else ["background", *config["classes"]]
-    decided = "a class is where its logit is above 0" if overlap else "the class is that of the largest logit"
+    decision = "a class is present if its logit is above 0" if overlap else "the class has the largest logit"
     if plan.get("chains"):
-        channels, decided = ordered.channels(plan), ordered.explained(plan)
+        channels, decision = ordered.channel_names(plan), ordered.explain_channels(plan)
     return {
         "task": "segmentation",
         "classes": config["classes"],
@@ -110,7 +112,7 @@ def facts() -> dict[str, Any]:
             "channels": int(plan["channels"]),
             "channel_names": plan.get("channel_names"),
             "size": list(plan["patch"]),
-            "multiple_of": list(steps_of(plan)),
+            "multiple_of": list(total_strides(plan)),
             "dtype": "float32",
         },
         "preprocessing": {
@@ -118,27 +120,27 @@ def facts() -> dict[str, Any]:
             for key in ("dims", "channels", "channel_names", "spacing", "size", "intensity")
             if key in plan
         },
-        "outputs": {"logits": f"(batch, {len(channels)}, window), channels as in `channels`; {decided}"},
+        "outputs": {"logits": f"(batch, {len(channels)}, window), channels as in `channels`; {decision}"},
         "not_exported": (
             "Not in the graph: overlapping windows weighted by a Gaussian, mirroring "
             f"({', '.join(plan.get('mirror') or []) or 'none'}), averaging over shifts of the image "
-            f"({'yes' if plan.get('shifted') is True else 'none'}), resampling of the logits to the image's grid, and what is "
-            f"done to the masks then ({plan.get('refine') or 'nothing'})."
+            f"({'yes' if plan.get('shifted') is True else 'none'}), resampling of the logits to the image's grid, and "
+            f"post-processing of the masks ({plan.get('refine') or 'none'})."
         ),
     }
 
 
 def use(network: Network) -> None:
-    """Makes predict.py work with this network, in the precision that it chooses."""
+    """Make predict.py use this network, in the precision that it chooses."""
     config, device = read_config(), next(network.parameters()).device
     plan = config["plan"]
     precision = plan.get("precision")
     half = precision in ("bf16", "fp16") if device.type == "cuda" else precision == "bf16" and predict._has_bf16()
-    network.model.half = half  # type: ignore[assignment]
+    network.model.half = half
 
     def run(image: Any, name: str, batch: int) -> np.ndarray:
         array = torch.from_numpy(prepare_image(image, plan, name))
-        logits = run_whole(network.model, array, {**plan, "batch": batch}, device).numpy()
-        return predict.decide_at(logits, image.array.shape[1:], bool(plan["overlap"]))
+        logits = predict_case(network.model, array, {**plan, "batch": batch}, device).numpy()
+        return np.asarray(predict.decide_on_grid(logits, image.array.shape[1:], bool(plan["overlap"])))
 
-    predict.load = lambda: (config, run)  # type: ignore[assignment]
+    predict.load = lambda: (config, run)

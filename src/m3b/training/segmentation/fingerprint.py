@@ -1,4 +1,4 @@
-"""What the training cases look like: sizes, spacings, intensities, how large each class is."""
+"""Properties of the training cases: sizes, spacings, intensities, class sizes and widths."""
 
 from __future__ import annotations
 
@@ -10,134 +10,148 @@ from typing import Any
 import numpy as np
 
 from m3b.dataset.formats import DataError, Image
-from m3b.training.channels import names_of, read_case
-from m3b.training.image_sample import counted, in_common, measure
-from m3b.training.intensity_scales import border_of, common_window, uneven, values_inside
-from m3b.training.mask_grid import load_file_ids, load_ids, load_masks
+from m3b.training.channels import find_channel_names, read_case
+from m3b.training.image_sample import count_cases, measure_image, summarise_sample
+from m3b.training.intensity_scales import border_value, has_uneven_brightness, infer_window, sample_values
+from m3b.training.mask_grid import load_label_ids, load_masks, load_merged_ids
 from m3b.training.normalization import scale_intensity
-from m3b.training.segmentation.structure_rows import LEAST, centre_of, centres_of
-from m3b.training.segmentation.thin_structures import width
+from m3b.training.segmentation.structure_rows import MIN_ROW_CLASSES, collect_centres, mask_centre
+from m3b.training.segmentation.thin_structures import mean_width
 from m3b.training.volume_cache import class_boxes
-from m3b.training.voxel_spacing import believe
+from m3b.training.voxel_spacing import resolve_spacings
 
-SAMPLE = {2: 200, 3: 40}
-MEASURED = {2: 20, 3: 4}
-"""Images of which the width of what is marked is measured, besides the first four."""
+SAMPLE_SIZE = {2: 200, 3: 40}
+"""Cases of which the images are read, by dimensions."""
+WIDTH_SAMPLE = {2: 20, 3: 4}
+"""Images of which the widths of structures are measured, in addition to the first four."""
 MAX_IDS = 255
-"""Classes that ids of one byte can tell apart; more classes keep a channel each."""
+"""Classes that one-byte ids can distinguish; more classes get a channel each."""
 
 
-def fingerprint(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, int]) -> dict[str, Any]:
-    """Counts from every record, properties from a random sample (200 pictures or 40 volumes)."""
+def measure_cases(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, int]) -> dict[str, Any]:
+    """Return counts of all records, and properties of a random sample (200 pictures or 40 volumes)."""
     classes = [name for name, _ in sorted(label_dict.items(), key=lambda item: item[1])]
-    objects = {isinstance(record.get("mask_path"), Mapping) for record in records}
-    if len(objects) > 1:
-        raise SystemExit("train.json mixes mask files and objects of masks a class: use one kind for all records")
-    reads = {"classes": classes, "labels": None if objects == {True} else dict(label_dict)}
-    reads |= {"channel_names": names_of(records)}
-    _check_labels(reads)
-    found = _sample(records, reads)
-    read = [item for item in found if isinstance(item, dict)]
-    if not read:
-        raise SystemExit(f"none of {len(found)} sampled training cases can be used; first: {found[0]}")
-    volumes = sum(item["dims"] == 3 for item in read)
-    dims = 3 if volumes * 5 >= len(read) else 2  # single slices among volumes are taken as thin volumes
-    same = [item for item in read if item["dims"] == dims]
-    extent, placeholders = believe(same) if dims == 3 else (None, [])
-    spacings = [item["spacing"] for item in same if item["spacing"]]
-    inside = np.concatenate([item["inside"] for item in same])
+    has_mask_files = {isinstance(record.get("mask_path"), Mapping) for record in records}
+    if len(has_mask_files) > 1:
+        raise SystemExit("train.json mixes mask files with objects {class: file}: use one kind for all records")
+    label_plan = {"classes": classes, "labels": None if has_mask_files == {True} else dict(label_dict)}
+    label_plan |= {"channel_names": find_channel_names(records)}
+    _check_labels(label_plan)
+    samples = _sample(records, label_plan)
+    readable = [item for item in samples if isinstance(item, dict)]
+    if not readable:
+        raise SystemExit(f"none of {len(samples)} sampled training cases can be used; first: {samples[0]}")
+    volumes = sum(item["dims"] == 3 for item in readable)
+    dims = 3 if volumes * 5 >= len(readable) else 2  # single slices among volumes count as thin volumes
+    comparable = [item for item in readable if item["dims"] == dims]
+    extent, placeholders = resolve_spacings(comparable) if dims == 3 else (None, [])
+    spacings = [item["spacing"] for item in comparable if item["spacing"]]
+    inside_values = np.concatenate([item["inside"] for item in comparable])
     return {
-        **reads,
-        "overlap": any(item["overlap"] for item in read),
-        **counted(records),
+        **label_plan,
+        "overlap": any(item["overlap"] for item in readable),
+        **count_cases(records),
         "dims": dims,
-        **in_common(same, records),
-        "uneven": uneven(same),
-        "window": common_window(same),
-        "spacings": np.array(spacings) if len(spacings) > len(same) / 2 else None,
+        **summarise_sample(comparable, records),
+        "uneven": has_uneven_brightness(comparable),
+        "window": infer_window(comparable),
+        "spacings": np.array(spacings) if len(spacings) > len(comparable) / 2 else None,
         "extent": extent,
         "placeholders": placeholders,
-        "widths": _widths(same, classes),
-        "border": float(np.median([item["border"] for item in same])),
-        "inside": inside,
-        "centres": centres_of(same, len(spacings) > len(same) / 2),
-        "sizes": {name: [item["sizes"][place] for item in same] for place, name in enumerate(classes)},
-        "empty": sum(not any(item["sizes"]) for item in same),
-        "sampled": len(same),
-        "unreadable": [item for item in found if isinstance(item, str)],
+        "widths": _median_widths(comparable, classes),
+        "border": float(np.median([item["border"] for item in comparable])),
+        "inside": inside_values,
+        "centres": collect_centres(comparable, len(spacings) > len(comparable) / 2),
+        "sizes": {name: [item["sizes"][k] for item in comparable] for k, name in enumerate(classes)},
+        "empty": sum(not any(item["sizes"]) for item in comparable),
+        "sampled": len(comparable),
+        "unreadable": [item for item in samples if isinstance(item, str)],
     }
 
 
-def _widths(images: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> dict[str, float]:
-    """Median width of each class, where it was measured: mm, or pixels where most images have no spacing."""
-    known = sum(bool(item["spacing"]) for item in images) > len(images) / 2
-    found: dict[str, float] = {}
-    for place, name in enumerate(classes):
-        some = [item["widths"][place] for item in images if item["widths"] and bool(item["spacing"]) == known]
-        some = [value for value in some if value is not None]
-        if some:
-            found[name] = float(np.median(some))
-    return found
+def _median_widths(images: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> dict[str, float]:
+    """Return the median width of each measured class: mm, or pixels if most images have no spacing."""
+    has_spacing = sum(bool(item["spacing"]) for item in images) > len(images) / 2
+    medians: dict[str, float] = {}
+    for k, name in enumerate(classes):
+        values = [item["widths"][k] for item in images if item["widths"] and bool(item["spacing"]) == has_spacing]
+        values = [value for value in values if value is not None]
+        if values:
+            medians[name] = float(np.median(values))
+    return medians
 
 
-def _check_labels(reads: Mapping[str, Any]) -> None:
-    values = list((reads["labels"] or {}).values())
-    if reads["labels"] is not None and (len(set(values)) < len(values) or min(values, default=1) < 1):
-        raise SystemExit(f"label_dict.json {reads['labels']}: values in masks must be different and at least 1")
-    if not reads["classes"]:
-        raise SystemExit("label_dict.json names no class")
+def _check_labels(label_plan: Mapping[str, Any]) -> None:
+    values = list((label_plan["labels"] or {}).values())
+    if label_plan["labels"] is not None and (len(set(values)) < len(values) or min(values, default=1) < 1):
+        raise SystemExit(f"label_dict.json {label_plan['labels']}: the values must be distinct and at least 1")
+    if not label_plan["classes"]:
+        raise SystemExit("label_dict.json has no class")
 
 
-def _sample(records: Sequence[Mapping[str, Any]], reads: Mapping[str, Any]) -> list[dict[str, Any] | str]:
-    order = random.Random(0).sample(list(records), min(SAMPLE[2], len(records)))
-    first = [_measure(record, reads) for record in order[:4]]
+def _sample(records: Sequence[Mapping[str, Any]], label_plan: Mapping[str, Any]) -> list[dict[str, Any] | str]:
+    order = random.Random(0).sample(list(records), min(SAMPLE_SIZE[2], len(records)))
+    first = [_measure(record, label_plan) for record in order[:4]]
     volumes = any(isinstance(item, dict) and item["dims"] == 3 for item in first)
-    rest = order[4 : SAMPLE[3] if volumes else SAMPLE[2]]
-    narrow = MEASURED[3 if volumes else 2]
+    remaining = order[4 : SAMPLE_SIZE[3] if volumes else SAMPLE_SIZE[2]]
+    width_count = WIDTH_SAMPLE[3 if volumes else 2]
     with ThreadPoolExecutor(4) as pool:
-        return [*first, *pool.map(lambda item: _measure(item[1], reads, item[0] < narrow), enumerate(rest))]
+        return [
+            *first,
+            *pool.map(lambda item: _measure(item[1], label_plan, item[0] < width_count), enumerate(remaining)),
+        ]
 
 
-def _measure(record: Mapping[str, Any], reads: Mapping[str, Any], widths: bool = True) -> dict[str, Any] | str:
+def _measure(
+    record: Mapping[str, Any], label_plan: Mapping[str, Any], with_widths: bool = True
+) -> dict[str, Any] | str:
     try:
-        image = read_case(record["image_path"], reads)
-        masks, shared = _load(record, reads, image)
+        image = read_case(record["image_path"], label_plan)
+        masks, is_overlapping = _load_masks(record, label_plan, image)
     except DataError as error:
         return str(error)
     scaled = scale_intensity(image.array[:1], {"mode": "foreground"}) if image.dims == 3 else None
-    marked = masks.any(axis=0)[None] if shared else masks[None] > 0
+    is_foreground = np.any(masks, axis=0, keepdims=True) if is_overlapping else masks[None] > 0
+    layers = masks if is_overlapping else [masks] * len(label_plan["classes"])
+    boxes = class_boxes(masks.view(np.uint8), {**label_plan, "overlap": is_overlapping})
     classes = [
-        None if box is None else _measure_class(image, masks[(place, *box)] if shared else masks[box] == place + 1, box)
-        for place, box in enumerate(class_boxes(masks.view(np.uint8), {**reads, "overlap": shared}))
+        box and _measure_class(image, layer[box] == (1 if is_overlapping else k + 1), box)
+        for k, (layer, box) in enumerate(zip(layers, boxes, strict=True))
     ]
     return {
-        **measure(image, marked),
-        "overlap": shared,
-        "border": 0.0 if scaled is None else border_of(scaled[0]),
-        "widths": [part and width(part["mask"], image.spacing) for part in classes] if widths else [],
+        **measure_image(image, is_foreground),
+        "overlap": is_overlapping,
+        "border": 0.0 if scaled is None else border_value(scaled[0]),
+        "widths": [measurement and mean_width(measurement["mask"], image.spacing) for measurement in classes]
+        if with_widths
+        else [],
         "path": str(record["image_path"]),
-        "inside": values_inside(image.array, marked),
-        "by_class": [part["values"] if part else np.zeros(0, np.float32) for part in classes],
-        "sizes": [part["size"] if part else 0 for part in classes],
-        "centres": [part and part["centre"] for part in classes] if len(classes) >= LEAST else [],
+        "inside": sample_values(image.array, is_foreground),
+        "by_class": [measurement["values"] if measurement else np.zeros(0, np.float32) for measurement in classes],
+        "sizes": [measurement["size"] if measurement else 0 for measurement in classes],
+        "centres": [measurement and measurement["centre"] for measurement in classes]
+        if len(classes) >= MIN_ROW_CLASSES
+        else [],
     }
 
 
-def _load(record: Mapping[str, Any], reads: Mapping[str, Any], image: Image) -> tuple[np.ndarray, bool]:
+def _load_masks(record: Mapping[str, Any], label_plan: Mapping[str, Any], image: Image) -> tuple[np.ndarray, bool]:
     """Return ids and False, or (K, ...) masks and True if classes share voxels."""
     if not isinstance(record.get("mask_path"), Mapping):
-        return load_ids(record, reads, image), False
-    fits_ids = len(reads["classes"]) <= MAX_IDS
-    ids, shared = load_file_ids(record, reads, image) if fits_ids else (None, 1)
-    return (load_masks(record, reads, image), True) if shared else (ids, False)
+        return load_label_ids(record, label_plan, image), False
+    if len(label_plan["classes"]) <= MAX_IDS:
+        ids, shared_voxels = load_merged_ids(record, label_plan, image)
+        if not shared_voxels:
+            return ids, False
+    return load_masks(record, label_plan, image), True
 
 
 def _measure_class(image: Image, mask: np.ndarray, box: tuple[slice, ...]) -> dict[str, Any]:
-    """Measure a class by its mask inside its bounding box."""
+    """Return size, intensities and centre of a class from its mask inside its bounding box."""
     corner = np.array([part.start for part in box]) * np.array(image.spacing or [1.0] * mask.ndim)
     return {
         "mask": mask,
         "size": int(mask.sum()),
-        "values": values_inside(image.array[(slice(1), *box)], mask[None], 500),
-        "centre": centre_of(mask, image.spacing) + corner,
+        "values": sample_values(image.array[(slice(1), *box)], mask[None], 500),
+        "centre": mask_centre(mask, image.spacing) + corner,
     }

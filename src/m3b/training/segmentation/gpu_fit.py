@@ -1,4 +1,4 @@
-"""What the memory of a GPU lets a segmentation plan be: smaller and larger patches, more of them, a wider network."""
+"""Changes of a segmentation plan to fit the memory of a GPU: smaller or larger patches, more of them, a wider network."""
 
 from __future__ import annotations
 
@@ -7,103 +7,93 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.gpu_fitting import Ways, in_parts, larger_batch, share_gpus
+from m3b.training.gpu_fitting import PlanChanges, larger_batch, share_gpus, split_step
 from m3b.training.machine import machine_of
-from m3b.training.segmentation.patch_shapes import round_up, topology
-from m3b.training.segmentation.plan_cost import median_there
-from m3b.training.segmentation.short_training import epoch_patches, filters
-from m3b.training.segmentation.sliding_window import steps_of
-from m3b.training.step_cost import StepCosts, gpus_per_step
-from m3b.training.time_budget import Way
+from m3b.training.segmentation.patch_shapes import plan_strides, round_up
+from m3b.training.segmentation.plan_cost import median_grid_shape
+from m3b.training.segmentation.short_training import filter_counts, patches_per_epoch
+from m3b.training.segmentation.sliding_window import total_strides
+from m3b.training.step_cost import gpus_per_step
+from m3b.training.time_budget import PlanChange
 
-MOST = {2: 32, 3: 8}
-"""Patches a step, by the dimensions: more give little, and steps become few."""
-WIDE = 48
-"""First filters of the widest network, where there is memory and time."""
-LARGEST = {2: 1024 * 1024, 3: 192**3}
+MAX_BATCH = {2: 32, 3: 8}
+"""Patches per step, by dimensions: more improve little, and steps become few."""
+MAX_FIRST_FILTERS = 48
+"""First filters of the widest network, if memory and time allow it."""
+MAX_PATCH_VOXELS = {2: 1024 * 1024, 3: 192**3}
 """Voxels of the largest patch."""
 
 
-def noise(plan: dict[str, Any], cases: int) -> dict[str, Any]:
-    """A batch without content, on the CPU."""
-    import torch
-
-    shape = (cases, *plan["patch"])
-    layers = (cases, len(plan["classes"]), *plan["patch"]) if plan["overlap"] else shape
-    images = torch.randn(cases, int(plan["channels"]), *plan["patch"])
-    return {"pixel_values": images, "labels": torch.randint(0, 2, layers, dtype=torch.uint8)}
+def share_batch(facts: dict[str, Any], plan: dict[str, Any], overrides: set[str]) -> None:
+    """Share folds, or the patches of a step, between several GPUs; an epoch keeps its number of steps."""
+    previous = int(plan["batch"])
+    share_gpus(plan, 16 * machine_of(plan).gpus, overrides)
+    if int(plan["batch"]) != previous and "epoch_patches" not in overrides:
+        plan["epoch_patches"] = patches_per_epoch(int(facts["cases"]), int(plan["batch"]))
 
 
-STEP_COSTS = StepCosts(noise)
+def list_changes(facts: dict[str, Any], overrides: set[str], cheaper: Sequence[PlanChange]) -> PlanChanges:
+    """Return the changes in order. A patch or network that the user set is not changed, nor what depends on it."""
+    fixed_shape = overrides & {"network", "network.strides", "network.kernels", "patch"}
+    fixed_width = overrides & {"network", "network.filters"}
+    smaller: list[PlanChange] = [split_step] + ([] if fixed_shape or fixed_width else [shrink_patch])
+    larger: list[PlanChange] = [] if fixed_shape or fixed_width else [make_larger_patch(facts)]
+    larger += [] if fixed_shape or fixed_width else [widen]
+    larger += [] if "batch" in overrides else [make_larger_batch(facts)]
+    return PlanChanges(cheaper, smaller, larger)
 
 
-def share_batch(facts: dict[str, Any], plan: dict[str, Any], kept: set[str]) -> None:
-    """What several GPUs share: folds, or patches of a step, of which there are as many steps an epoch as before."""
-    before = int(plan["batch"])
-    share_gpus(plan, 16 * machine_of(plan).gpus, kept)
-    if int(plan["batch"]) != before and "epoch_patches" not in kept:
-        plan["epoch_patches"] = epoch_patches(int(facts["cases"]), int(plan["batch"]))
-
-
-def ways_of(facts: dict[str, Any], kept: set[str], cheaper: Sequence[Way]) -> Ways:
-    """In order. A patch or network that was set by hand stays, and what goes with it."""
-    shape = kept & {"network", "network.strides", "network.kernels", "patch"}
-    width = kept & {"network", "network.filters"}
-    smaller: list[Way] = [in_parts] + ([] if shape or width else [smaller_patch])
-    larger: list[Way] = [] if shape or width else [larger_patch(facts)]
-    larger += [] if shape or width else [wider]
-    larger += [] if "batch" in kept else [more_patches(facts)]
-    return Ways(cheaper, smaller, larger)
-
-
-def smaller_patch(plan: dict[str, Any]) -> str:
-    """Three quarters of the longest side, as far as the network can halve it."""
-    patch, steps = [int(n) for n in plan["patch"]], steps_of(plan)
+def shrink_patch(plan: dict[str, Any]) -> str:
+    """Reduce the longest side to three quarters, rounded to what the network can halve."""
+    patch, steps = [int(n) for n in plan["patch"]], total_strides(plan)
     axis = int(np.argmax(patch))
     side = int(0.75 * patch[axis]) // steps[axis] * steps[axis]
     if side < 2 * steps[axis] or side == patch[axis]:
         return ""
-    before, patch[axis] = list(patch), side
+    previous, patch[axis] = list(patch), side
     plan["patch"] = patch
-    return f"patches {patch} instead of {before}"
+    return f"patches {patch} instead of {previous}"
 
 
-def larger_patch(facts: dict[str, Any]) -> Way:
-    """A quarter more of each side that the median image has more of; the network halves it as often as it can."""
+def make_larger_patch(facts: dict[str, Any]) -> PlanChange:
+    """Return a change that adds a quarter to each side shorter than the median image; the network halves it as often as possible."""
 
-    def way(plan: dict[str, Any]) -> str:
+    def enlarge_patch(plan: dict[str, Any]) -> str:
         if plan["network"]["name"] != "unet":
             return ""
-        before, dims = [int(n) for n in plan["patch"]], int(plan["dims"])
-        wanted = [min(round(1.25 * n), max(n, have)) for n, have in zip(before, median_there(facts, plan), strict=True)]
-        strides, kernels = topology(wanted, list(plan["spacing"] or [1.0] * dims))
-        patch = round_up(wanted, strides)
-        if np.prod(patch) <= np.prod(before) or np.prod(patch) > LARGEST[dims]:
+        previous, dims = [int(n) for n in plan["patch"]], int(plan["dims"])
+        target = [
+            min(round(1.25 * n), max(n, length))
+            for n, length in zip(previous, median_grid_shape(facts, plan), strict=True)
+        ]
+        strides, kernels = plan_strides(target, list(plan["spacing"] or [1.0] * dims))
+        patch = round_up(target, strides)
+        if np.prod(patch) <= np.prod(previous) or np.prod(patch) > MAX_PATCH_VOXELS[dims]:
             return ""
         plan["patch"] = patch
         width = int(plan["network"]["filters"][0])
-        plan["network"] |= {"strides": strides, "kernels": kernels, "filters": filters(width, len(strides), dims)}
-        return f"patches {patch} instead of {before}"
+        plan["network"] |= {"strides": strides, "kernels": kernels, "filters": filter_counts(width, len(strides), dims)}
+        return f"patches {patch} instead of {previous}"
 
-    return way
+    return enlarge_patch
 
 
-def wider(plan: dict[str, Any]) -> str:
-    """Half as many filters again."""
-    wide = [int(n) for n in plan["network"].get("filters") or []]
-    if plan["network"]["name"] != "unet" or not wide or round(1.5 * wide[0]) > WIDE:
+def widen(plan: dict[str, Any]) -> str:
+    """Use half as many filters again."""
+    previous = [int(count) for count in plan["network"].get("filters") or []]
+    if plan["network"]["name"] != "unet" or not previous or round(1.5 * previous[0]) > MAX_FIRST_FILTERS:
         return ""
-    plan["network"]["filters"] = filters(round(1.5 * wide[0]), len(wide), int(plan["dims"]))
-    return f"first filters {plan['network']['filters'][0]} instead of {wide[0]}"
+    plan["network"]["filters"] = filter_counts(round(1.5 * previous[0]), len(previous), int(plan["dims"]))
+    return f"first filters {plan['network']['filters'][0]} instead of {previous[0]}"
 
 
-def more_patches(facts: dict[str, Any]) -> Way:
-    """Twice the patches a step; an epoch has as many steps as before."""
+def make_larger_batch(facts: dict[str, Any]) -> PlanChange:
+    """Return a change that doubles the patches per step; an epoch keeps its number of steps."""
 
-    def way(plan: dict[str, Any]) -> str:
-        said = larger_batch(MOST[int(plan["dims"])] * gpus_per_step(plan))(plan)
-        if said:
-            plan["epoch_patches"] = epoch_patches(int(facts["cases"]), int(plan["batch"]))
-        return said
+    def enlarge_batch(plan: dict[str, Any]) -> str:
+        message = larger_batch(MAX_BATCH[int(plan["dims"])] * gpus_per_step(plan))(plan)
+        if message:
+            plan["epoch_patches"] = patches_per_epoch(int(facts["cases"]), int(plan["batch"]))
+        return message
 
-    return way
+    return enlarge_batch

@@ -1,4 +1,4 @@
-"""Dice with cross-entropy (or focal loss, or Tversky: plan.json "loss"), at several resolutions of the network."""
+"""Dice with cross-entropy (or focal loss, or Tversky: "loss" of plan.json) at several resolutions of the network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from m3b.training.losses import build_mask_loss, supervised
-from m3b.training.segmentation.ordered_structures import MIDDLE, NUMBER, middles, tables
+from m3b.training.losses import build_mask_loss, deep_supervision_loss
+from m3b.training.segmentation.ordered_structures import MIDDLE, NUMBER, class_tables, middle_distances
 
 
 class SegmentationLoss(nn.Module):
@@ -18,19 +18,22 @@ class SegmentationLoss(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__()
-        self.one: nn.Module = OrderedLoss(plan) if plan.get("chains") else build_mask_loss(plan)
+        self.mask_loss: nn.Module = OrderedLoss(plan) if plan.get("chains") else build_mask_loss(plan)
 
     def forward(self, outputs: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
-        return supervised(self.one, outputs, mask)
+        return deep_supervision_loss(self.mask_loss, outputs, mask)
 
 
 class OrderedLoss(nn.Module):
-    """For classes that are told apart by order (`ordered_structures`): the mask loss of what they have in common, and smooth L1
-    of their numbers and middles where they are."""
+    """Loss for classes that are distinguished by their order (`ordered_structures`).
 
-    NUMBERS, MIDDLES = 2.0, 2.0
-    """Weights beside the mask loss; where the two become linear."""
-    BENT = 0.1, 0.1
+    The mask loss of the common channels, and smooth L1 of numbers and middles inside the structures.
+    """
+
+    NUMBER_WEIGHT, MIDDLE_WEIGHT = 2.0, 2.0
+    """Weights relative to the mask loss."""
+    SMOOTH_L1_BETAS = 0.1, 0.1
+    """Errors of number and middle above which their loss is linear."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__()
@@ -39,38 +42,40 @@ class OrderedLoss(nn.Module):
         self.number: torch.Tensor
         self.axis: torch.Tensor
         self.pitch: torch.Tensor
-        for name, table in zip(("channel", "number", "axis", "pitch"), tables(plan), strict=True):
+        for name, table in zip(("channel", "number", "axis", "pitch"), class_tables(plan), strict=True):
             self.register_buffer(name, table, persistent=False)
         self.axes = sorted({int(axis) for axis in self.axis} - {-1})
         self.mask = build_mask_loss({**plan, "loss": {**(plan.get("loss") or {}), "weights": self.weights(plan)}})
 
     def weights(self, plan: Mapping[str, Any]) -> list[float] | None:
-        """Of the channels: a class that is in no row has its own, a row 1."""
-        given = (plan.get("loss") or {}).get("weights")
-        if not given:
+        """Return the weights of the channels: a class outside all rows has its own, a row has 1."""
+        class_weights = (plan.get("loss") or {}).get("weights")
+        if not class_weights:
             return None
-        found = [1.0] * int(self.channel.max())
-        for place, weight in enumerate(given, start=1):
-            if self.axis[place] < 0:
-                found[int(self.channel[place]) - 1] = float(weight)
-        return found
+        channel_weights = [1.0] * int(self.channel.max())
+        for class_id, weight in enumerate(class_weights, start=1):
+            if self.axis[class_id] < 0:
+                channel_weights[int(self.channel[class_id]) - 1] = float(weight)
+        return channel_weights
 
     def forward(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """(B, C, *shape) as the network gives them and (B, *shape) places of classes to a scalar."""
+        """Return the scalar loss of (B, C, *shape) outputs of the network and (B, *shape) class ids."""
         mask, logits = mask.long(), logits.float()
         loss: torch.Tensor = self.mask(logits[:, :NUMBER], self.channel[mask])
-        inside = self.axis[mask] >= 0
-        count = inside.sum().clamp_min(1)  # nothing is picked out: that would wait for a GPU, in every step
-        scale = [whole / have for whole, have in zip(self.patch, mask.shape[1:], strict=True)]
-        wanted = self.number[mask], middles(mask, self.axis, self.pitch, scale, self.axes)
-        for place, truth, weight, bent in zip(
-            (NUMBER, MIDDLE), wanted, (self.NUMBERS, self.MIDDLES), self.BENT, strict=True
+        is_in_row = self.axis[mask] >= 0
+        count = is_in_row.sum().clamp_min(1)  # no indexing by a mask: it would synchronise with the GPU in every step
+        scale = [side / length for side, length in zip(self.patch, mask.shape[1:], strict=True)]
+        targets = self.number[mask], middle_distances(mask, self.axis, self.pitch, scale, self.axes)
+        for field, truth, weight, beta in zip(
+            (NUMBER, MIDDLE), targets, (self.NUMBER_WEIGHT, self.MIDDLE_WEIGHT), self.SMOOTH_L1_BETAS, strict=True
         ):
-            far = functional.smooth_l1_loss(logits[:, place], truth.to(logits.dtype), beta=bent, reduction="none")
-            loss = loss + weight * torch.where(inside, far, torch.zeros_like(far)).sum() / count
+            field_loss = functional.smooth_l1_loss(
+                logits[:, field], truth.to(logits.dtype), beta=beta, reduction="none"
+            )
+            loss = loss + weight * torch.where(is_in_row, field_loss, torch.zeros_like(field_loss)).sum() / count
         return loss
 
 
 def build_loss(plan: Mapping[str, Any]) -> SegmentationLoss:
-    """The loss that plan.json describes."""
+    """Return the loss that plan.json describes."""
     return SegmentationLoss(plan)

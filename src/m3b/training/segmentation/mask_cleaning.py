@@ -1,4 +1,4 @@
-"""What is done to a decided mask: only the largest piece of a class is kept, holes in a class are filled."""
+"""Post-processing of a decided mask: keep the largest component of a class, fill holes of a class."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-WAYS: tuple[tuple[str, ...], ...] = ((), ("largest",), ("fill",), ("largest", "fill"))
-"""What can be done to a class; the validation cases choose (`postprocessing_selection`)."""
+OPERATION_SETS: tuple[tuple[str, ...], ...] = ((), ("largest",), ("fill",), ("largest", "fill"))
+"""Operations on a class; the validation cases choose one set for each class (`postprocessing_selection`)."""
 
 
-def refined(found: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
-    """A decided mask as plan["refine"] says: {class: what is done to it}.
+def clean_mask(mask: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
+    """Return a decided mask after the operations of plan["refine"]: {class: operations}.
 
     Args:
-        found: uint8, places of classes from 1 on (*shape), or with plan["overlap"] 0/1 channels (K, *shape).
+        mask: uint8, class ids from 1 on (*shape), or with plan["overlap"] 0/1 channels (K, *shape).
     """
-    rule = plan.get("refine") or {}
-    if not any(rule.values()):
-        return found
-    result = found.copy()
-    for place, name in enumerate(plan["classes"]):
-        if not rule.get(name):
+    operations = plan.get("refine") or {}
+    if not any(operations.values()):
+        return mask
+    result = mask.copy()
+    for k, name in enumerate(plan["classes"]):
+        if not operations.get(name):
             continue
         if plan["overlap"]:
-            result[place] = changed(found[place] > 0, rule[name])
+            result[k] = apply_operations(mask[k] > 0, operations[name])
             continue
-        before = result == place + 1
-        after = changed(before, rule[name], (result > 0) & ~before)
+        before = result == k + 1
+        after = apply_operations(before, operations[name], (result > 0) & ~before)
         result[before] = 0
-        result[after] = place + 1
+        result[after] = k + 1
     return result
 
 
-def changed(mask: np.ndarray, ways: Sequence[str], taken: np.ndarray | None = None) -> np.ndarray:
-    """A boolean mask (H, W) or (H, W, D), after `ways` in this order; what other classes have `taken` is no hole."""
-    for way in ways:
-        if way not in ("largest", "fill"):
-            raise SystemExit(f"refine in plan.json: {way!r} is not known; largest and fill are")
-        mask = _largest(mask) if way == "largest" else ndimage.binary_fill_holes(mask)
-    return mask if taken is None else mask & ~taken
+def apply_operations(
+    mask: np.ndarray, operations: Sequence[str], other_classes: np.ndarray | None = None
+) -> np.ndarray:
+    """Return a boolean mask (H, W) or (H, W, D) after `operations` in this order; voxels of `other_classes` are no holes."""
+    for operation in operations:
+        if operation not in ("largest", "fill"):
+            raise SystemExit(f"refine in plan.json: unknown operation {operation!r}; known are largest and fill")
+        mask = _keep_largest(mask) if operation == "largest" else ndimage.binary_fill_holes(mask)
+    return mask if other_classes is None else mask & ~other_classes
 
 
-def _largest(mask: np.ndarray) -> np.ndarray:
-    """The piece with most voxels; diagonal neighbours belong together."""
+def _keep_largest(mask: np.ndarray) -> np.ndarray:
+    """Return the component with most voxels; diagonal neighbours are connected."""
     pieces, count = ndimage.label(mask, np.ones((3,) * mask.ndim))
     if count < 2:
         return mask

@@ -1,4 +1,4 @@
-"""What an answer that never looks at the image gets: the mean shape of the training masks, on every validation case."""
+"""Image-blind baseline of segmentation: the mean shape of the training masks, as prediction for every validation case."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 import numpy as np
 
 from m3b.training.resampling import resize
-from m3b.training.segmentation.scoring import dice_of, mean_dice
+from m3b.training.segmentation.scoring import class_dice, mean_dice
 
-MOST = 40
-"""So many training masks make the mean shape."""
-SIDE = {2: 96, 3: 40}
-"""Voxels a side of the grid on which they are averaged."""
+MAX_MASKS = 40
+"""Training masks that are averaged at most."""
+GRID_SIDE = {2: 96, 3: 40}
+"""Voxels per side of the grid on which masks are averaged, by dimensions."""
 
 
 def mean_shape(masks: Sequence[np.ndarray], plan: Mapping[str, Any]) -> np.ndarray:
-    """(K, *grid) how far each place is above the cut of each class: from 1 on it is marked.
+    """Return (K, *grid): share of masks with the class at each position, divided by the class's threshold; from 1 on it is predicted.
 
     Args:
-        masks: ids (*shape), or channels (K, *shape) of 0/1 where classes overlap; all are stretched to one grid.
+        masks: ids (*shape), or channels (K, *shape) of 0/1 if classes overlap; all are resized to one grid.
     """
     classes, overlap, dims = len(plan["classes"]), bool(plan["overlap"]), int(plan["dims"])
-    chosen = [masks[int(k)] for k in np.linspace(0, len(masks) - 1, min(MOST, len(masks)))]
-    mean = np.zeros((classes, *(SIDE[dims],) * dims), np.float32)
-    for mask in chosen:
-        layers = np.asarray(mask) if overlap else np.stack([np.asarray(mask) == k + 1 for k in range(classes)])
-        mean += resize((layers > 0).astype(np.float32), mean.shape[1:]) / len(chosen)
-    return np.stack([share / best_cut(share) for share in mean])
+    sampled = [masks[int(index)] for index in np.linspace(0, len(masks) - 1, min(MAX_MASKS, len(masks)))]
+    mean = np.zeros((classes, *(GRID_SIDE[dims],) * dims), np.float32)
+    for mask in sampled:
+        layers = np.asarray(mask) if overlap else np.stack([np.asarray(mask) == index + 1 for index in range(classes)])
+        mean += resize((layers > 0).astype(np.float32), mean.shape[1:]) / len(sampled)
+    return np.stack([share / best_threshold(share) for share in mean])
 
 
-def best_cut(share: np.ndarray) -> float:
-    """The share of the masks from which a place is marked, for the largest Dice to expect; infinite where nothing is.
+def best_threshold(share: np.ndarray) -> float:
+    """Return the share of masks from which a position is predicted, for the largest expected Dice; infinite for an empty class.
 
-    Places V overlap with a random mask in the sum of their shares, so the Dice to expect is about 2 x that / (|V| + sum of all
-    shares), and V is best a level set. Halves would leave out whatever lies elsewhere in every image, such as polyps.
+    A set V of positions overlaps a random mask by the sum of their shares, so the expected Dice is about 2 x that / (|V| + sum of all
+    shares), and the best V is a level set. A threshold of one half would remove what varies in position, such as polyps.
     """
     values = np.sort(share[share > 0].astype(np.float64))[::-1]
     if not len(values):
@@ -45,27 +45,28 @@ def best_cut(share: np.ndarray) -> float:
     return float(last + values[values < last].max(initial=0.0)) / 2
 
 
-def stretched(mean: np.ndarray, shape: Sequence[int], overlap: bool) -> np.ndarray:
-    """The mean shape as an answer for an image of `shape`: uint8 ids of the class furthest above its cut, or 0/1 channels."""
-    above = resize(mean, tuple(int(n) for n in shape))
+def predict_mean_shape(mean: np.ndarray, shape: Sequence[int], overlap: bool) -> np.ndarray:
+    """Return the mean shape as prediction for an image of `shape`: uint8 ids of the class furthest above its threshold, or 0/1
+    channels.
+    """
+    resized = resize(mean, tuple(int(n) for n in shape))
     if overlap:
-        return (above >= 1).astype(np.uint8)
-    return np.where(above.max(0) >= 1, above.argmax(0) + 1, 0).astype(np.uint8)
+        return (resized >= 1).astype(np.uint8)
+    return np.where(resized.max(0) >= 1, resized.argmax(0) + 1, 0).astype(np.uint8)
 
 
-def blind_dice(masks: Sequence[np.ndarray], truths: Sequence[np.ndarray], plan: Mapping[str, Any]) -> float:
-    """Mean Dice of the mean shape of `masks` on `truths`. A trained model that is no better has learnt nothing from the
-    images."""
-    return mean_dice(blind_table(mean_shape(masks, plan), truths, plan))
+def baseline_dice(masks: Sequence[np.ndarray], truths: Sequence[np.ndarray], plan: Mapping[str, Any]) -> float:
+    """Return the mean Dice of the mean shape of `masks` on `truths`. A trained model that is no better learnt nothing from the
+    images.
+    """
+    return mean_dice(baseline_dice_table(mean_shape(masks, plan), truths, plan))
 
 
-def blind_table(mean: np.ndarray, truths: Sequence[np.ndarray], plan: Mapping[str, Any]) -> np.ndarray:
-    """(N, K) Dice of the mean shape on each of `truths`."""
+def baseline_dice_table(mean: np.ndarray, truths: Sequence[np.ndarray], plan: Mapping[str, Any]) -> np.ndarray:
+    """Return (N, K) Dice of the mean shape on each of `truths`."""
     classes, overlap, dims = len(plan["classes"]), bool(plan["overlap"]), int(plan["dims"])
-    return np.array(
-        [
-            dice_of(stretched(mean, truth.shape[-dims:], overlap), np.asarray(truth), classes, overlap)
-            for truth in truths
-        ],
-        float,
-    )
+    baselines = (predict_mean_shape(mean, truth.shape[-dims:], overlap) for truth in truths)
+    rows = [
+        class_dice(mask, np.asarray(truth), classes, overlap) for mask, truth in zip(baselines, truths, strict=True)
+    ]
+    return np.array(rows, float)

@@ -1,4 +1,4 @@
-"""The cases as nnU-Net wants them: NIfTI with their true geometry and consecutive labels, dataset.json, the split."""
+"""The cases in nnU-Net's format: NIfTI with their true geometry and consecutive labels, dataset.json, the split."""
 
 from __future__ import annotations
 
@@ -11,95 +11,100 @@ import numpy as np
 
 from m3b.dataset.formats import DataError, grid_of
 from m3b.training.channels import read_case
-from m3b.training.mask_grid import iterate_masks, load_ids
-from m3b.training.segmentation.nnunet_presets import Regions, described
+from m3b.training.mask_grid import iterate_masks, load_label_ids
+from m3b.training.segmentation.nnunet_presets import Regions, describe_labels
 from m3b.training.voxel_spacing import true_spacing
 
-NAME = "Dataset001_m3b"
+DATASET_NAME = "Dataset001_m3b"
 
 
 def write_dataset(
     records: Sequence[Mapping[str, Any]],
     plan: Mapping[str, Any],
-    place: Path,
+    folder: Path,
     hold_out: Callable[[np.ndarray], np.ndarray],
 ) -> list[int]:
     """Write imagesTr, labelsTr, dataset.json and the split; return the numbers of the validation cases.
 
     Args:
-        hold_out: (N, K) whether cases have classes to (N,) whether they are validation cases.
+        hold_out: function of (N, K) class presence to (N,) whether cases are validation cases.
     """
-    raw, ready = place / "raw" / NAME, place / "written.json"
-    if ready.exists():
-        return list(json.loads(ready.read_text()))
-    for part in ("imagesTr", "labelsTr"):
-        (raw / part).mkdir(parents=True, exist_ok=True)
-    kept: list[int] = []
+    raw, ready_file = folder / "raw" / DATASET_NAME, folder / "written.json"
+    if ready_file.exists():
+        return list(json.loads(ready_file.read_text()))
+    for subfolder in ("imagesTr", "labelsTr"):
+        (raw / subfolder).mkdir(parents=True, exist_ok=True)
+    usable: list[int] = []
     presence = np.zeros((len(records), len(plan["classes"])), bool)
     regions = Regions(len(plan["classes"])) if plan["overlap"] else None
     for item, record in enumerate(records):
         try:
             presence[item] = _write_case(record, plan, raw, f"case_{item:05d}", regions)
-            kept.append(item)
+            usable.append(item)
         except DataError as error:
-            print(f"left out: {error}", flush=True)
-    if len(kept) < max(2, 0.95 * len(records)):
-        raise SystemExit(f"{len(records) - len(kept)} of {len(records)} cases cannot be used; correct the index")
-    about = {
-        "channel_names": _channels(plan),
-        **described(regions, plan),
-        "numTraining": len(kept),
+            print(f"excluded: {error}", flush=True)
+    if len(usable) < max(2, 0.95 * len(records)):
+        raise SystemExit(f"{len(records) - len(usable)} of {len(records)} cases cannot be used; correct the index")
+    description = {
+        "channel_names": _channel_names(plan),
+        **describe_labels(regions, plan),
+        "numTraining": len(usable),
         "file_ending": ".nii.gz",
         "overwrite_image_reader_writer": "SimpleITKIO",
     }
-    (raw / "dataset.json").write_text(json.dumps(about, indent=1))
-    held = hold_out(presence)
-    split = {"train": [f"case_{i:05d}" for i in kept if not held[i]], "val": [f"case_{i:05d}" for i in kept if held[i]]}
-    (place / "preprocessed" / NAME).mkdir(parents=True, exist_ok=True)
-    (place / "preprocessed" / NAME / "splits_final.json").write_text(json.dumps([split]))
-    valid = [item for item in kept if held[item]]
-    ready.write_text(json.dumps(valid))
-    return valid
+    (raw / "dataset.json").write_text(json.dumps(description, indent=1))
+    is_validation = hold_out(presence)
+    split = {
+        "train": [f"case_{i:05d}" for i in usable if not is_validation[i]],
+        "val": [f"case_{i:05d}" for i in usable if is_validation[i]],
+    }
+    (folder / "preprocessed" / DATASET_NAME).mkdir(parents=True, exist_ok=True)
+    (folder / "preprocessed" / DATASET_NAME / "splits_final.json").write_text(json.dumps([split]))
+    valid_items = [item for item in usable if is_validation[item]]
+    ready_file.write_text(json.dumps(valid_items))
+    return valid_items
 
 
-def _channels(plan: Mapping[str, Any]) -> dict[str, str]:
-    """nnU-Net's names: it normalises what is called CT by the units of all cases, everything else image by image."""
-    rule, names = plan["intensity"], plan["channel_names"]
-    rules = list(rule["channels"].values()) if rule.get("channels") else [rule] * int(plan["channels"])
-    own = names or [f"channel{place}" for place in range(len(rules))]
-    safe = [f"m3b {name}" if str(name).casefold() in ("ct", "nonorm", "rgb_to_0_1") else str(name) for name in own]
-    return {str(c): "CT" if one["mode"] == "window" else safe[c] for c, one in enumerate(rules)}
+def _channel_names(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return channel names for nnU-Net: "CT" is normalised by the intensities of all cases, other names image by image."""
+    intensity, names = plan["intensity"], plan["channel_names"]
+    rules = list(intensity["channels"].values()) if intensity.get("channels") else [intensity] * int(plan["channels"])
+    known_names = names or [f"channel{place}" for place in range(len(rules))]
+    safe_names = [
+        f"m3b {name}" if str(name).casefold() in ("ct", "nonorm", "rgb_to_0_1") else str(name) for name in known_names
+    ]
+    return {str(index): "CT" if rule["mode"] == "window" else safe_names[index] for index, rule in enumerate(rules)}
 
 
 def _write_case(
     record: Mapping[str, Any], plan: Mapping[str, Any], raw: Path, name: str, regions: Regions | None
 ) -> np.ndarray:
-    """Write one NIfTI a channel and one of labels, all on the grid of the original image; return (K,) which classes it has."""
+    """Write one NIfTI per channel and one of labels, all on the grid of the original image; return (K,) class presence."""
     image = read_case(record["image_path"], plan)
     if image.dims == 3 and int(plan["dims"]) == 2:
         raise DataError(f"{record['image_path']}: a volume, but most images are 2D")
     if len(image.array) != int(plan["channels"]):
         raise DataError(f"{record['image_path']}: {len(image.array)} channels, most images have {plan['channels']}")
     if regions is None:
-        ids = load_ids(record, plan, image)
+        ids = load_label_ids(record, plan, image)
     else:
         ids = regions.encode(iterate_masks(record, plan, image), image.array.shape[1:])
     numbers = np.unique(ids)
-    ways = {place + 1: {place} for place in range(len(plan["classes"]))} if regions is None else regions.classes()
-    present = np.zeros(len(plan["classes"]), bool)
-    present[[place for number in numbers if number for place in ways[int(number)]]] = True
+    class_sets = {k + 1: {k} for k in range(len(plan["classes"]))} if regions is None else regions.classes()
+    presence = np.zeros(len(plan["classes"]), bool)
+    presence[[k for number in numbers if number for k in class_sets[int(number)]]] = True
     affine = grid_of(record["image_path"]).affine
     spacing = true_spacing(image.array.shape[1:], image.spacing, plan["extent"]) or (1.0,) * image.dims
-    for c, channel in enumerate(image.array):
-        _write_nifti(channel.astype(np.float32), affine, spacing, plan, raw / "imagesTr" / f"{name}_{c:04d}.nii.gz")
+    for index, channel in enumerate(image.array):
+        _write_nifti(channel.astype(np.float32), affine, spacing, plan, raw / "imagesTr" / f"{name}_{index:04d}.nii.gz")
     _write_nifti(ids, affine, spacing, plan, raw / "labelsTr" / f"{name}.nii.gz")
-    return present
+    return presence
 
 
 def _write_nifti(
     array: np.ndarray, affine: np.ndarray | None, spacing: Sequence[float], plan: Mapping[str, Any], file: Path
 ) -> None:
-    """An array in the axes of `read_image` (rows along y, columns along x); true 2D where the plan is 2D."""
+    """Write an array in the axes of `read_image` (rows along y, columns along x); in 2D if the plan is 2D."""
     import SimpleITK as sitk
 
     if array.ndim < int(plan["dims"]):

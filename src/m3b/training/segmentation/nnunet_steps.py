@@ -1,8 +1,7 @@
-"""nnU-Net's preprocessing, network and prediction without nnU-Net: what its trained weights need at prediction time.
+"""nnU-Net's preprocessing, network and prediction without nnU-Net, as its trained weights need them at prediction time.
 
-Follows nnunetv2's DefaultPreprocessor, default resampling and predictor (Isensee et al., 2021): crop to what is not
-zero, normalise, resample (cubic; slices apart where they are thick), windows with Gaussian weights, logits resampled
-linearly, classes decided, everything put back.
+Follows DefaultPreprocessor, default resampling and predictor of nnunetv2 (Isensee et al., 2021): crop to non-zero voxels, normalise,
+resample (cubic; thick slices one by one), windows with Gaussian weights, logits resampled linearly, argmax, inverse of the crop.
 """
 
 from __future__ import annotations
@@ -16,23 +15,24 @@ import torch
 from scipy import ndimage
 
 from m3b.dataset.formats import DataError, Image
-from m3b.training.segmentation.sliding_window import sliding
+from m3b.training.segmentation.sliding_window import predict_windows
 from m3b.training.voxel_spacing import true_spacing
 
-ANISOTROPIC = 3.0
+MAX_ISOTROPY_RATIO = 3.0
+"""Ratio of the coarsest to the finest spacing above which slices are resampled one by one."""
 
 
 def load_nnunet(
     config: Mapping[str, Any], weights: Mapping[str, torch.Tensor], device: torch.device
 ) -> torch.nn.Module:
-    """The network that `config["architecture"]` names, with its weights, in evaluation mode."""
-    kind = config["architecture"]
-    module, _, name = kind["network_class_name"].rpartition(".")
-    options = dict(kind["arch_kwargs"])
-    for key in kind["_kw_requires_import"]:
+    """Return the network of `config["architecture"]` with its weights, in evaluation mode."""
+    architecture = config["architecture"]
+    module, _, name = architecture["network_class_name"].rpartition(".")
+    options = dict(architecture["arch_kwargs"])
+    for key in architecture["_kw_requires_import"]:
         if options.get(key):
-            place, _, what = options[key].rpartition(".")
-            options[key] = getattr(importlib.import_module(place), what)
+            package, _, attribute = options[key].rpartition(".")
+            options[key] = getattr(importlib.import_module(package), attribute)
     network: torch.nn.Module = getattr(importlib.import_module(module), name)(
         input_channels=config["channels"], num_classes=config["outputs"], deep_supervision=False, **options
     )
@@ -40,76 +40,78 @@ def load_nnunet(
     return network.to(device).eval()
 
 
-def to_nnunet(array: np.ndarray) -> np.ndarray:
-    """(C, rows, columns[, slices]) to nnU-Net's (C, slices, rows, columns); 2D images get one slice."""
+def to_nnunet_axes(array: np.ndarray) -> np.ndarray:
+    """Convert (C, rows, columns[, slices]) to nnU-Net's (C, slices, rows, columns); 2D images get one slice."""
     return np.moveaxis(array, -1, 1) if array.ndim == 4 else array[:, None]
 
 
-def spacing_for(image: Image, config: Mapping[str, Any]) -> list[float]:
-    """mm along nnU-Net's axes; a 2D image's slice is as thick as nnU-Net has it (999 times the coarsest side)."""
-    known = true_spacing(image.array.shape[1:], image.spacing, config.get("extent"))
-    own = [float(v) for v in known] if known else [1.0] * image.dims
+def nnunet_spacing(image: Image, config: Mapping[str, Any]) -> list[float]:
+    """Return mm along nnU-Net's axes; the slice thickness of a 2D image is as in nnU-Net (999 times the coarsest side)."""
+    file_spacing = true_spacing(image.array.shape[1:], image.spacing, config.get("extent"))
+    sides = [float(v) for v in file_spacing] if file_spacing else [1.0] * image.dims
     if image.dims == 3:
-        return [own[2], own[0], own[1]]
-    return [max(own) * 999, own[0], own[1]] if config["dims"] == 2 else [float(config["thickness"]), own[0], own[1]]
+        return [sides[2], sides[0], sides[1]]
+    thickness = max(sides) * 999 if config["dims"] == 2 else float(config["thickness"])
+    return [thickness, sides[0], sides[1]]
 
 
 def preprocess_nnunet(
     data: np.ndarray, spacing: Sequence[float], config: Mapping[str, Any]
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """(C, z, y, x) to the network's input, and what `put_back` needs to undo it."""
+    """Convert (C, z, y, x) to the network's input; also return the state that the inverse needs."""
     order = config["transpose_forward"]
     data = data.astype(np.float32).transpose(0, *(axis + 1 for axis in order))
     spacing = [spacing[axis] for axis in order]
-    before = data.shape[1:]
-    inside = ndimage.binary_fill_holes((data != 0).any(axis=0))
-    spans = [np.flatnonzero(inside.any(axis=tuple(a for a in range(3) if a != axis))) for axis in range(3)]
-    box = tuple(slice(int(s[0]), int(s[-1]) + 1) if len(s) else slice(0, n) for s, n in zip(spans, before, strict=True))
-    data, inside = data[(slice(None), *box)].copy(), inside[box]
+    original_shape = data.shape[1:]
+    foreground = ndimage.binary_fill_holes((data != 0).any(axis=0))
+    boxes = ndimage.find_objects(foreground.view(np.uint8))
+    box = boxes[0] if boxes else tuple(slice(0, length) for length in original_shape)
+    data, foreground = data[(slice(None), *box)].copy(), foreground[box]
     cropped = data.shape[1:]
     for channel in range(len(data)):
-        data[channel] = _normalise(data[channel], inside, config, channel)
+        data[channel] = _normalise(data[channel], foreground, config, channel)
     target = list(config["spacing"])
     target = [spacing[0], *target] if len(target) == 2 else target
     shape = tuple(round(s / t * n) for s, t, n in zip(spacing, target, cropped, strict=True))
-    state = {"before": before, "box": box, "cropped": cropped, "spacing": spacing, "target": target}
+    state = {"before": original_shape, "box": box, "cropped": cropped, "spacing": spacing, "target": target}
     return resample(data, shape, spacing, target, 3), state
 
 
-def _normalise(image: np.ndarray, inside: np.ndarray, config: Mapping[str, Any], channel: int) -> np.ndarray:
+def _normalise(image: np.ndarray, foreground: np.ndarray, config: Mapping[str, Any], channel: int) -> np.ndarray:
     scheme, masked = config["normalization"][channel], config["use_mask"][channel]
     if scheme == "ZScoreNormalization":
-        values = image[inside] if masked else image
+        values = image[foreground] if masked else image
         scaled = (image - values.mean()) / max(float(values.std()), 1e-8)
-        return np.where(inside, scaled, image) if masked else scaled
+        return np.where(foreground, scaled, image) if masked else scaled
     if scheme == "CTNormalization":
-        rule = config["intensities"][str(channel)]
-        clipped = np.clip(image, rule["percentile_00_5"], rule["percentile_99_5"])
-        return (clipped - rule["mean"]) / max(float(rule["std"]), 1e-8)
-    raise DataError(f"the model was trained with {scheme}, which this predictor does not know")
+        properties = config["intensities"][str(channel)]
+        clipped = np.clip(image, properties["percentile_00_5"], properties["percentile_99_5"])
+        return np.asarray((clipped - properties["mean"]) / max(float(properties["std"]), 1e-8))
+    raise DataError(f"the model was trained with {scheme}, which this predictor does not support")
 
 
 def resample(
     data: np.ndarray, shape: Sequence[int], spacing: Sequence[float], target: Sequence[float], order: int
 ) -> np.ndarray:
-    """(C, ...) to another shape; where one axis is more than three times coarser, slices apart and then the nearest."""
+    """Resample (C, ...) to another shape; if one axis is more than three times coarser, slice by slice and then to the nearest
+    slice.
+    """
     if tuple(shape) == data.shape[1:]:
         return data
-    axis = _coarse_axis(spacing) if max(spacing) / min(spacing) > ANISOTROPIC else None
-    if axis is None and max(spacing) / min(spacing) <= ANISOTROPIC and max(target) / min(target) > ANISOTROPIC:
-        axis = _coarse_axis(target)
+    anisotropic = [grid for grid in (spacing, target) if max(grid) / min(grid) > MAX_ISOTROPY_RATIO]
+    axis = _coarse_axis(anisotropic[0]) if anisotropic else None
     result = np.zeros((len(data), *shape), np.float32)
     for channel in range(len(data)):
-        part = data[channel].astype(np.float64)  # one at a time: logits of many classes are gigabytes
+        volume = data[channel].astype(np.float64)  # one channel at a time: logits of many classes are gigabytes
         if axis is None:
-            result[channel] = _zoom(part, shape, order)
+            result[channel] = _zoom(volume, shape, order)
             continue
-        flat = [n for place, n in enumerate(shape) if place != axis]
-        slices = np.stack([_zoom(piece, flat, order) for piece in np.moveaxis(part, axis, 0)], axis)
-        have, want = part.shape[axis], shape[axis]
-        places = have / want * (np.arange(want) + 0.5) - 0.5
-        nearest = np.clip(np.floor(places + 0.5).astype(int), 0, have - 1)
-        result[channel] = slices.take(nearest, axis=axis) if have != want else slices
+        slice_shape = [n for other_axis, n in enumerate(shape) if other_axis != axis]
+        slices = np.stack([_zoom(piece, slice_shape, order) for piece in np.moveaxis(volume, axis, 0)], axis)
+        length, target_length = volume.shape[axis], shape[axis]
+        positions = length / target_length * (np.arange(target_length) + 0.5) - 0.5
+        nearest = np.clip(np.floor(positions + 0.5).astype(int), 0, length - 1)
+        result[channel] = slices.take(nearest, axis=axis) if length != target_length else slices
     return result
 
 
@@ -118,55 +120,61 @@ def _coarse_axis(spacing: Sequence[float]) -> int | None:
     return coarsest[0] if len(coarsest) == 1 else None
 
 
-def _zoom(part: np.ndarray, shape: Sequence[int], order: int) -> np.ndarray:
-    """As skimage.transform.resize with mode "edge": voxel centres kept, values inside of the input's range."""
-    if tuple(shape) == part.shape:
-        return part
-    factors = [want / have for want, have in zip(shape, part.shape, strict=True)]
-    zoomed = ndimage.zoom(part, factors, order=order, mode="nearest", grid_mode=True)
-    return np.asarray(np.clip(zoomed, part.min(), part.max()))
+def _zoom(array: np.ndarray, shape: Sequence[int], order: int) -> np.ndarray:
+    """Resize as skimage.transform.resize with mode "edge": voxel centres stay, values stay in the range of the input."""
+    if tuple(shape) == array.shape:
+        return array
+    factors = [target / length for target, length in zip(shape, array.shape, strict=True)]
+    zoomed = ndimage.zoom(array, factors, order=order, mode="nearest", grid_mode=True)
+    return np.asarray(np.clip(zoomed, array.min(), array.max()))
 
 
 @torch.no_grad()
-def logits_of(
+def predict_logits(
     network: torch.nn.Module, data: np.ndarray, config: Mapping[str, Any], device: torch.device
 ) -> np.ndarray:
-    """(C, z, y, x) preprocessed to logits (outputs, z, y, x); a 2D network goes slice by slice."""
+    """Return logits (outputs, z, y, x) of preprocessed (C, z, y, x); a 2D network predicts slice by slice."""
     patch = [int(n) for n in config["patch"]]
     mirror = [int(axis) for axis in config.get("mirror") or []]
     tensor = torch.from_numpy(np.ascontiguousarray(data, np.float32))
     with torch.autocast(device.type, enabled=device.type == "cuda"):  # as nnU-Net's predictor
         if len(patch) == 3:
-            return sliding(tensor, network, patch, 0.0, device, 1, mirror).numpy()
-        layers = [sliding(tensor[:, z], network, patch, 0.0, device, 4, mirror) for z in range(tensor.shape[1])]
-        return torch.stack(layers, 1).numpy()
+            return np.asarray(predict_windows(tensor, network, patch, 0.0, device, 1, mirror))
+        layers = [predict_windows(tensor[:, z], network, patch, 0.0, device, 4, mirror) for z in range(tensor.shape[1])]
+        return np.asarray(torch.stack(layers, 1))
 
 
 def predict_nnunet(
     network: torch.nn.Module, image: Image, config: Mapping[str, Any], device: torch.device, name: str = "image"
 ) -> np.ndarray:
-    """An image to uint8 in the axes of `read_image`: places of classes, 0 for background; of classes that may overlap (K, *shape) of
-    0 and 1."""
+    """Return the prediction for an image as uint8 in the axes of `read_image`: class ids, 0 for background.
+
+    Classes that may overlap give (K, *shape) of 0 and 1.
+    """
     array = image.array if image.dims == config["dims"] else image.array[..., None]
     if array.ndim - 1 != config["dims"]:
         raise DataError(f"{name}: a volume of {array.shape[-1]} slices, but the model takes 2D images")
     if len(array) != config["channels"]:
         raise DataError(f"{name}: {len(array)} channels, but the model was trained with {config['channels']}")
-    data, state = preprocess_nnunet(to_nnunet(array), spacing_for(image, config), config)
+    data, state = preprocess_nnunet(to_nnunet_axes(array), nnunet_spacing(image, config), config)
     if not np.isfinite(data).all():
         raise DataError(f"{name}: holds values that are not finite")
-    logits = resample(logits_of(network, data, config, device), state["cropped"], state["target"], state["spacing"], 1)
+    logits = resample(
+        predict_logits(network, data, config, device), state["cropped"], state["target"], state["spacing"], 1
+    )
     if config.get("regions"):
-        return np.stack([_placed(layer > 0, state, config, image) for layer in logits])
-    found = _placed(logits.argmax(axis=0), state, config, image)
+        return np.stack([_restore_geometry(layer > 0, state, config, image) for layer in logits])
+    predicted = _restore_geometry(logits.argmax(axis=0), state, config, image)
     if not config.get("overlap"):
-        return found
-    return np.stack([found == place for place in range(1, int(config["outputs"]))]).astype(np.uint8)
+        return predicted
+    return np.stack([predicted == class_id for class_id in range(1, int(config["outputs"]))]).astype(np.uint8)
 
 
-def _placed(decided: np.ndarray, state: Mapping[str, Any], config: Mapping[str, Any], image: Image) -> np.ndarray:
-    """(z, y, x) of the cropped and turned image, put back into the image's own axes."""
-    whole = np.zeros(state["before"], np.uint8)
-    whole[state["box"]] = decided
-    whole = whole.transpose(config["transpose_backward"])
-    return np.moveaxis(whole, 0, -1).reshape(image.array.shape[1:])
+def _restore_geometry(
+    prediction: np.ndarray, state: Mapping[str, Any], config: Mapping[str, Any], image: Image
+) -> np.ndarray:
+    """Put a (z, y, x) prediction of the cropped and transposed image back into the image's own axes."""
+    full = np.zeros(state["before"], np.uint8)
+    full[state["box"]] = prediction
+    full = full.transpose(config["transpose_backward"])
+    return np.moveaxis(full, 0, -1).reshape(image.array.shape[1:])

@@ -1,4 +1,4 @@
-"""nnU-Net's trainer under a clock: as many epochs as the seconds allow, poly learning rate fitted to them, resumable."""
+"""nnU-Net's trainer with a time limit: as many epochs as the seconds allow, poly learning rate fitted to them, resumable."""
 
 from __future__ import annotations
 
@@ -20,67 +20,69 @@ from m3b.training.clock import MIN_STEPS, Clock
 from m3b.training.curves import append_row
 from m3b.training.entry import DivergenceError, InsufficientMemoryError
 from m3b.training.loop import LOGOUT, save_weights
-from m3b.training.segmentation.nnunet_presets import PLANNERS, mirrored
+from m3b.training.segmentation.nnunet_presets import PLANNERS, allowed_mirror_axes
 
-EPOCHS = 60
-"""Into so many parts the time is divided; after each the pseudo Dice is measured and a checkpoint written."""
+EPOCH_COUNT = 60
+"""Epochs into which the time is divided; after each the pseudo Dice is measured and a checkpoint is written."""
 
 
-UNTRAINED = (
-    "nnU-Net had too little time, and nothing is trained that could be used. What it prepared and learnt is kept: "
-    "`train.py --resume` goes on, with more --minutes if there are any; `plan.py --set engine=trainer` needs less."
+UNTRAINED_MESSAGE = (
+    "nnU-Net had too little time to train a usable network. Its preprocessed data and checkpoint are kept: continue with "
+    "`train.py --resume` and more --minutes, or use `plan.py --set engine=trainer`, which needs less time."
 )
 
 
 class TimedTrainer(nnUNetTrainer):
-    """nnU-Net's recipe unchanged but for its length. The constructor's argument names are inspected by nnU-Net."""
+    """nnU-Net's trainer, unchanged except for its length. nnU-Net inspects the argument names of the constructor."""
 
-    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: torch.device) -> None:
+    def __init__(
+        self, plans: dict[str, Any], configuration: str, fold: int, dataset_json: dict[str, Any], device: torch.device
+    ) -> None:
         super().__init__(plans, configuration, fold, dataset_json, device)
         self.clock: Clock = Clock(1.0, 10**9)
         self.folder, self.step, self.epoch_s = Path(), 0, 0.0
         self.classes: list[str] = []
 
     def print_to_log_file(self, *args: Any, also_print_to_console: bool = True, add_timestamp: bool = True) -> None:
-        """Into nnU-Net's log file only."""
+        """Write to nnU-Net's log file only."""
         super().print_to_log_file(*args, also_print_to_console=False, add_timestamp=add_timestamp)
 
     def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self) -> Any:
-        """nnU-Net's, without the mirror of left and right where a class tells a side, in training and in prediction."""
+        """Return nnU-Net's settings, without left-right mirroring if a class tells the side, in training and prediction."""
         rotation, dummy, size, axes = super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
-        allowed = mirrored(axes, self.plans_manager.transpose_forward, self.classes)
+        allowed = allowed_mirror_axes(axes, self.plans_manager.transpose_forward, self.classes)
         self.inference_allowed_mirroring_axes = allowed
         return rotation, dummy, size, allowed
 
     def plot_network_architecture(self) -> None:
-        """Needs graphviz, and nobody looks at it."""
+        """Do nothing: the plot needs graphviz."""
 
     def _save_debug_information(self) -> None:
-        """Holds paths of this machine."""
+        """Do nothing: the file contains paths of this machine."""
 
-    def run_clocked(self) -> None:
-        """Train until the clock says so; LR is nnU-Net's poly schedule over the share of time that is used."""
+    def train_until_deadline(self) -> None:
+        """Train until the time is used up; the learning rate is nnU-Net's poly schedule over the used share of time."""
         self.on_train_start()
         self._restore()
-        while not self.clock.is_over() and self.step < self.most_steps:
+        while not self.clock.is_over() and self.step < self.max_steps:
             self.network.train()
             losses, start = [], time.monotonic()
-            while time.monotonic() - start < max(self.epoch_s, 1e-3) and not self._over():
-                losses.append(self._one_step())
+            while time.monotonic() - start < max(self.epoch_s, 1e-3) and not self._is_over():
+                losses.append(self._train_step())
             dice, loss = self._validate()
             self.current_epoch += 1
-            self._report(float(np.mean(losses)) if losses else math.nan, loss, dice)
+            self._log_epoch(float(np.mean(losses)) if losses else math.nan, loss, dice)
             self._save()
 
     most_steps = 10**9
 
-    def _over(self) -> bool:
-        return self.clock.is_over() or self.step >= self.most_steps
+    def _is_over(self) -> bool:
+        return self.clock.is_over() or self.step >= self.max_steps
 
-    def _one_step(self) -> float:
-        used = max(self.clock.progress(), self.step / self.most_steps)
+    def _train_step(self) -> float:
+        progress = max(self.clock.progress(), self.step / self.max_steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.initial_lr * (1 - min(used, 0.999)) ** 0.9
+            group["lr"] = self.initial_lr * (1 - min(progress, 0.999)) ** 0.9
         loss = float(self.train_step(next(self.dataloader_train))["loss"])
         self.step += 1
         if not math.isfinite(loss):
@@ -88,7 +90,7 @@ class TimedTrainer(nnUNetTrainer):
         return loss
 
     def _validate(self) -> tuple[float, float]:
-        """Pseudo Dice and loss of a few random validation patches, as nnU-Net measures them."""
+        """Return pseudo Dice and loss of a few random validation patches, as nnU-Net measures them."""
         self.network.eval()
         with torch.no_grad():
             outputs = [
@@ -99,7 +101,7 @@ class TimedTrainer(nnUNetTrainer):
         dice = [2 * h / t for h, t in zip(hits, total, strict=True) if t > 0]
         return float(np.mean(dice)) if dice else 0.0, float(np.mean([o["loss"] for o in outputs]))
 
-    def _report(self, train: float, valid: float, dice: float) -> None:
+    def _log_epoch(self, train: float, valid: float, dice: float) -> None:
         spent, lr = self.clock.spent(), self.optimizer.param_groups[0]["lr"]
         row = {"fold": 0, "epoch": self.current_epoch, "step": self.step, "train_loss": round(train, 5)}
         row |= {"valid_loss": round(valid, 5), "pseudo_dice": round(dice, 5)}
@@ -111,7 +113,7 @@ class TimedTrainer(nnUNetTrainer):
         )
 
     def _save(self) -> None:
-        """Everything that a resumed training needs, in place in one move."""
+        """Write the state that a resumed training needs, in one atomic move."""
         state = {
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -133,83 +135,90 @@ class TimedTrainer(nnUNetTrainer):
         if self.grad_scaler and state["scaler"]:
             self.grad_scaler.load_state_dict(state["scaler"])
         self.step, self.current_epoch = int(state["step"]), int(state["epoch"])
-        print(f"going on from step {self.step} after {state['spent']:.0f} s", flush=True)
+        print(f"continuing from step {self.step} after {state['spent']:.0f} s", flush=True)
 
 
-def run(place: Path, plan: dict[str, Any], seconds: float, folder: Path, reserve: float) -> dict[str, Any]:
-    """Train (or go on), export best.safetensors and nnunet.json into `folder`; return what done.json holds.
+def train_timed(
+    dataset_folder: Path, plan: dict[str, Any], seconds: float, folder: Path, reserve: float
+) -> dict[str, Any]:
+    """Train (or continue), export best.safetensors and nnunet.json into `folder`; return the content of done.json.
 
     Args:
-        reserve: seconds of these that are for the prediction of the validation cases.
+        reserve: seconds of `seconds` that are reserved for predicting the validation cases.
     """
     done_file, checkpoint = folder / "done.json", folder / "checkpoint.pt"
     if done_file.exists():
         return dict(json.loads(done_file.read_text()))
     spent = float(torch.load(checkpoint, weights_only=True)["spent"]) if checkpoint.exists() else 0.0
     if seconds <= 0 and not spent:
-        raise SystemExit(UNTRAINED)
+        raise SystemExit(UNTRAINED_MESSAGE)
     torch.backends.cudnn.benchmark = not plan.get("max_steps")  # nnU-Net sets this in its command, not in its trainer
-    trainer = make_trainer(place, plan)
+    trainer = make_trainer(dataset_folder, plan)
     trainer.clock, trainer.folder = Clock(seconds - reserve + spent, 10**9, spent), folder
-    trainer.epoch_s = (seconds + spent) / EPOCHS
+    trainer.epoch_s = (seconds + spent) / EPOCH_COUNT
     trainer.num_val_iterations_per_epoch = 4
-    trainer.most_steps = int(plan.get("max_steps") or 10**9)
+    trainer.max_steps = int(plan.get("max_steps") or 10**9)
     try:
-        trainer.run_clocked()
+        trainer.train_until_deadline()
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise InsufficientMemoryError("nnU-Net's own patch; engine=trainer makes it smaller") from error
+        raise InsufficientMemoryError("the patch of nnU-Net; engine=trainer makes it smaller") from error
     finally:
-        end_processes([trainer.dataloader_train, trainer.dataloader_val])
+        end_worker_processes([trainer.dataloader_train, trainer.dataloader_val])
     if trainer.step < (1 if plan.get("max_steps") else MIN_STEPS):
-        raise SystemExit(f"{UNTRAINED} (steps made: {trainer.step}, at least {MIN_STEPS} are needed)")
-    export(trainer, plan, folder)
-    done = {"epochs": trainer.current_epoch, "seconds": round(trainer.clock.spent(), 1), "steps": trainer.step}
-    done["best_epoch"] = trainer.current_epoch
-    done_file.write_text(json.dumps(done))
+        raise SystemExit(f"{UNTRAINED_MESSAGE} (steps: {trainer.step}, required: {MIN_STEPS})")
+    export_weights(trainer, plan, folder)
+    training_record = {
+        "epochs": trainer.current_epoch,
+        "seconds": round(trainer.clock.spent(), 1),
+        "steps": trainer.step,
+    }
+    training_record["best_epoch"] = trainer.current_epoch
+    done_file.write_text(json.dumps(training_record))
     checkpoint.unlink(missing_ok=True)
-    return done
+    return training_record
 
 
-def end_processes(loaders: Sequence[Any]) -> None:
+def end_worker_processes(loaders: Sequence[Any]) -> None:
     """End the worker processes of nnU-Net's data loaders, as its `on_train_end` does."""
     for loader in loaders:
         if isinstance(loader, NonDetMultiThreadedAugmenter | MultiThreadedAugmenter):
             loader._finish()
 
 
-def make_trainer(place: Path, plan: dict[str, Any]) -> TimedTrainer:
-    from m3b.training.segmentation.nnunet import configuration
-    from m3b.training.segmentation.nnunet_data import NAME
+def make_trainer(dataset_folder: Path, plan: dict[str, Any]) -> TimedTrainer:
+    """Return nnU-Net's trainer for the preprocessed data set."""
+    from m3b.training.segmentation.nnunet_data import DATASET_NAME
+    from m3b.training.segmentation.nnunet_presets import configuration_name
 
-    folder = place / "preprocessed" / NAME
+    folder = dataset_folder / "preprocessed" / DATASET_NAME
     plans = json.loads((folder / f"{PLANNERS[plan['planner']][1]}.json").read_text())
     plans["continue_training"] = False
-    described = json.loads((folder / "dataset.json").read_text())
+    dataset_json = json.loads((folder / "dataset.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() and plan["device"] != "cpu" else "cpu")
     torch.manual_seed(int(plan["seed"]))
-    trainer = TimedTrainer(plans, configuration(plan), 0, described, device)
+    trainer = TimedTrainer(plans, configuration_name(plan), 0, dataset_json, device)
     trainer.classes = [str(name) for name in plan["classes"]]
     return trainer
 
 
-def export(trainer: TimedTrainer, plan: dict[str, Any], folder: Path) -> None:
-    """The weights, and all that prediction needs to know, as plain JSON."""
+def export_weights(trainer: TimedTrainer, plan: dict[str, Any], folder: Path) -> None:
+    """Write the weights, and the configuration for prediction as JSON."""
     network = getattr(trainer.network, "_orig_mod", trainer.network)
-    now, plans = trainer.configuration_manager, trainer.plans_manager
-    save_weights(_Unshared(network), folder / "best.safetensors")
+    configuration, plans = trainer.configuration_manager, trainer.plans_manager
+    save_weights(_AllWeights(network), folder / "best.safetensors")
     config = {
-        "architecture": now.configuration["architecture"],
+        "architecture": configuration.configuration["architecture"],
         "channels": trainer.num_input_channels,
         "outputs": trainer.label_manager.num_segmentation_heads,
         "dims": int(plan["dims"]),
-        "patch": list(now.patch_size),
-        "spacing": list(now.spacing),
+        "patch": list(configuration.patch_size),
+        "spacing": list(configuration.spacing),
         "extent": plan["extent"],
         "thickness": float((plan["spacing"] or [1.0, 1.0, 1.0])[2]) if int(plan["dims"]) == 3 else 1.0,
         "transpose_forward": list(plans.transpose_forward),
         "transpose_backward": list(plans.transpose_backward),
-        "normalization": list(now.normalization_schemes),
-        "use_mask": list(now.use_mask_for_norm),
+        "normalization": list(configuration.normalization_schemes),
+        "use_mask": list(configuration.use_mask_for_norm),
         "intensities": plans.foreground_intensity_properties_per_channel,
         "regions": bool(trainer.label_manager.has_regions),
         "overlap": bool(plan["overlap"]),
@@ -218,12 +227,12 @@ def export(trainer: TimedTrainer, plan: dict[str, Any], folder: Path) -> None:
     (folder / "nnunet.json").write_text(json.dumps(config, indent=1))
 
 
-class _Unshared(torch.nn.Module):
-    """A network's weights as `load_nnunet` wants them: every name, shared tensors copied (save_weights copies)."""
+class _AllWeights(torch.nn.Module):
+    """State dict as `load_nnunet` expects it: every name, shared tensors copied (by save_weights)."""
 
     def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
         self._weights = dict(network.state_dict())
 
-    def state_dict(self, *_: Any, **__: Any) -> dict[str, torch.Tensor]:  # type: ignore[override]
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, torch.Tensor]:
         return self._weights

@@ -1,4 +1,4 @@
-"""At which spacing to work, how large patches are, and where the network halves them (after nnU-Net's rules)."""
+"""Working spacing, patch size, and strides and kernels of the network (after nnU-Net's rules)."""
 
 from __future__ import annotations
 
@@ -6,78 +6,88 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.segmentation.thin_structures import finest_needed
+from m3b.training.segmentation.thin_structures import coarsest_spacing
 
-MOST = {(2, False): 512 * 512, (2, True): 1024 * 1024, (3, False): 2_000_000, (3, True): 40_000_000}
-"""Voxels of a median image that are affordable, by (dims, GPU); above, the spacing is made coarser."""
-PATCH = {(2, False): 256 * 256, (2, True): 512 * 512, (3, False): 160_000, (3, True): 128**3}
+MAX_IMAGE_VOXELS = {(2, False): 512 * 512, (2, True): 1024 * 1024, (3, False): 2_000_000, (3, True): 40_000_000}
+"""Voxels of an affordable median image, by (dims, GPU); above, the spacing is made coarser."""
+MAX_PATCH_VOXELS = {(2, False): 256 * 256, (2, True): 512 * 512, (3, False): 160_000, (3, True): 128**3}
+"""Voxels of the largest patch, by (dims, GPU)."""
 
 
 def working_spacing(facts: dict[str, Any], gpu: bool) -> tuple[list[float], bool, int | None, list[int]]:
-    """(spacing, whether it counts pixels, longest side or None, median shape there).
+    """Return (spacing, whether it counts pixels, longest side or None, median shape on this grid).
 
-    The median spacing; along an axis that is much coarser than the others its 10th percentile. Pictures of unknown
-    spacing: pixels, or one longest side if their sizes differ much.
+    The median spacing; along an axis that is much coarser than the others its 10th percentile. Pictures of unknown spacing: pixels, or
+    one longest side if their sizes differ much.
     """
-    shapes, dims, known = facts["shapes"], int(facts["dims"]), facts["spacings"]
+    shapes, dims, spacings = facts["shapes"], int(facts["dims"]), facts["spacings"]
     median = np.median(shapes, axis=0)
-    most = MOST[dims, gpu]
-    if known is None:
+    max_voxels = MAX_IMAGE_VOXELS[dims, gpu]
+    if spacings is None:
         sides = shapes.max(axis=1)
-        factor = max(1.0, min((float(np.prod(median)) / most) ** (1 / dims), finest_needed(facts["widths"]) or np.inf))
+        factor = max(
+            1.0, min((float(np.prod(median)) / max_voxels) ** (1 / dims), coarsest_spacing(facts["widths"]) or np.inf)
+        )
         if dims == 2 and sides.max() > 1.5 * sides.min():
             longest = round(float(max(median)) / factor / 16) * 16
-            shape = [round(float(n) * longest / float(max(median))) for n in median]
+            shape = [round(float(length) * longest / float(max(median))) for length in median]
             return [1.0] * dims, True, max(16, longest), shape
-        return [round(factor, 3)] * dims, True, None, [max(1, round(float(n) / factor)) for n in median]
-    spacing = np.median(known, axis=0)
-    worst = int(np.argmax(spacing))
-    others = np.delete(spacing, worst)
-    if dims == 3 and spacing[worst] > 3 * others.max() and median[worst] * 3 < np.delete(median, worst).min():
-        spacing[worst] = max(float(np.percentile(known[:, worst], 10)), float(others.max()))
-    extent = np.median([s * n for s, n in zip(known, shapes, strict=False)], axis=0)
-    enough = finest_needed(facts["widths"]) or np.inf  # coarser, and thin structures break up
-    while np.prod(extent / spacing) > most and spacing.min() * 1.05 <= enough:  # finer axes first, until all are alike
-        fine = spacing < spacing.min() * 1.05
-        spacing = np.where(fine, spacing * 1.05, spacing)
-    shape = [max(1, round(float(e / s))) for e, s in zip(extent, spacing, strict=True)]
-    return [round(float(s), 4) for s in spacing], False, None, shape
+        return [round(factor, 3)] * dims, True, None, [max(1, round(float(length) / factor)) for length in median]
+    spacing = np.median(spacings, axis=0)
+    coarse_axis = int(np.argmax(spacing))
+    other_spacings = np.delete(spacing, coarse_axis)
+    if (
+        dims == 3
+        and spacing[coarse_axis] > 3 * other_spacings.max()
+        and median[coarse_axis] * 3 < np.delete(median, coarse_axis).min()
+    ):
+        spacing[coarse_axis] = max(float(np.percentile(spacings[:, coarse_axis], 10)), float(other_spacings.max()))
+    extent = np.median([step * length for step, length in zip(spacings, shapes, strict=False)], axis=0)
+    max_spacing = coarsest_spacing(facts["widths"]) or np.inf  # on a coarser grid thin structures break up
+    # finer axes first, until all are equal
+    while np.prod(extent / spacing) > max_voxels and spacing.min() * 1.05 <= max_spacing:
+        is_fine = spacing < spacing.min() * 1.05
+        spacing = np.where(is_fine, spacing * 1.05, spacing)
+    shape = [max(1, round(float(side / step))) for side, step in zip(extent, spacing, strict=True)]
+    return [round(float(step), 4) for step in spacing], False, None, shape
 
 
-def choose_patch(shape: list[int], spacing: list[float], dims: int, gpu: bool, most: int | None = None) -> list[int]:
-    """The median image if it is affordable (`most` voxels); else the axis that it covers most of is cut, again and again."""
-    patch = [float(max(1, n)) for n in shape]
-    while np.prod(patch) > (most or PATCH[dims, gpu]):
-        extent = [p * s for p, s in zip(patch, spacing, strict=True)]
-        longest = int(np.argmax([p if n > 8 else 0 for p, n in zip(extent, patch, strict=True)]))
+def choose_patch(
+    shape: list[int], spacing: list[float], dims: int, gpu: bool, max_voxels: int | None = None
+) -> list[int]:
+    """Return the median image if it has at most `max_voxels`; else repeatedly shorten its longest side in mm."""
+    patch = [float(max(1, length)) for length in shape]
+    while np.prod(patch) > (max_voxels or MAX_PATCH_VOXELS[dims, gpu]):
+        extent = [side * step for side, step in zip(patch, spacing, strict=True)]
+        longest = int(np.argmax([side if length > 8 else 0 for side, length in zip(extent, patch, strict=True)]))
         patch[longest] *= 0.95
-    return [max(1, round(p)) for p in patch]
+    return [max(1, round(side)) for side in patch]
 
 
-def topology(patch: list[int], spacing: list[float], smallest: int = 4) -> tuple[list[list[int]], list[list[int]]]:
-    """(strides, kernels) of each stage: an axis is halved while it has twice `smallest` voxels and is among the finest.
+def plan_strides(patch: list[int], spacing: list[float], smallest: int = 4) -> tuple[list[list[int]], list[list[int]]]:
+    """Return (strides, kernels) of each stage: an axis is halved while it has twice `smallest` voxels and is among the finest.
 
     Kernels are 1 wide along an axis that is still more than twice as coarse as the finest.
     """
-    size, now = np.array(patch, float), np.array(spacing, float)
-    strides, kernels = [[1] * len(patch)], [_kernel(now, size)]
+    size, grid = np.array(patch, float), np.array(spacing, float)
+    strides, kernels = [[1] * len(patch)], [_kernel(grid, size)]
     while len(strides) < 6:
-        can = size >= 2 * smallest
-        if not can.any():
+        can_halve = size >= 2 * smallest
+        if not can_halve.any():
             break
-        halve = can & (now < 2 * now[can].min())
-        step = np.where(halve, 2, 1)
-        size, now = np.ceil(size / step), now * step
+        is_halved = can_halve & (grid < 2 * grid[can_halve].min())
+        step = np.where(is_halved, 2, 1)
+        size, grid = np.ceil(size / step), grid * step
         strides.append([int(v) for v in step])
-        kernels.append(_kernel(now, size))
-    while len(strides) < 3:  # so that there is a coarser output to supervise
+        kernels.append(_kernel(grid, size))
+    while len(strides) < 3:  # deep supervision needs a coarser output
         strides.append([1] * len(patch))
-        kernels.append(_kernel(now, size))
+        kernels.append(_kernel(grid, size))
     return strides, kernels
 
 
 def round_up(patch: list[int], strides: list[list[int]]) -> list[int]:
-    """Sides that the network can halve as often as it wants to."""
+    """Round the sides up to multiples of the network's total strides."""
     total = np.prod(np.array(strides), axis=0)
     return [int(-(-size // step) * step) for size, step in zip(patch, total, strict=True)]
 

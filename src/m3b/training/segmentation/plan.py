@@ -1,7 +1,7 @@
-"""Looks at the training cases and writes plan.json, which every other file here obeys. Edit it as you see fit.
+"""Analyses the training cases and writes plan.json, which all other scripts use. Edit it as needed.
 
-python plan.py --keep --set lr=0.0003      changes the plan.json that is there
-python plan.py --time-only      says what the plan.json that is there, edited or not, makes of its minutes; writes nothing
+python plan.py --keep --set lr=0.0003      changes the existing plan.json
+python plan.py --time-only      prints how far the existing plan.json gets in its minutes; writes nothing
 python plan.py --minutes 10 [--set engine=nnunet lr=0.001 network.name=segresnet patch=[64,64,64] ...]
 """
 
@@ -15,48 +15,71 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.folds import check_members, choose_members, choose_of_cases, choose_parts, rounds
-from m3b.training.gpu_fitting import choose_precision_and_layout, fit_gpu, for_machine
-from m3b.training.machine import GB, Machine, machine_of
-from m3b.training.named_channels import channels_of, intensity_of, padding_of
-from m3b.training.parallel_folds import choose_beside
-from m3b.training.patch_time_budget import told_pace
-from m3b.training.plan_options import read_options
-from m3b.training.plan_settings import given, override, priced, save_plan
-from m3b.training.pretrained.plan_start import start_from, without_start
-from m3b.training.segmentation import structure_rows as chain
-from m3b.training.segmentation.fingerprint import fingerprint
-from m3b.training.segmentation.gpu_fit import STEP_COSTS, share_batch, ways_of
-from m3b.training.segmentation.intensity import choose_changes, choose_intensity
-from m3b.training.segmentation.nnunet_presets import gpu_gib, planner_for
-from m3b.training.segmentation.patch_shapes import choose_patch, round_up, topology, working_spacing
-from m3b.training.segmentation.plan_check import check
-from m3b.training.segmentation.plan_cost import costs, median_there, rarest_share
-from m3b.training.segmentation.plan_summary import summary
-from m3b.training.segmentation.short_training import (
-    NARROW,
-    augment_whole_images,
-    coarser,
-    epoch_patches,
-    filters,
-    hurry,
-    narrow_for_folds,
-    narrower,
-    one_patch,
-    smaller_patch,
-    trimmed,
+from m3b.training.folds import (
+    check_fold_count,
+    choose_fold_count,
+    choose_folds_from_cases,
+    choose_parts,
+    count_rounds,
+    describe_folds,
 )
+from m3b.training.gpu_fitting import apply_machine, choose_precision_and_layout, fit_to_gpu
+from m3b.training.intensity_rule import choose_rule
+from m3b.training.intensity_scales import (
+    describe_applied_conversion,
+    describe_mixed_scales,
+    describe_notes,
+    describe_uneven_brightness,
+)
+from m3b.training.laterality import allowed_flips, can_flip_both_axes
+from m3b.training.machine import GB, Machine, machine_of
+from m3b.training.named_channels import (
+    choose_channel_dropout,
+    choose_channel_intensities,
+    choose_channels,
+    choose_padding,
+    describe_channel_names,
+)
+from m3b.training.parallel_folds import choose_parallel_folds
+from m3b.training.patch_time_budget import describe_pace
+from m3b.training.plan_options import parse_plan_options
+from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
+from m3b.training.pretrained.plan_start import apply_start, summarise_network, without_start
+from m3b.training.segmentation import structure_rows as chain
+from m3b.training.segmentation.fingerprint import measure_cases
+from m3b.training.segmentation.gpu_fit import list_changes, share_batch
+from m3b.training.segmentation.nnunet_presets import PLANNERS, choose_planner, gpu_gib
+from m3b.training.segmentation.patch_shapes import choose_patch, plan_strides, round_up, working_spacing
+from m3b.training.segmentation.plan_cost import STEP_COSTS, measure_costs, median_grid_shape, rarest_share
+from m3b.training.segmentation.short_training import (
+    NARROW_FILTERS,
+    augment_whole_images,
+    filter_counts,
+    make_coarser_grid,
+    make_halved_patch,
+    make_single_patch,
+    make_trim,
+    narrow_for_folds,
+    narrow_network,
+    patches_per_epoch,
+    raise_rate_and_weights,
+)
+from m3b.training.segmentation.thin_structures import describe_thin_classes
+from m3b.training.step_cost import parallel_step_seconds
 from m3b.training.step_cost import step_seconds as seconds_of_step
-from m3b.training.step_cost import step_seconds_beside
-from m3b.training.time_budget import NO_LIMIT, fit, steps_of, told
+from m3b.training.time_budget import NO_LIMIT, describe_reductions, estimate_steps, reduce_plan
+from m3b.training.voxel_spacing import describe_placeholders
 
-NNUNET_MINUTES = 60
-LEAST = 600
-"""Steps below which a coarser grid or a narrower network is worth more than detail."""
-ENOUGH = 1500
-"""Steps that each network of a fold needs before several are worth more than one that is trained for longer, counted in seven tenths
-of the minutes (a third more are made). By AdamW, on 40 cases of the hippocampus, one network had a Dice of 0.898 after 2,469 steps, as
-after 2,941; three of 912 steps had 0.890 together."""
+MIN_NNUNET_MINUTES = 60
+"""Minutes from which nnU-Net is chosen on a GPU."""
+MIN_STEPS = 600
+"""Steps below which a coarser grid or a narrower network is better than detail."""
+MIN_STEPS_PER_FOLD = 1500
+"""Minimum steps per fold for cross-validation to beat one longer training (estimated from 70 % of the time budget).
+
+By AdamW, on 40 cases of the hippocampus, one network had a Dice of 0.898 after 2,469 and after 2,941 steps; three of 912 steps had
+0.890 together.
+"""
 
 RECIPE = {
     "optimizer": "muon",
@@ -73,45 +96,47 @@ RECIPE = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    options = read_options(__doc__, argv)
+    options = parse_plan_options(__doc__, argv)
     from m3b.training.segmentation.dataset import read_index
 
     records = read_index()
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
-    facts = fingerprint(records, label_dict)
+    facts = measure_cases(records, label_dict)
     if options.time_only or options.keep:
-        plan = priced(options.set)
-        if "intensity" in given(options.set) and "pad_value" not in given(options.set):
-            plan["pad_value"] = padding_of(facts, plan["intensity"])
-        if given(options.set) & {"folds", "refit"}:
-            choose_parts(plan, int(facts["patients"]), given(options.set), rarest_share(facts))
-        check(plan)
-        check_members(plan, facts["patients"])
-        print(pace(facts, plan))
+        plan = load_edited_plan(options.set)
+        if "intensity" in overridden_keys(options.set) and "pad_value" not in overridden_keys(options.set):
+            plan["pad_value"] = choose_padding(facts, plan["intensity"])
+        if overridden_keys(options.set) & {"folds", "refit"}:
+            choose_parts(plan, int(facts["patients"]), overridden_keys(options.set), rarest_share(facts))
+        check_plan(plan)
+        check_fold_count(plan, facts["patients"])
+        print(describe_expected_training(facts, plan))
         if options.keep:
             save_plan(plan)
         return
     machine = options.machine(has_gpu())
     settings = [*without_start(options.set), *(["device=cpu"] if options.device == "cpu" else [])]
     plan = make_plan(facts, options.minutes, machine.gpus > 0, settings)
-    if machine.dry and "engine" not in given(options.set):
+    if machine.is_remote and "engine" not in overridden_keys(options.set):
         plan["engine"], plan["why_engine"] = (
             "trainer",
             "the GPU is not here (nnU-Net plans when it runs there: engine=nnunet)",
         )
-    prepare(plan, machine, settings)
-    said = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
+    apply_machine_and_overrides(plan, machine, settings)
+    messages = [] if plan["engine"] == "nnunet" else fit_minutes(facts, plan, options.set)
     if not plan["why_folds"]:
         choose_folds(facts, plan, options.set)
-    said += side_by_side(facts, plan, options.set)
-    choose_parts(plan, int(facts["patients"]), given(options.set), rarest_share(facts))
-    said += augment_whole_images(median_there(facts, plan), int(facts["cases"]), plan, _each_steps, given(options.set))
-    facts["start"] = start_from(plan, options.set, override, width=32 if machine.gpus else 16)
-    check(plan)
-    check_members(plan, facts["patients"])
-    said.append(pace(facts, plan))
+    messages += choose_parallel_training(facts, plan, options.set)
+    choose_parts(plan, int(facts["patients"]), overridden_keys(options.set), rarest_share(facts))
+    messages += augment_whole_images(
+        median_grid_shape(facts, plan), int(facts["cases"]), plan, _steps_or_limit, overridden_keys(options.set)
+    )
+    facts["start"] = apply_start(plan, options.set, apply_override, width=32 if machine.gpus else 16)
+    check_plan(plan)
+    check_fold_count(plan, facts["patients"])
+    messages.append(describe_expected_training(facts, plan))
     save_plan(plan)
-    print("\n".join([summary(facts, plan), *said]))
+    print("\n".join([describe_plan(facts, plan), *messages]))
 
 
 def has_gpu() -> bool:
@@ -121,40 +146,44 @@ def has_gpu() -> bool:
 
 
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[str] | None = None) -> dict[str, Any]:
-    """The choices; `summary` tells their reasons. `settings` are applied at the end; patch and spacing are obeyed."""
-    early = {key: json.loads(text) for key, _, text in (s.partition("=") for s in settings or []) if key in _EARLY}
+    """Return the plan; `describe_plan` gives the reasons. `settings` are applied at the end; patch and spacing determine other
+    values.
+    """
+    pairs = (setting.partition("=") for setting in settings or [])
+    geometry = {key: json.loads(value) for key, _, value in pairs if key in _GEOMETRY_SETTINGS}
     spacing, pixels, side, shape = working_spacing(facts, gpu)
-    if early.get("spacing"):
-        shape = [max(1, round(n * a / b)) for n, a, b in zip(shape, spacing, early["spacing"], strict=True)]
-        spacing, side = early["spacing"], None
-    patch = early.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
-    strides, kernels = topology(patch, spacing)
+    if geometry.get("spacing"):
+        steps = zip(shape, spacing, geometry["spacing"], strict=True)
+        shape = [max(1, round(length * step / new_step)) for length, step, new_step in steps]
+        spacing, side = geometry["spacing"], None
+    patch = geometry.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
+    strides, kernels = plan_strides(patch, spacing)
     patch = round_up(patch, strides)
     batch = int(np.clip((2**22 if gpu else 2**17) * (1 if facts["dims"] == 3 else 0.5) // int(np.prod(patch)), 2, 32))
     batch = max(1, min(batch, facts["cases"] - 1))
-    engine, why = choose_engine(facts, minutes, gpu)
+    engine, engine_reason = choose_engine(facts, minutes, gpu)
     chains = [] if side or engine == "nnunet" else chain.find_chains(facts)
     plan: dict[str, Any] = {
         "task": "segmentation",
         "engine": engine,
-        "why_engine": why,
-        "planner": planner_for(gpu_gib() if gpu else 0.0, minutes),
+        "why_engine": engine_reason,
+        "planner": choose_planner(gpu_gib() if gpu else 0.0, minutes),
         "classes": facts["classes"],
         "labels": facts["labels"],
         "overlap": facts["overlap"],
         "chains": chains,
         "dims": facts["dims"],
-        **channels_of(facts, 16),
+        **choose_channels(facts, 16),
         "spacing": None if side else spacing,
         "extent": facts["extent"],
         "pixels": pixels,
         "side": side,
-        "intensity": intensity_of(facts, choose_intensity),
+        "intensity": choose_channel_intensities(facts, choose_intensity),
         "pad_value": 0.0,
         "patch": patch,
         "network": {
             "name": "unet",
-            "filters": filters(32 if gpu else 16, len(strides), facts["dims"]),
+            "filters": filter_counts(32 if gpu else 16, len(strides), facts["dims"]),
             "strides": strides,
             "kernels": kernels,
             "residual": False,
@@ -162,8 +191,10 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
             "dropout": 0.0,
         },
         "loss": {"voxel": "ce", "alpha": 0.5, "beta": 0.5, "weights": None},
-        "foreground": 0.5 if any(n > p for n, p in zip(shape, patch, strict=True)) else 0.33,
-        "epoch_patches": epoch_patches(facts["cases"], batch),
+        "foreground": 0.5
+        if any(length > patch_side for length, patch_side in zip(shape, patch, strict=True))
+        else 0.33,
+        "epoch_patches": patches_per_epoch(facts["cases"], batch),
         "batch": batch,
         "least_batch": 1,
         **RECIPE,
@@ -173,7 +204,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "refit": False,
         "why_folds": "",
         "validation_share": 0.15,
-        "augment": chain.gentler(choose_changes(facts, spacing), chains),
+        "augment": chain.reduce_augmentation(choose_augmentation(facts, spacing), chains),
         "refine": {},
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
@@ -182,116 +213,262 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "seed": 0,
     }
     for setting in settings or []:
-        if not setting.startswith("patch="):  # already there, rounded to what the network can divide
-            override(plan, setting)
+        if not setting.startswith("patch="):  # already applied, rounded to multiples of the strides
+            apply_override(plan, setting)
         if setting.startswith("engine="):
-            plan["why_engine"] = "asked for with --set"
-    if "pad_value" not in given(settings or []):
-        plan["pad_value"] = padding_of(facts, plan["intensity"])
-    check(plan)
+            plan["why_engine"] = "set with --set"
+    if "pad_value" not in overridden_keys(settings or []):
+        plan["pad_value"] = choose_padding(facts, plan["intensity"])
+    check_plan(plan)
     return plan
 
 
-_EARLY = ("patch", "spacing")
+_GEOMETRY_SETTINGS = ("patch", "spacing")
 
 
 def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str, str]:
-    """`nnunet` where it is installed and has the time that it is made for; else `trainer`."""
+    """Return `nnunet` if it is installed and has a GPU and enough time, else `trainer`; with the reason."""
     if not find_spec("nnunetv2"):
         return "trainer", "nnunetv2 is not installed (pip install nnunetv2 to have the other engine)"
     if not gpu:
         return "trainer", "no GPU: nnU-Net's epochs are long, the trainer engine uses the minutes better"
-    if minutes < NNUNET_MINUTES:
+    if minutes < MIN_NNUNET_MINUTES:
         return (
             "trainer",
-            f"{minutes:g} minutes: below {NNUNET_MINUTES} the trainer engine uses them better than nnU-Net",
+            f"{minutes:g} minutes: below {MIN_NNUNET_MINUTES} the trainer engine uses them better than nnU-Net",
         )
     return "nnunet", f"GPU and {minutes:g} minutes: nnU-Net's own recipe"
 
 
-def prepare(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
-    """What follows from the machine goes into the plan; what was set stays."""
-    for_machine(plan, machine)
-    plan["planner"] = planner_for(machine.memory * GB / 2**30, plan["minutes"]) if machine.dry else plan["planner"]
+def apply_machine_and_overrides(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
+    """Apply the machine to the plan; overrides stay."""
+    apply_machine(plan, machine)
+    plan["planner"] = (
+        choose_planner(machine.memory * GB / 2**30, plan["minutes"]) if machine.is_remote else plan["planner"]
+    )
     for setting in settings if machine.gpus else []:
         if not setting.startswith("patch="):
-            override(plan, setting)
+            apply_override(plan, setting)
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """The quicker precision and layout, and a plan that its minutes, on a GPU also its memory, hold. What was set stays."""
-    kept = given(settings)
-    choose_precision_and_layout(plan, kept, step_seconds)
+    """Choose precision and layout, and reduce the plan to its minutes, on a GPU also to its memory. Overrides stay."""
+    overrides = overridden_keys(settings)
+    choose_precision_and_layout(plan, overrides, step_seconds)
     cases, network = int(facts["cases"]), plan["network"]["name"]
-    ways = [
-        ("batch", one_patch(cases)),
-        ("network.filters", narrower),
-        ("patch", trimmed(facts)),
-        ("spacing", coarser(facts)),
-        ("patch", smaller_patch(facts)),
+    changes = [
+        ("batch", make_single_patch(cases)),
+        ("network.filters", narrow_network),
+        ("patch", make_trim(facts)),
+        ("spacing", make_coarser_grid(facts)),
+        ("patch", make_halved_patch(facts)),
     ]
-    shape = {"network", "network.strides", "network.kernels", "patch"}
-    kept |= {"spacing"} if kept & {*shape, "side"} else set()
-    kept |= {"patch"} if kept & {*shape, "network.filters"} else set()
-    chosen = [way for key, way in ways if key not in kept] if network == "unet" else []
-    if machine_of(plan).gpus:  # whether its GPUs share folds or a batch comes before what their memory holds
+    shape_settings = {"network", "network.strides", "network.kernels", "patch"}
+    overrides |= {"spacing"} if overrides & {*shape_settings, "side"} else set()
+    overrides |= {"patch"} if overrides & {*shape_settings, "network.filters"} else set()
+    allowed_changes = [change for key, change in changes if key not in overrides] if network == "unet" else []
+    if machine_of(plan).gpus:  # sharing folds or a batch between GPUs precedes fitting their memory
         choose_folds(facts, plan, settings)
-        share_batch(facts, plan, kept)
-        return fit_gpu(plan, STEP_COSTS, ways_of(facts, kept, chosen), _steps, LEAST, kept)
-    said = fit(plan, chosen, _steps, LEAST)
-    if said and plan["network"]["filters"][0] <= NARROW:
-        said += hurry(facts, plan, kept)
-    said = said or narrow_for_folds(facts, plan, kept, _all_steps, ENOUGH)
-    if said:
-        choose_precision_and_layout(plan, kept, step_seconds)
-    return told(said)
+        share_batch(facts, plan, overrides)
+        return fit_to_gpu(
+            plan, STEP_COSTS, list_changes(facts, overrides, allowed_changes), _steps_per_network, MIN_STEPS, overrides
+        )
+    messages = reduce_plan(plan, allowed_changes, _steps_per_network, MIN_STEPS)
+    if messages and plan["network"]["filters"][0] <= NARROW_FILTERS:
+        messages += raise_rate_and_weights(facts, plan, overrides)
+    messages = messages or narrow_for_folds(facts, plan, overrides, _total_steps, MIN_STEPS_PER_FOLD)
+    if messages:
+        choose_precision_and_layout(plan, overrides, step_seconds)
+    return describe_reductions(messages)
 
 
 def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:
-    """Puts `folds`, `refit` and why into the plan."""
+    """Write `folds`, `refit` and the reason into the plan."""
     if plan["engine"] == "nnunet":
-        choose_members(plan, 0, ENOUGH, (1, "nnU-Net trains one network here"), given(settings))
+        choose_fold_count(
+            plan, 0, MIN_STEPS_PER_FOLD, (1, "nnU-Net trains one network here"), overridden_keys(settings)
+        )
         return
-    choose_of_cases(plan, facts, lambda: _all_steps(plan), ENOUGH, given(settings), max(1, machine_of(plan).gpus))
+    choose_folds_from_cases(
+        plan,
+        facts,
+        lambda: _total_steps(plan),
+        MIN_STEPS_PER_FOLD,
+        overridden_keys(settings),
+        max(1, machine_of(plan).gpus),
+    )
 
 
-def side_by_side(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
-    """Folds at the same time where that makes more steps on a processor; what was changed."""
+def choose_parallel_training(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """Train folds in parallel if this gives more steps on a CPU; return the changes."""
     if plan["engine"] == "nnunet":
         return []
-    return choose_beside(
-        facts, plan, given(settings), ENOUGH, step_seconds,
-        lambda trial, several: step_seconds_beside(trial, STEP_COSTS, several), STEP_COSTS.peak,
+    return choose_parallel_folds(
+        facts, plan, overridden_keys(settings), MIN_STEPS_PER_FOLD, step_seconds,
+        lambda trial, processes: parallel_step_seconds(trial, STEP_COSTS, processes), STEP_COSTS.peak
     )  # fmt: skip
 
 
-def _all_steps(plan: dict[str, Any]) -> int:
-    return steps_of(plan, step_seconds(plan))
+def _total_steps(plan: dict[str, Any]) -> int:
+    return estimate_steps(plan, step_seconds(plan))
 
 
-def _steps(plan: dict[str, Any]) -> int:
-    return steps_of(plan, step_seconds(plan), rounds(plan))
+def _steps_per_network(plan: dict[str, Any]) -> int:
+    return estimate_steps(plan, step_seconds(plan), count_rounds(plan))
 
 
-def _each_steps(plan: dict[str, Any]) -> int:
-    """Of each network; what `max_steps` says depends on no timing."""
-    return int(plan.get("max_steps") or _steps(plan))
+def _steps_or_limit(plan: dict[str, Any]) -> int:
+    """Return the steps of each network; `max_steps` needs no measurement."""
+    return int(plan.get("max_steps") or _steps_per_network(plan))
 
 
-def pace(facts: dict[str, Any], plan: dict[str, Any]) -> str:
-    """How far the minutes will go, from a few training steps on noise."""
+def describe_expected_training(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    """Return a sentence about the expected training, from a few steps on noise."""
     if plan["engine"] == "nnunet":
-        return "nnU-Net plans its own steps: their price is known when it has started"
+        return "nnU-Net plans its steps itself: their time is known after its start"
     epoch = -(-int(plan["epoch_patches"]) // int(plan["batch"]))
-    return told_pace(plan, lambda: costs(facts, plan), epoch, LEAST // 2)
+    return describe_pace(plan, lambda: measure_costs(facts, plan), epoch, MIN_STEPS // 2)
 
 
 def step_seconds(plan: dict[str, Any]) -> float:
-    """Seconds of the quickest of a few training steps on noise, estimated for a machine that is not here; infinite where memory
-    or the processor does not do."""
+    """Return seconds of a training step on noise, or an estimate for another machine; infinite if memory or the CPU does not
+    suffice.
+    """
     try:
         return seconds_of_step(plan, STEP_COSTS)
     except RuntimeError as error:
         if plan["precision"] == "bf16" or "memory" in str(error):
-            return float("inf")  # not every processor can, and train.py makes smaller what does not fit
+            return float("inf")  # not every CPU supports bf16, and train.py reduces what does not fit
         raise SystemExit(f"patch {plan['patch']} does not go through {plan['network']['name']}: {error}") from error
+
+
+def check_plan(plan: dict[str, Any]) -> None:
+    """End the program if settings contradict each other."""
+    network = plan["network"]
+    if network["name"] == "unet":
+        sizes = {key: len(network[key]) for key in ("filters", "strides", "kernels")}
+        if len(set(sizes.values())) > 1:
+            raise SystemExit(
+                f"network in plan.json: {', '.join(f'{length} {key}' for key, length in sizes.items())}; a U-Net needs "
+                "equally many of each, one per level"
+            )
+    chain.check_rows(plan)
+    pad_values = plan.get("pad_value")
+    if isinstance(pad_values, list) and len(pad_values) != int(plan["channels"]):
+        raise SystemExit(
+            f"pad_value {pad_values} in plan.json: must be one number, or one for each of the {plan['channels']} channels"
+        )
+    if plan.get("keep") not in (None, "last", "best"):
+        raise SystemExit(f"keep {plan['keep']!r} in plan.json is unknown; known are last and best")
+    if plan["engine"] == "nnunet" and (plan.get("refit") or plan.get("folds", 1) not in (0, 1)):
+        raise SystemExit("engine nnunet trains one network: remove folds and refit, or set engine=trainer")
+    if plan.get("shifted") not in (None, "auto", True, False):
+        raise SystemExit(f"shifted {plan['shifted']!r} in plan.json is unknown; known are auto, true and false")
+    unknown = [name for name in plan.get("refine") or {} if name not in plan["classes"]]
+    if unknown:
+        raise SystemExit(f"refine in plan.json: {unknown[0]!r} is not a class ({', '.join(plan['classes'])})")
+    if plan["engine"] not in ("trainer", "nnunet"):
+        raise SystemExit(f"engine {plan['engine']!r} is unknown; known are trainer and nnunet")
+    if plan["engine"] == "nnunet" and plan["network"].get("pretrained"):
+        raise SystemExit("engine nnunet builds its own network: remove engine or network.pretrained")
+    if plan["engine"] == "nnunet" and not find_spec("nnunetv2"):
+        print("nnunetv2 is not installed (pip install nnunetv2): engine trainer is used instead")
+        plan["engine"], plan["why_engine"] = "trainer", "nnunetv2 is not installed"
+    if plan.get("planner", "plain") not in PLANNERS:
+        raise SystemExit(f"planner {plan['planner']!r} in plan.json is unknown; known are {', '.join(PLANNERS)}")
+
+
+def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    """Return properties of the cases, and the choices, in a few lines."""
+    shapes, spacings = facts["shapes"], facts["spacings"]
+    median_sizes = {
+        name: int(np.median([size for size in case_sizes if size] or [0]))
+        for name, case_sizes in facts["sizes"].items()
+    }
+    spacing = np.round(np.median(spacings, axis=0), 3).tolist() if spacings is not None else "unknown"
+    pixels = " (in pixels)" if plan["pixels"] else ""
+    grid = f"a longest side of {plan['side']}" if plan["side"] else f"spacing {plan['spacing']}{pixels}"
+    lines = [
+        f"{facts['cases']} cases of {facts['people']}; median foreground voxels per case: {median_sizes}"
+        + (f"; {facts['empty']} of {facts['sampled']} sampled masks are empty" if facts["empty"] else ""),
+        f"{facts['dims']}D, {plan['channels']} channel(s), modality {facts['modality'] or 'not stated'}, sizes "
+        f"{shapes.min(0).tolist()} to {shapes.max(0).tolist()}, values {facts['low']:.0f} to {facts['high']:.0f}, "
+        f"spacing {spacing}",
+        f"engine {plan['engine']}: {plan['why_engine']}"
+        + (f", planner {plan['planner']}" if plan["engine"] == "nnunet" else ""),
+        f"working grid: {grid}, patches {plan['patch']} "
+        f"(median image on it: {median_grid_shape(facts, plan)}), intensity {plan['intensity']}",
+        f"network {summarise_network(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}, "
+        f"{plan['foreground']:.0%} of patches on foreground voxels",
+        f"augmentation {plan['augment']}; {facts['start']}",
+        f"{plan['minutes']} minutes, {describe_folds(plan)}",
+    ]
+    if facts["patients"] < 4:
+        lines.append(f"only {facts['patients']} patients: validation uses one of them, and its metrics say little")
+    if plan["labels"] is None and not plan["overlap"]:
+        lines.append(
+            f"the mask files of the classes share no voxel in {facts['sampled']} cases: one class per voxel (softmax); "
+            "overlap=true keeps one channel per class"
+        )
+    lines += [
+        *describe_channel_names(plan),
+        *describe_mixed_scales(facts),
+        *describe_uneven_brightness(facts),
+        *describe_applied_conversion(plan, facts),
+        *describe_notes(facts),
+        *describe_placeholders(facts),
+    ]
+    lines += [*describe_thin_classes(facts, plan), *chain.describe_rows(plan["chains"])]
+    if facts["unreadable"]:
+        lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
+    absent = [name for name, case_sizes in facts["sizes"].items() if not any(case_sizes)]
+    if absent:
+        lines.append(f"in no sampled mask: {', '.join(absent)} (does label_dict.json match the masks?)")
+    return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the intensity rule. CT: the window of the foreground, in HU. 8-bit pictures: 0..1. MR, mixed or varying images: each
+    by itself.
+    """
+    return choose_rule(facts, facts["modality"] == "ct", _window)
+
+
+def _window(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the HU window of the foreground values."""
+    foreground = facts["inside"] if len(facts["inside"]) else None
+    low, high = (-1000.0, 1000.0) if foreground is None else map(float, np.percentile(foreground, (0.5, 99.5)))
+    low, high = (low, high) if high - low > 50 else (low - 150.0, high + 150.0)
+    values = np.array([0.3, 0.7]) if foreground is None else (np.clip(foreground, low, high) - low) / (high - low)
+    mean, std = float(values.mean()), max(float(values.std()), 0.05)
+    return {"mode": "window", "low": round(low), "high": round(high), "mean": round(mean, 3), "std": round(std, 3)}
+
+
+def choose_augmentation(facts: dict[str, Any], spacing: list[float]) -> dict[str, Any]:
+    """Return the augmentation rule.
+
+    A flip is wrong if a class tells the side, and among several organs it gives impossible anatomy. A single class without a side
+    may be mirrored; skin, retina and microscopy along both axes.
+    """
+    flips = (
+        ["h", "w"]
+        if can_flip_both_axes(facts["dims"], facts["channels"])
+        else ["w"]
+        if len(facts["classes"]) == 1
+        else []
+    )
+    is_anisotropic = facts["dims"] == 3 and max(spacing) / min(spacing) > 3
+    return {
+        "often": 0.6,
+        "flip": allowed_flips(flips, facts["classes"]),
+        "rotate": 15,
+        "tilt": 0 if is_anisotropic or facts["dims"] == 2 else 10,
+        "zoom": 0.15,
+        "shift": 0.05,
+        "contrast": 0.2,
+        "brightness": 0.15,
+        "gamma": 0.25,
+        "noise": 0.1,
+        "blur": 0.7,
+        **choose_channel_dropout(facts),
+    }

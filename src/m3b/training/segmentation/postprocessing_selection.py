@@ -1,7 +1,7 @@
-"""What the validation cases choose of a trained network: test-time augmentation, and what is done to each class's mask.
+"""Choice of test-time augmentation and of post-processing for each class, on the validation cases.
 
-Whoever chooses the best of several on some cases, and reports it on the same, flatters himself. So the figures are
-cross-fitted: the cases of one half are scored as the other half chose. What is delivered is chosen by all of them.
+A choice that is evaluated on the cases it was made on is biased. Metrics are therefore cross-fitted: the cases of one half are scored
+with the choice of the other half. The delivered choice uses all cases.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.segmentation.mask_cleaning import WAYS, changed
-from m3b.training.segmentation.scoring import decide, dice_pair, run_whole
+from m3b.training.lesions import dice
+from m3b.training.segmentation.mask_cleaning import OPERATION_SETS, apply_operations
+from m3b.training.segmentation.scoring import decide_mask, predict_case
 from m3b.training.segmentation.sliding_window import SHIFTS
 
-ENOUGH = 10
-"""Cases with a class on which a choice is made for it."""
-SLOWEST = 20.0
-"""Seconds that a mirrored or shifted prediction of a case may take."""
+MIN_CASES = 10
+"""Minimum cases with a class for a choice for it."""
+MAX_VIEW_SECONDS = 20.0
+"""Maximum seconds of a mirrored or shifted prediction of a case."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Test-time augmentation: predictions of the image mirrored along `axes`, and `shifted` by some voxels, are averaged."""
+    """Test-time augmentation: average of predictions of the image mirrored along `axes`, and `shifted` by some voxels."""
 
     axes: tuple[str, ...] = ()
     shifted: bool = False
@@ -36,140 +37,148 @@ class View:
         """Predictions that are averaged."""
         return int(2 ** len(self.axes) * (len(SHIFTS) if self.shifted else 1))
 
-    def of(self, plan: Mapping[str, Any]) -> dict[str, Any]:
-        """The plan that predicts so."""
+    def apply_to(self, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the plan with this view."""
         return {**plan, "mirror": list(self.axes), "shifted": self.shifted}
 
 
-def views(plan: Mapping[str, Any]) -> list[View]:
-    """The plan's own view, and those that are left to the validation: mirrored as in training, and shifted. Rows of structures
-    have fields besides chances, which are not averaged over shifts."""
-    own = View(() if plan.get("mirror") in (None, "auto") else tuple(plan["mirror"]), plan.get("shifted") is True)
+def list_views(plan: Mapping[str, Any]) -> list[View]:
+    """Return the plan's own view, and those that validation may choose: mirrored as in training, and shifted.
+
+    Rows of structures have output fields that cannot be averaged over shifts.
+    """
+    own_view = View(() if plan.get("mirror") in (None, "auto") else tuple(plan["mirror"]), plan.get("shifted") is True)
     flips = tuple(map(str, plan["augment"].get("flip") or [])) if plan.get("mirror") == "auto" else ()
-    found = [own, *([View(flips, own.shifted)] if flips else [])]
-    return [*found, View(own.axes, True)] if plan.get("shifted") == "auto" and not plan.get("chains") else found
+    candidates = [own_view, *([View(flips, own_view.shifted)] if flips else [])]
+    can_shift = plan.get("shifted") == "auto" and not plan.get("chains")
+    return [*candidates, View(own_view.axes, True)] if can_shift else candidates
 
 
 @dataclass(frozen=True)
-class Looked:
-    """Dice of each case, view of `views`, way of `WAYS` (4) and class; NaN where it was not measured."""
+class ViewScores:
+    """Dice of each case, view of `list_views`, set of `OPERATION_SETS` (4) and class; NaN if not measured."""
 
     table: np.ndarray
     empty: np.ndarray
-    """(N,) cases in which nothing is marked, rightly so."""
+    """(N,) cases whose true mask is empty."""
     seconds: float
-    """What one plain prediction takes."""
+    """Seconds of one prediction without augmentation."""
 
 
-def look(model: torch.nn.Module, cases: Any, plan: Mapping[str, Any], device: Any, limit: float) -> Looked:
-    """Every case once, and as many in each other view as `limit` seconds allow (a random order, so that any part is a fair one)."""
-    own, *others = views(plan)
-    table = np.full((len(cases), 1 + len(others), len(WAYS), len(plan["classes"])), np.nan)
-    empty, plain = np.zeros(len(cases), bool), []
+def score_views(model: torch.nn.Module, cases: Any, plan: Mapping[str, Any], device: Any, limit: float) -> ViewScores:
+    """Score every case once, and as many cases in each other view as `limit` seconds allow, in random order."""
+    own_view, *other_views = list_views(plan)
+    table = np.full((len(cases), 1 + len(other_views), len(OPERATION_SETS), len(plan["classes"])), np.nan)
+    empty, seconds = np.zeros(len(cases), bool), []
     for row in range(len(cases)):
-        item, begun = cases[row], time.monotonic()
-        found = _decided(model, item, own.of(plan), device)
-        plain.append(time.monotonic() - begun)
+        item, start = cases[row], time.monotonic()
+        predicted = _predict_mask(model, item, own_view.apply_to(plan), device)
+        seconds.append(time.monotonic() - start)
         truth = item["labels"].numpy()
         empty[row] = not truth.any()
-        table[row, 0] = _ways(found, truth, plan)
-    for place, view in enumerate(others, start=1):
-        each, start = view.cost / own.cost * float(np.median(plain)), time.monotonic()
-        if each > SLOWEST or limit < ENOUGH * each:
+        table[row, 0] = _score_operations(predicted, truth, plan)
+    for view_index, view in enumerate(other_views, start=1):
+        view_seconds, start = view.cost / own_view.cost * float(np.median(seconds)), time.monotonic()
+        if view_seconds > MAX_VIEW_SECONDS or limit < MIN_CASES * view_seconds:
             continue
         for row in np.random.default_rng(0).permutation(len(cases)):
             if time.monotonic() - start > limit:
                 break
             item = cases[int(row)]
-            table[row, place] = _ways(_decided(model, item, view.of(plan), device), item["labels"].numpy(), plan)
-    return Looked(table, empty, float(np.median(plain)))
+            predicted = _predict_mask(model, item, view.apply_to(plan), device)
+            table[row, view_index] = _score_operations(predicted, item["labels"].numpy(), plan)
+    return ViewScores(table, empty, float(np.median(seconds)))
 
 
-def joined(parts: Sequence[Looked]) -> Looked:
-    """The cases of several networks, each as its own network has it, one after the other."""
+def join_scores(parts: Sequence[ViewScores]) -> ViewScores:
+    """Join the scores of the cases of several networks."""
     table, empty = np.concatenate([part.table for part in parts]), np.concatenate([part.empty for part in parts])
-    return Looked(table, empty, float(np.median([part.seconds for part in parts])))
+    return ViewScores(table, empty, float(np.median([part.seconds for part in parts])))
 
 
-def _decided(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping[str, Any], device: Any) -> Any:
-    return decide(run_whole(model, item["pixel_values"], plan, device), bool(plan["overlap"]))
+def _predict_mask(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping[str, Any], device: Any) -> Any:
+    return decide_mask(predict_case(model, item["pixel_values"], plan, device), bool(plan["overlap"]))
 
 
-def _ways(found: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
-    """(4, K) Dice of each class by itself."""
-    result = np.zeros((len(WAYS), len(plan["classes"])))
-    for place in range(len(plan["classes"])):
-        own, wanted = (part[place] > 0 if plan["overlap"] else part == place + 1 for part in (found, truth))
-        taken = None if plan["overlap"] else (found > 0) & ~own
-        for row, ways in enumerate(WAYS):
-            result[row, place] = dice_pair(changed(own, ways, taken), wanted)
+def _score_operations(predicted: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
+    """Return (4, K) Dice of each class after each set of operations."""
+    result = np.zeros((len(OPERATION_SETS), len(plan["classes"])))
+    for k in range(len(plan["classes"])):
+        predicted_class, true_class = (part[k] > 0 if plan["overlap"] else part == k + 1 for part in (predicted, truth))
+        other_classes = None if plan["overlap"] else (predicted > 0) & ~predicted_class
+        for row, operations in enumerate(OPERATION_SETS):
+            result[row, k] = dice(apply_operations(predicted_class, operations, other_classes), true_class)
     return result
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The place of a view among `views`, and the row of `WAYS` of each class."""
+    """Index of a view in `list_views`, and the row of `OPERATION_SETS` for each class."""
 
     view: int
-    ways: tuple[int, ...]
+    operations: tuple[int, ...]
 
-    def of(self, table: np.ndarray) -> np.ndarray:
-        """(N, K) Dice; a case that was not looked at in this view counts as it was."""
-        columns = [table[:, self.view, way, place] for place, way in enumerate(self.ways)]
-        plain = [table[:, 0, way, place] for place, way in enumerate(self.ways)]
-        seen = ~np.isnan(table[:, self.view]).all(axis=(1, 2))
-        return np.where(seen[:, None], np.stack(columns, 1), np.stack(plain, 1))
+    def select(self, table: np.ndarray) -> np.ndarray:
+        """Return (N, K) Dice; a case without a score in this view keeps that of the plan's own view."""
+        columns = [table[:, self.view, operation, k] for k, operation in enumerate(self.operations)]
+        default_columns = [table[:, 0, operation, k] for k, operation in enumerate(self.operations)]
+        is_scored = ~np.isnan(table[:, self.view]).all(axis=(1, 2))
+        return np.where(is_scored[:, None], np.stack(columns, 1), np.stack(default_columns, 1))
 
 
-def choose(table: np.ndarray) -> Choice:
-    """What raises the Dice by more than its standard error over the cases; all else stays as the network has it."""
-    views = [_gain(table[:, 0, 0], table[:, view, 0]) for view in range(table.shape[1])]
-    view = int(np.argmax(views)) if max(views) > 0 else 0
-    part = table[~np.isnan(table[:, view]).all(axis=(1, 2)), view]
-    ways = []
-    for place in range(table.shape[3]):
-        gains = [_gain(part[:, 0, place, None], part[:, way, place, None]) for way in range(len(WAYS))]
-        ways.append(int(np.argmax(gains)) if max(gains) > 0 else 0)
-    return Choice(view, tuple(ways))
+def choose_view_and_operations(table: np.ndarray) -> Choice:
+    """Return the choice that raises the Dice by more than its standard error over the cases; else the plan's own view."""
+    view_gains = [_gain(table[:, 0, 0], table[:, view, 0]) for view in range(table.shape[1])]
+    view = int(np.argmax(view_gains)) if max(view_gains) > 0 else 0
+    scored = table[~np.isnan(table[:, view]).all(axis=(1, 2)), view]
+    operations = []
+    for k in range(table.shape[3]):
+        gains = [_gain(scored[:, 0, k, None], scored[:, row, k, None]) for row in range(len(OPERATION_SETS))]
+        operations.append(int(np.argmax(gains)) if max(gains) > 0 else 0)
+    return Choice(view, tuple(operations))
 
 
 def _gain(before: np.ndarray, after: np.ndarray) -> float:
-    """Mean gain a case, of (N, K) Dice averaged over the classes, less its standard error; below 0 where too few tell."""
+    """Return the mean gain per case of (N, K) Dice averaged over classes, minus its standard error; below 0 for too few cases."""
     change = after - before
-    told = ~np.isnan(change).all(axis=1)
-    if told.sum() < ENOUGH:
+    is_scored = ~np.isnan(change).all(axis=1)
+    if is_scored.sum() < MIN_CASES:
         return -1.0
-    each = np.nanmean(change[told], axis=1)
-    return float(each.mean() - each.std(ddof=1) / np.sqrt(len(each)))
+    case_gains = np.nanmean(change[is_scored], axis=1)
+    return float(case_gains.mean() - case_gains.std(ddof=1) / np.sqrt(len(case_gains)))
 
 
-def cross_fitted(table: np.ndarray, patients: Sequence[str]) -> np.ndarray:
-    """(N, K) Dice, each half of the patients as the other half chose."""
+def cross_fit(table: np.ndarray, patients: Sequence[str]) -> np.ndarray:
+    """Return (N, K) Dice, each half of the patients scored with the choice of the other half."""
     names = {name: place for place, name in enumerate(dict.fromkeys(patients))}
     half = np.random.default_rng(0).permutation(len(names))[[names[name] for name in patients]] % 2
     result = np.full((len(table), table.shape[3]), np.nan)
     for side in (0, 1):
-        result[half == side] = choose(table[half != side]).of(table[half == side])
+        result[half == side] = choose_view_and_operations(table[half != side]).select(table[half == side])
     return result
 
 
-def settle(plan: dict[str, Any], looked: Looked, patients: Sequence[str]) -> np.ndarray:
-    """Puts `mirror`, `shifted` and `refine` into the plan as all cases choose them; the cross-fitted (N, K) Dice."""
-    chosen = choose(looked.table)
+def select_postprocessing(plan: dict[str, Any], scores: ViewScores, patients: Sequence[str]) -> np.ndarray:
+    """Write `mirror`, `shifted` and `refine` of all cases' choice into the plan; return the cross-fitted (N, K) Dice."""
+    choice = choose_view_and_operations(scores.table)
     fixed = dict(plan.get("refine") or {})
-    if fixed:  # what the plan names is not chosen
-        named = [fixed.get(name) or [] for name in plan["classes"]]
-        ways = [WAYS.index(tuple(way for way in WAYS[-1] if way in own)) for own in named]
-        chosen = Choice(chosen.view, tuple(ways))
-    plan |= views(plan)[chosen.view].of({})
-    plan["refine"] = {name: list(WAYS[way]) for name, way in zip(plan["classes"], chosen.ways, strict=True) if way}
-    fair = chosen.of(looked.table) if fixed else cross_fitted(looked.table, patients)
+    if fixed:  # operations that the plan sets are not chosen
+        fixed_operations = [fixed.get(name) or [] for name in plan["classes"]]
+        operations = [
+            OPERATION_SETS.index(tuple(way for way in OPERATION_SETS[-1] if way in names)) for names in fixed_operations
+        ]
+        choice = Choice(choice.view, tuple(operations))
+    plan |= list_views(plan)[choice.view].apply_to({})
+    plan["refine"] = {
+        name: list(OPERATION_SETS[way]) for name, way in zip(plan["classes"], choice.operations, strict=True) if way
+    }
+    fair = choice.select(scores.table) if fixed else cross_fit(scores.table, patients)
     return fair
 
 
-def told(plan: Mapping[str, Any]) -> str:
-    """What was chosen, for people."""
-    done = [f"{name}: {' and '.join(ways)}" for name, ways in plan["refine"].items()]
+def describe_selection(plan: Mapping[str, Any]) -> str:
+    """Return a sentence about the choice."""
+    operations = [f"{name}: {' and '.join(ways)}" for name, ways in plan["refine"].items()]
     mirror = f"mirrored along {', '.join(plan['mirror'])} and averaged" if plan["mirror"] else "not mirrored"
     shifts = f"averaged over {len(SHIFTS)} shifts of the image" if plan["shifted"] else "not shifted"
-    return f"chosen on the validation cases: predictions {mirror}, {shifts}; masks {', '.join(done) or 'as the network has them'}"
+    return f"chosen on the validation cases: predictions {mirror}, {shifts}; mask cleaning: {', '.join(operations) or 'none'}"

@@ -14,7 +14,7 @@ class SegmentationRecipe(Recipe):
     """Data sets, networks and losses of segmentation; see `Recipe` for the methods."""
 
     def build_datasets(self, plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
-        """Return the parts of `segmentation.dataset`."""
+        """Return training patches and validation cases."""
         from m3b.training.segmentation.dataset import build_datasets
 
         return build_datasets(plan, fold)

@@ -1,4 +1,4 @@
-"""A network over whole validation cases, and the Dice of each class."""
+"""Prediction of whole validation cases, and the Dice of each class."""
 
 from __future__ import annotations
 
@@ -9,63 +9,60 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.segmentation.ordered_structures import unfold
-from m3b.training.segmentation.sliding_window import averaged_over_shifts, sliding, window_of
+from m3b.training.lesions import dice
+from m3b.training.segmentation.ordered_structures import decide_rows
+from m3b.training.segmentation.sliding_window import average_over_shifts, choose_window, predict_windows
 
 
-def run_whole(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, Any], device: Any) -> torch.Tensor:
-    """(C, *shape) to logits (K + 1 or K, *shape), window by window; rows of structures are decided in the whole image."""
+def predict_case(model: torch.nn.Module, image: torch.Tensor, plan: Mapping[str, Any], device: Any) -> torch.Tensor:
+    """Return logits (K + 1 or K, *shape) of (C, *shape), window by window; rows of structures are decided in the whole image."""
     mirror = ["hwd".index(name) for name in plan.get("mirror") or [] if plan["mirror"] != "auto"]
 
-    def ask(part: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(model(pixel_values=part)["logits"])
+    def run_network(windows: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(model(pixel_values=windows)["logits"])
 
-    def run(seen: torch.Tensor) -> torch.Tensor:
-        window = window_of(seen.shape[1:], plan)
+    def run_windows(shifted: torch.Tensor) -> torch.Tensor:
+        window = choose_window(shifted.shape[1:], plan)
         batch = max(1, int(np.prod(plan["patch"])) * int(plan["batch"]) // int(np.prod(window)))
-        return sliding(seen, ask, window, plan["pad_value"], device, batch, mirror)
+        return predict_windows(shifted, run_network, window, plan["pad_value"], device, batch, mirror)
 
-    found = averaged_over_shifts(image, run, plan["pad_value"]) if plan.get("shifted") is True else run(image)
-    return unfold(found, plan) if plan.get("chains") else found
-
-
-def decide(logits: torch.Tensor, overlap: bool) -> np.ndarray:
-    """Logits to uint8: places of classes (*shape), or 0/1 channels (K, *shape)."""
-    return (logits > 0).numpy().astype(np.uint8) if overlap else logits.argmax(0).numpy().astype(np.uint8)
-
-
-def dice_of(found: np.ndarray, truth: np.ndarray, classes: int, overlap: bool) -> list[float]:
-    """Dice of each class; NaN where it is in neither mask."""
-    values = []
-    for place in range(classes):
-        a, b = (found[place] > 0, truth[place] > 0) if overlap else (found == place + 1, truth == place + 1)
-        values.append(dice_pair(a, b))
-    return values
+    logits = (
+        average_over_shifts(image, run_windows, plan["pad_value"])
+        if plan.get("shifted") is True
+        else run_windows(image)
+    )
+    return decide_rows(logits, plan) if plan.get("chains") else logits
 
 
-def dice_pair(found: np.ndarray, truth: np.ndarray) -> float:
-    """Of two boolean masks; NaN where both are empty."""
-    total = int(found.sum()) + int(truth.sum())
-    return 2.0 * int((found & truth).sum()) / total if total else float("nan")
+def decide_mask(logits: torch.Tensor, overlap: bool) -> np.ndarray:
+    """Convert logits to uint8: class ids (*shape), or 0/1 channels (K, *shape)."""
+    return np.asarray(logits > 0 if overlap else logits.argmax(0), np.uint8)
+
+
+def class_dice(predicted: np.ndarray, truth: np.ndarray, classes: int, overlap: bool) -> list[float]:
+    """Return the Dice of each class; NaN if neither mask has it."""
+    if overlap:
+        return [dice(predicted[k] > 0, truth[k] > 0) for k in range(classes)]
+    return [dice(predicted == k + 1, truth == k + 1) for k in range(classes)]
 
 
 def dice_table(model: torch.nn.Module, cases: Any, rows: list[int], plan: Mapping[str, Any], device: Any) -> np.ndarray:
-    """(len(rows), K) Dice at the plan's spacing."""
+    """Return (len(rows), K) Dice at the plan's spacing."""
     overlap, table = bool(plan["overlap"]), []
     for row in rows:
         item = cases[row]
-        logits = run_whole(model, item["pixel_values"], plan, device)
-        table.append(dice_of(decide(logits, overlap), item["labels"].numpy(), len(plan["classes"]), overlap))
+        logits = predict_case(model, item["pixel_values"], plan, device)
+        table.append(class_dice(decide_mask(logits, overlap), item["labels"].numpy(), len(plan["classes"]), overlap))
     return np.array(table, float)
 
 
 def mean_dice(table: np.ndarray) -> float:
-    """Mean over the classes of their means over the cases; classes that are nowhere are left out. 0 if all are."""
+    """Return the mean over classes of their means over cases; classes without any value are left out. 0 if all are."""
     means = [float(np.nanmean(column)) for column in table.T if np.isfinite(column).any()]
     return float(np.mean(means)) if means else 0.0
 
 
-def subset(cases: Any, most: int) -> list[int]:
-    """The same random validation cases each time: so many as keep scoring quick."""
+def sample_cases(cases: Any, max_cases: int) -> list[int]:
+    """Return at most `max_cases` validation cases, always the same random ones."""
     rows = list(range(len(cases)))
-    return sorted(random.Random(0).sample(rows, min(most, len(rows))))
+    return sorted(random.Random(0).sample(rows, min(max_cases, len(rows))))

@@ -1,4 +1,4 @@
-"""Cheaper plans for few minutes: fewer patches a step, a narrower network, a coarser grid."""
+"""Cheaper plans for few minutes: fewer patches per step, a narrower network, a coarser grid."""
 
 from __future__ import annotations
 
@@ -8,248 +8,273 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.folds import FEWEST, most_folds
+from m3b.training.folds import MIN_FOLDS, max_folds
 from m3b.training.machine import machine_of
-from m3b.training.segmentation.patch_shapes import PATCH, choose_patch, round_up, topology
-from m3b.training.segmentation.plan_cost import median_there
-from m3b.training.segmentation.sliding_window import steps_of
-from m3b.training.segmentation.thin_structures import finest_needed
-from m3b.training.time_budget import Way, fit
+from m3b.training.segmentation.patch_shapes import MAX_PATCH_VOXELS, choose_patch, plan_strides, round_up
+from m3b.training.segmentation.plan_cost import median_grid_shape
+from m3b.training.segmentation.sliding_window import total_strides
+from m3b.training.segmentation.thin_structures import coarsest_spacing
+from m3b.training.time_budget import PlanChange, reduce_plan
 
-Count = Callable[[dict[str, Any]], int]
-NARROW = 8
-COARSE = 2.1
-"""The grid becomes at most so much coarser along an axis: structures of a few voxels have to stay."""
+CountSteps = Callable[[dict[str, Any]], int]
+NARROW_FILTERS = 8
+"""First filters of the narrowest network."""
+MAX_COARSENING = 2.1
+"""Maximum factor of the grid along an axis: structures of a few voxels have to stay."""
 
-RATE = 0.01
-"""Learning rate of narrow networks with few steps. 400 steps on thirteen drawn organs gave a Dice of 0.14 at 0.002, 0.55 at
-0.006, 0.68 at 0.012 and 0.55 at 0.02; at 0.012 and with weights by size 0.83."""
-HEAVIEST = 12.0
-"""No class weighs more. At 4, 800 steps on 35 structures of the brain left three of 15 to 140 voxels out; at 12 none."""
-USUAL = 0.02
-"""Share of an image at which a class weighs 1 in cross-entropy; smaller ones weigh more, by the root of their share."""
+SHORT_TRAINING_LR = 0.01
+"""Learning rate of narrow networks with few steps. 400 steps on thirteen synthetic organs gave a Dice of 0.14 at 0.002, 0.55 at 0.006,
+0.68 at 0.012 and 0.55 at 0.02; at 0.012 and with weights by size 0.83.
+"""
+MAX_CLASS_WEIGHT = 12.0
+"""Maximum weight of a class. At 4, 800 steps on 35 structures of the brain missed three of 15 to 140 voxels; at 12 none."""
+REFERENCE_CLASS_SHARE = 0.02
+"""Share of an image at which a class has weight 1 in cross-entropy; smaller classes weigh more, by the root of their share."""
 
-LIGHTEST = 0.5
+MIN_AUGMENT_SHARE = 0.5
+"""Share of the usual probability of augmentation in trainings with few epochs."""
 FEW_EPOCHS, FULL_EPOCHS = 12, 25
-"""Epochs up to which the probability of augmentation is `LIGHTEST` of the usual, and from which it is the usual. By AdamW one network
-had a Dice on 53 hippocampi of 0.878 after 12 epochs, 0.881 with half the probability; after 19 epochs 0.884 and 0.883. By Muon 12
-epochs had 0.885 with either."""
-ELASTIC = 0.07
-"""Largest standard deviation of elastic deformations, as a share of a side. By Muon, after 12 epochs of 107 hippocampi, the Dice of 24
-others was 0.889 with a first form of it (three voxels, control points every ten), 0.885 without; this one was not compared alone."""
-SHOWN = 0.85
-"""A patch that is trimmed still shows so much of each side of the median image. By Muon, two of four folds of 107 hippocampi, Dice of
-both networks together on 53 others: 8 first filters and whole patches (56 x 40 x 40, 2,000 steps in 710 s) 0.8875, trimmed ones (48 x
-32 x 32, 3,700 steps in 840 s) 0.8878, these with 16 first filters (1,270 steps in 750 s) 0.8856."""
-WHOLE_IMAGE = 0.7
-"""A patch with this share of each side of the median image shows the image whole, the same each time."""
-FEW_CLASSES = 4
-"""Volumes with at most so many classes need no wide network: in trainings on 107 hippocampi the validation Dice was 0.880 after 510 s
-with 8 filters in the first level, 0.871 after 530 s with 16 (0.883 and 0.878 after 710 and 740 s), one processor thread each."""
+"""Epochs up to which the probability of augmentation is `MIN_AUGMENT_SHARE` of the usual, and from which it is the usual.
+
+By AdamW one network had a Dice on 53 hippocampi of 0.878 after 12 epochs, 0.881 with half the probability; after 19 epochs 0.884 and
+0.883. By Muon 12 epochs had 0.885 with either."""
+ELASTIC_SD = 0.07
+"""Largest standard deviation of elastic deformations, as a share of a side.
+
+By Muon, after 12 epochs of 107 hippocampi, the Dice of 24 others was 0.889 with an earlier version (three voxels, control points every
+ten), 0.885 without; this version was not compared separately.
+"""
+MIN_VISIBLE_SHARE = 0.85
+"""Minimum share of each side of the median image that a trimmed patch shows.
+
+By Muon, two of four folds of 107 hippocampi, Dice of both networks together on 53 others: 8 first filters and whole patches (56 x 40 x
+40, 2,000 steps in 710 s) 0.8875, trimmed ones (48 x 32 x 32, 3,700 steps in 840 s) 0.8878, these with 16 first filters (1,270 steps in
+750 s) 0.8856.
+"""
+WHOLE_IMAGE_SHARE = 0.7
+"""A patch with this share of each side of the median image shows the whole image, the same each time."""
+MAX_CLASSES_NARROW = 4
+"""Volumes with at most this number of classes need no wide network.
+
+In trainings on 107 hippocampi the validation Dice was 0.880 after 510 s with 8 filters in the first level, 0.871 after 530 s with 16
+(0.883 and 0.878 after 710 and 740 s), with one CPU thread each.
+"""
 
 
-def filters(width: int, stages: int, dims: int) -> list[int]:
-    """Twice as many a stage, up to a limit."""
-    return [min(width * 2**k, 320 if dims == 3 else 512) for k in range(stages)]
+def filter_counts(width: int, stages: int, dims: int) -> list[int]:
+    """Return filters of each stage: doubled per stage, up to a limit."""
+    return [min(width * 2**stage, 320 if dims == 3 else 512) for stage in range(stages)]
 
 
-def epoch_patches(cases: int, batch: int) -> int:
-    """Patches an epoch: a multiple of the cases, at least fifty steps long, so that scoring does not come too often."""
+def patches_per_epoch(cases: int, batch: int) -> int:
+    """Return the patches of an epoch: a multiple of the cases, at least fifty steps, so that scoring is not too frequent."""
     return cases * max(1, round(50 * batch / cases))
 
 
-def one_patch(cases: int) -> Way:
-    """One patch a step: with instance normalisation, more steps teach more than larger ones."""
+def make_single_patch(cases: int) -> PlanChange:
+    """Return a change to one patch per step: with instance normalisation, more steps are better than larger ones."""
 
-    def way(plan: dict[str, Any]) -> str:
+    def use_single_patch(plan: dict[str, Any]) -> str:
         if plan["batch"] <= 1 or plan["dims"] == 2:
             return ""
-        before, plan["batch"], plan["epoch_patches"] = plan["batch"], 1, epoch_patches(cases, 1)
-        return f"one patch a step instead of {before}"
+        previous, plan["batch"], plan["epoch_patches"] = plan["batch"], 1, patches_per_epoch(cases, 1)
+        return f"one patch a step instead of {previous}"
 
-    return way
+    return use_single_patch
 
 
-def trimmed(facts: dict[str, Any]) -> Way:
-    """Patches rounded down to what the network divides, not up, along the axes of which they show the median image whole: patches of
-    small volumes are half margin. Images that are a good deal longer are answered in several windows."""
+def make_trim(facts: dict[str, Any]) -> PlanChange:
+    """Return a change that rounds patches down, not up, to multiples of the network's strides on axes with the whole median image.
 
-    def way(plan: dict[str, Any]) -> str:
+    Patches of small volumes are half margin. Much longer images are predicted in several windows.
+    """
+
+    def trim(plan: dict[str, Any]) -> str:
         if int(plan["dims"]) < 3 or plan["chains"]:
             return ""
-        before, median = list(plan["patch"]), median_there(facts, plan)
-        down = [max(step, length // step * step) for length, step in zip(median, steps_of(plan), strict=True)]
+        previous, median = list(plan["patch"]), median_grid_shape(facts, plan)
+        rounded_down = [max(step, n // step * step) for n, step in zip(median, total_strides(plan), strict=True)]
         plan["patch"] = [
-            less if have > length and less >= SHOWN * length else have
-            for less, have, length in zip(down, before, median, strict=True)
+            lower if side > length and lower >= MIN_VISIBLE_SHARE * length else side
+            for lower, side, length in zip(rounded_down, previous, median, strict=True)
         ]
-        return f"patches {plan['patch']} instead of {before}" if plan["patch"] != before else ""
+        return f"patches {plan['patch']} instead of {previous}" if plan["patch"] != previous else ""
 
-    return way
+    return trim
 
 
-def _untrimmed(facts: dict[str, Any], plan: dict[str, Any]) -> int:
-    """Voxels of the plan's patch before it was trimmed."""
+def _untrimmed_voxels(facts: dict[str, Any], plan: dict[str, Any]) -> int:
+    """Return the voxels of the plan's patch before it was trimmed."""
     if int(plan["dims"]) < 3:
         return int(np.prod(plan["patch"]))
-    sides = zip(plan["patch"], median_there(facts, plan), steps_of(plan), strict=True)
-    return int(
-        np.prod([-(-long // step) * step if SHOWN * long <= have < long else have for have, long, step in sides])
-    )
+    sides = []
+    for side, length, step in zip(plan["patch"], median_grid_shape(facts, plan), total_strides(plan), strict=True):
+        is_trimmed = MIN_VISIBLE_SHARE * length <= side < length
+        sides.append(-(-length // step) * step if is_trimmed else side)
+    return int(np.prod(sides))
 
 
-def narrower(plan: dict[str, Any]) -> str:
-    """Half the filters, as long as the first stage keeps enough."""
-    wide = plan["network"]["filters"]
-    if wide[0] // 2 < NARROW:
+def narrow_network(plan: dict[str, Any]) -> str:
+    """Halve the filters, while the first stage keeps enough."""
+    filters_before = plan["network"]["filters"]
+    if filters_before[0] // 2 < NARROW_FILTERS:
         return ""
-    plan["network"]["filters"] = filters(wide[0] // 2, len(wide), int(plan["dims"]))
-    return f"first filters {wide[0] // 2} instead of {wide[0]}"
+    plan["network"]["filters"] = filter_counts(filters_before[0] // 2, len(filters_before), int(plan["dims"]))
+    return f"first filters {filters_before[0] // 2} instead of {filters_before[0]}"
 
 
 def narrow_for_folds(
-    facts: dict[str, Any], plan: dict[str, Any], kept: set[str], counted: Count, enough: int
+    facts: dict[str, Any], plan: dict[str, Any], overrides: set[str], count_steps: CountSteps, min_steps: int
 ) -> list[str]:
-    """Narrower networks with one patch a step, where several of them (folds) get enough steps and wider ones do not; what was
-    changed.
+    """Use narrower networks with one patch per step, if several of them (folds) then get enough steps; return the changes.
 
     Args:
-        counted: (plan) to the steps of all networks that its minutes hold.
-        enough: steps that each fold needs.
+        count_steps: (plan) to the steps of all networks in its minutes.
+        min_steps: steps that each fold needs.
     """
-    ways = [one_patch(int(facts["cases"])), narrower, *([] if "patch" in kept else [trimmed(facts)])]
-    by_hand = kept & {"network", "network.filters", "batch", "folds", "refit", "processes"}
-    settled = by_hand or plan["network"]["name"] != "unet"
-    several = most_folds(int(facts["cases"]), int(facts["patients"]))[0] >= FEWEST
-    if settled or not several or int(plan["dims"]) < 3 or len(plan["classes"]) > FEW_CLASSES or plan.get("chains"):
+    changes = [make_single_patch(int(facts["cases"])), narrow_network]
+    changes += [] if "patch" in overrides else [make_trim(facts)]
+    fixed = overrides & {"network", "network.filters", "batch", "folds", "refit", "processes"}
+    is_fixed = fixed or plan["network"]["name"] != "unet"
+    has_folds = max_folds(int(facts["cases"]), int(facts["patients"]))[0] >= MIN_FOLDS
+    suits_narrow_networks = (
+        int(plan["dims"]) == 3 and len(plan["classes"]) <= MAX_CLASSES_NARROW and not plan.get("chains")
+    )
+    if is_fixed or not has_folds or not suits_narrow_networks:
         return []
     trial = copy.deepcopy(plan)
-    said = fit(trial, ways, counted, FEWEST * enough)
-    if not said or counted(trial) < FEWEST * enough:
+    messages = reduce_plan(trial, changes, count_steps, MIN_FOLDS * min_steps)
+    if not messages or count_steps(trial) < MIN_FOLDS * min_steps:
         return []
     plan |= trial
-    if "lr" not in kept and plan["network"]["filters"][0] <= NARROW:
-        plan["lr"] = RATE
-    return [f"{text}, so that several networks (folds) fit" for text in said]
+    if "lr" not in overrides and plan["network"]["filters"][0] <= NARROW_FILTERS:
+        plan["lr"] = SHORT_TRAINING_LR
+    return [f"{message}, so that several networks (folds) fit" for message in messages]
 
 
 def augment_whole_images(
-    median: list[int], cases: int, plan: dict[str, Any], counted: Count, kept: set[str]
+    median: list[int], cases: int, plan: dict[str, Any], count_steps: CountSteps, overrides: set[str]
 ) -> list[str]:
-    """What is altered otherwise where patches show whole images, each time the same; what was changed.
+    """Adapt the augmentation if patches show whole images, the same each time; return the changes.
 
-    Volumes are deformed too (`augment.elastic`); with AdamW the probability (`augment.often`) is lower while epochs are few.
+    Volumes get elastic deformations (`augment.elastic`); with AdamW and few epochs the probability (`augment.often`) is lower.
 
     Args:
         median: voxels of the median image on the plan's grid.
-        counted: (plan) to the steps of each network.
+        count_steps: (plan) to the steps of each network.
     """
-    whole = all(size >= WHOLE_IMAGE * length for size, length in zip(plan["patch"], median, strict=True))
-    if not whole or plan["engine"] != "trainer" or plan["chains"] or "augment" in kept:
+    is_whole = all(size >= WHOLE_IMAGE_SHARE * length for size, length in zip(plan["patch"], median, strict=True))
+    if not is_whole or plan["engine"] != "trainer" or plan["chains"] or "augment" in overrides:
         return []
-    said = []
-    if int(plan["dims"]) == 3 and "augment.elastic" not in kept:
-        plan["augment"]["elastic"] = ELASTIC
-        said.append(
-            f"elastic deformations (standard deviation up to {ELASTIC:.0%} of a side): patches show whole images"
+    messages = []
+    if int(plan["dims"]) == 3 and "augment.elastic" not in overrides:
+        plan["augment"]["elastic"] = ELASTIC_SD
+        messages.append(
+            f"elastic deformations (standard deviation up to {ELASTIC_SD:.0%} of a side): patches show whole images"
         )
-    if plan.get("optimizer") == "muon" or "augment.often" in kept:
-        return said
-    epochs, usual = counted(plan) * int(plan["batch"]) / cases, float(plan["augment"]["often"])
-    share = np.interp(epochs, (FEW_EPOCHS, FULL_EPOCHS), (LIGHTEST, 1.0))
+    if plan.get("optimizer") == "muon" or "augment.often" in overrides:
+        return messages
+    epochs, usual = count_steps(plan) * int(plan["batch"]) / cases, float(plan["augment"]["often"])
+    share = np.interp(epochs, (FEW_EPOCHS, FULL_EPOCHS), (MIN_AUGMENT_SHARE, 1.0))
     if share >= 1:
-        return said
+        return messages
     plan["augment"]["often"] = round(usual * float(share), 3)
     lowered = f"probability of augmentation {plan['augment']['often']:g} instead of {usual:g}"
-    return [*said, f"{lowered}: {epochs:.0f} epochs, the usual from {FULL_EPOCHS} on"]
+    return [*messages, f"{lowered}: {epochs:.0f} epochs, the usual from {FULL_EPOCHS} on"]
 
 
-def coarser(facts: dict[str, Any]) -> Way:
-    """Half the voxels: the finest axes give way, or the longest side of pictures; the patch sees as much as before."""
-    known = facts["spacings"]
-    finest = np.ones(int(facts["dims"])) if known is None else np.median(known, axis=0)
+def make_coarser_grid(facts: dict[str, Any]) -> PlanChange:
+    """Return a change that halves the voxels: of the finest axes, or of the longest side of pictures; a patch covers as much as
+    before.
+    """
+    spacings = facts["spacings"]
+    finest = np.ones(int(facts["dims"])) if spacings is None else np.median(spacings, axis=0)
     extent = np.median(facts["shapes"], axis=0) * finest  # not every file has a spacing
-    enough = finest_needed(facts.get("widths") or {}) or np.inf
+    max_spacing = coarsest_spacing(facts.get("widths") or {}) or np.inf
 
-    def way(plan: dict[str, Any]) -> str:
+    def coarsen_grid(plan: dict[str, Any]) -> str:
         if plan.get("side"):
-            return _shorter_side(facts, plan, min(COARSE, float(enough)))
+            return _shorten_side(facts, plan, min(MAX_COARSENING, float(max_spacing)))
         spacing = np.array(plan["spacing"], float)
         goal = float(np.prod(spacing)) * 2
         for _ in range(100):
-            fine = (spacing < spacing.min() * 1.05) & (spacing * 1.05 <= COARSE * finest) & (spacing * 1.05 <= enough)
-            if not fine.any() or np.prod(spacing) >= goal:
+            is_fine = (
+                (spacing < spacing.min() * 1.05)
+                & (spacing * 1.05 <= MAX_COARSENING * finest)
+                & (spacing * 1.05 <= max_spacing)
+            )
+            if not is_fine.any() or np.prod(spacing) >= goal:
                 break
-            spacing = np.where(fine, spacing * 1.05, spacing)
+            spacing = np.where(is_fine, spacing * 1.05, spacing)
         if np.prod(spacing) < 1.2 * np.prod(plan["spacing"]):
             return ""
-        shape = [max(1, round(float(e / s))) for e, s in zip(extent, spacing, strict=True)]
-        shown = _untrimmed(facts, plan)
-        before, plan["spacing"] = plan["spacing"], [round(float(s), 4) for s in spacing]
-        _halve_patch(plan, shape, spacing.tolist(), shown)
-        return f"spacing {plan['spacing']} instead of {before}, with patches {plan['patch']}"
+        shape = [max(1, round(float(side / step))) for side, step in zip(extent, spacing, strict=True)]
+        covered = _untrimmed_voxels(facts, plan)
+        previous, plan["spacing"] = plan["spacing"], [round(float(step), 4) for step in spacing]
+        _halve_patch(plan, shape, spacing.tolist(), covered)
+        return f"spacing {plan['spacing']} instead of {previous}, with patches {plan['patch']}"
 
-    return way
+    return coarsen_grid
 
 
-def _shorter_side(facts: dict[str, Any], plan: dict[str, Any], most: float) -> str:
-    """Half the pixels of pictures that are brought to one longest side, never more than `most` times coarser than they are."""
+def _shorten_side(facts: dict[str, Any], plan: dict[str, Any], max_factor: float) -> str:
+    """Halve the pixels of pictures with one longest side, to at most `max_factor` times coarser than the originals."""
     median = np.median(facts["shapes"], axis=0)
-    longest, before = float(median.max()), plan["side"]
-    side = round(before / 2**0.5 / 16) * 16
-    if side < 16 or longest / side > most:
+    longest, previous = float(median.max()), plan["side"]
+    side = round(previous / 2**0.5 / 16) * 16
+    if side < 16 or longest / side > max_factor:
         return ""
     plan["side"] = side
-    _halve_patch(
-        plan,
-        [max(1, round(float(n) * side / longest)) for n in median],
-        [1.0] * len(median),
-        int(np.prod(plan["patch"])),
-    )
-    return f"longest side {side} instead of {before}, with patches {plan['patch']}"
+    shape = [max(1, round(float(n) * side / longest)) for n in median]
+    _halve_patch(plan, shape, [1.0] * len(median), int(np.prod(plan["patch"])))
+    return f"longest side {side} instead of {previous}, with patches {plan['patch']}"
 
 
 def _halve_patch(plan: dict[str, Any], shape: list[int], spacing: list[float], voxels: int) -> None:
-    """Patch of half the `voxels` and the network for it, for the median image `shape` on a grid of this spacing."""
+    """Set a patch of half the `voxels` and the network for it, for the median image `shape` on a grid of this spacing."""
     dims, half = int(plan["dims"]), voxels // 2
-    patch = choose_patch(shape, spacing, dims, gpu=False, most=min(half, PATCH[dims, machine_of(plan).gpus > 0]))
-    strides, kernels = topology(patch, spacing)
+    limit = min(half, MAX_PATCH_VOXELS[dims, machine_of(plan).gpus > 0])
+    patch = choose_patch(shape, spacing, dims, gpu=False, max_voxels=limit)
+    strides, kernels = plan_strides(patch, spacing)
     plan["patch"] = round_up(patch, strides)
     width = plan["network"]["filters"][0]
-    plan["network"] |= {"strides": strides, "kernels": kernels, "filters": filters(width, len(strides), dims)}
+    plan["network"] |= {"strides": strides, "kernels": kernels, "filters": filter_counts(width, len(strides), dims)}
 
 
-def smaller_patch(facts: dict[str, Any]) -> Way:
-    """Half the patch, where a coarser grid would break up what is thin."""
-    enough = finest_needed(facts.get("widths") or {})
+def make_halved_patch(facts: dict[str, Any]) -> PlanChange:
+    """Return a change that halves the patch, if a coarser grid would break up thin structures."""
+    max_spacing = coarsest_spacing(facts.get("widths") or {})
 
-    def way(plan: dict[str, Any]) -> str:
-        patch, before = [int(n) for n in plan["patch"]], list(plan["patch"])
-        longest, least = int(np.argmax(patch)), 64 if plan["dims"] == 2 else 32
-        if enough is None or patch[longest] < 2 * least or min(plan["spacing"] or [1.0]) * 1.05 <= enough:
+    def halve_patch(plan: dict[str, Any]) -> str:
+        patch, previous = [int(n) for n in plan["patch"]], list(plan["patch"])
+        longest, min_side = int(np.argmax(patch)), 64 if plan["dims"] == 2 else 32
+        if max_spacing is None or patch[longest] < 2 * min_side or min(plan["spacing"] or [1.0]) * 1.05 <= max_spacing:
             return ""
         patch[longest] //= 2
-        strides, kernels = topology(patch, list(plan["spacing"] or [1.0] * len(patch)))
+        strides, kernels = plan_strides(patch, list(plan["spacing"] or [1.0] * len(patch)))
         width = plan["network"]["filters"][0]
         plan["patch"] = round_up(patch, strides)
         plan["network"] |= {"strides": strides, "kernels": kernels}
-        plan["network"]["filters"] = filters(width, len(strides), int(plan["dims"]))
-        return f"patches {plan['patch']} instead of {before}, since what is marked is thin"
+        plan["network"]["filters"] = filter_counts(width, len(strides), int(plan["dims"]))
+        return f"patches {plan['patch']} instead of {previous}, since the structures are thin"
 
-    return way
+    return halve_patch
 
 
-def hurry(facts: dict[str, Any], plan: dict[str, Any], given: set[str]) -> list[str]:
-    """A higher rate, and weights so that small classes are not passed over in the few steps; what was changed."""
-    said = []
-    if "lr" not in given:
-        plan["lr"] = RATE
-        said.append(f"lr {RATE}")
-    if not given & {"loss", "loss.weights"} and len(plan["classes"]) > 1:
+def raise_rate_and_weights(facts: dict[str, Any], plan: dict[str, Any], overrides: set[str]) -> list[str]:
+    """Set a higher learning rate, and class weights so that few steps suffice for small classes; return the changes."""
+    messages = []
+    if "lr" not in overrides:
+        plan["lr"] = SHORT_TRAINING_LR
+        messages.append(f"lr {SHORT_TRAINING_LR}")
+    if not overrides & {"loss", "loss.weights"} and len(plan["classes"]) > 1:
         voxels = float(np.prod(np.median(facts["shapes"], axis=0)))
         sizes = [
-            float(np.median([n for n in facts["sizes"][name] if n] or [USUAL * voxels])) for name in plan["classes"]
+            float(np.median([n for n in facts["sizes"][name] if n] or [REFERENCE_CLASS_SHARE * voxels]))
+            for name in plan["classes"]
         ]
-        plan["loss"]["weights"] = [round(float(np.clip((USUAL * voxels / n) ** 0.5, 0.5, HEAVIEST)), 2) for n in sizes]
-        said.append("small classes weigh more in the loss")
-    return said
+        plan["loss"]["weights"] = [
+            round(float(np.clip((REFERENCE_CLASS_SHARE * voxels / n) ** 0.5, 0.5, MAX_CLASS_WEIGHT)), 2) for n in sizes
+        ]
+        messages.append("small classes weigh more in the loss")
+    return messages

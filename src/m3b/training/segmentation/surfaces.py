@@ -1,4 +1,4 @@
-"""How far the borders of masks are apart, beside those of the mean shape: NSD and HD95 on the plan's grid."""
+"""Surface metrics of the model and of the mean shape: NSD and HD95 on the plan's grid."""
 
 from __future__ import annotations
 
@@ -8,71 +8,75 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from m3b.training.segmentation.mask_cleaning import refined
-from m3b.training.segmentation.mean_shape import stretched
-from m3b.training.segmentation.scoring import decide, run_whole
+from m3b.training.segmentation.mask_cleaning import clean_mask
+from m3b.training.segmentation.mean_shape import predict_mean_shape
+from m3b.training.segmentation.scoring import decide_mask, predict_case
 
-TOLERANCE = 1.0
-"""Of the NSD, in mm, or in pixels of the plan's grid where no spacing is known."""
-FARTHEST = 373.13
-"""HD95 in mm of a structure that is missed or invented, and the most that any counts, as in the BraTS challenges; in pixels where no
-spacing is known it is the diagonal of the image."""
-MOST = 12
-"""Validation cases whose borders are measured."""
+NSD_TOLERANCE = 1.0
+"""Tolerance of the NSD in mm, or in pixels of the plan's grid if no spacing is known."""
+MAX_HD95_MM = 373.13
+"""HD95 in mm of a structure that is missed or invented, and the largest value that counts, as in the BraTS challenges.
+
+If no spacing is known, the diagonal of the image in pixels replaces it.
+"""
+MAX_CASES = 12
+"""Validation cases for which surface metrics are computed at most."""
 
 
-def border_figures(
-    found: np.ndarray, truth: np.ndarray, steps: tuple[float, ...], farthest: float = FARTHEST
+def surface_metrics(
+    predicted: np.ndarray, truth: np.ndarray, spacing: tuple[float, ...], max_distance: float = MAX_HD95_MM
 ) -> tuple[float, float]:
-    """(NSD, HD95) of two boolean masks: share of border voxels within `TOLERANCE` of the other border, and the larger 95th
-    percentile of distances to it. Both empty: NaN. One empty: 0, and `farthest`. Voxels are
-    counted, not the area between them as m3b does, so this NSD is a little lower than m3b's."""
-    if not found.any() or not truth.any():
-        return (np.nan, np.nan) if found.any() == truth.any() else (0.0, farthest)
-    spans = [np.flatnonzero((found | truth).any(axis=_others(found.ndim, axis))) for axis in range(found.ndim)]
-    box = tuple(slice(int(span[0]), int(span[-1]) + 1) for span in spans)
-    borders = [mask[box] & ~ndimage.binary_erosion(np.pad(mask[box], 1))[_inner(mask.ndim)] for mask in (found, truth)]
-    apart = [ndimage.distance_transform_edt(~other, sampling=steps)[own] for own, other in (borders, borders[::-1])]
-    near = sum(int((distances <= TOLERANCE).sum()) for distances in apart)
-    far = max(float(np.percentile(distances, 95)) for distances in apart)
-    return near / sum(map(len, apart)), min(far, farthest)
+    """Return (NSD, HD95) of two boolean masks.
+
+    NSD is the share of border voxels within `NSD_TOLERANCE` of the other border, HD95 the larger 95th percentile of the distances
+    to it. Both empty: NaN. One empty: 0, and `max_distance`. Voxels are counted, not surface area as in m3b, so NSD is slightly
+    lower than m3b's.
+    """
+    if not predicted.any() or not truth.any():
+        return (np.nan, np.nan) if predicted.any() == truth.any() else (0.0, max_distance)
+    box = ndimage.find_objects((predicted | truth).view(np.uint8))[0]
+    borders = [mask[box] & ~ndimage.binary_erosion(mask[box]) for mask in (predicted, truth)]
+    border_distances = [
+        ndimage.distance_transform_edt(~other, sampling=spacing)[border] for border, other in (borders, borders[::-1])
+    ]
+    near_count = sum(int((distances <= NSD_TOLERANCE).sum()) for distances in border_distances)
+    hd95 = max(float(np.percentile(distances, 95)) for distances in border_distances)
+    return near_count / sum(map(len, border_distances)), min(hd95, max_distance)
 
 
-def _others(dims: int, axis: int) -> tuple[int, ...]:
-    return tuple(other for other in range(dims) if other != axis)
+def compare_surfaces(
+    model: Any, cases: Any, plan: Mapping[str, Any], device: Any, mean: np.ndarray
+) -> dict[str, float | None]:
+    """Return mean NSD and HD95 over classes and a few cases, of the delivered model and of the mean shape."""
+    return average_rows(surface_rows(model, cases, plan, device, mean))
 
 
-def _inner(dims: int) -> tuple[slice, ...]:
-    return (slice(1, -1),) * dims
-
-
-def compare(model: Any, cases: Any, plan: Mapping[str, Any], device: Any, mean: np.ndarray) -> dict[str, float | None]:
-    """Mean NSD and HD95 over classes and a few cases, of the model as it is delivered and of the mean shape."""
-    return averaged(border_rows(model, cases, plan, device, mean))
-
-
-def border_rows(
-    model: Any, cases: Any, plan: Mapping[str, Any], device: Any, mean: np.ndarray, most: int = MOST
+def surface_rows(
+    model: Any, cases: Any, plan: Mapping[str, Any], device: Any, mean: np.ndarray, max_cases: int = MAX_CASES
 ) -> np.ndarray:
-    """(rows, 4) NSD and HD95 of the model, and of the mean shape, a row a class of each of at most `most` cases."""
+    """Return (rows, 4) NSD and HD95 of the model, and of the mean shape; one row per class of each of at most `max_cases` cases."""
     overlap, dims = bool(plan["overlap"]), int(plan["dims"])
-    known = bool(plan["spacing"]) and not plan["pixels"]
-    steps = tuple(float(step) for step in plan["spacing"]) if known else (1.0,) * dims
+    has_spacing = bool(plan["spacing"]) and not plan["pixels"]
+    spacing = tuple(float(step) for step in plan["spacing"]) if has_spacing else (1.0,) * dims
     rows: list[list[float]] = []
-    for row in np.linspace(0, len(cases) - 1, min(most, len(cases))).astype(int):
+    for row in np.linspace(0, len(cases) - 1, min(max_cases, len(cases))).astype(int):
         item = cases[int(row)]
         truth = item["labels"].numpy()
-        own = refined(decide(run_whole(model, item["pixel_values"], plan, device), overlap), plan)
-        blind = stretched(mean, truth.shape[-dims:], overlap)
-        for place in range(len(plan["classes"])):
-            a, b, wanted = (part[place] > 0 if overlap else part == place + 1 for part in (own, blind, truth))
-            far = FARTHEST if known else float(np.linalg.norm(wanted.shape))
-            rows.append([*border_figures(a, wanted, steps, far), *border_figures(b, wanted, steps, far)])
+        predicted = clean_mask(decide_mask(predict_case(model, item["pixel_values"], plan, device), overlap), plan)
+        baseline = predict_mean_shape(mean, truth.shape[-dims:], overlap)
+        for k in range(len(plan["classes"])):
+            class_predicted, class_baseline, class_truth = (
+                part[k] > 0 if overlap else part == k + 1 for part in (predicted, baseline, truth)
+            )
+            max_distance = MAX_HD95_MM if has_spacing else float(np.linalg.norm(class_truth.shape))
+            rows.append([])
+            for mask in (class_predicted, class_baseline):
+                rows[-1] += surface_metrics(mask, class_truth, spacing, max_distance)
     return np.array(rows, float)
 
 
-def averaged(table: np.ndarray) -> dict[str, float | None]:
-    """The means of what `border_rows` gives, by name."""
+def average_rows(table: np.ndarray) -> dict[str, float | None]:
+    """Return the means of `surface_rows` by name."""
     names = ("nsd", "hd95", "mean_shape_nsd", "mean_shape_hd95")
     return {
         name: round(float(np.nanmean(c)), 4) if np.isfinite(c).any() else None
@@ -80,13 +84,17 @@ def averaged(table: np.ndarray) -> dict[str, float | None]:
     }
 
 
-def told(figures: Mapping[str, float | None], plan: Mapping[str, Any]) -> str:
-    """A line for people; a HD95 above that of the mean shape is named."""
+def describe_surfaces(figures: Mapping[str, float | None], plan: Mapping[str, Any]) -> str:
+    """Return a line for people, with a warning if HD95 is above that of the mean shape."""
     unit = "mm" if plan["spacing"] and not plan["pixels"] else "pixels of the working grid"
-    own, blind = figures["hd95"], figures["mean_shape_hd95"]
-    worse = own is not None and blind is not None and own > blind
+    hd95, baseline_hd95 = figures["hd95"], figures["mean_shape_hd95"]
+    is_worse = hd95 is not None and baseline_hd95 is not None and hd95 > baseline_hd95
     return (
-        f"borders: NSD at {TOLERANCE:g} {unit} {figures['nsd']} (mean shape {figures['mean_shape_nsd']}), HD95 {own} {unit} "
-        f"(mean shape {blind})"
-        + ("; HD95 is WORSE than that of the mean shape: pieces far from the structure are marked" if worse else "")
+        f"surfaces: NSD at {NSD_TOLERANCE:g} {unit} {figures['nsd']} (mean shape {figures['mean_shape_nsd']}), HD95 {hd95} {unit} "
+        f"(mean shape {baseline_hd95})"
+        + (
+            "; HD95 is WORSE than that of the mean shape: regions far from the structure are predicted"
+            if is_worse
+            else ""
+        )
     )

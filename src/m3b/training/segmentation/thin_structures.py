@@ -1,4 +1,4 @@
-"""Vessels and other thin structures: how wide they are, and down to which grid they can still be drawn."""
+"""Vessels and other thin structures: their width, and the coarsest grid that represents them."""
 
 from __future__ import annotations
 
@@ -7,55 +7,52 @@ from typing import Any
 
 import numpy as np
 
-NEEDED = 2.5
-"""Voxels that a structure has to be wide on the working grid: thinner ones break up."""
-LARGEST = 4_000_000
-"""Voxels of a bounding box beyond which the width is not measured; what is so large is not thin."""
+MIN_WIDTH_VOXELS = 2.5
+"""Width in voxels that a structure needs on the working grid; thinner ones break up."""
+MAX_BOX_VOXELS = 4_000_000
+"""Voxels of a bounding box above which the width is not measured: such a large structure is not thin."""
 
 
-def width(mask: np.ndarray, spacing: Sequence[float] | None) -> float | None:
-    """Mean width of what a boolean mask marks: mm where the spacing is known, else pixels; None where nothing is marked.
+def mean_width(mask: np.ndarray, spacing: Sequence[float] | None) -> float | None:
+    """Return the mean width of a boolean mask: mm if the spacing is known, else pixels; None if it is empty or very large.
 
     Four times the mean distance to the border, which is the width of a strip and the radius of a ball.
     """
     from scipy import ndimage
 
-    spans = [
-        np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)
-    ]
-    if not len(spans[0]):
+    boxes = ndimage.find_objects(mask.view(np.uint8))
+    if not boxes:
         return None
-    inside = np.pad(mask[tuple(slice(int(s[0]), int(s[-1]) + 1) for s in spans)], 1)
-    if inside.size > LARGEST:
+    padded = np.pad(mask[boxes[0]], 1)
+    if padded.size > MAX_BOX_VOXELS:
         return None
     steps = list(spacing) if spacing else [1.0] * mask.ndim
-    distance = ndimage.distance_transform_edt(inside, sampling=steps)
-    return 4.0 * max(0.0, float(distance[inside].mean()) - 0.5 * min(steps))
+    distance = ndimage.distance_transform_edt(padded, sampling=steps)
+    return 4.0 * max(0.0, float(distance[padded].mean()) - 0.5 * min(steps))
 
 
-def finest_needed(widths: Mapping[str, float]) -> float | None:
-    """The step of a grid on which the median class is still `NEEDED` voxels wide: one tiny class among many does not hold
-    the grid of all."""
-    return float(np.median(list(widths.values()))) / NEEDED if widths else None
+def coarsest_spacing(widths: Mapping[str, float]) -> float | None:
+    """Return the spacing at which the median class is `MIN_WIDTH_VOXELS` wide; one tiny class does not determine the grid of all."""
+    return float(np.median(list(widths.values()))) / MIN_WIDTH_VOXELS if widths else None
 
 
-def thin_classes(facts: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
-    """A line where classes are thinner than they can be drawn on the plan's grid, or none."""
+def describe_thin_classes(facts: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """Return a warning if classes are thinner than the plan's grid can represent, or nothing."""
     lines = []
-    for name, wide in facts["widths"].items():
-        voxels = wide / step_there(facts, plan)
-        if voxels < NEEDED:
+    for name, width in facts["widths"].items():
+        voxels = width / finest_grid_step(facts, plan)
+        if voxels < MIN_WIDTH_VOXELS:
             lines.append(f"{name} {voxels:.1f}")
     if not lines:
         return []
     return [
-        f"WARNING: thin on the working grid, in voxels: {', '.join(lines)}. A finer grid (spacing, or side) with a smaller "
-        "patch draws them; the images themselves may be no finer"
+        f"WARNING: thin on the working grid (width in voxels): {', '.join(lines)}. A finer grid (spacing, or side) with a "
+        "smaller patch represents them better, unless the images themselves are no finer"
     ]
 
 
-def step_there(facts: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
-    """The plan's finest step, in the unit of the widths."""
+def finest_grid_step(facts: Mapping[str, Any], plan: Mapping[str, Any]) -> float:
+    """Return the plan's finest spacing, in the unit of the widths."""
     if plan["side"]:
         return float(np.median(facts["shapes"].max(axis=1))) / float(plan["side"])
     return float(min(plan["spacing"])) if plan["spacing"] else 1.0

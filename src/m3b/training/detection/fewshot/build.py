@@ -1,4 +1,4 @@
-"""The networks of this engine as plan.json describes them: a few-shot detector, and the ordinary one it is compared with."""
+"""Networks of this engine as plan.json describes them: a few-shot detector, and the ordinary network for comparison."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from m3b.training.detection.fewshot.stored_adapters import load_adapters
 
 
 class ImageModel(nn.Module):
-    """`forward(pixel_values (B, 3, S, S), labels (B, 1)) -> {"logits" (B, 1), "loss"}`: all weights start at random."""
+    """`forward(pixel_values (B, 3, S, S), labels (B, 1)) -> {"logits" (B, 1), "loss"}`, from random weights."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__()
@@ -31,25 +31,25 @@ class ImageModel(nn.Module):
         return {"logits": logits, "loss": functional.binary_cross_entropy_with_logits(logits, truth)}
 
 
-def build(plan: Mapping[str, Any], weights: bool = True) -> FewshotModel | ImageModel:
-    """`engine` of plan.json: "fewshot" or "image".
+def build_network(plan: Mapping[str, Any], weights: bool = True) -> FewshotModel | ImageModel:
+    """Return the network of `engine` of plan.json: "fewshot" or "image".
 
     Args:
-        weights: whether the backbone's weights, and adapters of other sets, are read from their folders; a deliverable has
-            its own.
+        weights: whether to read the weights of the backbone, and adapters of other sets, from their folders; a deliverable has its
+        own.
 
     Raises:
-        SystemExit: a folder that cannot be used; says why.
+        SystemExit: a folder that cannot be used, with the reason.
     """
     if plan["engine"] == "image":
         return ImageModel(plan)
-    described = plan["backbone"]
+    description = plan["backbone"]
     try:
-        backbone = load_backbone(described, described.get("folder") if weights else None)
+        backbone = load_backbone(description, description.get("folder") if weights else None)
     except BackboneError as error:
         raise SystemExit(str(error)) from error
     texts = text_features(backbone.text, plan["prompts"]) if backbone.text is not None else None
-    model = FewshotModel(plan, backbone, texts, int(described.get("mid") or 0))
+    model = FewshotModel(plan, backbone, texts, int(description.get("mid") or 0))
     if weights and plan["fewshot"].get("adapters"):
         try:
             load_adapters(model, plan["fewshot"]["adapters"])

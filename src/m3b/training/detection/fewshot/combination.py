@@ -1,7 +1,7 @@
-"""A few-shot detector and ordinary networks asked together: one score of an image out of both.
+"""Ensemble of a few-shot detector and ordinary networks: one score per image.
 
-The few-shot detector and networks from random weights err on different images, and networks that were taught with different parts
-of so few examples differ from each other by chance, so that their mean is steadier than any of them.
+The few-shot detector and networks from random weights err on different images, and networks trained with different parts of few
+examples differ randomly, so their mean is more stable than any of them.
 """
 
 from __future__ import annotations
@@ -14,60 +14,68 @@ import torch
 from torch import nn
 
 from m3b.training.detection.boxes import apply_logistic, fit_logistic, logit
-from m3b.training.detection.fewshot.scoring import SURE
+from m3b.training.detection.fewshot.scoring import MIN_CASES_PER_STATE
 
-SHARE = 2.0
-"""Of the ordinary networks where the few-shot detector has one: better than one to one with 4, 8 and 16 examples a state (training
-part of PneumoniaMNIST, three draws). The ordinary networks alone were a little better from 8 on, and worse with 4."""
+ORDINARY_WEIGHT = 2.0
+"""Weight of the ordinary networks relative to the few-shot detector.
+
+Better than equal weights with 4, 8 and 16 examples per state (training part of PneumoniaMNIST, three draws). The ordinary networks
+alone were slightly better from 8 on, and worse with 4.
+"""
 
 
 @torch.no_grad()
-def raw(model: nn.Module, images: torch.Tensor, batch: int = 32) -> np.ndarray:
-    """(N,) chances as an ordinary network gives them."""
+def predict_probabilities(model: nn.Module, images: torch.Tensor, batch: int = 32) -> np.ndarray:
+    """Return (N,) uncalibrated probabilities of an ordinary network."""
     model.eval()
-    return torch.cat([model(pixel_values=one)["logits"][:, 0].sigmoid() for one in images.split(batch)]).numpy()
+    logits = [model(pixel_values=part)["logits"][:, 0] for part in images.split(batch)]
+    return np.asarray(torch.cat(logits).sigmoid())
 
 
 def mean_logit(models: Sequence[nn.Module], images: torch.Tensor) -> np.ndarray:
-    """(N,) what ordinary networks say on average, as logits."""
-    found: np.ndarray = np.mean([logit(raw(model, images)) for model in models], axis=0)
-    return found
+    """Return the (N,) mean logits of ordinary networks."""
+    mean: np.ndarray = np.mean([logit(predict_probabilities(model, images)) for model in models], axis=0)
+    return mean
 
 
-def settle(few: np.ndarray, ordinary: np.ndarray, abnormal: np.ndarray) -> dict[str, Any]:
-    """What brings both to one scale, and their sum to chances, from what each says of cases that it was not taught with.
+def fit_combination(fewshot_scores: np.ndarray, ordinary_logits: np.ndarray, abnormal: np.ndarray) -> dict[str, Any]:
+    """Return scales of both scores and the calibration of their sum, from cases that neither was trained with.
 
     Args:
-        few: (N,) deviations above normal.
-        ordinary: (N,) logits.
-        abnormal: (N,) truth, both states.
+        fewshot_scores: (N,) deviations above normal.
+        ordinary_logits: (N,) logits.
+        abnormal: (N,) truth, with both states.
     """
-    config: dict[str, Any] = {"deviations": [_deviation(one, abnormal) for one in (few, ordinary)], "share": SHARE}
-    found = total(few, ordinary, config)
-    config["middle"] = float(0.5 * (found[abnormal].mean() + found[~abnormal].mean()))
-    config["calibration"] = list(fit_logistic(_squashed(found, config), abnormal))
+    deviations = [_within_state_sd(values, abnormal) for values in (fewshot_scores, ordinary_logits)]
+    config: dict[str, Any] = {"deviations": deviations, "share": ORDINARY_WEIGHT}
+    combined = combine_scores(fewshot_scores, ordinary_logits, config)
+    config["middle"] = float(0.5 * (combined[abnormal].mean() + combined[~abnormal].mean()))
+    config["calibration"] = list(fit_logistic(_to_unit_interval(combined, config), abnormal))
     return config
 
 
-def total(few: np.ndarray, ordinary: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
-    """(N,) weighted mean of both, each in its own deviations."""
-    (one, other), share = config["deviations"], float(config["share"])
-    result: np.ndarray = (few / one + share * ordinary / other) / (1 + share)
+def combine_scores(fewshot_scores: np.ndarray, ordinary_logits: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
+    """Return the (N,) weighted mean of both, each divided by its standard deviation."""
+    (fewshot_sd, ordinary_sd), share = config["deviations"], float(config["share"])
+    result: np.ndarray = (fewshot_scores / fewshot_sd + share * ordinary_logits / ordinary_sd) / (1 + share)
     return result
 
 
-def joint_chances(few: np.ndarray, ordinary: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
-    """(N,) anomaly scores from 0 to 1."""
-    return apply_logistic(_squashed(total(few, ordinary, config), config), config["calibration"])
+def ensemble_probabilities(
+    fewshot_scores: np.ndarray, ordinary_logits: np.ndarray, config: Mapping[str, Any]
+) -> np.ndarray:
+    """Return (N,) anomaly scores from 0 to 1."""
+    combined = combine_scores(fewshot_scores, ordinary_logits, config)
+    return apply_logistic(_to_unit_interval(combined, config), config["calibration"])
 
 
-def _deviation(values: np.ndarray, abnormal: np.ndarray) -> float:
-    """Within a state, the mean of both; of all where a state has too few cases to tell."""
-    inside = 0.5 * (values[abnormal].var() + values[~abnormal].var())
-    sure = min(int(abnormal.sum()), int((~abnormal).sum())) >= SURE
-    return max(float(np.sqrt(inside if sure else values.var())), 1e-6)
+def _within_state_sd(values: np.ndarray, abnormal: np.ndarray) -> float:
+    """Return the standard deviation within a state, mean of both; of all cases if a state has too few."""
+    variance = 0.5 * (values[abnormal].var() + values[~abnormal].var())
+    has_enough = min(int(abnormal.sum()), int((~abnormal).sum())) >= MIN_CASES_PER_STATE
+    return max(float(np.sqrt(variance if has_enough else values.var())), 1e-6)
 
 
-def _squashed(found: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
-    result: np.ndarray = 1 / (1 + np.exp(-np.clip(found - float(config["middle"]), -30, 30)))
+def _to_unit_interval(scores: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
+    result: np.ndarray = 1 / (1 + np.exp(-np.clip(scores - float(config["middle"]), -30, 30)))
     return result

@@ -1,5 +1,7 @@
-"""A few-shot detector against the ordinary detector of this template, of masks: both learn from the same cases, and the same
-cases that neither has seen tell which is delivered."""
+"""Comparison of a few-shot detector with the ordinary detector for masks.
+
+Both learn from the same cases, and held-out cases that neither has seen decide which one is delivered.
+"""
 
 from __future__ import annotations
 
@@ -11,78 +13,77 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.detection.fewshot.data import Cases
-from m3b.training.detection.fewshot.fitting import Fitted, answers
+from m3b.training.detection.fewshot.data import PictureCases
+from m3b.training.detection.fewshot.fitting import Fitted, predict_images
 from m3b.training.ranking_metrics import auroc
 
-ASIDE = Path("Logout/detector")
-FILES = ("metrics.json", "calibration.json", "valid_predictions.json", "fold0/best.safetensors")
+DETECTOR_FOLDER = Path("Logout/detector")
+RESULT_FILES = ("metrics.json", "calibration.json", "valid_predictions.json", "fold0/best.safetensors")
 TrainDetector = Callable[[dict[str, Any], float], None]
 """Trains a plan of the ordinary detector for some minutes."""
-OWN = ("patch", "batch", "channels", "precision", "mirror")
-"""Settings of the ordinary detector that those of the few-shot engine take the place of; plan.json keeps them in `detector`."""
+ORDINARY_SETTINGS = ("patch", "batch", "channels", "precision", "mirror")
+"""Settings of the ordinary detector that the few-shot engine replaces; plan.json stores them in `detector`."""
 
 
-def detector_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan of the ordinary detector out of that of the few-shot engine."""
+def ordinary_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of the ordinary detector from that of the few-shot engine."""
     return {**plan, **plan["detector"], "engine": "patches"}
 
 
-def run_detector(plan: Mapping[str, Any], minutes: float, train: TrainDetector) -> set[str]:
-    """Train the ordinary detector and put its results aside; return the images that it was chosen on."""
-    train(detector_plan(plan), minutes)
-    for name in FILES:
-        (ASIDE / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(f"Logout/{name}", ASIDE / name)
-    rows = json.loads((ASIDE / "valid_predictions.json").read_text())
+def train_ordinary_detector(plan: Mapping[str, Any], minutes: float, train: TrainDetector) -> set[str]:
+    """Train the ordinary detector and move its results away; return its validation images."""
+    train(ordinary_plan(plan), minutes)
+    for name in RESULT_FILES:
+        (DETECTOR_FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(f"Logout/{name}", DETECTOR_FOLDER / name)
+    rows = json.loads((DETECTOR_FOLDER / "valid_predictions.json").read_text())
     return {json.dumps(row["image"]) for row in rows}
 
 
-def parted(cases: Cases, held: set[str]) -> tuple[list[int], list[int]]:
-    """Rows to learn from and rows to compare on: those that the ordinary detector was chosen on."""
+def split_rows(cases: PictureCases, held_out_images: set[str]) -> tuple[list[int], list[int]]:
+    """Return rows to train on, and rows to compare on: the validation cases of the ordinary detector."""
     names = [json.dumps(record["image_path"]) for record in cases.records]
-    return [row for row, name in enumerate(names) if name not in held], [
-        row for row, name in enumerate(names) if name in held
-    ]
+    train_rows = [row for row, name in enumerate(names) if name not in held_out_images]
+    return train_rows, [row for row, name in enumerate(names) if name in held_out_images]
 
 
-def quality(fitted: Fitted, valid: Cases, threshold: float) -> dict[str, float]:
-    """AUROC of images, and mean Dice of the cases with something to mark, as the ordinary detector is measured."""
-    score, shown, _ = answers(fitted, valid.pictures)
-    truth, found = valid.truths[:, 0].numpy() > 0.5, shown >= threshold
-    marked = truth.reshape(len(truth), -1).any(axis=1)
-    both = (truth & found).reshape(len(truth), -1).sum(axis=1)
-    sizes = truth.reshape(len(truth), -1).sum(axis=1) + found.reshape(len(truth), -1).sum(axis=1)
-    dice = float(np.mean(2 * both[marked] / np.maximum(sizes[marked], 1))) if marked.any() else float("nan")
+def measure_fewshot(fitted: Fitted, valid: PictureCases, threshold: float) -> dict[str, float]:
+    """Return AUROC of images, and mean Dice of cases with a lesion, as the ordinary detector is measured."""
+    score, maps, _ = predict_images(fitted, valid.pictures)
+    truth, predicted = valid.truths[:, 0].numpy() > 0.5, maps >= threshold
+    has_lesion = truth.reshape(len(truth), -1).any(axis=1)
+    overlap = (truth & predicted).reshape(len(truth), -1).sum(axis=1)
+    sizes = truth.reshape(len(truth), -1).sum(axis=1) + predicted.reshape(len(truth), -1).sum(axis=1)
+    dice = (
+        float(np.mean(2 * overlap[has_lesion] / np.maximum(sizes[has_lesion], 1))) if has_lesion.any() else float("nan")
+    )
     return {"image_auroc": auroc(valid.abnormal.numpy(), score), "dice": dice}
 
 
-def detector_wins(ours: Mapping[str, float], beside: Mapping[str, Any]) -> bool:
-    """Whether the mean of Dice and AUROC of images is higher for the ordinary detector; says both.
+def is_ordinary_better(fewshot: Mapping[str, float], ordinary: Mapping[str, Any]) -> bool:
+    """Return whether the mean of Dice and image AUROC is higher for the ordinary detector; print both.
 
-    A figure that one of the two lacks (all held-out cases of one state have no AUROC) counts for neither.
+    A metric that one of them lacks (AUROC if all held-out cases have one state) is ignored.
     """
-    known = [name for name in ("dice", "image_auroc") if np.isfinite(ours[name]) and beside.get(name) is not None]
-    means = [float(np.mean([float(one[name]) for name in known])) if known else 0.0 for one in (ours, beside)]
-    told = (
-        ", ".join(f"{name} {ours[name]:.3f} against {float(beside[name]):.3f}" for name in known)
-        or "nothing to compare on"
-    )
-    wins = means[1] > means[0]
-    print(
-        f"kept: {'the ordinary detector' if wins else 'few-shot'} (validation, few-shot against ordinary: {told})",
-        flush=True,
-    )
-    return wins
+    shared = [name for name in ("dice", "image_auroc") if np.isfinite(fewshot[name]) and ordinary.get(name) is not None]
+    means = [
+        float(np.mean([float(metrics[name]) for name in shared])) if shared else 0.0 for metrics in (fewshot, ordinary)
+    ]
+    figures = [f"{name} {fewshot[name]:.3f} against {float(ordinary[name]):.3f}" for name in shared]
+    is_better = means[1] > means[0]
+    winner = "the ordinary detector" if is_better else "few-shot"
+    comparison = ", ".join(figures) or "nothing to compare on"
+    print(f"kept: {winner} (validation, few-shot against ordinary: {comparison})", flush=True)
+    return is_better
 
 
-def bring_back() -> None:
-    """The ordinary detector's files in place of the few-shot engine's."""
-    for name in FILES:
-        shutil.copy(ASIDE / name, f"Logout/{name}")
+def restore_ordinary_results() -> None:
+    """Replace the results of the few-shot engine by those of the ordinary detector."""
+    for name in RESULT_FILES:
+        shutil.copy(DETECTOR_FOLDER / name, f"Logout/{name}")
 
 
-def beside() -> dict[str, Any]:
-    """The validation figures of the ordinary detector."""
-    found: dict[str, Any] = json.loads((ASIDE / "metrics.json").read_text())["validation"]
-    return found
+def read_ordinary_metrics() -> dict[str, Any]:
+    """Return the validation metrics of the ordinary detector."""
+    metrics: dict[str, Any] = json.loads((DETECTOR_FOLDER / "metrics.json").read_text())["validation"]
+    return metrics

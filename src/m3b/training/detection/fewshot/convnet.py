@@ -1,7 +1,7 @@
-"""A small convolutional backbone: four stages, each half as fine as the one before; made on a processor in minutes.
+"""A small convolutional backbone: four stages, each half the resolution; trained on a CPU in minutes.
 
-It serves where no vision-language model lies on the machine: trained on other images (`Fewshot/pretrain.py`) it is a
-backbone without text, untrained it is the ordinary network that few-shot detectors are compared with.
+It is used if there is no vision-language model on the machine: trained on other images it is a backbone without text, untrained it
+is the ordinary network for comparison with few-shot detectors.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ STAGES = 4
 
 
 class Stage(nn.Module):
-    """Two 3-wide convolutions with a shortcut; the first halves the image."""
+    """Two 3-wide convolutions with a shortcut; the first one halves the image."""
 
-    def __init__(self, inside: int, outside: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        groups = next(n for n in (8, 4, 2, 1) if outside % n == 0)
+        groups = next(n for n in (8, 4, 2, 1) if out_channels % n == 0)
         self.body = nn.Sequential(
-            nn.Conv2d(inside, outside, 3, 2, 1, bias=False),
-            nn.GroupNorm(groups, outside),
+            nn.Conv2d(in_channels, out_channels, 3, 2, 1, bias=False),
+            nn.GroupNorm(groups, out_channels),
             nn.ReLU(inplace=True),
-            nn.Conv2d(outside, outside, 3, 1, 1, bias=False),
-            nn.GroupNorm(groups, outside),
+            nn.Conv2d(out_channels, out_channels, 3, 1, 1, bias=False),
+            nn.GroupNorm(groups, out_channels),
         )
-        self.shortcut = nn.Conv2d(inside, outside, 1, 2, bias=False)
+        self.shortcut = nn.Conv2d(in_channels, out_channels, 1, 2, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
@@ -50,7 +50,7 @@ class ConvNet(nn.Module):
 
 
 class Classifier(nn.Module):
-    """The network with a linear layer over the mean and the maximum of its last map: (B, 3, S, S) to (B, outputs)."""
+    """ConvNet with a linear layer over mean and maximum of its last map: (B, 3, S, S) to (B, outputs)."""
 
     def __init__(self, width: int, outputs: int = 1) -> None:
         super().__init__()
@@ -58,6 +58,6 @@ class Classifier(nn.Module):
         self.head = nn.Linear(2 * self.net.width, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.net(x).flatten(2)
-        result: torch.Tensor = self.head(torch.cat([found.mean(dim=2), found.amax(dim=2)], dim=1))
+        features = self.net(x).flatten(2)
+        result: torch.Tensor = self.head(torch.cat([features.mean(dim=2), features.amax(dim=2)], dim=1))
         return result

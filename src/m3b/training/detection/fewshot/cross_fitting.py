@@ -1,8 +1,7 @@
-"""Choices on few examples without giving any of them up: each part of them is judged by a detector that was taught by the others.
+"""Choices on few examples without holding any out: each part is predicted by a detector trained with the other parts.
 
-What chooses the weight of the memory, tells the scale of scores and says how good an engine is are the looks at cases that
-were left out; the detector that is kept has learnt from all of them. The ordinary networks that were taught with parts stay: they are
-asked with the others.
+Predictions of left-out cases determine the weight of the memory, the scale of scores and the quality of an engine; the kept
+detector is trained with all cases. Ordinary networks that were trained with parts are kept as ensemble members.
 """
 
 from __future__ import annotations
@@ -17,117 +16,125 @@ import torch
 from torch import nn
 
 from m3b.training.detection.boxes import apply_logistic, fit_logistic, logit
-from m3b.training.detection.fewshot.build import build
-from m3b.training.detection.fewshot.combination import joint_chances, mean_logit, raw, settle, total
-from m3b.training.detection.fewshot.data import Cases
-from m3b.training.detection.fewshot.fitting import Fitted, answers, fit
+from m3b.training.detection.fewshot.build import build_network
+from m3b.training.detection.fewshot.combination import (
+    combine_scores,
+    ensemble_probabilities,
+    fit_combination,
+    mean_logit,
+    predict_probabilities,
+)
+from m3b.training.detection.fewshot.data import PictureCases
+from m3b.training.detection.fewshot.fitting import Fitted, fit, predict_images
 from m3b.training.detection.fewshot.image_classifier import FittedImage, fit_image
-from m3b.training.detection.fewshot.scoring import SURE, calibrate, combined, look
-from m3b.training.detection.fewshot.selection import Held
+from m3b.training.detection.fewshot.scoring import MIN_CASES_PER_STATE, calibrate, combine_signals, compute_signals
+from m3b.training.detection.fewshot.selection import HeldOutScores
 from m3b.training.detection.index import patient_of
 from m3b.training.ranking_metrics import auroc
 
-FOLDS = 3
-Either = Fitted | FittedImage
+MAX_PARTS = 3
+FittedDetector = Fitted | FittedImage
 
 
 @dataclass
-class Both:
-    """A few-shot detector and the ordinary networks of the same cases, asked together; other names as in both."""
+class FittedEnsemble:
+    """A few-shot detector and the ordinary networks of the same cases; other fields as in both."""
 
-    few: Fitted
+    fewshot: Fitted
     copies: list[nn.Module]
     config: dict[str, Any]
     valid: float
     epochs: int
     seconds: float
-    held: Held
+    held_out_scores: HeldOutScores
 
-    def answers(self, images: torch.Tensor) -> np.ndarray:
-        """(N,) anomaly scores from 0 to 1."""
-        away, _ = combined(answers(self.few, images)[2], self.few.config)
-        return joint_chances(away, mean_logit(self.copies, images), self.config)
+    def predict(self, images: torch.Tensor) -> np.ndarray:
+        """Return (N,) anomaly scores from 0 to 1."""
+        deviations, _ = combine_signals(predict_images(self.fewshot, images)[2], self.fewshot.config)
+        return ensemble_probabilities(deviations, mean_logit(self.copies, images), self.config)
 
 
-def joined(few: Fitted, ordinary: FittedImage) -> Both | None:
-    """Both together, brought to one scale on the cases that each was judged on; None where there were none of both states."""
-    mine, other = few.held, ordinary.held
-    if mine is None or other is None or mine.people != other.people or len(set(mine.truth.tolist())) < 2:
+def build_ensemble(fewshot: Fitted, ordinary: FittedImage) -> FittedEnsemble | None:
+    """Return the ensemble, scaled on the held-out cases of both; None if they lack one of the states."""
+    first, second = fewshot.held_out_scores, ordinary.held_out_scores
+    if first is None or second is None or first.people != second.people or len(set(first.truth.tolist())) < 2:
         return None
-    config = settle(mine.value, other.value, mine.truth)
-    held = Held(mine.people, mine.truth, total(mine.value, other.value, config))
+    config = fit_combination(first.value, second.value, first.truth)
+    scores = HeldOutScores(first.people, first.truth, combine_scores(first.value, second.value, config))
+    valid, seconds = auroc(scores.truth, scores.value), fewshot.seconds + ordinary.seconds
     copies = [*ordinary.copies, ordinary.model]
-    seconds = few.seconds + ordinary.seconds
-    return Both(few, copies, config, auroc(held.truth, held.value), few.epochs, seconds, held)
+    return FittedEnsemble(fewshot, copies, config, valid, fewshot.epochs, seconds, scores)
 
 
-def folds(cases: Cases, seed: int, most: int = FOLDS) -> list[np.ndarray]:
-    """Rows of each part, patients apart and both states in each; none where two such parts cannot be made."""
+def split_parts(cases: PictureCases, seed: int, max_parts: int = MAX_PARTS) -> list[np.ndarray]:
+    """Return rows of each part: patients are separate, and each part has both states; none if two such parts are impossible."""
     rng, part_of = np.random.default_rng(seed), dict[str, int]()
     names, abnormal = [patient_of(record) for record in cases.records], cases.abnormal.numpy()
-    people = [
-        list(dict.fromkeys(n for n, ill in zip(names, abnormal, strict=True) if ill == state))
-        for state in (False, True)
-    ]
-    count = min(most, *(len(some) for some in people))
-    for some in people:
-        rng.shuffle(some)
-        for place, name in enumerate(one for one in some if one not in part_of):
+    people = [list(dict.fromkeys(np.array(names)[abnormal == state].tolist())) for state in (False, True)]
+    count = min(max_parts, *(len(state_patients) for state_patients in people))
+    for state_patients in people:
+        rng.shuffle(state_patients)
+        for place, name in enumerate(patient for patient in state_patients if patient not in part_of):
             part_of[name] = place % max(count, 1)
     parts = [np.array([row for row, name in enumerate(names) if part_of[name] == part]) for part in range(count)]
-    whole = all(len(set(abnormal[rows])) == 2 and len(set(np.delete(abnormal, rows))) == 2 for rows in parts)
-    return parts if count > 1 and whole else []
+    is_complete = all(len(set(abnormal[rows])) == 2 and len(set(np.delete(abnormal, rows))) == 2 for rows in parts)
+    return parts if count > 1 and is_complete else []
 
 
-def taught(plan: Mapping[str, Any], cases: Cases, seconds: float, seed: int) -> Either:
-    """A detector, or the ordinary network, of all cases; `valid` is AUROC of scores by others that had not learnt from the case.
+def fit_cross(plan: Mapping[str, Any], cases: PictureCases, seconds: float, seed: int) -> FittedDetector:
+    """Return a detector or ordinary network of all cases; `valid` is the AUROC of scores for cases left out of the training.
 
-    Without two parts to cross nothing is chosen: as `fit` without validation cases.
+    Without two parts nothing is chosen: as `fit` without validation cases.
     """
-    parts = folds(cases, seed)
-    each, started = seconds / (len(parts) + 1), time.monotonic()
-    left: list[Either] = []
+    parts = split_parts(cases, seed)
+    part_seconds, started = seconds / (len(parts) + 1), time.monotonic()
+    part_detectors: list[FittedDetector] = []
     for rows in parts:
         torch.manual_seed(seed)
-        rest = np.setdiff1d(np.arange(len(cases)), rows).tolist()
-        left.append(_one(plan, cases.part(rest), each, settled=False))
+        train_rows = np.setdiff1d(np.arange(len(cases)), rows).tolist()
+        part_detectors.append(_fit_one(plan, cases.part(train_rows), part_seconds, with_calibration=False))
     torch.manual_seed(seed)
-    whole = _one(plan, cases, each, settled=not parts)
+    full = _fit_one(plan, cases, part_seconds, with_calibration=not parts)
     if parts:
-        held = [cases.part(rows.tolist()) for rows in parts]
-        (_settle if isinstance(whole, Fitted) else _settle_image)(whole, left, held)
-    whole.seconds = time.monotonic() - started
-    return whole
+        held_out = [cases.part(rows.tolist()) for rows in parts]
+        calibrate_full = _calibrate_on_held_out if isinstance(full, Fitted) else _calibrate_image_on_held_out
+        calibrate_full(full, part_detectors, held_out)
+    full.seconds = time.monotonic() - started
+    return full
 
 
-def _one(plan: Mapping[str, Any], cases: Cases, seconds: float, *, settled: bool) -> Either:
-    model: Any = build(plan)
+def _fit_one(plan: Mapping[str, Any], cases: PictureCases, seconds: float, *, with_calibration: bool) -> FittedDetector:
+    model: Any = build_network(plan)
     if plan["engine"] == "fewshot":
-        return fit(model, cases, None, plan, seconds, settled)
+        return fit(model, cases, None, plan, seconds, with_calibration)
     return fit_image(model, cases, None, plan, seconds)
 
 
-def _settle(whole: Any, left: list[Any], held: list[Cases]) -> None:
-    """Scale, weight of the memory and chances by what was seen of cases that were left out."""
-    seen = [look(one.model, some.pictures, one.banks) for one, some in zip(left, held, strict=True)]
-    looks, truth = {name: np.concatenate([one[name] for one in seen]) for name in seen[0]}, _truth(held)
-    whole.config = calibrate(whole.model, looks, truth, bool(whole.banks))
-    whole.held = Held(_people(held), truth, combined(looks, whole.config)[0])
-    whole.valid = auroc(truth, whole.held.value)
+def _calibrate_on_held_out(full: Any, part_detectors: list[Any], held_out: list[PictureCases]) -> None:
+    """Set scale, weight of the memory and calibration from predictions of left-out cases."""
+    pairs = zip(part_detectors, held_out, strict=True)
+    of_parts = [compute_signals(detector.model, cases.pictures, detector.banks) for detector, cases in pairs]
+    signals = {name: np.concatenate([part[name] for part in of_parts]) for name in of_parts[0]}
+    truth = _join_truth(held_out)
+    full.config = calibrate(full.model, signals, truth, bool(full.banks))
+    full.held_out_scores = HeldOutScores(_join_patients(held_out), truth, combine_signals(signals, full.config)[0])
+    full.valid = auroc(truth, full.held_out_scores.value)
 
 
-def _settle_image(whole: Any, left: list[Any], held: list[Cases]) -> None:
-    chances = np.concatenate([raw(one.model, some.pictures) for one, some in zip(left, held, strict=True)])
-    truth = _truth(held)
-    if min(truth.sum(), (~truth).sum()) >= SURE:
-        whole.calibration = list(fit_logistic(chances, truth))
-    whole.valid = auroc(truth, apply_logistic(chances, whole.calibration))
-    whole.held, whole.copies = Held(_people(held), truth, logit(chances)), [one.model for one in left]
+def _calibrate_image_on_held_out(full: Any, part_detectors: list[Any], held_out: list[PictureCases]) -> None:
+    pairs = zip(part_detectors, held_out, strict=True)
+    probabilities = np.concatenate([predict_probabilities(part.model, cases.pictures) for part, cases in pairs])
+    truth = _join_truth(held_out)
+    if min(truth.sum(), (~truth).sum()) >= MIN_CASES_PER_STATE:
+        full.calibration = list(fit_logistic(probabilities, truth))
+    full.valid = auroc(truth, apply_logistic(probabilities, full.calibration))
+    full.held_out_scores = HeldOutScores(_join_patients(held_out), truth, logit(probabilities))
+    full.copies = [detector.model for detector in part_detectors]
 
 
-def _truth(held: list[Cases]) -> np.ndarray:
-    return np.concatenate([one.abnormal.numpy() for one in held])
+def _join_truth(held_out: list[PictureCases]) -> np.ndarray:
+    return np.concatenate([cases.abnormal.numpy() for cases in held_out])
 
 
-def _people(held: list[Cases]) -> list[str]:
-    return [name for one in held for name in one.people()]
+def _join_patients(held_out: list[PictureCases]) -> list[str]:
+    return [name for cases in held_out for name in cases.people()]

@@ -1,4 +1,4 @@
-"""Training the adapters on k examples, for a number of epochs or until the clock says so; the model is chosen on validation."""
+"""Training of the adapters on k examples, for a number of epochs or until the time is used up; selection on validation cases."""
 
 from __future__ import annotations
 
@@ -10,28 +10,36 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.detection.fewshot.data import Cases
+from m3b.training.detection.fewshot.data import PictureCases
 from m3b.training.detection.fewshot.model import FewshotModel
-from m3b.training.detection.fewshot.scoring import Looks, calibrate, chances, combined, look, look_at_own, memories
-from m3b.training.detection.fewshot.selection import Held
-from m3b.training.detection.fewshot.stored_adapters import describe_adapters, known
-from m3b.training.detection.fewshot.views import changed, eleven
+from m3b.training.detection.fewshot.scoring import (
+    Signals,
+    build_banks,
+    calibrate,
+    combine_signals,
+    compute_own_signals,
+    compute_signals,
+    to_probabilities,
+)
+from m3b.training.detection.fewshot.selection import HeldOutScores
+from m3b.training.detection.fewshot.stored_adapters import describe_adapters, zero_shot_config
+from m3b.training.detection.fewshot.views import augment_eleven_times, augment_pictures
 from m3b.training.ranking_metrics import auroc
 
-CHECKS = 8
-"""Times at which a training is looked at on validation cases."""
+VALIDATION_COUNT = 8
+"""Number of validations during a training."""
 
 
 @dataclass
 class Fitted:
-    """A detector and how it was made.
+    """A trained detector.
 
     Args:
-        banks: (rows, width) of normal patches, a depth each.
-        config: what turns looks into answers (`scoring.calibrate`).
-        valid: AUROC of images on the cases that it was chosen on; NaN where there were none.
-        seconds: that the training took.
-        held: what it, or others of its kind, say of cases that they were not taught with.
+        banks: (rows, width) features of normal patches for each depth.
+        config: calibration of signals to predictions (`scoring.calibrate`).
+        valid: AUROC of images on its validation cases; NaN without any.
+        seconds: of the training.
+        held_out_scores: scores of cases that it, or others of its kind, were not trained with.
     """
 
     model: FewshotModel
@@ -40,73 +48,80 @@ class Fitted:
     valid: float
     epochs: int
     seconds: float
-    held: Held | None = None
+    held_out_scores: HeldOutScores | None = None
 
 
 def fit(
     model: FewshotModel,
-    train: Cases,
-    valid: Cases | None,
+    train: PictureCases,
+    valid: PictureCases | None,
     plan: Mapping[str, Any],
     seconds: float,
-    settled: bool = True,
+    with_calibration: bool = True,
 ) -> Fitted:
-    """Train on `train`; keep the state with the best AUROC on `valid`, the last one where there is no such part.
+    """Train on `train`; keep the state with the best AUROC on `valid`, the last one without `valid`.
 
-    Without an abnormal case nothing is trained: the memory of normal patches of the backbone itself answers, with the language of
-    adapters of other sets where there are some.
+    Without an abnormal case nothing is trained: predictions come from the memory of normal patches of the backbone, and from the
+    text features of adapters of other sets if available.
 
     Args:
-        settled: whether what turns looks into answers is made too; who crosses parts makes it of cases that were left out.
+        with_calibration: whether to fit the calibration too; cross-fitting fits it on left-out cases.
     """
     started = time.monotonic()
-    few = plan["fewshot"]
+    settings = plan["fewshot"]
     normal_only = not bool(train.abnormal.any())
-    model.pixels = (train.masked or model.pixels) if not normal_only else bool(few.get("adapters")) and model.pixels
-    model.adapting = not normal_only or bool(few.get("adapters"))
-    best, kept, epochs = -1.0, None, 0
+    has_adapters = bool(settings.get("adapters"))
+    model.pixels = has_adapters and model.pixels if normal_only else train.masked or model.pixels
+    model.adapting = not normal_only or has_adapters
+    best_auroc, best_state, epochs = -1.0, None, 0
     if not normal_only:
-        optimiser = torch.optim.Adam(model.adapters(train.masked), lr=float(few["lr"]), betas=(0.5, 0.999))
-        every = max(1, int(few["epochs"]) // CHECKS)
-        for epochs in range(1, int(few["epochs"]) + 1):
-            one_epoch(model, train, plan, optimiser)
-            late = time.monotonic() - started > seconds
-            if valid is not None and (epochs % every == 0 or late):
-                value = _figure(model, valid)
-                if value >= best:  # of equal ones the longest trained
-                    best, kept = value, {k: v.clone() for k, v in model.state_dict().items() if not _frozen(k)}
-            if late:
+        optimiser = torch.optim.Adam(model.adapters(train.masked), lr=float(settings["lr"]), betas=(0.5, 0.999))
+        validation_interval = max(1, int(settings["epochs"]) // VALIDATION_COUNT)
+        for epochs in range(1, int(settings["epochs"]) + 1):
+            train_epoch(model, train, plan, optimiser)
+            is_over = time.monotonic() - started > seconds
+            if valid is not None and (epochs % validation_interval == 0 or is_over):
+                value = _validation_auroc(model, valid)
+                if value >= best_auroc:  # of equal states the last one
+                    best_auroc = value
+                    best_state = {k: v.clone() for k, v in model.state_dict().items() if not _frozen(k)}
+            if is_over:
                 break
-        if kept is not None:
-            model.load_state_dict(kept, strict=False)
-    banks, config, held = finish(model, train, valid) if settled else (bank(model, train), {}, None)
-    figure = auroc(held.truth, held.value) if held is not None else float("nan")
-    return Fitted(model, banks, config, figure, epochs, time.monotonic() - started, held)
+        if best_state is not None:
+            model.load_state_dict(best_state, strict=False)
+    if with_calibration:
+        banks, config, scores = fit_calibration(model, train, valid)
+    else:
+        banks, config, scores = build_memory(model, train), {}, None
+    valid_auroc = auroc(scores.truth, scores.value) if scores is not None else float("nan")
+    return Fitted(model, banks, config, valid_auroc, epochs, time.monotonic() - started, scores)
 
 
-def zero_shot(model: FewshotModel, plan: Mapping[str, Any]) -> Fitted:
-    """k = 0: the adapters of other sets as they are, which see no example of this one."""
+def fit_zero_shot(model: FewshotModel, plan: Mapping[str, Any]) -> Fitted:
+    """Return a zero-shot detector (k = 0): the adapters of other sets, without examples of this one."""
     model.adapting = True
-    return Fitted(model, [], known(describe_adapters(plan["fewshot"]["adapters"])), float("nan"), 0, 0.0)
+    return Fitted(model, [], zero_shot_config(describe_adapters(plan["fewshot"]["adapters"])), float("nan"), 0, 0.0)
 
 
 def _frozen(name: str) -> bool:
     return name.startswith("vision.")
 
 
-def one_epoch(model: FewshotModel, train: Cases, plan: Mapping[str, Any], optimiser: torch.optim.Optimizer) -> float:
-    """Once over the training cases in random order; the mean loss."""
+def train_epoch(
+    model: FewshotModel, train: PictureCases, plan: Mapping[str, Any], optimiser: torch.optim.Optimizer
+) -> float:
+    """Train once over the cases in random order; return the mean loss."""
     model.train()
     images, labels = train.pictures, train.truths
     if model.paper:
-        images, labels = eleven(images, labels)
+        images, labels = augment_eleven_times(images, labels)
     batch = 1 if model.paper else int(plan["batch"])
     losses = []
     for rows in torch.randperm(len(images)).split(batch):
-        shown, truth = images[rows], labels[rows]
+        pictures, truth = images[rows], labels[rows]
         if not model.paper:
-            shown, truth = changed(shown, truth)
-        loss = model(shown, truth)["loss"]
+            pictures, truth = augment_pictures(pictures, truth)
+        loss = model(pictures, truth)["loss"]
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -116,41 +131,42 @@ def one_epoch(model: FewshotModel, train: Cases, plan: Mapping[str, Any], optimi
 
 
 @torch.no_grad()
-def _figure(model: FewshotModel, valid: Cases) -> float:
-    """AUROC of images by language alone, which is what is trained."""
+def _validation_auroc(model: FewshotModel, valid: PictureCases) -> float:
+    """Return AUROC of images by text similarity alone, which is what is trained."""
     model.eval()
-    looks = look(model, valid.pictures, [])
-    score = looks["map"].reshape(len(valid), -1).max(axis=1) if model.pixels else looks["image"]
+    signals = compute_signals(model, valid.pictures, [])
+    score = signals["map"].reshape(len(valid), -1).max(axis=1) if model.pixels else signals["image"]
     value = auroc(valid.abnormal.numpy(), score)
     return value if np.isfinite(value) else 0.0
 
 
-def bank(model: FewshotModel, train: Cases) -> list[torch.Tensor]:
-    """The memory of the normal images of a training part, each once; with the published protocol of eleven changes of each."""
+def build_memory(model: FewshotModel, train: PictureCases) -> list[torch.Tensor]:
+    """Return the memory of the normal images of a training part; with the published protocol of eleven augmented versions of each."""
     model.eval()
-    shown = train.pictures[~train.abnormal]
-    if model.paper and len(shown):
-        shown = eleven(shown, torch.zeros(len(shown), 1))[0]
-    return memories(model, shown, model.pixels) if len(shown) else []
+    normal_images = train.pictures[~train.abnormal]
+    if model.paper and len(normal_images):
+        normal_images = augment_eleven_times(normal_images, torch.zeros(len(normal_images), 1))[0]
+    return build_banks(model, normal_images, model.pixels) if len(normal_images) else []
 
 
-def finish(
-    model: FewshotModel, train: Cases, valid: Cases | None
-) -> tuple[list[torch.Tensor], dict[str, Any], Held | None]:
-    """The memory of the training part's normal images, each once, and the calibration; and scores of validation cases."""
-    banks = bank(model, train)
+def fit_calibration(
+    model: FewshotModel, train: PictureCases, valid: PictureCases | None
+) -> tuple[list[torch.Tensor], dict[str, Any], HeldOutScores | None]:
+    """Return the memory of the training part's normal images, the calibration, and scores of validation cases."""
+    banks = build_memory(model, train)
     if valid is not None:
-        looks, abnormal = look(model, valid.pictures, banks), valid.abnormal.numpy()
+        signals, abnormal = compute_signals(model, valid.pictures, banks), valid.abnormal.numpy()
     else:
-        looks, abnormal = look_at_own(model, train.pictures, ~train.abnormal, model.pixels), train.abnormal.numpy()
-    config = calibrate(model, looks, abnormal, bool(banks))
-    held = Held(valid.people(), abnormal, combined(looks, config)[0]) if valid is not None else None
-    return banks, config, held
+        signals = compute_own_signals(model, train.pictures, ~train.abnormal, model.pixels)
+        abnormal = train.abnormal.numpy()
+    config = calibrate(model, signals, abnormal, bool(banks))
+    scores = HeldOutScores(valid.people(), abnormal, combine_signals(signals, config)[0]) if valid is not None else None
+    return banks, config, scores
 
 
-def answers(fitted: Fitted, images: torch.Tensor) -> tuple[np.ndarray, np.ndarray, Looks]:
-    """(N,) scores from 0 to 1, (N, S, S) maps in deviations above normal, and the looks they come from."""
+def predict_images(fitted: Fitted, images: torch.Tensor) -> tuple[np.ndarray, np.ndarray, Signals]:
+    """Return (N,) scores from 0 to 1, (N, S, S) maps in deviations above normal, and the signals."""
     fitted.model.eval()
-    looks = look(fitted.model, images, fitted.banks)
-    image, shown = combined(looks, fitted.config)
-    return chances(image, fitted.config), shown, looks
+    signals = compute_signals(fitted.model, images, fitted.banks)
+    image_scores, maps = combine_signals(signals, fitted.config)
+    return to_probabilities(image_scores, fitted.config), maps, signals

@@ -1,8 +1,8 @@
-"""A frozen backbone with residual adapters at four depths, compared patch by patch with texts and with a memory of normal.
+"""A frozen backbone with residual adapters at four depths; patches are compared with texts and with a memory of normal patches.
 
-After MVFA (Huang et al., CVPR 2024): at each depth a pixel and an image adapter make a feature that is compared with what
-stands for normal and abnormal (texts, or two learnt vectors where the backbone knows no text), and give back a little of
-themselves to the stream of the backbone.
+After MVFA (Huang et al., CVPR 2024): at each depth a pixel and an image adapter compute features that are compared with texts for
+normal and abnormal (or two learnt vectors if the backbone has no text), and return a small part of themselves to the backbone's
+stream.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from torch import nn
 from torch.nn import functional
 
 from m3b.training.detection.fewshot.backbone import Backbone
-from m3b.training.detection.fewshot.losses import image_logit, image_loss, pixel_loss
 
-DEPTHS = 4
-OWN_WIDTH = 128
-"""Of the compared features where no text says how wide they are."""
-FINEST = 20
-"""Patches a side that are compared; finer maps, as convolutions have at first, are averaged down to it."""
-KEPT, GIVEN = 0.8, 0.1
-"""Shares of the stream and of each adapter in the published code."""
+ADAPTER_DEPTHS = 4
+DEFAULT_FEATURE_WIDTH = 128
+"""Width of the compared features if no text determines it."""
+MAX_PATCHES_PER_SIDE = 20
+"""Patches per side that are compared at most; finer maps, such as early convolutions, are averaged down to it."""
+STREAM_SHARE, ADAPTER_SHARE = 0.8, 0.1
+"""Shares of the backbone's stream and of each adapter in the published code."""
 
 
 class Adapter(nn.Module):
-    """Tokens (B, N, width) to features (B, N, mid), and what goes back into the stream (B, N, width)."""
+    """Tokens (B, N, width) to features (B, N, mid), and to what is added to the stream (B, N, width)."""
 
-    def __init__(self, width: int, mid: int, quiet: bool) -> None:
+    def __init__(self, width: int, mid: int, starts_at_zero: bool) -> None:
         super().__init__()
         self.inner, self.outer = nn.Linear(width, mid, bias=False), nn.Linear(mid, width, bias=False)
-        if quiet:  # the backbone's own stream to begin with
+        if starts_at_zero:  # start with the unchanged stream of the backbone
             nn.init.zeros_(self.outer.weight)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,8 +41,8 @@ class Adapter(nn.Module):
 
 
 @dataclass
-class Level:
-    """What one depth gives: features of both heads (B, tokens, width), and the grid of the patches, which stand last."""
+class DepthFeatures:
+    """Output of one depth: features of both heads (B, tokens, width), and the grid of the patches, which are the last tokens."""
 
     all_seg: torch.Tensor
     all_det: torch.Tensor
@@ -51,12 +50,12 @@ class Level:
 
     @property
     def seg(self) -> torch.Tensor:
-        """(B, patches, width) of the pixel head."""
+        """Return the features (B, patches, width) of the pixel head."""
         return self.all_seg[:, -self.grid[0] * self.grid[1] :]
 
     @property
     def det(self) -> torch.Tensor:
-        """(B, patches, width) of the image head."""
+        """Return the features (B, patches, width) of the image head."""
         return self.all_det[:, -self.grid[0] * self.grid[1] :]
 
 
@@ -64,7 +63,7 @@ class FewshotModel(nn.Module):
     """`forward(pixel_values (B, 3, S, S), labels) -> {"logits", "loss"}`; labels (B, 1) of images or (B, 1, S, S) of pixels.
 
     Args:
-        texts: (2, joint) unit vectors of normal and abnormal; None learns two vectors a depth.
+        texts: (2, joint) unit vectors of normal and abnormal; None: two learnt vectors per depth.
     """
 
     def __init__(self, plan: Mapping[str, Any], backbone: Backbone, texts: torch.Tensor | None, mid: int = 0) -> None:
@@ -74,16 +73,16 @@ class FewshotModel(nn.Module):
         self.size, self.adapting = int(plan["backbone"]["size"]), True
         self.vision = backbone.vision
         depth = len(backbone.blocks)
-        self.levels = sorted({max(0, round(depth * (k + 1) / DEPTHS) - 1) for k in range(DEPTHS)})
-        self._found: list[Level] = []
-        self._tokens: list[torch.Tensor] = []
-        listening = [backbone.blocks[k].register_forward_hook(self._listen) for k in self.levels]
+        self.levels = sorted({max(0, round(depth * (k + 1) / ADAPTER_DEPTHS) - 1) for k in range(ADAPTER_DEPTHS)})
+        self._depth_features: list[DepthFeatures] = []
+        self._first_tokens: list[torch.Tensor] = []
+        hooks = [backbone.blocks[k].register_forward_hook(self._listen) for k in self.levels]
         with torch.no_grad():
             self.vision(torch.zeros(1, 3, self.size, self.size))
-        for one in listening:
-            one.remove()
-        widths = [found.shape[-1] for found in self._tokens]
-        mid = mid or (int(texts.shape[1]) if texts is not None else OWN_WIDTH)
+        for hook in hooks:
+            hook.remove()
+        widths = [tokens.shape[-1] for tokens in self._first_tokens]
+        mid = mid or (int(texts.shape[1]) if texts is not None else DEFAULT_FEATURE_WIDTH)
         self.seg, self.det = (nn.ModuleList(Adapter(w, mid, not self.paper) for w in widths) for _ in range(2))
         if texts is not None:
             self.register_buffer("texts", texts.expand(len(widths), 2, mid).clone())
@@ -93,95 +92,137 @@ class FewshotModel(nn.Module):
             backbone.blocks[k].register_forward_hook(self._hook(level))
 
     def train(self, mode: bool = True) -> FewshotModel:
-        """The backbone stays as it is: no dropout, no statistics."""
+        """Set the mode; the backbone stays in evaluation mode: no dropout, no statistics."""
         super().train(mode)
         self.vision.eval()
         return self
 
     def _listen(self, _: nn.Module, __: Any, out: Any) -> None:
-        self._tokens.append(_tokens(out)[0])
+        self._first_tokens.append(_block_tokens(out)[0])
 
     def _hook(self, level: int) -> Any:
-        def changed(_: nn.Module, __: Any, out: Any) -> Any:
-            tokens, back = _tokens(out)
-            side = int((tokens.shape[1]) ** 0.5)  # class and register tokens stand before a square of patches
+        def apply_adapters(_: nn.Module, __: Any, out: Any) -> Any:
+            tokens, restore = _block_tokens(out)
+            side = int((tokens.shape[1]) ** 0.5)  # class and register tokens precede a square of patches
+            grid = (min(side, MAX_PATCHES_PER_SIDE), min(side, MAX_PATCHES_PER_SIDE))
             if not self.adapting:
-                shown = min(side, FINEST)
-                self._found.append(Level(_coarser(tokens, side), _coarser(tokens, side), (shown, shown)))
+                pooled = _pool_patches(tokens, side)
+                self._depth_features.append(DepthFeatures(pooled, pooled, grid))
                 return out
             (seg, from_seg), (det, from_det) = self.seg[level](tokens), self.det[level](tokens)
-            shown = min(side, FINEST)
-            self._found.append(Level(_coarser(seg, side), _coarser(det, side), (shown, shown)))
-            return back((KEPT if self.paper else 1.0) * tokens + GIVEN * from_seg + GIVEN * from_det)
+            self._depth_features.append(DepthFeatures(_pool_patches(seg, side), _pool_patches(det, side), grid))
+            stream = (STREAM_SHARE if self.paper else 1.0) * tokens
+            return restore(stream + ADAPTER_SHARE * from_seg + ADAPTER_SHARE * from_det)
 
-        return changed
+        return apply_adapters
 
-    def features(self, images: torch.Tensor) -> list[Level]:
-        """One entry a depth."""
-        self._found = []
+    def features(self, images: torch.Tensor) -> list[DepthFeatures]:
+        """Return the features of each depth."""
+        self._depth_features = []
         self.vision(images)
-        found, self._found = self._found, []
-        return found
+        features, self._depth_features = self._depth_features, []
+        return features
 
-    def compared(self, level: int, features: torch.Tensor) -> torch.Tensor:
-        """(B, patches, 2) likeness to normal and abnormal."""
-        towards = functional.normalize(self.texts[level], dim=-1)
-        return self.scale * functional.normalize(features, dim=-1) @ towards.T
+    def similarities(self, level: int, features: torch.Tensor) -> torch.Tensor:
+        """Return (B, patches, 2) similarity to normal and abnormal."""
+        directions = functional.normalize(self.texts[level], dim=-1)
+        return self.scale * functional.normalize(features, dim=-1) @ directions.T
 
-    def scores(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[Level]]:
-        """(B,) image scores and (B, S, S) maps by language alone, and the features."""
-        found = self.features(images)
-        image = torch.stack([image_logit(self.compared(k, one.det), self.paper) for k, one in enumerate(found)])
-        maps = [self._map(k, one.seg if self.pixels else one.det, one.grid) for k, one in enumerate(found)]
-        return image.mean(dim=0), torch.stack([one[:, 1] - one[:, 0] for one in maps]).mean(dim=0), found
+    def scores(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[DepthFeatures]]:
+        """Return (B,) image scores and (B, S, S) maps by text similarity, and the features."""
+        features = self.features(images)
+        image = torch.stack([image_logit(self.similarities(k, d.det), self.paper) for k, d in enumerate(features)])
+        maps = [self._map(k, d.seg if self.pixels else d.det, d.grid) for k, d in enumerate(features)]
+        return image.mean(dim=0), torch.stack([pair[:, 1] - pair[:, 0] for pair in maps]).mean(dim=0), features
 
     pixels = False
-    """Whether the pixel heads are trained; then maps are theirs."""
+    """Whether the pixel heads are trained and give the maps."""
 
     def _map(self, level: int, features: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
-        """(B, 2, S, S)."""
-        logits = self.compared(level, features).transpose(1, 2).unflatten(2, grid)
+        """Return (B, 2, S, S) similarities of the pixels."""
+        logits = self.similarities(level, features).transpose(1, 2).unflatten(2, grid)
         return functional.interpolate(logits, size=(self.size, self.size), mode="bilinear", align_corners=True)
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        found = self.features(pixel_values)
-        dense = labels is not None and labels.ndim == 4
-        maps = [self._map(k, one.seg if self.pixels or dense else one.det, one.grid) for k, one in enumerate(found)]
-        looks = [self.compared(k, one.det) for k, one in enumerate(found)]
-        if self.pixels or dense:
-            logits = torch.stack([one[:, 1] - one[:, 0] for one in maps]).mean(dim=0)[:, None]
+        features = self.features(pixel_values)
+        has_masks = labels is not None and labels.ndim == 4
+        use_seg = self.pixels or has_masks
+        maps = [self._map(k, d.seg if use_seg else d.det, d.grid) for k, d in enumerate(features)]
+        image_similarities = [self.similarities(k, d.det) for k, d in enumerate(features)]
+        if use_seg:
+            logits = torch.stack([pair[:, 1] - pair[:, 0] for pair in maps]).mean(dim=0)[:, None]
         else:
-            logits = torch.stack([image_logit(one, self.paper) for one in looks]).mean(dim=0)[:, None]
+            logits = torch.stack([image_logit(s, self.paper) for s in image_similarities]).mean(dim=0)[:, None]
         if labels is None:
             return {"logits": logits}
         abnormal = labels.flatten(1).amax(dim=1)
-        loss = torch.stack([image_loss(one, abnormal, self.paper) for one in looks]).sum()
-        if dense:
-            loss = loss + torch.stack([pixel_loss(one, labels[:, 0]) for one in maps]).sum()
+        loss = torch.stack([image_loss(depth, abnormal, self.paper) for depth in image_similarities]).sum()
+        if has_masks:
+            loss = loss + torch.stack([pixel_loss(depth, labels[:, 0]) for depth in maps]).sum()
         return {"loss": loss, "logits": logits}
 
     def adapters(self, masked: bool = False) -> list[nn.Parameter]:
-        """What is trained: never the backbone, and the pixel heads where there are masks alone."""
-        left = ("vision.",) if masked else ("vision.", "seg.")
-        return [one for name, one in self.named_parameters() if not name.startswith(left)]
+        """Return the trained parameters: never the backbone, and pixel heads only with masks."""
+        excluded = ("vision.",) if masked else ("vision.", "seg.")
+        return [parameter for name, parameter in self.named_parameters() if not name.startswith(excluded)]
 
 
-def _tokens(out: Any) -> tuple[torch.Tensor, Any]:
-    """A block's answer as (B, N, width), and how to give back a changed one in its form."""
-    first = out[0] if isinstance(out, tuple) else out
-    if first.ndim == 4:
-        shape = first.shape
+def _block_tokens(out: Any) -> tuple[torch.Tensor, Any]:
+    """Return a block's output as (B, N, width), and a function that restores its form for changed tokens."""
+    output = out[0] if isinstance(out, tuple) else out
+    if output.ndim == 4:
+        shape = output.shape
 
-        def mapped(x: torch.Tensor) -> torch.Tensor:
+        def to_map(x: torch.Tensor) -> torch.Tensor:
             return x.transpose(1, 2).reshape(shape)
 
-        return first.flatten(2).transpose(1, 2), mapped
-    return first, (lambda x: (x, *out[1:])) if isinstance(out, tuple) else (lambda x: x)
+        return output.flatten(2).transpose(1, 2), to_map
+    return output, (lambda x: (x, *out[1:])) if isinstance(out, tuple) else (lambda x: x)
 
 
-def _coarser(x: torch.Tensor, side: int) -> torch.Tensor:
-    """(B, N, width) with at most FINEST x FINEST patches."""
-    if side <= FINEST:
+def _pool_patches(x: torch.Tensor, side: int) -> torch.Tensor:
+    """Return (B, N, width) with at most MAX_PATCHES_PER_SIDE squared patches."""
+    if side <= MAX_PATCHES_PER_SIDE:
         return x
     patches = x[:, -side * side :].transpose(1, 2).unflatten(2, (side, side))
-    return functional.adaptive_avg_pool2d(patches, FINEST).flatten(2).transpose(1, 2)
+    return functional.adaptive_avg_pool2d(patches, MAX_PATCHES_PER_SIDE).flatten(2).transpose(1, 2)
+
+
+TOP_PATCH_SHARE = 0.1
+"""Share of an image's patches that contribute most to its logit: findings are small."""
+
+
+def image_logit(logits: torch.Tensor, paper: bool = False) -> torch.Tensor:
+    """Return (B,) logits of images from (B, patches, 2); with `paper` the mean probability of abnormal."""
+    if paper:
+        return logits.softmax(dim=-1)[..., 1].mean(dim=1)
+    margin = logits[..., 1] - logits[..., 0]
+    top_count = max(1, round(TOP_PATCH_SHARE * margin.shape[1]))
+    return 0.5 * (margin.topk(top_count, dim=1).values.mean(dim=1) + margin.mean(dim=1))
+
+
+def image_loss(logits: torch.Tensor, abnormal: torch.Tensor, paper: bool = False) -> torch.Tensor:
+    """Return the binary cross-entropy of (B, patches, 2) against (B,) 0 or 1.
+
+    `paper` keeps two properties of the published code: the probability passes a sigmoid once more, and it is the mean over patches.
+    """
+    return functional.binary_cross_entropy_with_logits(image_logit(logits, paper), abnormal.float())
+
+
+def pixel_loss(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return focal loss plus Dice of (B, 2, H, W) against (B, H, W) 0 or 1."""
+    probabilities = logits.softmax(dim=1)
+    return focal_loss(probabilities, mask) + dice_loss(probabilities[:, 1], mask)
+
+
+def focal_loss(probabilities: torch.Tensor, mask: torch.Tensor, gamma: float = 2.0) -> torch.Tensor:
+    """Return the mean of -(1 - p)^gamma log p of the true state's probability p (Lin et al., ICCV 2017)."""
+    p = torch.where(mask > 0.5, probabilities[:, 1], probabilities[:, 0]).clamp(1e-5, 1.0)
+    return (-((1 - p) ** gamma) * p.log()).mean()
+
+
+def dice_loss(probability: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return 1 - (2 overlap + 1) / (sum + 1), averaged over images."""
+    probability, truth = probability.flatten(1), mask.float().flatten(1)
+    overlap = (probability * truth).sum(dim=1)
+    return (1 - (2 * overlap + 1) / (probability.sum(dim=1) + truth.sum(dim=1) + 1)).mean()

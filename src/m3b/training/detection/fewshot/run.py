@@ -1,4 +1,4 @@
-"""Training of plan.json's few-shot detector: draws of the k examples, each a detector; the ordinary network beside it.
+"""Training of plan.json's few-shot detector: one detector for each draw of k examples, and ordinary networks for comparison.
 
 Writes Logout/: metrics.json, calibration.json, valid_predictions.json, log.csv, model/best.safetensors.
 """
@@ -16,185 +16,198 @@ import numpy as np
 import torch
 
 from m3b.training.detection.fewshot import comparison as versus
-from m3b.training.detection.fewshot.build import build
-from m3b.training.detection.fewshot.cross_fitting import Both, joined, taught
-from m3b.training.detection.fewshot.data import Cases, divide, draw
-from m3b.training.detection.fewshot.fitting import Fitted, answers, fit, zero_shot
+from m3b.training.detection.fewshot.build import build_network
+from m3b.training.detection.fewshot.cross_fitting import FittedEnsemble, build_ensemble, fit_cross
+from m3b.training.detection.fewshot.data import PictureCases, draw_examples, split_validation
+from m3b.training.detection.fewshot.fitting import Fitted, fit, fit_zero_shot, predict_images
 from m3b.training.detection.fewshot.image_classifier import FittedImage, fit_image
 from m3b.training.detection.fewshot.scoring import mask_threshold
-from m3b.training.detection.fewshot.selection import NAMES, preferred
+from m3b.training.detection.fewshot.selection import ENGINE_NAMES, choose_engine_by_auroc
 from m3b.training.detection.index import read_index
-from m3b.training.patients import people
+from m3b.training.patients import describe_patients
 from m3b.training.ranking_metrics import auroc
 
 LOGOUT = Path("Logout")
-Detector = Fitted | FittedImage | Both
+Detector = Fitted | FittedImage | FittedEnsemble
 
 
 @dataclass
-class Drawn:
-    """One draw of examples with what came of it: AUROC on validation, and on the labelled cases that were not drawn."""
+class DrawResult:
+    """A draw of examples with its detector: AUROC on validation, and on the labelled cases outside the draw."""
 
     fitted: Detector
     engine: str
-    train: Cases
-    valid: Cases | None
-    figure: float
-    rest: float
-    others: Cases | None = None
+    train: PictureCases
+    valid: PictureCases | None
+    valid_auroc: float
+    outside_auroc: float
+    outside_cases: PictureCases | None = None
 
     @property
-    def held(self) -> Cases:
-        """Cases that it did not learn from, where there are any: those held out, else those that were not drawn."""
-        return self.valid or self.others or self.train
+    def held_out(self) -> PictureCases:
+        """Return the cases that were not used for training, if any: validation cases, else those outside the draw."""
+        return self.valid or self.outside_cases or self.train
 
 
 def run_fewshot(plan: dict[str, Any], minutes: float, train_detector: versus.TrainDetector) -> None:
-    """Train, compare, write."""
+    """Train, compare and write the results."""
     started = time.monotonic()
-    cases = Cases(read_index(), plan)
-    for fault in cases.unreadable[:3]:
-        print(f"left out: {fault}", flush=True)
-    few = plan["fewshot"]
-    if plan["engine"] == "fewshot" and few["shots"] == 0:
-        only = _zero(plan, cases)
-        write(plan, only, [only], time.monotonic() - started)
+    cases = PictureCases(read_index(), plan)
+    for message in cases.unreadable[:3]:
+        print(f"excluded: {message}", flush=True)
+    settings = plan["fewshot"]
+    if plan["engine"] == "fewshot" and settings["shots"] == 0:
+        zero_shot = _run_zero_shot(plan, cases)
+        write_results(plan, zero_shot, [zero_shot], time.monotonic() - started)
         return
-    if plan["engine"] == "fewshot" and few["compare"] and plan.get("detector") and few["shots"] is None:
-        _against_detector(plan, cases, minutes, started, train_detector)
+    if plan["engine"] == "fewshot" and settings["compare"] and plan.get("detector") and settings["shots"] is None:
+        _compare_with_ordinary(plan, cases, minutes, started, train_detector)
         return
-    draws = max(1, int(few["draws"])) if few["shots"] is not None else 1
-    both = plan["engine"] == "fewshot" and few["compare"] and not cases.masked and bool(cases.abnormal.any())
-    each = 60 * minutes * 0.9 / (draws * (2 if both else 1))
-    found = [one for number in range(draws) for one in _drawn(plan, cases, number, each, both)]
-    best = _choose(found, plan)
-    _told(found)
-    write(plan, best, found, time.monotonic() - started)
+    draws = max(1, int(settings["draws"])) if settings["shots"] is not None else 1
+    has_comparison = (
+        plan["engine"] == "fewshot" and settings["compare"] and not cases.masked and bool(cases.abnormal.any())
+    )
+    detector_seconds = 60 * minutes * 0.9 / (draws * (2 if has_comparison else 1))
+    all_draws = (_run_draw(plan, cases, number, detector_seconds, has_comparison) for number in range(draws))
+    results = [result for of_draw in all_draws for result in of_draw]
+    best = _choose_detector(results, plan)
+    _print_summaries(results)
+    write_results(plan, best, results, time.monotonic() - started)
 
 
-def _against_detector(
-    plan: dict[str, Any], cases: Cases, minutes: float, started: float, train_detector: versus.TrainDetector
+def _compare_with_ordinary(
+    plan: dict[str, Any], cases: PictureCases, minutes: float, started: float, train_detector: versus.TrainDetector
 ) -> None:
-    """Of masks: half of the minutes for the ordinary detector, half for this engine, and what is better on validation stays."""
-    held = versus.run_detector(plan, minutes / 2, train_detector)
-    rows, valid_rows = versus.parted(cases, held)
+    """Train the ordinary detector (masks) and this engine in half of the minutes each; keep the better one on validation."""
+    held_out_images = versus.train_ordinary_detector(plan, minutes / 2, train_detector)
+    rows, valid_rows = versus.split_rows(cases, held_out_images)
     if not rows or not valid_rows or not bool(cases.abnormal[rows].any()):
-        rows, valid_rows = divide(cases, float(plan["validation_share"]), int(plan["seed"]))
+        rows, valid_rows = split_validation(cases, float(plan["validation_share"]), int(plan["seed"]))
     train, valid = cases.part(rows), cases.part(valid_rows) if valid_rows else None
-    fitted = fit(build(plan), train, valid, plan, 27 * minutes)  # type: ignore[arg-type]
-    best = Drawn(fitted, "fewshot", train, valid, fitted.valid, float("nan"))
-    write(plan, best, [best], time.monotonic() - started)
+    fitted = fit(build_network(plan), train, valid, plan, 27 * minutes)
+    best = DrawResult(fitted, "fewshot", train, valid, fitted.valid, float("nan"))
+    write_results(plan, best, [best], time.monotonic() - started)
     if valid is None:
-        print("kept: few-shot (too few cases to hold any out for a comparison)", flush=True)
+        print("kept: few-shot (too few cases for a comparison on held-out cases)", flush=True)
         return
-    cut = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
-    if versus.detector_wins(versus.quality(fitted, valid, cut), versus.beside()):
-        versus.bring_back()
+    threshold = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
+    if versus.is_ordinary_better(versus.measure_fewshot(fitted, valid, threshold), versus.read_ordinary_metrics()):
+        versus.restore_ordinary_results()
 
 
-def _zero(plan: dict[str, Any], cases: Cases) -> Drawn:
-    """No example at all: every labelled case can tell how good it is."""
-    fitted = zero_shot(build(plan), plan)  # type: ignore[arg-type]
-    figure = figure_of(fitted, cases)
-    told = f"AUROC {figure:.3f}" if np.isfinite(figure) else "no AUROC: all of one state"
-    print(f"no example taken: adapters trained on other sets; on {len(cases)} labelled cases {told}", flush=True)
-    return Drawn(fitted, "fewshot", cases, cases, figure, float("nan"))
+def _run_zero_shot(plan: dict[str, Any], cases: PictureCases) -> DrawResult:
+    """Return the zero-shot detector, measured on all labelled cases."""
+    fitted = fit_zero_shot(build_network(plan), plan)
+    auroc_value = image_auroc(fitted, cases)
+    metric_text = f"AUROC {auroc_value:.3f}" if np.isfinite(auroc_value) else "no AUROC: all cases have one state"
+    print(f"no examples used: adapters trained on other sets; on {len(cases)} labelled cases {metric_text}", flush=True)
+    return DrawResult(fitted, "fewshot", cases, cases, auroc_value, float("nan"))
 
 
-def _drawn(plan: dict[str, Any], cases: Cases, number: int, seconds: float, both: bool) -> list[Drawn]:
+def _run_draw(
+    plan: dict[str, Any], cases: PictureCases, number: int, seconds: float, has_comparison: bool
+) -> list[DrawResult]:
+    """Train the detectors of one draw of examples and print their AUROC."""
     seed = int(plan["seed"]) + number
     torch.manual_seed(seed)
-    rows = draw(cases, plan["fewshot"]["shots"], seed)
+    rows = draw_examples(cases, plan["fewshot"]["shots"], seed)
     part = cases.part(rows)
-    rest = [row for row in range(len(cases)) if row not in set(rows)]
-    others = cases.part(rest) if rest else None
-    train_rows, valid_rows = (None, None) if rest else divide(part, float(plan["validation_share"]), seed)
-    made: list[tuple[str, Detector]] = []
+    outside_rows = [row for row in range(len(cases)) if row not in set(rows)]
+    outside_cases = cases.part(outside_rows) if outside_rows else None
+    share = float(plan["validation_share"])
+    train_rows, valid_rows = ([], []) if outside_rows else split_validation(part, share, seed)
+    detectors: list[tuple[str, Detector]] = []
     train, valid = (part.part(train_rows), part.part(valid_rows)) if valid_rows else (part, None)
-    for engine in ("fewshot", "image") if both else (plan["engine"],):
-        mine = {**plan, "engine": engine}
+    for engine in ("fewshot", "image") if has_comparison else (plan["engine"],):
+        engine_plan = {**plan, "engine": engine}
         if valid is not None:
-            model: Any = build(mine)
-            fitted: Fitted | FittedImage = (fit if engine == "fewshot" else fit_image)(
-                model, train, valid, mine, seconds
-            )
-        else:  # few were drawn, or there are few: none is given up
-            fitted = taught(mine, part, seconds, seed)
-        made.append((engine, fitted))
-    if both and plan["fewshot"]["protocol"] != "paper" and (pair := joined(*(one for _, one in made))):  # type: ignore[arg-type]
-        made.append(("both", pair))
-    drawn = []
-    for engine, one in made:
-        figure = figure_of(one, others) if others is not None else float("nan")
-        drawn.append(Drawn(one, engine, train, valid, one.valid, figure, others))
-        crossed = "" if valid is not None else "cross-fitted "
-        where = f"{crossed}validation AUROC {one.valid:.3f}" if np.isfinite(one.valid) else "no validation part"
-        more = f", on {len(rest)} labelled cases that were not drawn {figure:.3f}" if others is not None else ""
-        print(f"draw {number + 1}, {engine}: {where}{more}; {one.epochs} epochs, {one.seconds:.0f} s", flush=True)
-    return drawn
+            model: Any = build_network(engine_plan)
+            fit_engine = fit if engine == "fewshot" else fit_image
+            fitted: Fitted | FittedImage = fit_engine(model, train, valid, engine_plan, seconds)
+        else:  # too few examples to hold any out
+            fitted = fit_cross(engine_plan, part, seconds, seed)
+        detectors.append((engine, fitted))
+    if has_comparison and plan["fewshot"]["protocol"] != "paper":
+        fewshot, ordinary = (detector for _, detector in detectors)
+        if isinstance(fewshot, Fitted) and isinstance(ordinary, FittedImage):
+            ensemble = build_ensemble(fewshot, ordinary)
+            detectors += [("both", ensemble)] if ensemble else []
+    results = []
+    for engine, detector in detectors:
+        outside_auroc = image_auroc(detector, outside_cases) if outside_cases is not None else float("nan")
+        results.append(DrawResult(detector, engine, train, valid, detector.valid, outside_auroc, outside_cases))
+        prefix = "" if valid is not None else "cross-fitted "
+        has_valid = np.isfinite(detector.valid)
+        valid_text = f"{prefix}validation AUROC {detector.valid:.3f}" if has_valid else "no validation part"
+        outside_text = (
+            f", on {len(outside_rows)} labelled cases outside the draw {outside_auroc:.3f}" if outside_cases else ""
+        )
+        effort = f"{detector.epochs} epochs, {detector.seconds:.0f} s"
+        print(f"draw {number + 1}, {engine}: {valid_text}{outside_text}; {effort}", flush=True)
+    return results
 
 
-def figure_of(fitted: Detector, cases: Cases) -> float:
-    """AUROC of images."""
-    scores = answers(fitted, cases.pictures)[0] if isinstance(fitted, Fitted) else fitted.answers(cases.pictures)
-    return auroc(cases.abnormal.numpy(), scores)
+def predict_scores(fitted: Detector, images: torch.Tensor) -> np.ndarray:
+    """Return (N,) anomaly scores from 0 to 1."""
+    return predict_images(fitted, images)[0] if isinstance(fitted, Fitted) else fitted.predict(images)
 
 
-def _choose(found: list[Drawn], plan: dict[str, Any]) -> Drawn:
-    """The engine that held-out cases prefer; of its draws the best one. The few-shot one where nothing tells."""
+def image_auroc(fitted: Detector, cases: PictureCases) -> float:
+    """Return the AUROC of images."""
+    return auroc(cases.abnormal.numpy(), predict_scores(fitted, cases.pictures))
 
-    def known(one: Drawn) -> float:
-        return one.figure if np.isfinite(one.figure) else -1.0
 
-    engines = list(dict.fromkeys(one.engine for one in found))
+def _choose_detector(results: list[DrawResult], plan: dict[str, Any]) -> DrawResult:
+    """Return the best draw of the engine that held-out cases favour; of the few-shot engine if they do not decide."""
+
+    def auroc_or_worst(result: DrawResult) -> float:
+        return result.valid_auroc if np.isfinite(result.valid_auroc) else -1.0
+
+    engines = list(dict.fromkeys(result.engine for result in results))
     engine = plan["engine"]
     if len(engines) > 1:
-        held = {name: [one.fitted.held for one in found if one.engine == name] for name in engines}
-        if len(held.get("both", [])) < len(held["fewshot"]):  # a draw whose cases could not be crossed
-            held.pop("both", None)
-        told = {name: [one for one in some if one is not None] for name, some in held.items()}
-        why = "too few cases to hold any out for a comparison"
-        if all(told.values()):
-            engine, why = preferred(told)
-        print(f"kept: {NAMES[engine]} ({why})", flush=True)
-    return max((one for one in found if one.engine == engine), key=known)
+        scores = {
+            name: [result.fitted.held_out_scores for result in results if result.engine == name] for name in engines
+        }
+        if len(scores.get("both", [])) < len(scores["fewshot"]):  # a draw that could not be cross-fitted
+            scores.pop("both", None)
+        defined = {name: [draw for draw in draws if draw is not None] for name, draws in scores.items()}
+        reason = "too few cases for a comparison on held-out cases"
+        if all(defined.values()):
+            engine, reason = choose_engine_by_auroc(defined)
+        print(f"kept: {ENGINE_NAMES[engine]} ({reason})", flush=True)
+    return max((result for result in results if result.engine == engine), key=auroc_or_worst)
 
 
-def spread(found: list[Drawn], engine: str) -> dict[str, Any]:
-    """Figures of every draw, on the labelled cases that were not drawn, or on validation where all were."""
-    mine = [one for one in found if one.engine == engine]
-    values = [one.rest if np.isfinite(one.rest) else one.figure for one in mine]
-    known = [value for value in values if np.isfinite(value)]
+def summarise_draws(results: list[DrawResult], engine: str) -> dict[str, Any]:
+    """Return the AUROC of every draw, on the labelled cases outside the draw, or on validation if there are none."""
+    draws = [result for result in results if result.engine == engine]
+    values = [draw.outside_auroc if np.isfinite(draw.outside_auroc) else draw.valid_auroc for draw in draws]
+    finite = [value for value in values if np.isfinite(value)]
     rounded = [round(value, 4) if np.isfinite(value) else None for value in values]
-    if not known:
+    if not finite:
         return {"draws": rounded}
-    return {"draws": rounded, "mean": round(float(np.mean(known)), 4), "deviation": round(float(np.std(known)), 4)}
+    return {"draws": rounded, "mean": round(float(np.mean(finite)), 4), "deviation": round(float(np.std(finite)), 4)}
 
 
-def _told(found: list[Drawn]) -> None:
-    for engine in dict.fromkeys(one.engine for one in found):
-        one = spread(found, engine)
-        if len(one["draws"]) > 1 and "mean" in one:
-            print(
-                f"{engine}: AUROC {one['mean']:.3f} +- {one['deviation']:.3f} over {len(one['draws'])} draws",
-                flush=True,
-            )
+def _print_summaries(results: list[DrawResult]) -> None:
+    for engine in dict.fromkeys(result.engine for result in results):
+        summary = summarise_draws(results, engine)
+        if len(summary["draws"]) > 1 and "mean" in summary:
+            spread = f"{summary['mean']:.3f} +- {summary['deviation']:.3f}"
+            print(f"{engine}: AUROC {spread} over {len(summary['draws'])} draws", flush=True)
 
 
-def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: float) -> None:
-    """Everything that export.py and people need."""
+def write_results(plan: Mapping[str, Any], best: DrawResult, results: list[DrawResult], seconds: float) -> None:
+    """Write all files that export.py and people need."""
     from safetensors.torch import save_file
 
     (LOGOUT / "model").mkdir(parents=True, exist_ok=True)
-    held = best.held
-    state, config = packed(best, held)
+    cases = best.held_out
+    state, config = pack_model(best, cases)
     save_file(state, str(LOGOUT / "model" / "best.safetensors"))
     (LOGOUT / "calibration.json").write_text(json.dumps(config, indent=2))
-    scores = (
-        answers(best.fitted, held.pictures)[0]
-        if isinstance(best.fitted, Fitted)
-        else best.fitted.answers(held.pictures)
-    )
+    scores = predict_scores(best.fitted, cases.pictures)
     rows = [
         {
             "image": record["image_path"],
@@ -202,40 +215,42 @@ def write(plan: Mapping[str, Any], best: Drawn, found: list[Drawn], seconds: flo
             "abnormal": bool(truth),
             "anomaly_score": float(score),
         }
-        for record, truth, score in zip(held.records, held.abnormal, scores, strict=True)
+        for record, truth, score in zip(cases.records, cases.abnormal, scores, strict=True)
     ]
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
-    figure = round(best.figure, 4) if np.isfinite(best.figure) else None
+    auroc_value = round(best.valid_auroc, 4) if np.isfinite(best.valid_auroc) else None
     patients = len({json.dumps(row["patient"] or row["image"]) for row in rows})
     metrics = {
         "validation": {
-            "image_auroc": figure,
-            "cases": len(rows) if held is not best.train or best.valid is not None else 0,
+            "image_auroc": auroc_value,
+            "cases": len(rows) if cases is not best.train or best.valid is not None else 0,
             "patients": patients,
         },
         "by_class": {},
         "engine": best.engine,
-        "over_draws": {engine: spread(found, engine) for engine in dict.fromkeys(one.engine for one in found)},
+        "over_draws": {
+            engine: summarise_draws(results, engine) for engine in dict.fromkeys(result.engine for result in results)
+        },
         "epochs": [best.fitted.epochs],
         "best_epoch": [best.fitted.epochs],
         "seconds": round(seconds, 1),
     }
     (LOGOUT / "metrics.json").write_text(json.dumps(metrics, indent=2))
-    whose = people(row["patient"] or row["image"] for row in rows)
-    told = (
-        f"{figure} on {len(rows)} held-out cases of {whose}"
-        if figure is not None
-        else "none: too few cases to hold any out"
-    )
-    print(f"done: {best.engine}, validation image auroc {told}", flush=True)
+    patient_text = describe_patients(row["patient"] or row["image"] for row in rows)
+    metric_text = "none: too few cases to hold any out"
+    if auroc_value is not None:
+        metric_text = f"{auroc_value} on {len(rows)} held-out cases of {patient_text}"
+    print(f"done: {best.engine}, validation image auroc {metric_text}", flush=True)
 
 
-def packed(best: Drawn, held: Cases) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Weights with the memory and the ordinary networks that are asked too, and what predict.py has to know."""
-    if isinstance(best.fitted, Both):
-        state, config = packed(replace(best, fitted=best.fitted.few), held)
+def pack_model(best: DrawResult, held_out_cases: PictureCases) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return weights with the memory and the ordinary networks of an ensemble, and the configuration for predict.py."""
+    if isinstance(best.fitted, FittedEnsemble):
+        state, config = pack_model(replace(best, fitted=best.fitted.fewshot), held_out_cases)
         for number, copy in enumerate(best.fitted.copies):
-            state |= {f"ordinary.{number}.{name}": one.contiguous().clone() for name, one in copy.state_dict().items()}
+            state |= {
+                f"ordinary.{number}.{name}": tensor.contiguous().clone() for name, tensor in copy.state_dict().items()
+            }
         return state, {**config, "together": {**best.fitted.config, "copies": len(best.fitted.copies)}}
     fitted = best.fitted
     state = {name: value.contiguous().clone() for name, value in fitted.model.state_dict().items()}
@@ -243,9 +258,9 @@ def packed(best: Drawn, held: Cases) -> tuple[dict[str, torch.Tensor], dict[str,
         return state, {"engine": "image", "image_calibration": fitted.calibration}
     state |= {f"bank.{level}": rows.contiguous() for level, rows in enumerate(fitted.banks)}
     threshold = float(fitted.config.get("map_threshold", 3.0))
-    if held.masked and "map_threshold" not in fitted.config:
-        _, shown, _ = answers(fitted, held.pictures)
-        threshold = mask_threshold(shown, held.truths[:, 0].numpy() > 0.5)
+    if held_out_cases.masked and "map_threshold" not in fitted.config:
+        _, maps, _ = predict_images(fitted, held_out_cases.pictures)
+        threshold = mask_threshold(maps, held_out_cases.truths[:, 0].numpy() > 0.5)
     return state, {
         "engine": "fewshot",
         **fitted.config,

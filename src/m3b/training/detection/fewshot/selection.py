@@ -1,5 +1,4 @@
-"""Which of the few-shot detector, the ordinary network and both together is kept, by what each says of cases that it was not taught
-with."""
+"""Choice between the few-shot detector, the ordinary network and their ensemble, by scores of held-out cases."""
 
 from __future__ import annotations
 
@@ -10,18 +9,22 @@ import numpy as np
 
 from m3b.training.ranking_metrics import auroc
 
-DECIDED = 0.95
-"""Share of resamplings of the patients in which another engine has to be better to take the place of both together."""
-DRAWS = 1000
-NAMES = {"fewshot": "few-shot", "image": "the ordinary network", "both": "few-shot and ordinary networks together"}
+MIN_BETTER_SHARE = 0.95
+"""Share of bootstrap samples of the patients in which another engine must be better to replace the ensemble."""
+BOOTSTRAP_SAMPLES = 1000
+ENGINE_NAMES = {
+    "fewshot": "few-shot",
+    "image": "the ordinary network",
+    "both": "few-shot and ordinary networks together",
+}
 
 
 @dataclass
-class Held:
-    """What a detector says of cases that it was not taught with.
+class HeldOutScores:
+    """Scores of a detector for cases that it was not trained with.
 
     Args:
-        people: (N,) whose each is.
+        people: (N,) patient of each case.
         truth: (N,) whether it is abnormal.
         value: (N,) higher is more abnormal: deviations above normal, or logits.
     """
@@ -31,53 +34,61 @@ class Held:
     value: np.ndarray
 
 
-def preferred(held: Mapping[str, Sequence[Held]]) -> tuple[str, str]:
-    """(engine, why), of engines with what they say in every draw of examples.
+def choose_engine_by_auroc(scores: Mapping[str, Sequence[HeldOutScores]]) -> tuple[str, str]:
+    """Return (engine, reason), from scores of each engine in every draw of examples.
 
-    A few examples tell engines apart badly: with four a state the AUROC of eight cases has a standard error of about 0.2. So both
-    together, an average of networks that err on different images, stays unless patients drawn anew nearly always say that one alone
-    is better.
+    A few examples cannot distinguish engines: with four per state the AUROC of eight cases has a standard error of about 0.2. So the
+    ensemble, an average of networks that err on different images, is kept unless bootstrap samples of the patients nearly always
+    favour one engine alone.
     """
-    names, means = list(held), {name: _mean([auroc(one.truth, one.value) for one in held[name]]) for name in held}
-    told = ", ".join(f"{NAMES[name].removeprefix('the ')} {means[name]:.3f}" for name in names)
-    other = max((name for name in names if name != "both"), key=lambda name: means[name])
-    if "both" not in held:
-        return other, f"mean validation AUROC {told}"
-    share = _share_above(held[other], held["both"]) if means[other] > means["both"] else 0.0
-    if share >= DECIDED:
-        return other, f"mean validation AUROC {told}; better in {share:.0%} of resamplings of the patients"
-    doubt = (
+    names = list(scores)
+    means = {name: _mean_defined([auroc(draw.truth, draw.value) for draw in scores[name]]) for name in scores}
+    auroc_text = ", ".join(f"{ENGINE_NAMES[name].removeprefix('the ')} {means[name]:.3f}" for name in names)
+    best_single = max((name for name in names if name != "both"), key=lambda name: means[name])
+    if "both" not in scores:
+        return best_single, f"mean validation AUROC {auroc_text}"
+    share = _share_above(scores[best_single], scores["both"]) if means[best_single] > means["both"] else 0.0
+    if share >= MIN_BETTER_SHARE:
+        return (
+            best_single,
+            f"mean validation AUROC {auroc_text}; better in {share:.0%} of bootstrap samples of the patients",
+        )
+    remark = (
         ""
         if not share
-        else f"; {NAMES[other]} is better in {share:.0%} of resamplings of the patients, which decides nothing"
+        else f"; {ENGINE_NAMES[best_single]} is better in {share:.0%} of bootstrap samples of the patients, which is not decisive"
     )
-    return "both", f"mean validation AUROC {told}{doubt}"
+    return "both", f"mean validation AUROC {auroc_text}{remark}"
 
 
-def _share_above(one: Sequence[Held], other: Sequence[Held]) -> float:
-    """Share of resamplings of the patients, the same ones in every draw, in which the mean AUROC of the first is higher."""
-    names = {name: number for number, name in enumerate(sorted({name for held in one for name in held.people}))}
-    counts = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), size=DRAWS)
+def _share_above(first: Sequence[HeldOutScores], second: Sequence[HeldOutScores]) -> float:
+    """Return the share of bootstrap samples of the patients, equal in every draw, in which the first has a higher mean AUROC."""
+    names = {name: number for number, name in enumerate(sorted({name for draw in first for name in draw.people}))}
+    counts = np.random.default_rng(0).multinomial(
+        len(names), np.full(len(names), 1 / len(names)), size=BOOTSTRAP_SAMPLES
+    )
     gains = []
-    for mine, theirs in zip(one, other, strict=True):
-        weights = counts[:, [names[name] for name in mine.people]].astype(float)
-        gains.append(_areas(mine, weights) - _areas(theirs, weights))
-    known = np.isfinite(gains)
-    mean = np.where(known, gains, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    return float((mean > 0)[known.any(axis=0)].mean()) if known.any() else 0.0
+    for first_draw, second_draw in zip(first, second, strict=True):
+        weights = counts[:, [names[name] for name in first_draw.people]].astype(float)
+        gains.append(_weighted_auroc(first_draw, weights) - _weighted_auroc(second_draw, weights))
+    is_defined = np.isfinite(gains)
+    mean = np.where(is_defined, gains, 0.0).sum(axis=0) / np.maximum(is_defined.sum(axis=0), 1)
+    return float((mean > 0)[is_defined.any(axis=0)].mean()) if is_defined.any() else 0.0
 
 
-def _areas(held: Held, weights: np.ndarray) -> np.ndarray:
-    """(draws,) AUROC with (draws, N) weights of the cases; NaN where all that were drawn are of one state."""
-    ill, well = held.value[held.truth], held.value[~held.truth]
-    above = (ill[:, None] > well).astype(float) + 0.5 * (ill[:, None] == well)
-    of_ill, of_well = weights[:, held.truth], weights[:, ~held.truth]
-    both = of_ill.sum(axis=1) * of_well.sum(axis=1)
-    found = ((of_ill @ above) * of_well).sum(axis=1)
-    result: np.ndarray = np.divide(found, both, out=np.full(len(both), np.nan), where=both > 0)
+def _weighted_auroc(scores: HeldOutScores, weights: np.ndarray) -> np.ndarray:
+    """Return (samples,) AUROC with (samples, N) weights of the cases; NaN for samples of one state."""
+    abnormal_values, normal_values = scores.value[scores.truth], scores.value[~scores.truth]
+    wins = (abnormal_values[:, None] > normal_values).astype(float) + 0.5 * (abnormal_values[:, None] == normal_values)
+    abnormal_weights, normal_weights = weights[:, scores.truth], weights[:, ~scores.truth]
+    pair_weights = abnormal_weights.sum(axis=1) * normal_weights.sum(axis=1)
+    weighted_wins = ((abnormal_weights @ wins) * normal_weights).sum(axis=1)
+    result: np.ndarray = np.divide(
+        weighted_wins, pair_weights, out=np.full(len(pair_weights), np.nan), where=pair_weights > 0
+    )
     return result
 
 
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.mean(known)) if known else -1.0
+def _mean_defined(values: Sequence[float]) -> float:
+    defined = [value for value in values if np.isfinite(value)]
+    return float(np.mean(defined)) if defined else -1.0

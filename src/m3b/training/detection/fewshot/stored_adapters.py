@@ -1,4 +1,4 @@
-"""Adapters that were trained on other sets, out of a few-shot detector that was delivered: what zero-shot detection works by."""
+"""Adapters of a delivered few-shot detector that was trained on other sets, for zero-shot detection."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from typing import Any
 
 import torch
 
-from m3b.training.detection.fewshot.backbone_folder import BackboneError, weights_in
+from m3b.training.detection.fewshot.backbone import BackboneError, find_weights
 from m3b.training.detection.fewshot.model import FewshotModel
 
-CALIBRATED = ("reference", "image_calibration", "map_threshold")
-"""What a delivered detector knows of normal images; at k = 0 nothing of the set at hand is known."""
+CALIBRATION_KEYS = ("reference", "image_calibration", "map_threshold")
+"""Keys of a delivered detector's calibration on normal images; with k = 0 the set at hand provides none."""
 
 
 def describe_adapters(folder: str | Path) -> dict[str, Any]:
-    """The config of a delivered few-shot detector whose adapters were trained.
+    """Return the config of a delivered few-shot detector with trained adapters.
 
     Raises:
-        BackboneError: no such folder, no few-shot detector, one of normal images alone, or no safetensors; says what to do.
+        BackboneError: no such folder, no few-shot detector, one of normal images only, or no safetensors; with the remedy.
     """
-    place = Path(folder)
-    if not (place / "config.json").is_file():
+    path = Path(folder)
+    if not (path / "config.json").is_file():
         raise BackboneError(
-            f"{folder} holds no few-shot detector (config.json): give the folder that export.py of such a project wrote."
+            f"{folder} holds no few-shot detector (config.json): set the folder that export.py of such a project wrote."
         )
-    config: dict[str, Any] = json.loads((place / "config.json").read_text())
+    config: dict[str, Any] = json.loads((path / "config.json").read_text())
     plan = config.get("plan") or {}
     if plan.get("engine") != "fewshot":
         raise BackboneError(f"{folder} is no few-shot detector: its engine is {plan.get('engine', 'patches')!r}.")
     if not config.get("adapting"):
-        raise BackboneError(f"{folder} was made of normal images alone: it has a memory, and no trained adapters.")
-    weights_in(place)
+        raise BackboneError(f"{folder} was made of normal images alone: it has a memory but no trained adapters.")
+    find_weights(path)
     return config
 
 
 def load_adapters(model: FewshotModel, folder: str | Path) -> dict[str, Any]:
-    """Put the adapters of a delivered detector into a model on the same backbone; gives its config.
+    """Load the adapters of a delivered detector into a model on the same backbone; return its config.
 
-    Texts of a backbone that knows some are the model's own, of its own prompts; the two vectors that stand for them elsewhere are
-    taken over.
+    Text features are those of the model's own prompts; the two learnt vectors of a backbone without text are loaded.
 
     Raises:
         BackboneError: another backbone, other sizes, or weights that cannot be read.
@@ -51,30 +50,30 @@ def load_adapters(model: FewshotModel, folder: str | Path) -> dict[str, Any]:
 
     config = describe_adapters(folder)
     try:
-        stored = load_file(str(weights_in(Path(folder))))
+        stored = load_file(str(find_weights(Path(folder))))
     except (OSError, SafetensorError) as error:
         raise BackboneError(f"{folder}: its weights cannot be read: {error}") from error
-    mine = model.state_dict()
-    if not _same(mine, stored):
+    model_state = model.state_dict()
+    if not _has_same_backbone(model_state, stored):
         raise BackboneError(
-            f"{folder}: its adapters were trained on another backbone. Name the backbone that they belong to (backbone=FOLDER), or "
-            "adapters for this one."
+            f"{folder}: its adapters were trained on another backbone. Set their backbone (backbone=FOLDER), or adapters for "
+            "this one."
         )
-    learnt = [name for name, _ in model.named_parameters() if not name.startswith("vision.")]
-    wrong = [name for name in learnt if name not in stored or stored[name].shape != mine[name].shape]
-    if wrong:
-        raise BackboneError(f"{folder}: its adapters do not fit this model ({wrong[0]}): other sizes of features.")
-    model.load_state_dict({name: stored[name] for name in learnt}, strict=False)
+    trained_names = [name for name, _ in model.named_parameters() if not name.startswith("vision.")]
+    mismatches = [name for name in trained_names if name not in stored or stored[name].shape != model_state[name].shape]
+    if mismatches:
+        raise BackboneError(f"{folder}: its adapters do not fit this model ({mismatches[0]}): other sizes of features.")
+    model.load_state_dict({name: stored[name] for name in trained_names}, strict=False)
     model.pixels = bool(config["pixels"])
     return config
 
 
-def _same(mine: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor]) -> bool:
-    """Whether the frozen part is the same in both."""
-    frozen = [name for name in mine if name.startswith("vision.")]
-    return bool(frozen) and all(name in stored and torch.equal(mine[name], stored[name]) for name in frozen)
+def _has_same_backbone(model_state: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor]) -> bool:
+    """Return whether the frozen part is equal in both."""
+    frozen = [name for name in model_state if name.startswith("vision.")]
+    return bool(frozen) and all(name in stored and torch.equal(model_state[name], stored[name]) for name in frozen)
 
 
-def known(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What turns looks into answers where no example is there: language alone, calibrated where the adapters were trained."""
-    return {"memory_weight": 0.0, **{name: config[name] for name in CALIBRATED if name in config}}
+def zero_shot_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config without examples: text similarity only, calibrated where the adapters were trained."""
+    return {"memory_weight": 0.0, **{name: config[name] for name in CALIBRATION_KEYS if name in config}}

@@ -1,4 +1,4 @@
-"""Pictures as a backbone is used to them, and the changes that training makes of them."""
+"""Pictures in the format of a backbone, and their augmentation in training."""
 
 from __future__ import annotations
 
@@ -13,72 +13,80 @@ from torch.nn import functional
 from m3b.dataset.formats import DataError, Image, normalised_range
 
 
-def prepare(image: Image, backbone: Mapping[str, Any], name: str = "image") -> torch.Tensor:
-    """(3, S, S): black to white to 0..1, values without such a scale between their 0.5 and 99.5 percent; resized, then mean and
-    deviation taken.
+def prepare_picture(image: Image, backbone: Mapping[str, Any], name: str = "image") -> torch.Tensor:
+    """Return (3, S, S): black to white as 0..1, values without such a scale between their 0.5 and 99.5 percentiles; resized,
+    normalised.
 
     Raises:
         DataError: a volume.
     """
     if image.dims != 2:
         raise DataError(
-            f"{name}: a few-shot detector takes pictures, and this is a volume of shape {image.array.shape[1:]}"
+            f"{name}: a few-shot detector needs pictures, but this is a volume of shape {image.array.shape[1:]}"
         )
     values = image.array.astype(np.float32)
     low, high = normalised_range(image) or (float(v) for v in np.percentile(values, (0.5, 99.5)))
     values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
-    shown = values[:3] if len(values) >= 3 else np.repeat(values[:1], 3, axis=0)
+    channels = values[:3] if len(values) >= 3 else np.repeat(values[:1], 3, axis=0)
     side = int(backbone["size"])
-    small = functional.interpolate(
-        torch.from_numpy(np.ascontiguousarray(shown))[None], size=(side, side), mode="bilinear", antialias=True
+    resized = functional.interpolate(
+        torch.from_numpy(np.ascontiguousarray(channels))[None], size=(side, side), mode="bilinear", antialias=True
     )[0]
     if backbone.get("norm", True):
-        small = (small - _column(backbone["mean"])) / _column(backbone["std"])
-    return small
+        resized = (resized - _per_channel(backbone["mean"])) / _per_channel(backbone["std"])
+    return resized
 
 
-def _column(values: Any) -> torch.Tensor:
+def _per_channel(values: Any) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float32).view(3, 1, 1)
 
 
-def changed(images: torch.Tensor, labels: torch.Tensor, often: float = 0.8) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each picture turned by up to 12 degrees, zoomed and shifted by up to a tenth, its contrast changed; masks alike."""
-    n = len(images)
-    angle = (torch.rand(n) * 2 - 1) * math.radians(12)
-    zoom, shift = 1 + (torch.rand(n) * 2 - 1) * 0.1, (torch.rand(n, 2) * 2 - 1) * 0.15
-    apply = (torch.rand(n) < often).float()
-    angle, zoom, shift = angle * apply, 1 + (zoom - 1) * apply, shift * apply[:, None]
-    moved, truth = warped(images, angle, zoom, shift), labels
+def augment_pictures(
+    images: torch.Tensor, labels: torch.Tensor, probability: float = 0.8
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotate each picture by up to 12 degrees, zoom and shift it by up to a tenth, change its contrast; masks alike."""
+    count = len(images)
+    angle = (torch.rand(count) * 2 - 1) * math.radians(12)
+    zoom, shift = 1 + (torch.rand(count) * 2 - 1) * 0.1, (torch.rand(count, 2) * 2 - 1) * 0.15
+    is_changed = (torch.rand(count) < probability).float()
+    angle, zoom, shift = angle * is_changed, 1 + (zoom - 1) * is_changed, shift * is_changed[:, None]
+    warped, warped_labels = warp_images(images, angle, zoom, shift), labels
     if labels.ndim == 4:
-        truth = (warped(labels, angle, zoom, shift, zero=True) > 0.5).float()
-    contrast = 1 + (torch.rand(n, 1, 1, 1) * 2 - 1) * 0.2
-    return moved * contrast + (torch.rand(n, 1, 1, 1) * 2 - 1) * 0.1, truth
+        warped_labels = (warp_images(labels, angle, zoom, shift, zero=True) > 0.5).float()
+    contrast = 1 + (torch.rand(count, 1, 1, 1) * 2 - 1) * 0.2
+    return warped * contrast + (torch.rand(count, 1, 1, 1) * 2 - 1) * 0.1, warped_labels
 
 
-def warped(
+def warp_images(
     images: torch.Tensor, angle: torch.Tensor, zoom: torch.Tensor, shift: torch.Tensor, zero: bool = False
 ) -> torch.Tensor:
-    """Each of (B, C, S, S) turned, zoomed and shifted (in halves of the side); borders are mirrored, or 0."""
+    """Rotate, zoom and shift (B, C, S, S), with shifts in halves of the side; borders are mirrored, or 0."""
     cos, sin = torch.cos(angle) / zoom, torch.sin(angle) / zoom
     rows = torch.stack([torch.stack([cos, -sin, shift[:, 0]], 1), torch.stack([sin, cos, shift[:, 1]], 1)], 1)
     grid = functional.affine_grid(rows, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="zeros" if zero else "reflection", align_corners=False)
 
 
-def eleven(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The published augmentation: the picture, turned by 22.5 and 11.25 degrees both ways, shifted by a tenth to four
-    corners, flipped along both axes: eleven of each with the picture mirrored at its border."""
-    turns = [0.0, 22.5, -22.5, 11.25, -11.25, *([0.0] * 6)]
+def augment_eleven_times(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Apply the published augmentation, with mirrored borders.
+
+    Eleven versions: the picture, rotated by 22.5 and 11.25 degrees both ways, shifted by a tenth to four corners, flipped on both
+    axes.
+    """
+    angles = [0.0, 22.5, -22.5, 11.25, -11.25, *([0.0] * 6)]
     shifts = [(0.0, 0.0)] * 5 + [(a, b) for a in (0.1, -0.1) for b in (0.1, -0.1)] + [(0.0, 0.0)] * 2
-    shown, truths = [], []
-    for place, (turn, shift) in enumerate(zip(turns, shifts, strict=True)):
-        flip = {9: [3], 10: [2]}.get(place)
-        for table, target in ((images, shown), (labels, truths)):
-            if table.ndim != 4:
-                target.append(table)
+    pictures: list[torch.Tensor] = []
+    truths: list[torch.Tensor] = []
+    for version, (angle, shift) in enumerate(zip(angles, shifts, strict=True)):
+        flip = {9: [3], 10: [2]}.get(version)
+        for tensors, target in ((images, pictures), (labels, truths)):
+            if tensors.ndim != 4:
+                target.append(tensors)
                 continue
-            n = len(table)
-            moved = warped(table, torch.full((n,), math.radians(turn)), torch.ones(n), torch.tensor([shift] * n))
-            target.append(moved.flip(flip) if flip else moved)
+            count = len(tensors)
+            warped = warp_images(
+                tensors, torch.full((count,), math.radians(angle)), torch.ones(count), torch.tensor([shift] * count)
+            )
+            target.append(warped.flip(flip) if flip else warped)
     stacked = torch.cat(truths)
-    return torch.cat(shown), (stacked > 0.5).float() if labels.ndim == 4 else stacked
+    return torch.cat(pictures), (stacked > 0.5).float() if labels.ndim == 4 else stacked
