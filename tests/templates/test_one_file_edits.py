@@ -128,3 +128,13 @@ def test_another_schedule_is_one_method(tmp_path: Path) -> None:
         rates = [float(row["lr"]) for row in csv.DictReader(stream)]
     assert rates[0] == 0.001
     assert rates[-1] == 0.0005
+
+
+def test_a_recipe_without_a_loss_is_named(tmp_path: Path) -> None:
+    project = put_together("diagnosis", tmp_path / "project")
+    run(project, "plan.py", "--minutes", "1", "--set", "device=cpu", "precision=fp32", *SMALL["diagnosis"])
+    file = project / "recipe.py"
+    file.write_text(file.read_text().replace(LOSS, "return None"))
+    ended = call(project, "train.py", check=False)
+    assert ended.returncode == 1
+    assert "build_loss" in ended.stderr.splitlines()[-1]

@@ -195,12 +195,17 @@ class TrainingLoop:
 
         Raises:
             DivergenceError: a loss is not finite.
+            SystemExit: the recipe has no loss.
         """
         for index, batch in enumerate(batches):
             is_last = index == len(batches) - 1
             batch = self.prepare_batch(batch)
             with nullcontext() if is_last else self.accelerator.no_sync(self.model):
-                loss = self.model(**batch)["loss"]
+                loss = self.model(**batch).get("loss")
+                if loss is None:
+                    raise SystemExit(
+                        "the network gives no loss: build_loss of recipe.py must return a module, not None"
+                    )
                 self.accelerator.backward(loss / len(batches))
             self.losses.append(loss.detach())
             self.check_losses(now=self.device.type == "cpu")

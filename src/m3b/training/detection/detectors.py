@@ -1,6 +1,6 @@
 """Available detectors of boxes, `network.detector` of plan.json: m3b's own, or one of torchvision or MONAI.
 
-Their networks are in `library_detectors`, their planning in `detector_plan`.
+Their networks are in `external_detectors`, their planning in `detector_plan`.
 """
 
 from __future__ import annotations

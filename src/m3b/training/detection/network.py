@@ -1,4 +1,4 @@
-"""Models of plan.json: `centers` or a detector of a library (`library_detectors`) for boxes, `unet` for masks."""
+"""Models of plan.json: `centers` or a detector of a library (`external_detectors`) for boxes, `unet` for masks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:
 
         return build_network(plan)
     if is_library(plan):
-        from m3b.training.detection.library_detectors import LibraryBoxModel
+        from m3b.training.detection.external_detectors import LibraryBoxModel
 
         return LibraryBoxModel(plan, with_loss)
     kind = BoxModel if plan["target"] == "boxes" else MaskModel

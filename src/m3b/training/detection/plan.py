@@ -20,11 +20,11 @@ from m3b.training.detection.fewshot.comparison import ORDINARY_SETTINGS
 from m3b.training.detection.fewshot.planning import (
     add_engine,
     choose_engine,
+    describe_engine,
     make_states_plan,
     refuse_fewshot_settings,
     update_dependent_settings,
 )
-from m3b.training.detection.fewshot.planning import describe_engine as engine_told
 from m3b.training.detection.fingerprint import measure_cases
 from m3b.training.detection.gpu_fit import list_changes
 from m3b.training.detection.grid import choose_grid, fit_to_grid
@@ -96,7 +96,9 @@ def main(argv: list[str] | None = None) -> None:
         plan = {key: value for key, value in plan.items() if key not in ("folds", "refit", "why_folds", "mirror")}
         apply_settings_to_engine(facts, plan, options.set, False, "")
         save_plan(plan)
-        print("\n".join([describe_cases(facts), engine_reason, *engine_told(plan), describe_validation(facts, plan)]))
+        print(
+            "\n".join([describe_cases(facts), engine_reason, *describe_engine(plan), describe_validation(facts, plan)])
+        )
         print("wrote plan.json (every run of plan.py starts afresh; --set changes single values)")
         print(describe_expected_training(facts, plan))
         return
@@ -164,7 +166,7 @@ def _apply_start(facts: dict[str, Any], plan: dict[str, Any], settings: list[str
         return apply_start(plan, settings, apply_override, width=32 if gpu else 16, cell=_cell(facts, plan))
 
     def build(network: Mapping[str, Any], dims: int, channels: int) -> Any:
-        from m3b.training.detection.library_detectors import LibraryBoxModel
+        from m3b.training.detection.external_detectors import LibraryBoxModel
 
         return LibraryBoxModel({**plan, "network": network})
 

@@ -55,12 +55,12 @@ def _build(builder: str, config: Mapping[str, Any], dims: int, channels: int) ->
         if builder == "swinvit":
             return backbones_3d.SwinBackbone(channels, arch)
         return backbones_3d.Stages(dims, channels, arch, residual=builder == "stunet")
-    from m3b.training.pretrained import library_backbones
+    from m3b.training.pretrained import external_backbones
 
     if builder == "timm":
-        return library_backbones.TimmBackbone(channels, arch)
+        return external_backbones.TimmBackbone(channels, arch)
     if builder == "transformers":
-        return library_backbones.HubBackbone(arch)
+        return external_backbones.HubBackbone(arch)
     raise StartError(f"builder {builder!r} in plan.json is unknown")
 
 

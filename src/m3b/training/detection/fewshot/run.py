@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.detection.fewshot import comparison as versus
+from m3b.training.detection.fewshot import comparison
 from m3b.training.detection.fewshot.build import build_network
 from m3b.training.detection.fewshot.cross_fitting import FittedEnsemble, build_ensemble, fit_cross
 from m3b.training.detection.fewshot.data import PictureCases, draw_examples, split_validation
@@ -49,7 +49,7 @@ class DrawResult:
         return self.valid or self.outside_cases or self.train
 
 
-def run_fewshot(plan: dict[str, Any], minutes: float, train_detector: versus.TrainDetector) -> None:
+def run_fewshot(plan: dict[str, Any], minutes: float, train_detector: comparison.TrainDetector) -> None:
     """Train, compare and write the results."""
     started = time.monotonic()
     cases = PictureCases(read_index(), plan)
@@ -76,11 +76,11 @@ def run_fewshot(plan: dict[str, Any], minutes: float, train_detector: versus.Tra
 
 
 def _compare_with_ordinary(
-    plan: dict[str, Any], cases: PictureCases, minutes: float, started: float, train_detector: versus.TrainDetector
+    plan: dict[str, Any], cases: PictureCases, minutes: float, started: float, train_detector: comparison.TrainDetector
 ) -> None:
     """Train the ordinary detector (masks) and this engine in half of the minutes each; keep the better one on validation."""
-    held_out_images = versus.train_ordinary_detector(plan, minutes / 2, train_detector)
-    rows, valid_rows = versus.split_rows(cases, held_out_images)
+    held_out_images = comparison.train_ordinary_detector(plan, minutes / 2, train_detector)
+    rows, valid_rows = comparison.split_rows(cases, held_out_images)
     if not rows or not valid_rows or not bool(cases.abnormal[rows].any()):
         rows, valid_rows = split_validation(cases, float(plan["validation_share"]), int(plan["seed"]))
     train, valid = cases.part(rows), cases.part(valid_rows) if valid_rows else None
@@ -91,8 +91,8 @@ def _compare_with_ordinary(
         print("kept: few-shot (too few cases for a comparison on held-out cases)", flush=True)
         return
     threshold = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
-    if versus.is_ordinary_better(versus.measure_fewshot(fitted, valid, threshold), versus.read_ordinary_metrics()):
-        versus.restore_ordinary_results()
+    if comparison.is_ordinary_better(comparison.measure_fewshot(fitted, valid, threshold), comparison.read_ordinary_metrics()):
+        comparison.restore_ordinary_results()
 
 
 def _run_zero_shot(plan: dict[str, Any], cases: PictureCases) -> DrawResult:
