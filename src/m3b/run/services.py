@@ -30,7 +30,7 @@ from m3b.run.provisioning import ensure_plain_folder, lay_out_run_folder, replac
 from m3b.run.sandbox_executor import SandboxExecutor
 from m3b.run.setup import RunSetup
 from m3b.run.state import RunState
-from m3b.run.training_overrides import NO_WEIGHTS, PRETRAINED_LINK, find_pretrained_name, find_weights
+from m3b.run.training_overrides import PRETRAINED_LINK, find_weight_folders
 from m3b.run.training_view import VIEW_FOLDER, begin_training, end_training
 from m3b.run.watching import StepLog
 from m3b.tools import Roots, Toolbox, ToolResult
@@ -213,7 +213,8 @@ class RunServices:
         self.switch_folders(roots, [self.folder.path / VIEW_FOLDER, self.folder.resources])
 
     def prepare_training(self, minutes: float) -> None:
-        """Give scripts the time of a training, and let them read the pretrained weights that the user named.
+        """Give scripts the time of a training, and let them read the pretrained weights that the user named, or all
+        fetched ones.
 
         The weights are below `pretrained/` of the working directory.
         """
@@ -222,15 +223,11 @@ class RunServices:
         self.switch_folders(self.tools.context.roots, list(folders))
 
     def _link_pretrained_weights(self) -> list[Path]:
-        name = find_pretrained_name(self.training)
-        if name is None or name == NO_WEIGHTS:
-            return []
-        folder = find_weights(self.training.pretrained or self.training.network or "")
-        if folder is None:
-            return []
-        ensure_plain_folder(self.folder.work, PRETRAINED_LINK)
-        replace_link(self.folder.work / PRETRAINED_LINK / name.removeprefix(f"{PRETRAINED_LINK}/"), folder)
-        return [folder]
+        folders = find_weight_folders(self.training)
+        for name, folder in folders.items():
+            ensure_plain_folder(self.folder.work, PRETRAINED_LINK)
+            replace_link(self.folder.work / PRETRAINED_LINK / name, folder)
+        return list(folders.values())
 
     def restore_folders(self, index: DataIndex | None, *, is_resumable: bool) -> None:
         """Stop every process, and restore for people the files that were hidden from training."""

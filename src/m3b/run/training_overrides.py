@@ -500,6 +500,19 @@ def find_pretrained_name(overrides: TrainingOverrides) -> str | None:
     return f"{PRETRAINED_LINK}/{GIVEN_WEIGHTS_NAME}" if Path(weights_name).expanduser().is_dir() else weights_name
 
 
+def find_weight_folders(overrides: TrainingOverrides) -> dict[str, Path]:
+    """Return name below `pretrained/` -> folder of the weights that a training may read: those that the user named, else all that were
+    fetched, which the plan compares with scratch."""
+    name = find_pretrained_name(overrides)
+    if name is None:
+        from m3b.models.pretrained.registry import find_stored_weights, list_pretrained
+
+        stored = {entry.name: find_stored_weights(entry.name) for entry in list_pretrained()}
+        return {name: weights.folder for name, weights in stored.items() if weights}
+    folder = find_weights(overrides.pretrained or overrides.network or "")
+    return {name.removeprefix(f"{PRETRAINED_LINK}/"): folder} if folder else {}
+
+
 def to_settings(overrides: TrainingOverrides, task: str) -> dict[str, Any]:
     """Return the settings of plan.json by dotted name that the overrides fix."""
     values: dict[str, Any] = {}

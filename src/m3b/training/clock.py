@@ -37,6 +37,13 @@ class Clock:
         self.least_steps, self.enough_steps = least_steps, enough_steps
         self.epoch, self.step = 0.0, 0
         self._start, self._agreed_s = time.monotonic() - spent, -1.0
+        self.excluded = 0.0
+
+    def exclude(self, seconds: float, share: float) -> None:
+        """Leave out seconds that were used to prepare the training; a share of them is taken off the budget."""
+        self._start += seconds
+        self.excluded += seconds
+        self.budget = max(1.0, self.budget - share * seconds)
 
     def spent(self) -> float:
         """Return the seconds so far; of several processes those of the last `set_spent`."""

@@ -21,6 +21,8 @@ import numpy as np
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
 WEIGHTS_FILE = "best.safetensors"
+TRIAL_PREFIX = "trial-"
+"""Beginning of the name of a network that is trained briefly, to compare starts."""
 REFIT_NAME = "all"
 """Name of the network that is trained on all cases."""
 MAX_FOLDS = 5

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from m3b.training.distributed import (
     world_size,
 )
 from m3b.training.entry import DivergenceError, InsufficientMemoryError, RestartRequiredError
-from m3b.training.folds import find_checkpoint, seconds_spent
+from m3b.training.folds import TRIAL_PREFIX, count_networks, find_checkpoint, seconds_spent
 from m3b.training.memory import empty_cache, is_out_of_memory
 from m3b.training.optimizers import build_optimizer
 from m3b.training.precision import (
@@ -52,6 +53,8 @@ from m3b.training.precision import (
     keep_cudnn_algorithms,
     set_gpu_math,
 )
+from m3b.training.pretrained.backbones import FrozenBackbone
+from m3b.training.pretrained.frozen_features import RepeatedViews, prepare_repeatably
 from m3b.training.recipe import get_recipe
 from m3b.training.step_cost import micro_batch
 from m3b.training.threads import ThreadFollower
@@ -105,6 +108,11 @@ class TrainingParts:
     def __post_init__(self) -> None:
         self.keep_last = self.keep_last or self.scorer is None
 
+    def repeat_views(self, views: int, seed: int) -> None:
+        """Show the same few augmented versions of each case again and again, whose features are computed once."""
+        self.dataset = RepeatedViews(self.dataset, views, seed)
+        self.prepare = partial(prepare_repeatably, self.prepare or dict)
+
 
 class TrainingLoop:
     """One model in training. Of several processes the first one decides, scores and writes; the others follow it.
@@ -116,6 +124,8 @@ class TrainingLoop:
 
     def __init__(self, plan: Plan, folder: Path, clock: Clock, parts: TrainingParts, watch: str, seed: int) -> None:
         self.plan, self.folder, self.clock, self.parts, self.watch = plan, folder, clock, parts, watch
+        if views := int(plan.get("network", {}).get("feature_views") or 0):
+            parts.repeat_views(views, int(plan["seed"]))
         self.losses: list[torch.Tensor] = []
         self.checked_losses = 0
         self.best, self.best_epoch = (-math.inf, -math.inf), 0.0
@@ -154,6 +164,19 @@ class TrainingLoop:
             self.accelerator.register_save_state_pre_hook(self._unwrap_states)
             self.accelerator.register_load_state_pre_hook(self._unwrap_models)
             torch.manual_seed(seed + 1000 * rank() + 1)  # the weights are the same, the augmentation is not
+
+    def compute_features(self) -> None:
+        """Compute the features of a frozen network before the clock starts; the networks of all folds share them and their seconds."""
+        memo = next((part.memo for part in self.parts.model.modules() if isinstance(part, FrozenBackbone)), None)
+        if memo is None or memo.maps or not isinstance(self.parts.dataset, RepeatedViews):
+            return
+        start = time.monotonic()
+        collate, versions = self.parts.collate or default_collate, self.parts.dataset.list_versions()
+        with torch.no_grad():
+            while items := list(itertools.islice(versions, self._micro_batch())):
+                self.model(**self.prepare_batch(collate(items)))
+        is_trial = self.folder.name.startswith(TRIAL_PREFIX)
+        self.clock.exclude(time.monotonic() - start, 0.0 if is_trial else 1 / count_networks(self.plan))
 
     def run(self) -> None:
         """Train to the end of the clock, with a scoring at the end of epochs as far as their share of the time goes."""
@@ -439,6 +462,7 @@ def _train(
     if checkpoint := find_checkpoint(folder):
         loop.restore_checkpoint(checkpoint)
         print(f"{folder.name}: going on from {checkpoint.name} after {clock.spent():.0f} s", flush=True)
+    loop.compute_features()
     loop.run()
     if is_main() and not (folder / "best.safetensors").exists():
         loop.score()
@@ -448,7 +472,7 @@ def _train(
         f"{folder.name}: {choice} {figure} at epoch {format_epoch(loop.best_epoch)} of {format_epoch(epochs)}, {clock.step} steps",
         flush=True,
     )
-    done = {"epochs": epochs, "seconds": round(clock.spent(), 1), "best_epoch": loop.best_epoch}
+    done = {"epochs": epochs, "seconds": round(clock.spent() + clock.excluded, 1), "best_epoch": loop.best_epoch}
     done |= {"steps": clock.step, "best": broadcast([loop.best[0]])[0]}
     if is_main():
         (folder / "done.json").write_text(json.dumps(done))

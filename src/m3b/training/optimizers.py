@@ -30,80 +30,80 @@ PRETRAINED = ("pretrained", "image_model", "text_model")
 def orthogonal(matrix: torch.Tensor) -> torch.Tensor:
     """(R, C): the singular vectors of `matrix`, with singular values near 1; by Newton-Schulz iteration in float32.
 
-    The rounds are made on the square of the shorter side alone, and what they come to is applied once: kernels are several
-    times as long as wide.
+    The iteration runs on the Gram matrix of the shorter side, and its product is applied once: kernels are several times as long as
+    wide.
     """
     a, b, c = COEFFICIENTS
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.float().T if tall else matrix.float()
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.float().T if is_tall else matrix.float()
     x = x / (x.norm() + 1e-7)
-    gram, one = x @ x.T, torch.eye(len(x), device=x.device)
-    whole = one
-    for left in reversed(range(ROUNDS)):
-        factor = a * one + b * gram + c * gram @ gram
-        whole = factor @ whole
-        gram = factor @ gram @ factor if left else gram
-    x = whole @ x
-    return x.T if tall else x
+    gram, identity = x @ x.T, torch.eye(len(x), device=x.device)
+    product = identity
+    for rounds_left in reversed(range(ROUNDS)):
+        factor = a * identity + b * gram + c * gram @ gram
+        product = factor @ product
+        gram = factor @ gram @ factor if rounds_left else gram
+    x = product @ x
+    return x.T if is_tall else x
 
 
-def kernels_of(model: nn.Module, plan: Mapping[str, Any]) -> list[nn.Parameter]:
-    """The weights that Muon moves: those of hidden layers, if the plan asks for it (`optimizer`: muon).
+def hidden_kernels(model: nn.Module, plan: Mapping[str, Any]) -> list[nn.Parameter]:
+    """Return the weights that Muon updates: those of hidden layers, if the plan has `optimizer`: muon.
 
-    Layers that read the image or write the logits are left to AdamW, as in the publication, and so are depthwise kernels
-    and everything that starts from pretrained weights, which small steps are to change little.
+    AdamW updates the layers that read the image or write the logits, as in the publication, depthwise kernels, and everything that
+    starts from pretrained weights.
     """
-    wanted = plan.get("optimizer") or "adamw"
-    if wanted not in CHOICES["optimizer"]:
-        raise SystemExit(f"optimizer {wanted!r} in plan.json: known are {' and '.join(CHOICES['optimizer'])}")
-    if wanted == "adamw" or any(plan["network"].get(key) for key in PRETRAINED):
+    name = plan.get("optimizer") or "adamw"
+    if name not in CHOICES["optimizer"]:
+        raise SystemExit(f"optimizer {name!r} in plan.json: known are {' and '.join(CHOICES['optimizer'])}")
+    if name == "adamw" or any(plan["network"].get(key) for key in PRETRAINED):
         return []
     classes, channels = len(plan.get("classes") or ()), int(plan.get("channels") or 0)
 
-    def hidden(value: nn.Parameter) -> bool:
-        reads, writes = value.shape[1] == channels, value.shape[0] in (classes, classes + 1)
-        pointwise = value[0, 0].numel() == 1
-        return min(value.shape[:2]) >= MIN_KERNEL_SIDE and not reads and not (writes and pointwise)
+    def is_hidden(value: nn.Parameter) -> bool:
+        reads_image, may_write_logits = value.shape[1] == channels, value.shape[0] in (classes, classes + 1)
+        is_pointwise = value[0, 0].numel() == 1
+        return min(value.shape[:2]) >= MIN_KERNEL_SIDE and not reads_image and not (may_write_logits and is_pointwise)
 
-    return [value for value in model.parameters() if value.requires_grad and value.ndim > 1 and hidden(value)]
+    return [value for value in model.parameters() if value.requires_grad and value.ndim > 1 and is_hidden(value)]
 
 
 class Muon(torch.optim.AdamW):
-    """Muon for kernels, AdamW for all else. A step uses the kernels' gradients up.
+    """Muon for kernels, AdamW for all else. A step deletes the gradients of the kernels.
 
     Args:
-        model: all of whose parameters that are trained are moved.
-        kernels: of `kernels_of`.
+        model: all its trainable parameters are updated.
+        kernels: of `hidden_kernels`.
         lr: of both; the changes of kernels have the size that AdamW's would have.
         weight_decay: decoupled; vectors (norms, biases) have none.
     """
 
     def __init__(self, model: nn.Module, kernels: list[nn.Parameter], lr: float, weight_decay: float) -> None:
-        mine = {id(value) for value in kernels}
-        rest = [value for value in model.parameters() if value.requires_grad and id(value) not in mine]
+        kernel_ids = {id(value) for value in kernels}
+        others = [value for value in model.parameters() if value.requires_grad and id(value) not in kernel_ids]
         groups = [
             {"params": kernels, "weight_decay": weight_decay, "muon": True},
-            {"params": [p for p in rest if p.ndim > 1], "weight_decay": weight_decay, "muon": False},
-            {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0, "muon": False},
+            {"params": [value for value in others if value.ndim > 1], "weight_decay": weight_decay, "muon": False},
+            {"params": [value for value in others if value.ndim < 2], "weight_decay": 0.0, "muon": False},
         ]
         super().__init__([group for group in groups if group["params"]], lr=lr)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move everything that has a gradient."""
+        """Update everything that has a gradient."""
         loss = None if closure is None else closure()
         with torch.no_grad():
             for group in self.param_groups:
                 for value in group["params"] if group["muon"] else ():
                     if value.grad is not None:
-                        self._move_kernel(value, value.grad, group["lr"], group["weight_decay"])
+                        self._update_kernel(value, value.grad, group["lr"], group["weight_decay"])
                         value.grad = None
         super().step()
         return loss
 
-    def _move_kernel(self, value: torch.Tensor, gradient: torch.Tensor, lr: float, weight_decay: float) -> None:
+    def _update_kernel(self, value: torch.Tensor, gradient: torch.Tensor, lr: float, weight_decay: float) -> None:
         state = self.state[value]
         if not state:
-            state["step"], state["momentum"] = torch.zeros(()), torch.zeros_like(value)  # AdamW looks for a step
+            state["step"], state["momentum"] = torch.zeros(()), torch.zeros_like(value)  # AdamW reads `step`
         state["step"] += 1
         state["momentum"].lerp_(gradient, 1 - MOMENTUM)
         ahead = gradient.lerp(state["momentum"], MOMENTUM).flatten(1)
@@ -114,7 +114,7 @@ class Muon(torch.optim.AdamW):
 
 def optimizer_of(model: nn.Module, plan: Mapping[str, Any], lr: float, weight_decay: float) -> torch.optim.AdamW:
     """Return the optimizer of the plan for a network whose parameters all have the same learning rate."""
-    kernels = kernels_of(model, plan)
+    kernels = hidden_kernels(model, plan)
     if kernels:
         return Muon(model, kernels, lr, weight_decay)
     return _adamw([([value for value in model.parameters() if value.requires_grad], 1.0)], lr, weight_decay)

@@ -12,11 +12,11 @@ from typing import Any
 OPTIONAL_KEYS = ("max_steps", "processes", "accumulate", "compile", "channels_last", "optimizer")
 """Keys that training knows and that a plan may lack."""
 NETWORK_SETTINGS = {
-    "diagnosis": "name width dropout stem pretrained backbone_lr trial",
-    "grading": "name width dropout stem pretrained backbone_lr trial",
-    "regression": "name width dropout stem pretrained backbone_lr trial",
-    "survival": "name width dropout stem pretrained backbone_lr trial",
-    "segmentation": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial",
+    "diagnosis": "name width dropout stem pretrained backbone_lr feature_views trial",
+    "grading": "name width dropout stem pretrained backbone_lr feature_views trial",
+    "regression": "name width dropout stem pretrained backbone_lr feature_views trial",
+    "survival": "name width dropout stem pretrained backbone_lr feature_views trial",
+    "segmentation": "name width filters strides kernels residual deep_supervision dropout backbone_lr feature_views trial",
     "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage cell detector "
     "backbone anchors first",
     "report": "image_lr trial",

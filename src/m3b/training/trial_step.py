@@ -28,6 +28,12 @@ def make_trial_step(
     """
     use_threads(plan)
     apply_memory_layout(model, plan)
+    if plan.get("network", {}).get(
+        "feature_views"
+    ):  # the same images again and again, as in a training whose features are in memory
+        batch = load()
+        batch = prepare(batch) if prepare else batch
+        load, prepare = lambda: batch, None
     device, accumulate = next(model.parameters()).device, int(plan.get("accumulate") or 1)
     optimizer = optimizer_of(model, plan, 1e-6, 0.0)
     average = [value.detach().clone() for value in model.state_dict().values() if value.is_floating_point()]

@@ -137,6 +137,15 @@ def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     raise SystemExit(f"network {name!r} in plan.json: known are small_cnn, densenet*, resnet*, efficientnet-b*")
 
 
+def freeze_below_head(network: nn.Module) -> None:
+    """Let a pretrained network learn by its last layer alone, if it has one of a usual name."""
+    from m3b.training.diagnosis.pretrained_classifier import is_head
+
+    names = [name for name, _ in network.named_parameters()]
+    for name, parameter in network.named_parameters() if any(map(is_head, names)) else ():
+        parameter.requires_grad_(is_head(name))
+
+
 class Classifier(nn.Module):
     """`forward(pixel_values (B, C, H, W[, D]), labels (B, K) or None) -> {"logits": (B, K), "loss": scalar}`.
 
@@ -148,6 +157,8 @@ class Classifier(nn.Module):
         super().__init__()
         self.recipe = get_recipe()
         self.backbone = self.recipe.build_network(with_derived_channels(plan), load=loss is not None)
+        if plan["network"].get("backbone_lr") == 0:
+            freeze_below_head(self.backbone)
         self.loss = loss
         rules = plan.get("covariates") or []
         self.several = view_count(plan) > 1
@@ -160,12 +171,12 @@ class Classifier(nn.Module):
             return None
         from m3b.training.diagnosis.pretrained_classifier import is_head
 
-        backbone_factor = float(plan["network"].get("backbone_lr") or 0.1) if plan["network"].get("pretrained") else 1.0
+        backbone_factor = float(plan["network"].get("backbone_lr", 0.1)) if plan["network"].get("pretrained") else 1.0
         groups: dict[float, list[nn.Parameter]] = {backbone_factor: [], 1.0: [], COVARIATE_LR_FACTOR: []}
         for name, parameter in self.named_parameters():
             factor_of_part = 1.0 if is_head(name) or name.startswith("mix.") else backbone_factor
             groups[COVARIATE_LR_FACTOR if name.startswith("mix.direct.") else factor_of_part].append(parameter)
-        return [(parameters, factor) for factor, parameters in groups.items() if parameters]
+        return [(parameters, factor) for factor, parameters in groups.items() if parameters and factor]
 
     def forward(
         self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, covariates: torch.Tensor | None = None,

@@ -43,7 +43,15 @@ from m3b.training.named_channels import choose_channels
 from m3b.training.patients import list_patients
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
-from m3b.training.pretrained.plan_start import NO_START, requested_start, training_share, use_start, without_start
+from m3b.training.pretrained.frozen_features import FEATURE_SIDES, choose_feature_views, time_image
+from m3b.training.pretrained.plan_start import (
+    NO_START,
+    freeze_slow_backbone,
+    requested_start,
+    training_share,
+    use_start,
+    without_start,
+)
 from m3b.training.pretrained.starts import START_FILE, suggest_packages
 from m3b.training.step_cost import step_seconds as seconds_of_step
 from m3b.training.time_budget import (
@@ -274,12 +282,16 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     overrides, is_small = overridden_keys(settings), facts["cases"] < MAX_SMALL_SET
     plan["cross_validation"] |= "folds" in overrides and "cross_validation" not in overrides
     gpus, is_small_cnn = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
-    choose_precision_and_layout(plan, overrides, step_seconds)
 
     def steps(plan: dict[str, Any]) -> int:
         return estimate_steps(plan, step_seconds(plan))
 
-    changes = []
+    changes, notes = freeze_slow_backbone(plan, steps, time_image, overrides), []
+    if plan["network"].get("backbone_lr") == 0 and (plan["network"].get("config") or {}).get("builder"):
+        inputs = [{}] if "size" in overrides else list_square_inputs(facts)
+        notes = choose_feature_views(plan, int(facts["cases"]), inputs, time_image, overrides)
+    else:
+        choose_precision_and_layout(plan, overrides, step_seconds)
     max_networks = choose_max_folds(
         facts, float(plan["minutes"]), 0.0 if is_small else steps(plan) / epoch_steps(plan, facts["cases"])
     )
@@ -299,17 +311,24 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         ]
     if is_small_cnn and "size" not in overrides:
         changes += reduce_plan(plan, [_smaller_input], steps, MIN_STEPS * count_rounds(plan))
-    if changes:
+    if changes and not notes:
         choose_precision_and_layout(plan, overrides, step_seconds)
     epochs = estimate_steps(plan, step_seconds(plan), count_rounds(plan)) / epoch_steps(plan, facts["cases"])
     return [
         *describe_reductions(changes),
+        *notes,
         *(
             weaken_augmentation(plan, min(epochs, float(plan["max_epochs"])), overrides)
             if is_small_cnn and is_small
             else []
         ),
     ]
+
+
+def list_square_inputs(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the inputs of a frozen 2D network, from the largest to the smallest; small images are enlarged to its usual 224."""
+    longest = max(FEATURE_SIDES[-2], float(np.median(facts["shapes"], axis=0).max()))
+    return [{"size": [side] * int(facts["dims"])} for side in FEATURE_SIDES if side <= longest]
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:

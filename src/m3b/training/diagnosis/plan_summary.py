@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from m3b.training.diagnosis.covariates import describe_covariates as told_covariates
+from m3b.training.diagnosis.covariates import describe_covariates
 from m3b.training.folds import describe_folds
 from m3b.training.intensity_scales import describe_applied_conversion, describe_mixed_scales, describe_notes
 from m3b.training.named_channels import describe_channel_names
@@ -46,7 +46,7 @@ def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
             if plan["frames"] > 1
             else "clips: the middle frame of each"
         )
-    lines += [*describe_channel_names(plan), *told_covariates(facts["covariates"]), *_warnings(facts, plan)]
+    lines += [*describe_channel_names(plan), *describe_covariates(facts["covariates"]), *_warnings(facts, plan)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py makes a new one; --set changes single values)"])
 
 

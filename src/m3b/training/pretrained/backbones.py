@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
@@ -16,9 +16,12 @@ from torch import nn
 from m3b.training.pretrained.tensors import LoadedTensors, load_tensors
 from m3b.training.pretrained.weight_files import StartError, find_weight_files
 
+if TYPE_CHECKING:
+    from m3b.training.pretrained.feature_memo import FeatureMemo
+
 
 def build_backbone(network: Mapping[str, Any], dims: int, channels: int, load: bool = True) -> nn.Module:
-    """Build the backbone of plan.json's `network`; load its weights from `pretrained` if `load`.
+    """Build the backbone of plan.json's `network`; load its weights from `pretrained` if `load`. A `backbone_lr` of 0 freezes them.
 
     Raises:
         StartError: a package is missing, or the weights do not fit.
@@ -33,7 +36,33 @@ def build_backbone(network: Mapping[str, Any], dims: int, channels: int, load: b
             body.taken = body.fetch(Path(str(source)))
         else:
             body.taken = load_tensors(module, find_weight_files(Path(str(source))), config, str(source))
-    return body
+    if network.get("backbone_lr") != 0:
+        return body
+    frozen = FrozenBackbone(body)
+    if load and source and network.get("feature_views"):
+        from m3b.training.pretrained.feature_memo import get_memo
+
+        frozen.memo = get_memo(str(source))
+    return frozen
+
+
+class FrozenBackbone(nn.Module):
+    """A backbone whose weights and running statistics stay as they are: a step costs its forward pass alone."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner.requires_grad_(False)
+        self.widths, self.steps, self.multiple, self.taken = inner.widths, inner.steps, inner.multiple, inner.taken
+        self.memo: FeatureMemo | None = None
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.inner.eval()
+        return self
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        with torch.no_grad():
+            return self.memo.compute(self.inner, x) if self.memo and x.device.type == "cpu" else list(self.inner(x))
 
 
 def describe_weights(body: nn.Module) -> str:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from m3b.training.machine import machine_of
 from m3b.training.pretrained.backbones import build_backbone, describe_weights
-from m3b.training.pretrained.starts import Start, find_start
+from m3b.training.pretrained.starts import Start, find_start, list_suitable
 from m3b.training.pretrained.weight_files import StartError
+from m3b.training.time_budget import estimate_steps, reduce_plan
 
 Plan = dict[str, Any]
 Build = Callable[[Mapping[str, Any], int, int], Any]
+MIN_FINE_TUNING_STEPS = 1000
+"""Steps below which pretrained weights are frozen."""
+MIN_MINUTES_TO_COMPARE = 5.0
+"""Minutes of a training from which weights on this machine are compared with scratch without a request."""
+STEP_FORWARD_PASSES = 3
+"""Time of a step in forward passes: the backward pass takes twice as long."""
 NO_START = ("none", "null", "false", "0")
 START_KEYS = ("network", "lr", "channels", "size", "patch", "batch", "intensity", "spacing")
 """Keys of a plan that depend on the weights that it starts from."""
@@ -23,6 +31,20 @@ def requested_start(settings: Sequence[str]) -> str:
     """Return NAME or DIR of `--set network.pretrained=...`; "" if it is not set."""
     values = [text.partition("=")[2].strip("\"'") for text in settings if text.startswith("network.pretrained=")]
     return values[-1] if values else ""
+
+
+def choose_start(plan: Plan, settings: Sequence[str]) -> str:
+    """Return NAME or DIR of the weights to start from: those of `--set`, else the first ones on this machine that suit 2D images of up
+    to three channels, if the minutes allow a comparison with scratch; "" for none."""
+    requested = requested_start(settings)
+    has_own_network = any(
+        key.startswith("network") or key == "engine" for key, _, _ in (s.partition("=") for s in settings)
+    )
+    is_short = bool(plan.get("max_steps")) or float(plan["minutes"]) < MIN_MINUTES_TO_COMPARE
+    if requested or has_own_network or is_short or plan["dims"] != 2 or len(plan.get("channel_names") or ()) > 3:
+        return requested
+    suitable = list_suitable(2, str(plan["task"]), has_ct_window=False)
+    return next((name for name, is_fetched in suitable.items() if is_fetched), "")
 
 
 def without_start(settings: Sequence[str]) -> list[str]:
@@ -69,10 +91,15 @@ def apply_start(
     settings: Sequence[str],
     apply: Callable[[Plan, str], None],
     build: Build = build_backbone,
+    requested: str | None = None,
     **network: Any,
 ) -> str:
-    """Apply `--set network.pretrained=` to the plan, then the other settings again by `apply`; return a line on it."""
-    requested = requested_start(settings)
+    """Apply `--set network.pretrained=` to the plan, then the other settings again by `apply`; return a line on it.
+
+    Args:
+        requested: NAME or DIR instead of that of the settings.
+    """
+    requested = requested_start(settings) if requested is None else requested
     if requested.lower() in ("", *NO_START):
         return "weights start at random"
     message = use_start(plan, requested, build, **network)
@@ -81,6 +108,36 @@ def apply_start(
         if not setting.startswith(("patch=", "size=", "spacing=")):
             apply(plan, setting)
     return message
+
+
+def freeze_slow_backbone(
+    plan: Plan, steps: Callable[[Plan], float], time_image: Callable[[Plan], float], overrides: Collection[str]
+) -> list[str]:
+    """Freeze pretrained weights if the minutes hold fewer than `MIN_FINE_TUNING_STEPS` of the whole network, unless set by hand.
+
+    Args:
+        steps: (plan) to the steps that the minutes hold.
+        time_image: (plan) to the seconds of a forward pass of one image on a processor, where whole steps would take long to measure.
+    """
+    if "network.backbone_lr" in overrides or not plan["network"].get("pretrained"):
+        return []
+    has_builder = bool((plan["network"].get("config") or {}).get("builder"))
+
+    def count_steps(trial: Plan) -> float:
+        if machine_of(trial).gpus or machine_of(trial).is_remote or not has_builder:
+            return steps(trial)
+        return estimate_steps(trial, STEP_FORWARD_PASSES * int(trial["batch"]) * time_image(trial))
+
+    return reduce_plan(plan, [freeze_backbone], count_steps, MIN_FINE_TUNING_STEPS)
+
+
+def freeze_backbone(plan: Plan) -> str:
+    """Let pretrained weights stay as they are, so that a step costs their forward pass alone; return what was done."""
+    network = plan["network"]
+    if not network.get("pretrained") or network.get("backbone_lr") == 0:
+        return ""
+    network["backbone_lr"] = 0
+    return "pretrained weights stay as they are (network.backbone_lr=0)"
 
 
 def summarise_network(network: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,8 +170,10 @@ def repeat_channels(rule: Mapping[str, Any], channels: int) -> dict[str, Any]:
 
 
 def training_share(plan: Mapping[str, Any]) -> float:
-    """Return the share of the minutes that is left for training after a short one of each start."""
-    return 1 - 2 * float(plan["network"].get("trial") or 0) if plan.get("scratch") else 1.0
+    """Return the share of the minutes that is left for training after a short one of each start, and after frozen features."""
+    trials = 2 * float(plan["network"].get("trial") or 0) if plan.get("scratch") else 0.0
+    features = float(plan["network"].get("feature_seconds") or 0) / (60 * float(plan["minutes"]))
+    return max(0.0, 1 - trials - features)
 
 
 PACKAGES = {"transformers": "transformers", "timm": "timm", "swinvit": "monai"}

@@ -118,17 +118,27 @@ def read_registry() -> dict[str, dict[str, Any]]:
     return entries
 
 
-def suggest_packages(dims: int, task: str, has_ct_window: bool) -> str:
-    """Return what a user can install for such images from PyPI, as part of a sentence; empty if there is nothing.
+def list_suitable(dims: int, task: str, has_ct_window: bool) -> dict[str, bool]:
+    """Return name -> whether its weights are fetched, of the networks for such images.
 
     Args:
-        has_ct_window: the intensities are those of CT; other networks for volumes than those of CT have no package.
+        has_ct_window: the intensities are those of CT; of networks for volumes, only those of the same kind of image are listed.
     """
+    stores = list(list_stores())
+    return {
+        name: any((store / name / START_FILE).is_file() for store in stores)
+        for name, entry in read_registry().items()
+        if entry["dims"] == dims and task in entry["tasks"] and (dims == 2 or has_ct_window)
+    }
+
+
+def suggest_packages(dims: int, task: str, has_ct_window: bool) -> str:
+    """Return what a user can install for such images from PyPI, as part of a sentence; empty if there is nothing."""
+    registry = read_registry()
     names = [
         name
-        for name, entry in read_registry().items()
-        if entry.get("wheels") and entry["dims"] == dims and task in entry["tasks"] and (dims == 2 or has_ct_window)
-        if not any((store / name / START_FILE).is_file() for store in list_stores())
+        for name, is_fetched in list_suitable(dims, task, has_ct_window).items()
+        if registry[name].get("wheels") and not is_fetched
     ]
     return f"; the user can install one: {' or '.join(f'`m3b models fetch {name}`' for name in names)}" if names else ""
 

@@ -126,6 +126,9 @@ def parameter_groups(model: nn.Module, plan: Mapping[str, Any], part: str = ".bo
     """Return parameter groups: pretrained ones learn at `network.backbone_lr` of the rate, others at all of it; None without any."""
     if not plan["network"].get("pretrained"):
         return None
-    pretrained_parameters = [value for name, value in model.named_parameters() if part in f".{name}"]
-    other_parameters = [value for name, value in model.named_parameters() if part not in f".{name}"]
-    return [(pretrained_parameters, float(plan["network"].get("backbone_lr") or 0.1)), (other_parameters, 1.0)]
+    trained = [(f".{name}", value) for name, value in model.named_parameters() if value.requires_grad]
+    groups = [
+        ([value for name, value in trained if part in name], float(plan["network"].get("backbone_lr", 0.1))),
+        ([value for name, value in trained if part not in name], 1.0),
+    ]
+    return [(parameters, factor) for parameters, factor in groups if parameters]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.training.distributed import barrier, is_main
-from m3b.training.folds import seconds_spent
+from m3b.training.folds import TRIAL_PREFIX, seconds_spent
 
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
@@ -44,9 +44,9 @@ def _run_trials(plan: Plan, seconds: float, watch: str, train: Callable[..., Map
     if not seconds:
         return {**summary, "chosen": "pretrained", "why": "network.trial is 0: not compared"}
     plans = {"pretrained": plan, "scratch": _without_weights(plan)}
-    best = {start: float(train(plans[start], f"trial-{start}", seconds)["best"]) for start in STARTS}
+    best = {start: float(train(plans[start], f"{TRIAL_PREFIX}{start}", seconds)["best"]) for start in STARTS}
     best_start = "pretrained" if best["pretrained"] >= best["scratch"] else "scratch"
-    seconds_used = round(sum(seconds_spent(LOGOUT / f"trial-{start}") for start in STARTS), 1)
+    seconds_used = round(sum(seconds_spent(LOGOUT / f"{TRIAL_PREFIX}{start}") for start in STARTS), 1)
     return {**summary, "chosen": best_start, **best, "seconds": seconds_used}
 
 
@@ -59,7 +59,7 @@ def apply_chosen_start(plan: Plan) -> Plan:
 
 def trial_seconds() -> float:
     """Return the seconds of the comparison, in earlier starts or this one."""
-    return sum(seconds_spent(LOGOUT / f"trial-{start}") for start in STARTS)
+    return sum(seconds_spent(LOGOUT / f"{TRIAL_PREFIX}{start}") for start in STARTS)
 
 
 def _without_weights(plan: Plan) -> Plan:

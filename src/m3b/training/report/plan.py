@@ -24,14 +24,20 @@ from m3b.training.report.dataset import read_index
 from m3b.training.report.fingerprint import fingerprint
 from m3b.training.report.gpu_fit import STEP_COSTS, list_plan_changes
 from m3b.training.report.language import learn_language
-from m3b.training.report.plan_cost import describe_stages as told_stages
-from m3b.training.report.plan_cost import epoch_steps, measure_costs, share_time, stage_steps, warn_if_hopeless
+from m3b.training.report.plan_cost import (
+    describe_stages,
+    epoch_steps,
+    measure_costs,
+    share_time,
+    stage_steps,
+    warn_if_hopeless,
+)
 from m3b.training.report.plan_summary import format_summary
 from m3b.training.report.short_training import adapt_to_few_steps
 from m3b.training.report.tokenizer import SECTIONS
 from m3b.training.report.writers import start_writer
 from m3b.training.step_cost import step_seconds as seconds_of_step
-from m3b.training.time_budget import describe_reductions, estimate_steps, record_expected_steps, reduce_plan
+from m3b.training.time_budget import NO_LIMIT, describe_reductions, estimate_steps, record_expected_steps, reduce_plan
 from m3b.training.voxel_spacing import physical_grid
 
 MAX_VIEWS = 4
@@ -48,7 +54,7 @@ def main(argv: list[str] | None = None) -> None:
         plan = load_edited_plan(options.set)
         if options.keep:
             save_plan(plan)
-        print(told_stages(plan, measure_costs(plan, len(records)), len(records)))
+        print(describe_stages(plan, measure_costs(plan, len(records)), len(records)))
         return
     label_file = Path("Datapath/label_dict.json")
     label_dict = json.loads(label_file.read_text()) if label_file.exists() else {}
@@ -76,7 +82,9 @@ def main(argv: list[str] | None = None) -> None:
     record_expected_steps(plan, sum(steps.values()), epoch_steps(plan, facts["cases"]))
     save_plan(plan)
     print(format_summary(facts, plan))
-    print("\n".join([*changes, told_stages(plan, stage_costs, facts["cases"]), *warn_if_hopeless(facts, plan, steps)]))
+    print(
+        "\n".join([*changes, describe_stages(plan, stage_costs, facts["cases"]), *warn_if_hopeless(facts, plan, steps)])
+    )
 
 
 def has_gpu() -> bool:
@@ -135,8 +143,8 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         "warm_share": 0.55,
         "words_share": 0.15,
         "decode": {"beams": 3, "length_penalty": 0.8, "min_tokens": 2, "no_repeat": 0},
-        "max_epochs": 1000 if is_small else 200,
-        "patience": 1000 if is_small else 60,
+        "max_epochs": NO_LIMIT,
+        "patience": 0,
         "minutes": minutes,
         "validation_share": 0.15,
         "ema": 0.99,

@@ -18,7 +18,7 @@ from torch import nn
 from m3b.training.channels import read_case
 from m3b.training.ensemble import build_ensemble
 from m3b.training.preprocess import pad_array
-from m3b.training.segmentation import ordered_structures as ordered
+from m3b.training.segmentation import ordered_structures
 from m3b.training.segmentation.network import build_model
 from m3b.training.segmentation.scoring import predict_case
 from m3b.training.segmentation.sliding_window import choose_window, total_strides
@@ -99,7 +99,7 @@ def facts() -> dict[str, Any]:
     channels = list(config["classes"]) if overlap else ["background", *config["classes"]]
     decision = "a class is present if its logit is above 0" if overlap else "the class has the largest logit"
     if plan.get("chains"):
-        channels, decision = ordered.channel_names(plan), ordered.explain_channels(plan)
+        channels, decision = ordered_structures.channel_names(plan), ordered_structures.explain_channels(plan)
     return {
         "task": "segmentation",
         "classes": config["classes"],

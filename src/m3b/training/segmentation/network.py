@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
-from m3b.training.segmentation import ordered_structures as ordered
+from m3b.training.segmentation import ordered_structures
 from m3b.training.unet import UNet
 
 NETWORK_NAMES = "unet, segresnet, swinunetr"
@@ -20,7 +20,7 @@ def count_outputs(plan: Mapping[str, Any]) -> int:
     says.
     """
     if plan.get("chains"):
-        return ordered.count_channels(plan)
+        return ordered_structures.count_channels(plan)
     return len(plan["classes"]) + (0 if plan.get("overlap") else 1)
 
 

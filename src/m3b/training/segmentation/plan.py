@@ -8,6 +8,7 @@ python plan.py --minutes 10 [--set engine=nnunet lr=0.001 network.name=segresnet
 from __future__ import annotations
 
 import json
+import math
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,8 +45,16 @@ from m3b.training.parallel_folds import choose_parallel_folds
 from m3b.training.patch_time_budget import describe_pace
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
-from m3b.training.pretrained.plan_start import apply_start, summarise_network, without_start
-from m3b.training.segmentation import structure_rows as chain
+from m3b.training.pretrained.frozen_features import FEATURE_SIDES, choose_feature_views, time_image
+from m3b.training.pretrained.plan_start import (
+    apply_start,
+    choose_start,
+    freeze_slow_backbone,
+    requested_start,
+    summarise_network,
+    without_start,
+)
+from m3b.training.segmentation import structure_rows
 from m3b.training.segmentation.fingerprint import measure_cases
 from m3b.training.segmentation.gpu_fit import list_changes, share_batch
 from m3b.training.segmentation.nnunet_presets import PLANNERS, choose_planner, gpu_gib
@@ -131,12 +140,34 @@ def main(argv: list[str] | None = None) -> None:
     messages += augment_whole_images(
         median_grid_shape(facts, plan), int(facts["cases"]), plan, _steps_or_limit, overridden_keys(options.set)
     )
-    facts["start"] = apply_start(plan, options.set, apply_override, width=32 if machine.gpus else 16)
+    start = choose_start(plan, options.set) if plan["engine"] == "trainer" else requested_start(options.set)
+    facts["start"] = apply_start(plan, options.set, apply_override, requested=start, width=32 if machine.gpus else 16)
+    messages += describe_reductions(
+        freeze_slow_backbone(plan, _steps_or_limit, time_image, overridden_keys(options.set))
+    )
+    if plan["network"].get("backbone_lr") == 0 and plan["dims"] == 2:
+        inputs = [{}] if overridden_keys(options.set) & {"patch", "side"} else list_whole_inputs(facts, plan)
+        messages += choose_feature_views(plan, int(facts["cases"]), inputs, time_image, overridden_keys(options.set))
     check_plan(plan)
     check_fold_count(plan, facts["patients"])
     messages.append(describe_expected_training(facts, plan))
     save_plan(plan)
     print("\n".join([describe_plan(facts, plan), *messages]))
+
+
+def list_whole_inputs(facts: dict[str, Any], plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the inputs of a frozen 2D network that show whole images, from the largest to the smallest."""
+    arch = plan["network"]["config"].get("arch") or {}
+    multiple = int(arch.get("patch_size") or arch.get("patch") or 32)
+    shapes = np.asarray(facts["shapes"], float)
+    inputs: list[dict[str, Any]] = []
+    for side in FEATURE_SIDES[:-1]:
+        grid = (shapes * side / shapes.max(axis=1, keepdims=True)).max(axis=0) if plan["side"] else np.full(2, side)
+        if not plan["side"]:
+            grid = np.minimum(grid, median_grid_shape(facts, plan))
+        patch = [math.ceil(round(float(length)) / multiple) * multiple for length in grid]
+        inputs.append({"patch": patch, **({"side": side} if plan["side"] else {})})
+    return [change for change in inputs if not plan["side"] or change["side"] <= plan["side"]] or inputs[-1:]
 
 
 def has_gpu() -> bool:
@@ -162,7 +193,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
     batch = int(np.clip((2**22 if gpu else 2**17) * (1 if facts["dims"] == 3 else 0.5) // int(np.prod(patch)), 2, 32))
     batch = max(1, min(batch, facts["cases"] - 1))
     engine, engine_reason = choose_engine(facts, minutes, gpu)
-    chains = [] if side or engine == "nnunet" else chain.find_chains(facts)
+    chains = [] if side or engine == "nnunet" else structure_rows.find_chains(facts)
     plan: dict[str, Any] = {
         "task": "segmentation",
         "engine": engine,
@@ -204,7 +235,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "refit": False,
         "why_folds": "",
         "validation_share": 0.15,
-        "augment": chain.reduce_augmentation(choose_augmentation(facts, spacing), chains),
+        "augment": structure_rows.reduce_augmentation(choose_augmentation(facts, spacing), chains),
         "refine": {},
         "precision": "bf16" if gpu else "fp32",
         "device": "auto",
@@ -352,7 +383,7 @@ def check_plan(plan: dict[str, Any]) -> None:
                 f"network in plan.json: {', '.join(f'{length} {key}' for key, length in sizes.items())}; a U-Net needs "
                 "equally many of each, one per level"
             )
-    chain.check_rows(plan)
+    structure_rows.check_rows(plan)
     pad_values = plan.get("pad_value")
     if isinstance(pad_values, list) and len(pad_values) != int(plan["channels"]):
         raise SystemExit(
@@ -418,7 +449,7 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         *describe_notes(facts),
         *describe_placeholders(facts),
     ]
-    lines += [*describe_thin_classes(facts, plan), *chain.describe_rows(plan["chains"])]
+    lines += [*describe_thin_classes(facts, plan), *structure_rows.describe_rows(plan["chains"])]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
     absent = [name for name, case_sizes in facts["sizes"].items() if not any(case_sizes)]

@@ -91,7 +91,9 @@ def _compare_with_ordinary(
         print("kept: few-shot (too few cases for a comparison on held-out cases)", flush=True)
         return
     threshold = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
-    if comparison.is_ordinary_better(comparison.measure_fewshot(fitted, valid, threshold), comparison.read_ordinary_metrics()):
+    if comparison.is_ordinary_better(
+        comparison.measure_fewshot(fitted, valid, threshold), comparison.read_ordinary_metrics()
+    ):
         comparison.restore_ordinary_results()
 
 
