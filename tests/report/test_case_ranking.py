@@ -81,9 +81,34 @@ def test_errors_are_the_surest_first_and_no_case_is_best_and_worst() -> None:
     assert ranking.n_wrong == 21
     assert [case.summary.value for case in ranking.errors] == [n / 40 for n in range(12)]
     assert ranking.worst == (), "the errors are the worst cases"
-    displayed_keys = [case.key for group in (ranking.best, ranking.median, ranking.errors) for case in group]
-    assert len(displayed_keys) == len(set(displayed_keys)) == len(ranking.shown_keys) == 18
+    displayed_keys = [case.key for group in (ranking.best, ranking.uncertain, ranking.errors) for case in group]
+    assert len(displayed_keys) == len(set(displayed_keys)) == len(ranking.shown_keys) == 21
     assert "test cases" in draw_case_histogram(ranking)
+
+
+def test_the_most_uncertain_cases_come_first_in_a_review_after_those_unlike_the_training_images() -> None:
+    rows: list[dict[str, Any]] = [
+        {"labels": ["ill"], "decided": ["ill"], "probabilities": {"ill": share, "well": 1 - share}}
+        for share in (0.99, 0.6, 0.9, 0.55, 0.97, 0.8, 0.7, 0.95, 0.85, 0.75)
+    ]
+    rows[4]["out_of_distribution"] = True
+    ranking = rank_cases(with_names(rows), find_report_section("diagnosis"))
+    numbers = [int(case.key.split("/")[2]) for case in ranking.cases_to_review]
+    assert numbers == [4, 3, 1, 6, 9, 5, 8, 2, 7, 0]
+    assert [int(case.key.split("/")[2]) for case in ranking.uncertain] == [3, 1, 6, 9, 5, 8]
+    assert (ranking.median, ranking.worst) == ((), ())
+    assert len(ranking.explained_keys) == len(set(ranking.explained_keys)) == 6
+    shares = [case.summary.uncertainty for case in ranking.cases]
+    assert shares == sorted(shares, key=lambda value: value or 0.0)
+    assert rank_cases(with_names(ROWS["regression"]), find_report_section("regression")).uncertain == ()
+
+
+def test_uncertainty_is_the_entropy_as_a_share_of_its_maximum() -> None:
+    for probabilities, expected in (({"a": 0.25, "b": 0.25, "c": 0.25, "d": 0.25}, 1.0), ({"a": 1.0, "b": 0.0}, 0.0),
+                                    ({"a": 0.5, "b": 0.0, "c": 1.0}, 1 / 3)):  # fmt: skip
+        row = {"labels": ["a"], "decided": ["a"], "probabilities": probabilities}
+        (case,) = rank_cases(with_names([row]), find_report_section("diagnosis")).cases
+        assert case.summary.uncertainty == pytest.approx(expected)
 
 
 def test_an_error_in_the_middle_is_shown_once() -> None:

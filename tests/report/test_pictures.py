@@ -84,6 +84,19 @@ def test_boxes_of_a_low_score_are_not_drawn_and_a_broken_image_says_why(tmp_path
     assert (broken.jpeg, bool(broken.error)) == (b"", True)
 
 
+def test_of_a_study_of_several_views_the_first_is_drawn(tmp_path: Path) -> None:
+    """The views of a diagnosis were read as the slices of a volume, and no picture was drawn of views of different sizes."""
+    records = []
+    for number in range(2):
+        for view, size in enumerate(((60, 40), (30, 50))):
+            Image.new("L", size, 90).save(tmp_path / f"{number}_{view}.png")
+        paths = (f"{number}_0.png", f"{number}_1.png")
+        records.append(Record(paths, ("a",), patient=f"p{number}", views=True))
+    make_index(tmp_path, records, "diagnosis", {"a": 0, "b": 1})
+    (case,) = draw_cases(CasesRequest(tmp_path, "diagnosis", {}, [records[1].key])).tests
+    assert (case.error, case.width > case.height) == ("", True)
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run of a segmentation with four test cases, as far as the report reads it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from m3b.report.run_files import RunFiles
-from m3b.report.training_view import list_curves, list_plan_rows
+from m3b.report import write_report
+from m3b.report.run_files import RunFiles, read_run_files
+from m3b.report.training_view import list_curves, list_plan_rows, list_site_rows
 
 
 def log_of(**columns: list[Any]) -> list[dict[str, str]]:
@@ -62,3 +64,20 @@ def test_the_plan_in_words() -> None:
     assert "jane" not in str(rows), "a path would name this machine"
     assert "chest-vit" in rows["Starts from"]
     assert list_plan_rows(RunFiles(Path("r"))) == []
+
+
+def test_validation_by_site_has_a_row_a_site_under_its_true_name(tmp_path: Path) -> None:
+    (tmp_path / "work/Logout").mkdir(parents=True)
+    (tmp_path / "locked/Datapath").mkdir(parents=True)
+    sites = {"site1": {"cases": 12, "auroc": 0.81}, "site2": {"cases": 3}, "site3": "edited"}
+    (tmp_path / "work/Logout/metrics.json").write_text(json.dumps({"sites": sites}))
+    (tmp_path / "work/plan.json").write_text(json.dumps({"fold_groups": "sites"}))
+    rows = [{"attributes": {"site": name}} for name in ("north <b>", "east")] + [{}, {"attributes": 5}]
+    (tmp_path / "locked/Datapath/train.json").write_text(json.dumps(rows))
+    head, table = list_site_rows(read_run_files(tmp_path))
+    assert head == ["Site", "Cases", "AUROC"]
+    assert table == [["east", "12", "0.810"], ["north <b>", "3", "–"], ["site3", "–", "–"]]
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "Validation by site" in page
+    assert "north &lt;b&gt;" in page
+    assert list_site_rows(RunFiles(tmp_path))[1] == []

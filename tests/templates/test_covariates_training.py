@@ -104,7 +104,7 @@ def test_from_data_to_prediction(project: Path, run: Run) -> None:
     said = run(
         "plan.py", "--minutes", "1", "--set", "device=cpu", "network.width=4", "max_steps=30", "threads=1"
     ).stdout
-    assert "given beside the image: age (median" in said
+    assert "age (median" in said
     assert "done: validation" in run("train.py").stdout
     metrics = json.loads((project / "Logout/metrics.json").read_text())
     assert metrics["validation"]["auroc"] > 0.95, "the age tells the label"

@@ -57,3 +57,27 @@ def test_few_patients_are_split_too(holdout: Any, patients: int) -> None:
         names, labels = draw_cases(seed, patients, 1, 3)
         (held,) = holdout.assign_held_out({"folds": 1, "validation_share": 0.15, "seed": seed}, names, labels)
         assert 0 < held.sum() < len(names)
+
+
+def test_folds_of_sites_hold_out_a_site_and_all_cases_of_its_patients(holdout: Any) -> None:
+    sites = ["b", "a", "", "b", "a", "c", ""]
+    patients = ["1", "2", "3", "4", "4", "5", "1"]
+    plan = {"folds": 3, "fold_groups": "sites", "seed": 0}
+    held = holdout.assign_held_out(plan, patients, np.ones((7, 1), np.float32), sites)
+    assert held.astype(int).tolist() == [[0, 1, 0, 1, 1, 0, 0], [1, 0, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 1, 0]]
+    assert holdout.held_out_share(plan) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("sites", "count"), [(["a", "b", "", "b"], 2), (["a", "", "a"], 1), ([f"s{n}" for n in range(21)], 21)]
+)
+def test_a_fold_a_site_needs_two_to_twenty_sites(sites: list[str], count: int) -> None:
+    folds = load("folds")
+    plan: dict[str, Any] = {"fold_groups": "sites", "folds": 0}
+    assert folds.use_site_folds({"fold_groups": "patients"}, sites) == []
+    if count != 2:
+        with pytest.raises(SystemExit, match=f"name {count} sites"):
+            folds.use_site_folds(plan, sites)
+        return
+    assert folds.use_site_folds(plan, sites) == ["folds=2"]
+    assert (plan["folds"], plan["cross_validation"]) == (2, True)

@@ -236,3 +236,28 @@ def test_a_classifier_trained_on_every_case(project: Path, run: Run) -> None:
     own = (project / "Logout/all/best.safetensors").read_bytes()
     assert (project / "Deliver/model.safetensors").read_bytes() == own
     assert "has no validation figure of its own" in (project / "Deliver/README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_network_is_trained_without_each_site(project: Path, run: Run) -> None:
+    run("example/make_example.py", "--cases", "60")
+    index = project / "Datapath/train.json"
+    records = json.loads(index.read_text())
+    for number, record in enumerate(records):
+        record["attributes"] = {"site": f"site{1 + number % 3}"}
+    index.write_text(json.dumps(records))
+    planned = run("plan.py", "--minutes", "0.3", "--set", "device=cpu", "fold_groups=sites", "max_epochs=2").stdout
+    assert "each on all sites but one" in planned
+    plan = json.loads((project / "plan.json").read_text())
+    assert (plan["folds"], plan["fold_groups"]) == (3, "sites")
+    printed = run("train.py").stdout
+    metrics = json.loads((project / "Logout/metrics.json").read_text())
+    assert set(metrics["sites"]) == {"site1", "site2", "site3"}
+    assert all(f"{site}: cases {values['cases']}, " in printed for site, values in metrics["sites"].items())
+    assert (
+        sum(values["cases"] for values in metrics["sites"].values()) == len(records) == metrics["validation"]["cases"]
+    )
+    run("export.py")
+    assert len(list((project / "Deliver").glob("model-*.safetensors"))) == 3
+    refused = run("plan.py", "--set", "fold_groups=site", check=False)
+    assert refused.returncode == 1

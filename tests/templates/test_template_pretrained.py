@@ -144,8 +144,9 @@ def test_a_network_of_the_local_cache_is_found_tuned_and_delivered(project: Path
     config = (project / "Deliver" / "config.json").read_text()
     assert str(tmp_path) not in config
     assert "transformers" in (project / "Deliver" / "requirements.txt").read_text()
-    answer = json.loads(run("Deliver/predict.py", "data/example/case_000.png").stdout)[0]
+    answer = json.loads(run("Deliver/predict.py", "data/example/case_000.png", "--saliency", "maps").stdout)[0]
     assert sum(answer["probabilities"].values()) == pytest.approx(1)
+    assert answer["saliency"]["method"] in ("hirescam", "occlusion")
     code = f"""import json; from m3b.training.diagnosis import plan
 facts = {{"cases": 40, "dims": 2}}
 print(plan.add_pretrained({{}}, facts, ["network.pretrained=none"]))

@@ -45,10 +45,17 @@ def test_2d_from_data_to_prediction_in_a_clean_process(project: Path, run: Run, 
     (project / "Deliver").rename(moved)
     paths = [record["image_path"] for record in json.loads((project / "Datapath/test.json").read_text())]
     (project / "list.json").write_text(json.dumps([*paths, "data/example/gone.png"]))
-    done = run(str(moved / "predict.py"), "--list", "list.json", "-o", "out.json", "--batch", "3", check=False)
+    arguments = ("--list", "list.json", "-o", "out.json", "--batch", "3", "--saliency", "maps")
+    done = run(str(moved / "predict.py"), *arguments, check=False)
     assert done.returncode == 1, done.stderr
     results = json.loads((project / "out.json").read_text())
     assert "gone.png" in results[-1]["error"]
+    for result in results[:-1]:
+        shown = result["saliency"]
+        assert shown["score"] == pytest.approx(result["probabilities"][result["prediction"]])
+        assert shown["class"] == result["prediction"]
+        assert Image.open(project / shown["map"]).size == Image.open(project / result["image"]).size
+    assert {result["saliency"]["method"] for result in results[:-1]} <= {"hirescam", "occlusion"}
     assert [result["image"] for result in results[:-1]] == paths
     assert all(sum(result["probabilities"].values()) == pytest.approx(1) for result in results[:-1])
     assert sum(result["out_of_distribution"] for result in results[:-1]) <= 2
@@ -78,8 +85,9 @@ def test_3d_multi_label_with_folds(project: Path, run: Run) -> None:
     assert (plan["dims"], plan["multi_label"], plan["size"]) == (3, True, [16, 16, 16])
     rows = json.loads((project / "Logout/valid_predictions.json").read_text())
     assert len(rows) == len(json.loads((project / "Datapath/train.json").read_text()))  # out of fold: every case once
-    result = json.loads(run("Deliver/predict.py", rows[0]["image"]).stdout)[0]
+    result = json.loads(run("Deliver/predict.py", rows[0]["image"], "--saliency", "maps").stdout)[0]
     assert set(result["probabilities"]) == {"disc", "square"}
+    assert (project / result["saliency"]["map"]).is_file()
     assert isinstance(result["prediction"], list)
     assert len(list((project / "Deliver").glob("model-*.safetensors"))) == 2
 

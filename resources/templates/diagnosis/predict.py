@@ -1,6 +1,6 @@
 """Classes, grades or numbers of medical images, from the files in this folder alone.
 
-    python predict.py IMAGE... [--list FILE.json] [-o OUT.json]
+    python predict.py IMAGE... [--list FILE.json] [-o OUT.json] [--saliency DIR]
 
 If the model takes studies, a case of FILE.json is a list of views; images on the command line are studies of one view each.
 
@@ -13,11 +13,16 @@ a number {"image", "value", "interval": [low, high], "interval_level"}; of survi
 ...], "median": time or null}. Each has {"out_of_distribution"}: whether the image is unlike the training images, then with "why"; and
 "notes" if the reader has any, such as missing slices. An image that cannot be read gives {"image", "error"}; the others are finished
 and the exit code is 1.
+
+With --saliency, each also has {"saliency"}: "map", a file on the grid of the (first) image with whole numbers from 0 to 255, of what
+speaks for the answer; "method"; "class" unless the answer is a number; "score", the probability or number; "score_hidden" and
+"score_elsewhere", what it is if the part from level "outline" on, or an equal part elsewhere, is hidden; or "error".
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -31,16 +36,17 @@ import numpy as np
 import torch
 from recipe import Recipe
 
-from m3b.dataset.formats import DataError, Image, grey_values
+from m3b.dataset.formats import DataError, Image, grey_values, select_channels, write_labels
 from m3b.training.channels import read_case
 from m3b.training.diagnosis.answers import format_answer, interpret_logits
 from m3b.training.diagnosis.covariates import encode, split_case
 from m3b.training.diagnosis.features import record_features
 from m3b.training.diagnosis.network import build_model
+from m3b.training.diagnosis.saliency import choose_target, compute_saliency, hide_part, read_score, shift_part
 from m3b.training.diagnosis.tta import apply_view
-from m3b.training.diagnosis.views import prepare_case
+from m3b.training.diagnosis.views import list_images, prepare_case, view_count
 from m3b.training.out_of_distribution import feature_distance, judge_image
-from m3b.training.prediction_calls import ImagePath, format_notes, parse_call, write_answers
+from m3b.training.prediction_calls import ImagePath, file_stem, first_path, format_notes, parse_call, write_answers
 from m3b.training.preprocess import preprocess
 from m3b.training.recipe import use_recipe
 
@@ -64,23 +70,40 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
     return config, models, device
 
 
+def compute_logits(
+    models: Sequence[torch.nn.Module],
+    batch: torch.Tensor,
+    covariates: np.ndarray | None,
+    view_mask: np.ndarray | None,
+    transforms: Sequence[dict[str, Any]],
+) -> torch.Tensor:
+    """Return the calibrated mean logits (B, K) of networks and transforms.
+
+    `covariates` (B, width) are required if the model has some; with several views, `batch` is (B, V, C, H, W[, D]) and `view_mask`
+    (B, V) 1 for existing views. Both may have one row for all images.
+    """
+    config, _, device = load()
+    temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
+    extra_inputs = {"covariates": covariates, "views": view_mask}
+    extra = {
+        name: torch.from_numpy(table).to(device).expand(len(batch), -1)
+        for name, table in extra_inputs.items()
+        if table is not None
+    }
+    transformed = [apply_view(batch, transform, view_mask is not None) for transform in transforms]
+    logits = torch.stack([model(view, **extra)["logits"].float() for model in models for view in transformed]).mean(0)
+    return logits / temperature + bias
+
+
 @torch.no_grad()
 def run_networks(
     images: np.ndarray, covariates: np.ndarray | None = None, view_mask: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return (B, K) calibrated probabilities, or numbers, of the mean logits of all networks for (B, C, H, W[, D]) float32 images.
-
-    `covariates` (B, width) are required if the model has some; with several views, `images` is (B, V, C, H, W[, D]) and `view_mask`
-    (B, V) 1 for existing views.
-    """
+    """Return (B, K) calibrated probabilities, or numbers, of the mean logits of all networks for (B, C, H, W[, D]) float32 images;
+    see `compute_logits`."""
     config, models, device = load()
-    batch = torch.from_numpy(images).to(device)
-    temperature, bias = (torch.tensor(config[key], device=device) for key in ("temperature", "bias"))
-    extra_inputs = {"covariates": covariates, "views": view_mask}
-    extra = {name: torch.from_numpy(table).to(device) for name, table in extra_inputs.items() if table is not None}
-    transformed = [apply_view(batch, view, view_mask is not None) for view in config["views"]]
-    logits = torch.stack([model(view, **extra)["logits"].float() for model in models for view in transformed]).mean(0)
-    return interpret_logits(logits / temperature + bias, config).cpu().numpy()
+    logits = compute_logits(models, torch.from_numpy(images).to(device), covariates, view_mask, config["views"])
+    return interpret_logits(logits, config).cpu().numpy()
 
 
 @lru_cache(maxsize=1)
@@ -115,14 +138,56 @@ def run_with_distances(
     ]
 
 
-def predict(paths: Sequence[ImagePath], batch: int = 8) -> list[dict[str, Any]]:
+def explain(
+    answer: dict[str, Any],
+    image: Image,
+    pixels: np.ndarray,
+    covariates: np.ndarray | None,
+    view_mask: np.ndarray | None,
+    stem: Path,
+    base: Path,
+) -> dict[str, Any]:
+    """Return `saliency` of an answer, and write its map; the inputs of the networks have one row."""
+    try:
+        config, models, device = load()
+        dims, target = int(config["plan"]["dims"]), choose_target(config, answer)
+        batch = torch.from_numpy(pixels).to(device)
+        saliency_map = compute_saliency(
+            models,
+            lambda images, models: compute_logits(models, images, covariates, view_mask, [{}]),
+            batch,
+            config,
+            target,
+        )
+        scores = [read_score(answer, target)]
+        for part in (saliency_map.marked, shift_part(saliency_map.marked)):
+            row = run_networks(hide_part(batch, part, dims).cpu().numpy(), covariates, view_mask)[0]
+            scores.append(read_score(format_answer(config, row), target))
+        path = list_images(answer["image"])[0] if view_count(config["plan"]) > 1 else answer["image"]
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        reference = select_channels(path, config["plan"].get("channel_names"))
+        file = write_labels(saliency_map.to_levels(image, config["plan"]), reference, stem)
+        return {
+            "map": os.path.relpath(file, base).replace(os.sep, "/"),
+            "method": saliency_map.method,
+            **({} if target is None else {"class": config["classes"][target]}),
+            "outline": saliency_map.outline,
+            **dict(zip(("score", "score_hidden", "score_elsewhere"), scores, strict=True)),
+        }
+    except Exception as error:  # noqa: BLE001 - an answer without an explanation is an answer
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def predict(paths: Sequence[ImagePath], batch: int = 8, saliency: Path | None = None) -> list[dict[str, Any]]:
     """Return one dict a case, in order: a file, a folder, a list of slices, or `archive.npz#key[index]`; if the model has covariates,
-    `{"image": one of these, "age": 61, ...}`."""
-    return list(stream(paths, batch))
+    `{"image": one of these, "age": 61, ...}`; saliency maps are written into the folder `saliency`."""
+    return list(stream(paths, batch, saliency))
 
 
-def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any]]:
-    """Yield the predictions batch by batch."""
+def stream(
+    paths: Sequence[ImagePath], batch: int = 8, saliency: Path | None = None, base: Path = Path()
+) -> Iterator[dict[str, Any]]:
+    """Yield the predictions batch by batch; paths of saliency maps are relative to `base`."""
     config, _, _ = load()
     rules = config["plan"].get("covariates") or []
     for start in range(0, len(paths), batch):
@@ -161,24 +226,30 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
         rows, distances = (
             run_with_distances(np.stack(images), extra_inputs, stacked_masks) if images else (np.empty(0), [])
         )
-        predictions = iter(zip(rows, distances, first_views, strict=True))
-        for answer in answers:
+        predicted = iter(range(len(images)))
+        for number, answer in enumerate(answers, start=start + 1):
             if "error" in answer:
                 yield answer
                 continue
-            row, distance, image = next(predictions)
-            grey = grey_values(image, config["plan"].get("bits"))
-            yield {
-                **answer,
-                **format_answer(config, row),
-                **format_notes(image),
-                **judge_image(grey, config.get("familiar"), distance),
-            }
+            index = next(predicted)
+            image = first_views[index]
+            answer |= format_answer(config, rows[index])
+            answer |= format_notes(image)
+            answer |= judge_image(
+                grey_values(image, config["plan"].get("bits")), config.get("familiar"), distances[index]
+            )
+            if saliency is not None and "error" not in answer:
+                inputs = [
+                    table if table is None else table[index : index + 1] for table in (extra_inputs, stacked_masks)
+                ]
+                stem = saliency / f"{number:04d}_{file_stem(first_path(answer['image']))}"
+                answer["saliency"] = explain(answer, image, images[index][None], *inputs, stem, base)
+            yield answer
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = parse_call(argv, __doc__, 8, HERE)
-    return write_answers(predict(call.paths, call.batch), call)
+    call = parse_call(argv, __doc__, 8, HERE, has_saliency=True)
+    return write_answers(stream(call.paths, call.batch, call.saliency, call.base_folder), call)
 
 
 if __name__ == "__main__":

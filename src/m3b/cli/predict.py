@@ -51,6 +51,13 @@ def predict(
     overlay: Annotated[
         bool, typer.Option("--overlay", help="Draw each image with its prediction, as PNG, into the folder.")
     ] = False,
+    saliency: Annotated[
+        bool,
+        typer.Option(
+            "--saliency",
+            help="Write a map of what each answer of a classifier depends on into the folder; --overlay draws it too.",
+        ),
+    ] = False,
     dicom: Annotated[
         bool,
         typer.Option(
@@ -77,6 +84,8 @@ def predict(
     parsed_cases = parse_cases(images, opened_model.channels)
     _require_paths(path for case in parsed_cases for path in paths_of(case))
     folder = _resolve_output_folder(out, opened_model.task, overlay, dicom)
+    if saliency:
+        _require_saliency(opened_model, folder)
     limits = _parse_thresholds(threshold or [], opened_model)
     file = folder / PREDICTIONS_FILE if folder is not None else out
     store = _open_store(file, folder, opened_model, force=force)
@@ -89,7 +98,9 @@ def predict(
             folder.mkdir(parents=True, exist_ok=True)
         inputs = add_covariates(paths, covariates or [], opened_model)
         cases = InputCases(opened_model.config, inputs, strict=False, expand_folders=False)
-        request = _Request(opened_model, cases, folder, store, limits, overlay=overlay, force=force, prints=not json)
+        request = _Request(
+            opened_model, cases, folder, store, limits, overlay=overlay, force=force, prints=not json, saliency=saliency
+        )
         predictions, entries = request.run()
     if dicom and folder is not None:
         for index, files in _write_dicom_files(predictions, opened_model, folder).items():
@@ -122,6 +133,7 @@ class _Request:
     overlay: bool
     force: bool
     prints: bool
+    saliency: bool
 
     def run(self) -> tuple[list[Prediction], list[dict[str, Any]]]:
         """Return the predictions and their entries. If the user interrupts, say where the results are."""
@@ -143,7 +155,12 @@ class _Request:
                 return entries[-1]
 
             session = PredictionSession(
-                self.model.worker, self.cases, output_folder=self.folder, store=self.store, make_entry=make_entry
+                self.model.worker,
+                self.cases,
+                output_folder=self.folder,
+                store=self.store,
+                make_entry=make_entry,
+                with_saliency=self.saliency,
             )
             self._announce_earlier(session)
             advance = stack.enter_context(report_progress(total > 1, total))
@@ -229,7 +246,7 @@ def _open_store(file: Path | None, folder: Path | None, model: Model, *, force: 
         return None
     store = PredictionStore(file, model.folder, write_json if file.suffix.lower() == ".json" else write_table)
     if not store.partial_file.exists():
-        names = (PREDICTIONS_FILE, "masks", "overlays", "dicom")
+        names = (PREDICTIONS_FILE, "masks", "saliency", "overlays", "dicom")
         refuse_overwriting([file] if folder is None else [folder / name for name in names], force=force)
     return store
 
@@ -293,6 +310,16 @@ def _resolve_output_folder(out: Path | None, task: str, overlay: bool, dicom: bo
     if folder is None and dicom:
         raise UsageError("--dicom writes DICOM objects: name a folder for them with -o DIR.")
     return folder
+
+
+def _require_saliency(model: Model, folder: Path | None) -> None:
+    from m3b.errors import ModelError
+    from m3b.models.predict_process import require_saliency
+
+    try:
+        require_saliency(model.config, model.task, folder)
+    except ModelError as error:
+        raise UsageError(f"--saliency: {error} (-o DIR)." if folder is None else f"--saliency: {error}.") from error
 
 
 def parse_cases(arguments: Sequence[str], channel_names: Sequence[str]) -> list[Any]:

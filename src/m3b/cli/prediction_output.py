@@ -103,9 +103,15 @@ def describe_written_files(entries: list[Entry]) -> str:
     from m3b.models.prediction_store import PREDICTIONS_FILE
 
     masks = {file for entry in entries for file in (entry.get("mask"), *entry.get("masks", {}).values()) if file}
+    maps = {entry["saliency"]["map"] for entry in entries if "saliency" in entry}
     overlays = {entry["overlay"] for entry in entries if "overlay" in entry}
     dicom_files = {file for entry in entries for file in entry.get("dicom", ())}
-    file_counts = (("masks", len(masks)), ("overlays", len(overlays)), ("dicom", len(dicom_files)))
+    file_counts = (
+        ("masks", len(masks)),
+        ("saliency", len(maps)),
+        ("overlays", len(overlays)),
+        ("dicom", len(dicom_files)),
+    )
     return ", ".join([PREDICTIONS_FILE, *(f"{count} in {name}/" for name, count in file_counts if count)])
 
 

@@ -7,7 +7,7 @@ from m3b.models.model_card import write_metrics, write_model_card, write_provena
 from m3b.models.predict_process import CommandRunner, parse_predictions, read_model_info, run_predict, run_unconfined
 
 from .loading import Model, load_model
-from .predictions import DetectedBox, ModelInfo, Prediction
+from .predictions import DetectedBox, ModelInfo, Prediction, Saliency
 from .staging import StagedCases, place_links, stage_cases
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Model",
     "Prediction",
     "ModelInfo",
+    "Saliency",
     "CommandRunner",
     "StagedCases",
     "check_deliverable",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from m3b.errors import ModelError
-from m3b.models.predictions import ModelInfo
+from m3b.models.predictions import ModelInfo, Saliency
 from m3b.plugins import TaskRegistry
 
 RawAnswer = Mapping[str, Any]
@@ -77,6 +77,7 @@ def is_finite_number(value: Any) -> TypeGuard[float]:
 MAX_REASON_CHARS = 500
 """Maximum length of an out-of-distribution reason."""
 MAX_NOTES = 20
+SALIENCY_METHODS = ("hirescam", "occlusion")
 
 
 def parse_reliability(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:
@@ -115,6 +116,31 @@ def _parse_prediction_set(location: str, item: RawAnswer, model_info: ModelInfo)
     if not is_finite_number(level) or not 0 < level < 1:
         raise ModelError(f"{location}: `set_level` must be a share between 0 and 1, it is {level!r}")
     return {"prediction_set": tuple(set_classes), "set_level": float(level), "abstains": bool(item.get("abstains"))}
+
+
+def parse_saliency(location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> Saliency | None:
+    """Return what the answer depends on; None if the model was not asked for it, or could not say.
+
+    Raises:
+        ModelError: a field is invalid; the message names it.
+    """
+    raw = item.get("saliency")
+    if raw is None or (isinstance(raw, dict) and "error" in raw):
+        return None
+    if not isinstance(raw, dict) or raw.get("method") not in SALIENCY_METHODS:
+        raise ModelError(
+            f"{location}: `saliency` must be an object with a `method` of {SALIENCY_METHODS}, it is {raw!r}"
+        )
+    target, outline = raw.get("class", ""), raw.get("outline")
+    if target != "" and target not in model_info.classes:
+        raise ModelError(
+            f"{location}: `saliency` names the class {target!r}; the classes are {list(model_info.classes)}"
+        )
+    scores = [raw.get(name) for name in ("score", "score_hidden", "score_elsewhere")]
+    numbers = [float(value) for value in scores if is_finite_number(value)]
+    if len(numbers) != len(scores) or not isinstance(outline, int):
+        raise ModelError(f"{location}: `saliency` lacks numbers, it is {raw!r}")
+    return Saliency(resolve_output_file(location, raw.get("map"), folder), raw["method"], target, outline, *numbers)
 
 
 def parse_masks(location: str, item: RawAnswer, model_info: ModelInfo, folder: Path | None) -> dict[str, Path]:

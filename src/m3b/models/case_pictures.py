@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from m3b.errors import DataError, ModelError
 from m3b.isolation.reader import WorkerJob
 from m3b.isolation.reader.base64_bytes import Blob
 from m3b.isolation.untrusted import report_progress
-from m3b.models.predictions import Prediction
+from m3b.models.predictions import Prediction, Saliency
 from m3b.models.thresholds import DEFAULT_BOX_SCORE
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ PANEL_SIDE_PX = {2: 300, 3: 190}
 JPEG_QUALITY = 84
 TITLE_STRIP_PX = 25
 """Height of the strip with the title above a row of panels; pages show pictures at about half their size."""
-TRUTH_TITLE, ANSWER_TITLE = "labelled", "model"
+ANSWER_TITLES, SALIENCY_TITLES = ("labelled", "model"), ("image", "saliency")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class CasesRequest:
         task: the task of the index.
         answers: case key -> the model's answer; drawn beside the truth.
         test_keys: keys of test cases to draw, each with its answer if there is one.
+        saliency: case key -> what the answer depends on; drawn beside the image.
         n_examples: number of cases of the whole index to draw without answers, from all classes and both splits.
     """
 
@@ -50,11 +52,12 @@ class CasesRequest:
     answers: dict[str, Prediction] = field(default_factory=dict)
     test_keys: list[str] = field(default_factory=list)
     n_examples: int = 0
+    saliency: dict[str, Saliency] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CasePicture:
-    """A case with its JPEG, or the reason why there is none."""
+    """A case with its JPEG, or the reason why there is none; `saliency` if it is drawn."""
 
     key: str
     split: str
@@ -64,6 +67,7 @@ class CasePicture:
     height: int = 0
     text: str = ""
     error: str = ""
+    saliency: Saliency | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ def draw_cases(request: CasesRequest) -> CasePictures:
     total = len(test_records) + len(examples)
     tests, drawn_examples = [], []
     for number, record in enumerate(test_records):
-        tests.append(_draw_case(record, "test", index, request.locked, request.answers.get(record.key)))
+        answer, saliency = request.answers.get(record.key), request.saliency.get(record.key)
+        tests.append(_draw_case(record, "test", index, request.locked, answer, saliency))
         report_progress(number + 1, total)
     for number, (split, record) in enumerate(examples, start=len(tests)):
         drawn_examples.append(_draw_case(record, split, index, request.locked, None))
@@ -100,12 +105,25 @@ def draw_cases(request: CasesRequest) -> CasePictures:
     return CasePictures(tests, drawn_examples, legend if has_regions else [])
 
 
-def _draw_case(record: Record, split: str, index: Index, locked: Path, answer: Prediction | None) -> CasePicture:
+def _draw_case(
+    record: Record,
+    split: str,
+    index: Index,
+    locked: Path,
+    answer: Prediction | None,
+    saliency: Saliency | None = None,
+) -> CasePicture:
     from m3b.models.example_images import MAX_TEXT_CHARS, format_labels
 
     text = record.report.text[:MAX_TEXT_CHARS] if record.report is not None else ""
     labels = format_labels(record, index.classes)
     try:
+        if saliency is not None:
+            with contextlib.suppress(DataError):  # a map that does not fit its image is left out
+                rows = _make_saliency_rows(record, index, str(locked), saliency)
+                jpeg, size = _encode_rows(rows, SALIENCY_TITLES)
+                shown = replace(saliency, map_file=Path(saliency.map_file.name))
+                return CasePicture(record.key, split, labels, jpeg, *size, text=text, saliency=shown)
         rows = _make_panel_rows(record, index, str(locked), answer)
         jpeg, size = _encode_rows(rows)
     except (DataError, ModelError, ValueError, OSError) as error:
@@ -113,16 +131,51 @@ def _draw_case(record: Record, split: str, index: Index, locked: Path, answer: P
     return CasePicture(record.key, split, labels, jpeg, *size, text=text)
 
 
+def _read_picture(record: Record, index: Index, base: str) -> tuple[Any, Any, np.ndarray, bool]:
+    """Return the path of the displayed image, the image, its picture, and whether its axes are anatomical."""
+    from m3b.dataset.reading import geometry, read_image
+    from m3b.models.overlay import to_display_rgb
+
+    path: Any = record.images[0] if kinds.separate(record, index.task) else record.reference
+    image = read_image(path, base)
+    picture = to_display_rgb(image.array[:1] if image.channels else image.array, image.modality)
+    return path, image, picture, image.array.ndim == 4 and geometry(path, base).affine is not None
+
+
+def _make_saliency_rows(record: Record, index: Index, base: str, saliency: Saliency) -> list[list[Panel]]:
+    """Return the panels of the image through the highest level of the map, and below them those with the map.
+
+    Raises:
+        DataError: the map cannot be read, or has another shape than the image.
+    """
+    import numpy as np
+
+    from m3b.dataset.reading import read_mask
+    from m3b.models.overlay import make_panels, paint_heat
+
+    _, image, picture, has_orientation = _read_picture(record, index, base)
+    levels = np.asarray(read_mask(str(saliency.map_file)).array)
+    if levels.shape != picture.shape[:-1]:
+        raise DataError(f"the saliency map has the shape {levels.shape}, the image {picture.shape[:-1]}")
+    peak, nothing = (levels == levels.max())[None], np.zeros((0, *levels.shape), bool)
+    rows = ((picture, nothing), (paint_heat(picture, levels), (levels >= saliency.outline)[None]))
+    return [
+        [
+            replace(panel, title=_shorten_title(panel.title))
+            for panel in make_panels(pixels, masks, (), image.spacing, has_orientation, guide_masks=peak)
+        ]
+        for pixels, masks in rows
+    ]
+
+
 def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction | None) -> list[list[Panel]]:
     """Return the panels of the truth, and below them those of the answer in the same planes."""
     import numpy as np
 
-    from m3b.dataset.reading import boxes_to_array, geometry, read_image
-    from m3b.models.overlay import DrawnBox, make_panels, to_display_rgb
+    from m3b.dataset.reading import boxes_to_array
+    from m3b.models.overlay import DrawnBox, make_panels
 
-    path: Any = record.images[0] if kinds.of(index.task).separate_images else record.reference
-    image = read_image(path, base)
-    picture = to_display_rgb(image.array[:1] if image.channels else image.array, image.modality)
+    path, image, picture, has_orientation = _read_picture(record, index, base)
     shape = picture.shape[:-1]
     true_masks = _read_masks(_truth_source(record), index, shape, base, path)
     answer_masks = _read_masks(_answer_source(answer), index, shape, base, path)
@@ -136,7 +189,6 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
     ]
     has_truth = index.masked or record.boxes is not None
     has_answer = has_truth and answer is not None and (answer.boxes is not None or bool(_answer_source(answer)))
-    has_orientation = image.array.ndim == 4 and geometry(path, base).affine is not None
 
     def make_row(masks: np.ndarray, boxes: Sequence[DrawnBox], guide_masks: np.ndarray) -> list[Panel]:
         panels = make_panels(picture, masks, boxes, image.spacing, has_orientation, guide_masks=guide_masks)
@@ -176,8 +228,10 @@ def _read_masks(source: Any, index: Index, shape: tuple[int, ...], base: str, pa
     return np.asarray(read_masks(source, index.values, base, shape, path))
 
 
-def _encode_rows(rows: Sequence[Sequence[Panel]]) -> tuple[bytes, tuple[int, int]]:
-    """Return a JPEG of the rows and its size. Two rows, of the truth and the answer, have a title each.
+def _encode_rows(
+    rows: Sequence[Sequence[Panel]], row_titles: tuple[str, str] = ANSWER_TITLES
+) -> tuple[bytes, tuple[int, int]]:
+    """Return a JPEG of the rows and its size. Two rows have a title each.
 
     Two rows of one 2D panel each stand side by side.
     """
@@ -188,19 +242,19 @@ def _encode_rows(rows: Sequence[Sequence[Panel]]) -> tuple[bytes, tuple[int, int
     side = PANEL_SIDE_PX[3 if len(rows[0]) > 1 else 2]
     widest = max(physical_extent(panel) for panel in rows[0])
     painted = [[paint_panel(panel, side / widest) for panel in row] for row in rows]
-    titles = [[TRUTH_TITLE], [ANSWER_TITLE]] if len(rows) > 1 else [[]]
+    titles = [[title] for title in row_titles] if len(rows) > 1 else [[]]
     if len(rows) > 1 and len(rows[0]) == 1:
-        painted, titles = [[picture for row in painted for picture in row]], [[TRUTH_TITLE, ANSWER_TITLE]]
+        painted, titles = [[picture for row in painted for picture in row]], [list(row_titles)]
     gap, strip = 4, TITLE_STRIP_PX if len(rows) > 1 else 0
     width = max(sum(picture.width + gap for picture in row) - gap for row in painted)
     heights = [max(picture.height for picture in row) + strip for row in painted]
     canvas = Image.new("RGB", (width, sum(heights) + gap * (len(heights) - 1)), BACKGROUND)
     pen, y = ImageDraw.Draw(canvas), 0
-    for row, height, row_titles in zip(painted, heights, titles, strict=True):
+    for row, height, panel_titles in zip(painted, heights, titles, strict=True):
         x = 0
         for number, picture in enumerate(row):
-            if number < len(row_titles):
-                pen.text((x + 5, y + 1), row_titles[number], fill=TEXT_COLOUR, font=load_font(TITLE_STRIP_PX - 5))
+            if number < len(panel_titles):
+                pen.text((x + 5, y + 1), panel_titles[number], fill=TEXT_COLOUR, font=load_font(TITLE_STRIP_PX - 5))
             canvas.paste(picture, (x, y + strip))
             x += picture.width + gap
         y += height + gap

@@ -17,7 +17,7 @@ from m3b.measure import format_measure
 from m3b.models.checksums import verify_integrity
 from m3b.models.input_cases import InputCases
 from m3b.models.input_rules import channel_names_of, covariate_rules_of
-from m3b.models.predict_process import read_model_info
+from m3b.models.predict_process import read_model_info, require_saliency
 from m3b.models.prediction_session import PredictionSession, ProgressCallback
 from m3b.models.prediction_store import PREDICTIONS_FILE, PredictionStore, with_relative_files
 from m3b.models.predictions import Prediction
@@ -92,6 +92,7 @@ class Model:
         spacing: Sequence[float] | None = None,
         threshold: Threshold | None = None,
         progress: bool | ProgressCallback = False,
+        saliency: bool = False,
     ) -> list[Prediction]:
         """Predict images, one prediction each, in the given order. The model's own code runs confined.
 
@@ -111,14 +112,23 @@ class Model:
                 `m3b.models.thresholds`.
             progress: True for a bar on standard error, or a function that gets the number of predictions so far and of
                 cases.
+            saliency: write a map of what each answer depends on below `out` (`Prediction.saliency`).
 
         Raises:
             ModelError: predict.py fails or predicts nonsense, or (with `strict`) an image cannot be predicted, or a case
-                lacks a channel or a covariate. Its `code` says what the model does not take.
+                lacks a channel or a covariate, or the model cannot explain its answers. Its `code` says which.
             SandboxError: no sandbox works on this machine; the message says why, and how to do without.
         """
         return list(
-            self.predict_iter(images, strict=strict, out=out, spacing=spacing, threshold=threshold, progress=progress)
+            self.predict_iter(
+                images,
+                strict=strict,
+                out=out,
+                spacing=spacing,
+                threshold=threshold,
+                progress=progress,
+                saliency=saliency,
+            )
         )
 
     def predict_iter(
@@ -130,9 +140,12 @@ class Model:
         spacing: Sequence[float] | None = None,
         threshold: Threshold | None = None,
         progress: bool | ProgressCallback = False,
+        saliency: bool = False,
     ) -> Iterator[Prediction]:
         """Yield predictions as they are made; see `predict`."""
         decide = make_decider(threshold, self.classes, self.multi_label)
+        if saliency:
+            require_saliency(self.config, self.task, out)
         cases = InputCases(self.config, images, spacing=spacing, strict=strict)
         for note in cases.notes:
             warnings.warn(note, stacklevel=2)
@@ -150,6 +163,7 @@ class Model:
                 output_folder=folder,
                 store=store,
                 make_entry=lambda _, prediction: with_relative_files(decide(prediction), folder),
+                with_saliency=saliency,
             )
             with report_progress(progress, len(cases)) as advance:
                 for n_done, prediction in enumerate(session.run(), start=1):

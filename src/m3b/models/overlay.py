@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from m3b.data import kinds
 from m3b.data.records import Reference, paths_of, plain
-from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_masks
+from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_mask, read_masks
 from m3b.display import format_json_value
 from m3b.errors import DataError
 from m3b.models.predictions import ModelInfo, Prediction
@@ -22,6 +22,9 @@ from m3b.models.thresholds import DEFAULT_BOX_SCORE
 
 SOFT_TISSUE_WINDOW_HU = (-160.0, 240.0)
 """Hounsfield window of CT if the model names none."""
+
+HEAT_COLOUR, HEAT_OPACITY = (255, 60, 40), 0.65
+"""Colour of the highest level of a saliency map, and its opacity there; the opacity falls with the level."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,12 @@ def to_display_rgb(array: np.ndarray, modality: str, window: Mapping[str, Any] |
         low, high = (float(value) for value in np.percentile(grey[:: max(1, grey.shape[0] // 200)], (0.5, 99.5)))
     scaled = np.clip((grey - low) / max(high - low, 1e-6), 0, 1)
     return np.repeat((scaled * 255).astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def paint_heat(picture: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return a picture (..., 3) uint8 with a saliency map of the levels 0 to 255 laid over it."""
+    opacity = levels[..., None].clip(0, 255) / np.float32(255) * np.float32(HEAT_OPACITY)
+    return np.asarray((picture * (1 - opacity) + np.array(HEAT_COLOUR, np.float32) * opacity).astype(np.uint8))
 
 
 def make_panels(
@@ -354,6 +363,12 @@ def _view_panels(
     grid = geometry(path, base)
     picture = to_display_rgb(image.array[:1] if image.channels else image.array, image.modality, window)
     masks = _class_masks(prediction, model_info, picture.shape[:-1])
+    guide_masks = masks
+    if prediction.saliency is not None and path in (plain(prediction.image), paths_of(prediction.image)[0]):
+        levels = np.asarray(read_mask(str(prediction.saliency.map_file)).array)
+        if levels.shape == picture.shape[:-1]:
+            picture, masks = paint_heat(picture, levels), (levels >= prediction.saliency.outline)[None]
+            guide_masks = (levels == levels.max())[None]
     if masks.shape[1:] != picture.shape[:-1]:
         raise DataError(f"{path}: the image has the shape {picture.shape[:-1]}, its mask {masks.shape[1:]}")
     drawn_boxes = [
@@ -361,7 +376,7 @@ def _view_panels(
         for box in prediction.boxes or ()
         if box.score >= min_score
     ]
-    return make_panels(picture, masks, drawn_boxes, image.spacing, grid.affine is not None)
+    return make_panels(picture, masks, drawn_boxes, image.spacing, grid.affine is not None, guide_masks)
 
 
 def _class_masks(prediction: Prediction, model_info: ModelInfo, shape: tuple[int, ...]) -> np.ndarray:
@@ -382,6 +397,12 @@ def _legend_rows(prediction: Prediction, model_info: ModelInfo, min_score: float
         rows.append((f"says: {', '.join(prediction.prediction) or 'none of the findings'}", None, None))
         rows += [
             (f"{name}  {value:.3f}", class_colour(model_info.classes.index(name)), value) for name, value in ranked
+        ]
+    if prediction.saliency is not None:
+        saliency = prediction.saliency
+        rows += [
+            (f"red: what {saliency.target or 'the answer'} depends on ({saliency.method})", HEAT_COLOUR, None),
+            (f"{saliency.score_hidden:.3g} without the outlined part", class_colour(0), None),
         ]
     if prediction.anomaly_score is not None:
         rows.append((f"anomaly score {prediction.anomaly_score:.3f}", None, prediction.anomaly_score))

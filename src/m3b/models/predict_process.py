@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ from m3b.data.kinds import DEFAULT
 from m3b.data.records import Covariate, Reference, frozen, plain
 from m3b.errors import ModelError
 from m3b.isolation import untrusted
-from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks, parse_reliability
+from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks, parse_reliability, parse_saliency
 from m3b.models.confinement import LOG_BYTES, TIMEOUT_S
 from m3b.models.input_rules import NOT_PREDICTED
 from m3b.models.predictions import ModelInfo, Prediction
 
 MAX_OUTPUT_BYTES = 2**30
+SALIENCY_FOLDER = "saliency"
 
 
 def read_raw_predictions(file: Path, log: str = "") -> list[Any]:
@@ -56,6 +56,7 @@ def parse_predictions(
     *,
     folder: Path | None = None,
     strict: bool = True,
+    with_saliency: bool = False,
 ) -> list[Prediction]:
     """Return predictions from the JSON list, in the order of `paths`.
 
@@ -64,6 +65,7 @@ def parse_predictions(
         multi_label: for a diagnosis given by its class names.
         folder: the folder of predict.py's output; files that it names are relative to it and must lie there.
         strict: whether an image that the model reports as unreadable raises; otherwise its Prediction has an `error`.
+        with_saliency: whether `saliency` of an answer is read.
 
     Raises:
         ModelError: there is not one entry for each path in the same order, or a prediction is invalid; the message
@@ -75,7 +77,15 @@ def parse_predictions(
         raise ModelError(f"predict.py gave {len(raw_predictions)} predictions for {len(paths)} images")
     answer_format = answer_format_of(model_info.task)
     predictions = [
-        _parse_entry(f"prediction {number} ({_describe_image(path)})", item, path, model_info, folder, answer_format)
+        _parse_entry(
+            f"prediction {number} ({_describe_image(path)})",
+            item,
+            path,
+            model_info,
+            folder,
+            answer_format,
+            with_saliency,
+        )
         for number, (item, path) in enumerate(zip(raw_predictions, paths, strict=True))
     ]
     failed = [item for item in predictions if item.error]
@@ -107,7 +117,13 @@ def _is_same_image(reported: Any, path: Reference) -> bool:
 
 
 def _parse_entry(
-    location: str, item: Any, path: Reference, model_info: ModelInfo, folder: Path | None, answer_format: AnswerFormat
+    location: str,
+    item: Any,
+    path: Reference,
+    model_info: ModelInfo,
+    folder: Path | None,
+    answer_format: AnswerFormat,
+    with_saliency: bool,
 ) -> Prediction:
     image = frozen(path)
     if not isinstance(item, dict):
@@ -122,6 +138,7 @@ def _parse_entry(
         image,
         **answer_format.parse(location, item, model_info, folder),
         **parse_reliability(location, item, model_info),
+        saliency=parse_saliency(location, item, model_info, folder) if with_saliency else None,
     )
 
 
@@ -219,6 +236,23 @@ def _first_value(layers: Sequence[dict[str, Any]], key: str) -> Any:
     return next((layer[key] for layer in layers if layer.get(key)), None)
 
 
+def can_explain(config: Mapping[str, Any]) -> bool:
+    """Return whether a model can be asked what its answers depend on, by its config.json."""
+    return config.get("saliency") is True
+
+
+def require_saliency(config: Mapping[str, Any], task: str, out: str | Path | None) -> None:
+    """Raise ModelError if the model cannot explain its answers, or if there is no folder for the maps."""
+    if not can_explain(config):
+        raise ModelError(
+            f"this {task} model cannot say what its answers depend on; models of the diagnosis template can, if they are "
+            "exported again",
+            code="no_saliency",
+        )
+    if out is None:
+        raise ModelError("saliency maps are files: name a folder for them", code="no_saliency")
+
+
 def read_classes(model_dir: Path) -> tuple[tuple[str, ...], bool]:
     """Return the classes in the order of the model's outputs, and whether it is multi-label.
 
@@ -238,6 +272,7 @@ def run_predict(
     strict: bool = True,
     output_dir: Path | None = None,
     covariates: Sequence[Mapping[str, Covariate]] = (),
+    with_saliency: bool = False,
 ) -> list[Prediction]:
     """Predict images with a delivered model: `python predict.py --list LIST -o OUT`, in the directory `staged_folder`.
 
@@ -250,6 +285,7 @@ def run_predict(
         output_dir: a permanent folder for the mask files that predictions name. A segmentation needs one; a detection
             without one only returns its boxes and scores.
         covariates: of each image, if the model takes covariates.
+        with_saliency: whether the model is asked what its answers depend on (`can_explain`).
 
     Raises:
         ModelError: predict.py is missing, fails, or does not write one valid prediction for each image.
@@ -277,15 +313,15 @@ def run_predict(
         argv = [sys.executable, "-B", str(script), "--list", str(list_file), "-o", str(out)]
         if answer_format_of(model_info.task).has_masks_option:
             argv += ["--masks", str(out.parent / "masks")]
+        if with_saliency:
+            argv += ["--saliency", str(out.parent / SALIENCY_FOLDER)]
         status, log = run(argv, staged_folder.resolve(), out)
         if status not in (0, 1) or not out.exists():
             raise ModelError(f"predict.py ended with status {status} and printed: {log.strip()[-1500:] or 'nothing'}")
         raw_predictions = read_raw_predictions(out, log)
-        predictions = parse_predictions(raw_predictions, paths, model_info, folder=out.parent, strict=strict)
+        predictions = parse_predictions(
+            raw_predictions, paths, model_info, folder=out.parent, strict=strict, with_saliency=with_saliency
+        )
     if status == 1 and not any(prediction.error for prediction in predictions):
         raise ModelError(f"predict.py ended with status 1 and printed: {log.strip()[-1500:] or 'nothing'}")
-    return (
-        [replace(prediction, masks={}, anomaly_map=None) for prediction in predictions]
-        if discard_files
-        else predictions
-    )
+    return [prediction.without_files() for prediction in predictions] if discard_files else predictions

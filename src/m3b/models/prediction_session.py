@@ -35,6 +35,7 @@ class PredictionSession:
         store: of the output file; None if nothing is written.
         make_entry: for the output file; by default the prediction with paths relative to the folder.
         check_axes: whether images of other axes than the model takes are refused.
+        with_saliency: whether the model is asked what its answers depend on; it must be able to (`can_explain`).
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class PredictionSession:
         store: PredictionStore | None = None,
         make_entry: EntryMaker | None = None,
         check_axes: bool = True,
+        with_saliency: bool = False,
     ) -> None:
         self._worker, self._cases, self._folder, self._store = worker, cases.cases, output_folder, store
         self._make_entry = make_entry or (lambda _, prediction: with_relative_files(prediction, output_folder))
         self._rules = InputRules.from_config(cases.config) if check_axes else None
+        self._with_saliency = with_saliency
         self._earlier = self._read_earlier()
 
     @property
@@ -97,10 +100,13 @@ class PredictionSession:
             case = self._cases[position := positions[fingerprint]]
             answer = {**item, "image": plain(case.image)}
             try:
-                [prediction] = parse_predictions([answer], [case.image], model_info, folder=self._folder)
+                [prediction] = parse_predictions(
+                    [answer], [case.image], model_info, folder=self._folder, with_saliency=True
+                )
             except ModelError:
                 continue  # its mask is gone
-            earlier[position] = prediction
+            if prediction.saliency is not None or not self._with_saliency:
+                earlier[position] = prediction
         return earlier
 
     def _journal(self, prediction: Prediction) -> dict[str, Any]:
@@ -113,7 +119,14 @@ class PredictionSession:
         sent_positions = [n for n in positions if not self._cases[n].problem]
         cases = [self._cases[n] for n in sent_positions]
         used_files = [
-            file for item in self._earlier.values() for file in (item.mask, item.anomaly_map, *item.masks.values())
+            file
+            for item in self._earlier.values()
+            for file in (
+                item.mask,
+                item.anomaly_map,
+                item.saliency.map_file if item.saliency else None,
+                *item.masks.values(),
+            )
         ]
         output = None
         if self._folder is not None:
@@ -126,6 +139,7 @@ class PredictionSession:
             rules=self._rules,
             output=output,
             positions=sent_positions,
+            with_saliency=self._with_saliency,
         ):
             answered = [(n, self._name(n, prediction)) for prediction, n in zip(batch, waiting, strict=False)]
             before = [(n, refused.pop(n)) for n in sorted(refused) if n < answered[-1][0]]

@@ -65,6 +65,7 @@ class OutputFolder:
             mask=None if prediction.mask is None else copy(prediction.mask),
             masks={name: copy(file) for name, file in prediction.masks.items()},
             anomaly_map=None if prediction.anomaly_map is None else copy(prediction.anomaly_map),
+            saliency=prediction.saliency and replace(prediction.saliency, map_file=copy(prediction.saliency.map_file)),
         )
 
     def _free_name(self, name: Path, number: int, position: int) -> Path:
@@ -79,11 +80,13 @@ class OutputFolder:
 def with_relative_files(prediction: Prediction, folder: Path | None) -> dict[str, Any]:
     """Return a prediction as JSON values, with file paths relative to `folder`; without a folder, files are omitted."""
     if folder is None:
-        return replace(prediction, mask=None, masks={}, anomaly_map=None).to_dict()
+        return prediction.without_files().to_dict()
     fields = prediction.to_dict()
     for name in ("mask", "anomaly_map"):
         if name in fields:
             fields[name] = relative_to(Path(fields[name]), folder)
+    if "saliency" in fields:
+        fields["saliency"]["map"] = relative_to(Path(fields["saliency"]["map"]), folder)
     if "masks" in fields:
         fields["masks"] = {name: relative_to(Path(file), folder) for name, file in fields["masks"].items()}
     return fields

@@ -31,6 +31,41 @@ class DetectedBox:
         return {"label": self.label, "box": list(self.box), "score": self.score}
 
 
+@dataclass(frozen=True)
+class Saliency:
+    """What an answer depends on, as the model itself computes it.
+
+    Args:
+        map_file: on the grid of the image, with whole numbers from 0 to 255, of what speaks for the answer.
+        method: `hirescam` or `occlusion`.
+        target: the class that is explained; empty for a number or a risk.
+        outline: the level from which the image was hidden for `score_hidden`.
+        score: the probability of the class, or the number or risk.
+        score_hidden: what it is with that part of the image hidden.
+        score_elsewhere: what it is with an equal part elsewhere hidden.
+    """
+
+    map_file: Path
+    method: str
+    target: str
+    outline: int
+    score: float
+    score_hidden: float
+    score_elsewhere: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values, as predict.py writes them."""
+        return {
+            "map": str(self.map_file),
+            "method": self.method,
+            **({"class": self.target} if self.target else {}),
+            "outline": self.outline,
+            "score": self.score,
+            "score_hidden": self.score_hidden,
+            "score_elsewhere": self.score_elsewhere,
+        }
+
+
 @dataclass(frozen=True, repr=False)
 class Prediction:
     """The model's prediction for one image; which fields are set depends on the task.
@@ -58,6 +93,7 @@ class Prediction:
             set.
         set_level: the share of images like the training ones whose true class is in such a set.
         abstains: whether that set differs from the decision, so that the model should not decide.
+        saliency: what the answer depends on, if it was asked for.
         extra: fields of other task families, as JSON values by key.
     """
 
@@ -81,6 +117,7 @@ class Prediction:
     prediction_set: tuple[str, ...] | None = None
     set_level: float | None = None
     abstains: bool | None = None
+    saliency: Saliency | None = None
 
     def __repr__(self) -> str:
         return f"<Prediction {format_file_name(paths_of(self.image))}: {'; '.join(self._summary_parts()) or 'nothing'}>"
@@ -97,6 +134,7 @@ class Prediction:
             *((f"box {n}", str(box)) for n, box in enumerate(self.boxes or (), 1)),
             ("anomaly score", "" if self.anomaly_score is None else f"{self.anomaly_score:.3f}"),
             ("anomaly map", self.anomaly_map),
+            ("saliency map", self.saliency.map_file if self.saliency else None),
             ("findings", self.findings), ("impression", self.impression),
             *((name, "" if value is None else format_json_value(value)) for name, value in self.extra.items()),
         ]  # fmt: skip
@@ -146,6 +184,10 @@ class Prediction:
             }
         return fields
 
+    def without_files(self) -> Prediction:
+        """Return the prediction without the files that predict.py wrote."""
+        return replace(self, mask=None, masks={}, anomaly_map=None, saliency=None)
+
     @property
     def text(self) -> str:
         """Findings and impression as one text; empty for other tasks."""
@@ -171,6 +213,8 @@ class Prediction:
             answer["anomaly_score"] = self.anomaly_score
         if self.anomaly_map is not None:
             answer["anomaly_map"] = str(self.anomaly_map)
+        if self.saliency is not None:
+            answer["saliency"] = self.saliency.to_dict()
         if self.findings is not None or self.impression is not None:
             answer |= {"findings": self.findings or "", "impression": self.impression or ""}
         return answer

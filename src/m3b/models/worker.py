@@ -100,6 +100,7 @@ class PredictWorker:
         *,
         strict: bool = True,
         output: OutputFolder | None = None,
+        with_saliency: bool = False,
     ) -> list[Prediction]:
         """Predict images in one request; see `run_predict`. The files that predictions name are copied to `output`.
 
@@ -113,7 +114,8 @@ class PredictWorker:
             return []
         with self._lock:
             return self._ask(
-                cases, lambda process: process.predict(cases, covariates, strict, output, range(len(cases)))
+                cases,
+                lambda process: process.predict(cases, covariates, strict, output, range(len(cases)), with_saliency),
             )
 
     def predict_batches(
@@ -124,6 +126,7 @@ class PredictWorker:
         rules: InputRules | None = None,
         output: OutputFolder | None = None,
         positions: Sequence[int] | None = None,
+        with_saliency: bool = False,
     ) -> Iterator[list[Prediction]]:
         """Predict images in requests of about two seconds, and yield the predictions of each, in order.
 
@@ -132,6 +135,7 @@ class PredictWorker:
         Args:
             rules: images of other axes are not predicted; their predictions have an `error` and its code.
             positions: of the images among all of the call, for the names of output files.
+            with_saliency: whether the model is asked what its answers depend on.
 
         Raises:
             ModelError: predict.py fails or predicts nonsense.
@@ -149,7 +153,7 @@ class PredictWorker:
             part = slice(start, start + size)
             with self._lock:
                 starts_before = self.starts
-                predictions = self._predict_batch(cases, part, values, rules, output, places)
+                predictions = self._predict_batch(cases, part, values, rules, output, places, with_saliency)
                 process = self._holder.process
                 stays_loaded = process is not None and process.stays_loaded and self.starts <= max(1, starts_before)
             start += len(predictions)
@@ -171,6 +175,7 @@ class PredictWorker:
         rules: InputRules | None,
         output: OutputFolder | None,
         positions: Sequence[int],
+        with_saliency: bool,
     ) -> list[Prediction]:
         batch = cases[part]
         problems = self._find_problems(cases, batch, rules) if rules else {}
@@ -179,7 +184,9 @@ class PredictWorker:
         if accepted:
             images, values = [batch[n] for n in accepted], [covariates[part][n] for n in accepted]
             numbers = [positions[part][n] for n in accepted]
-            answers = self._ask(cases, lambda process: process.predict(images, values, False, output, numbers))
+            answers = self._ask(
+                cases, lambda process: process.predict(images, values, False, output, numbers, with_saliency)
+            )
         remaining = iter(answers)
         return [
             Prediction(case, error=problems[n].message, error_code=problems[n].code)
@@ -342,6 +349,7 @@ class _ModelProcess:
         strict: bool,
         output: OutputFolder | None,
         positions: Sequence[int],
+        with_saliency: bool,
     ) -> list[Prediction]:
         """Predict in this process; see `PredictWorker.predict`."""
         self.requests += 1
@@ -359,13 +367,14 @@ class _ModelProcess:
                 strict=strict,
                 output_dir=out,
                 covariates=covariates,
+                with_saliency=with_saliency,
             )
             answers = [
                 replace(answer, image=case, error=inputs.original(answer.error))
                 for case, answer in zip(cases, raw_answers, strict=True)
             ]
             if output is None:
-                return [replace(answer, mask=None, masks={}, anomaly_map=None) for answer in answers]
+                return [answer.without_files() for answer in answers]
             return [
                 output.take(answer, out, number, position)
                 for number, (answer, position) in enumerate(zip(answers, positions, strict=True), start=1)

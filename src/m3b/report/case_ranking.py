@@ -13,6 +13,9 @@ from m3b.tasks.report_section import CaseSummary, ReportSection
 
 N_BEST = N_MEDIAN = N_WORST = 3
 """Number of cases that are shown as best, median and worst."""
+N_UNCERTAIN = 6
+N_EXPLAINED = 3
+"""Number of errors, of best and of most uncertain cases whose pictures show what the answer depends on."""
 MAX_ERRORS = 12
 """Maximum number of errors of a classifier that are shown."""
 MAX_UNRANKED = 6
@@ -38,6 +41,7 @@ class CaseRanking:
         value_title: name of the value by which cases are ranked; empty if cases have no value.
         lower_is_better: whether a lower value is better.
         errors: the wrong answers, the surest first.
+        uncertain: other cases, the most uncertain first; they replace the median and worst ones where answers have an uncertainty.
     """
 
     cases: tuple[RankedCase, ...] = ()
@@ -47,6 +51,7 @@ class CaseRanking:
     median: tuple[RankedCase, ...] = ()
     worst: tuple[RankedCase, ...] = ()
     errors: tuple[RankedCase, ...] = ()
+    uncertain: tuple[RankedCase, ...] = ()
     unranked: tuple[RankedCase, ...] = field(default=())
 
     @property
@@ -79,8 +84,37 @@ class CaseRanking:
     @property
     def shown_keys(self) -> list[str]:
         """Keys of the cases whose pictures the page shows."""
-        displayed_cases = (*self.worst, *self.best, *self.median, *self.errors, *self.unranked)
+        displayed_cases = (
+            *self.worst,
+            *self.best,
+            *self.median,
+            *self.errors,
+            *self.uncertain,
+            *self.unranked,
+        )
         return list(dict.fromkeys(case.key for case in displayed_cases))
+
+    @property
+    def has_uncertainties(self) -> bool:
+        """Whether the answers have an uncertainty."""
+        return any(case.summary.uncertainty is not None for case in self.cases)
+
+    @property
+    def explained_keys(self) -> list[str]:
+        """Keys of the cases whose pictures show what the answer depends on, those of each kind in turn."""
+        kinds = (self.errors or self.worst, self.best, self.uncertain or self.median or self.unranked)
+        return [kind[n].key for n in range(N_EXPLAINED) for kind in kinds if n < len(kind)]
+
+    @property
+    def cases_to_review(self) -> tuple[RankedCase, ...]:
+        """All cases in the order of a review: unlike the training images, then the most uncertain; else from the best."""
+        if not self.has_uncertainties:
+            return self.cases
+        return tuple(sorted(self.cases, key=_review_order))
+
+
+def _review_order(case: RankedCase) -> tuple[bool, float]:
+    return not case.is_flagged, -(case.summary.uncertainty or 0.0)
 
 
 def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) -> CaseRanking:
@@ -109,6 +143,12 @@ def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) ->
     if errors:
         worst = ()  # the errors are the worst cases
         best, median = (tuple(case for case in group if case not in errors) for group in (best, median))
+    others = [
+        case for case in ranked if case.summary.uncertainty is not None and case not in errors and case not in best
+    ]
+    uncertain = tuple(sorted(others, key=_review_order)[:N_UNCERTAIN])
+    if uncertain:
+        median = worst = ()
     return CaseRanking(
         tuple([*ranked, *without_value]),
         next((case.summary.value_title for case in ranked), ""),
@@ -117,6 +157,7 @@ def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) ->
         median,
         worst,
         tuple(errors),
+        uncertain,
         tuple(without_value[:: max(1, -(-len(without_value) // MAX_UNRANKED))]) if not ranked else (),
     )
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from m3b.errors import M3bError, RunEnd
+from m3b.isolation.sandbox import Sandbox
 from m3b.markup.html import Html
 from m3b.markup.json_values import as_dict
 from m3b.report import data_view, measured_view, process_view, summary_view, training_view
 from m3b.report.case_ranking import CaseRanking, rank_cases
+from m3b.report.case_reliability import describe_saliency, describe_selective_risk
 from m3b.report.page_template import CURVES_SCRIPT, CURVES_STYLE, REPORT_SCRIPT, STYLE, embed_json, render_page
 from m3b.report.pictures import ReaderOpener, draw_pictures
 from m3b.report.run_files import NO_NOTES, ReportNotes, RunFiles, read_run_files
@@ -57,13 +59,20 @@ def write_report(
     return target
 
 
-def draw_report_pictures(files: RunFiles, open_picture_reader: ReaderOpener | None = None) -> str:
-    """Draw the pictures of a run; return why there are none, if that needs words."""
+def draw_report_pictures(
+    files: RunFiles, open_picture_reader: ReaderOpener | None = None, sandbox: Sandbox | None = None
+) -> str:
+    """Draw the pictures of a run; return why there are none, if that needs words.
+
+    Args:
+        sandbox: confines the model that explains some of its answers; the strongest one of this machine by default.
+    """
     task = files.result.get("task") or files.scores.get("task") or files.audit.get("task")
     if not isinstance(task, str) or not task:
         return ""
     try:
-        draw_pictures(files.folder, task, _rank(files).shown_keys, open_picture_reader)
+        ranking = _rank(files)
+        draw_pictures(files.folder, task, ranking.shown_keys, open_picture_reader, ranking.explained_keys, sandbox)
     except (M3bError, RunEnd, OSError, ValueError) as error:  # a cancelled run has a report all the same
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         return f"Pictures could not be drawn: {reason}"
@@ -89,7 +98,7 @@ def render_report(files: RunFiles, picture_note: str = "") -> str:
         "measured": bool(values["metrics"] or values["charts"] or values["external_rows"] or values["task_details"]),
         "data": bool(values["count_rows"] or values["examples"] or values["findings"] or values["index_notes"]
                      or values["exclusions"] or values["data_facts"]),
-        "training": bool(values["plan_rows"] or values["curves"]),
+        "training": bool(values["plan_rows"] or values["curves"] or values["site_rows"]),
         "process": bool(values["role_groups"] or values["role_rows"] or values["integrity"] or values["usage"]
                         or values["delivered"] or values["record_tables"]),
         "limits": bool(values["limitations"]),
@@ -116,6 +125,7 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
     index_notes, exclusions = data_view.list_index_notes(files)
     role_head, role_rows = process_view.list_role_rows(files)
     role_groups, n_hidden_events = list_role_groups(files)
+    site_head, site_rows = training_view.list_site_rows(files)
     curves = training_view.list_curves(files.training_log)
     cases = ranking.cases
     return {
@@ -132,13 +142,17 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
         "show_verdicts": ranking.n_wrong is not None,
         "show_flags": any(case.is_flagged for case in cases),
         "show_sets": any(case.prediction_set is not None for case in cases),
+        "show_uncertainty": ranking.has_uncertainties,
+        "saliency_notes": {
+            picture.key: describe_saliency(picture.saliency) for picture in pictures.tests if picture.saliency
+        },
         "pictures_by_key": {picture.key: picture for picture in pictures.tests},
         "has_pictures": bool(pictures.tests or pictures.examples),
         "legend": pictures.legend,
         "picture_note": picture_note,
         "test_set": measured_view.describe_test_set(scores),
         "metrics": measured_view.list_metrics(files),
-        "reliability": measured_view.describe_reliability(scores),
+        "reliability": [*measured_view.describe_reliability(scores), *describe_selective_risk(ranking)],
         "charts": measured_view.list_charts(scores, ranking, report_section),
         "label_head": label_head,
         "label_rows": label_rows,
@@ -158,6 +172,9 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
         "exclusions": exclusions,
         "assumptions": data_view.list_assumptions(files) if as_dict(files.manifest) or not count_rows else [],
         "manifest_json": data_view.format_manifest(files),
+        "site_head": site_head,
+        "site_rows": site_rows,
+        "left_sites_out": files.plan.get("fold_groups") == "sites",
         "plan_rows": training_view.list_plan_rows(files),
         "curves": curves,
         "curves_json": embed_json([chart.to_json() for chart in curves]),

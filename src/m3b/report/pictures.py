@@ -12,14 +12,17 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from m3b.data.links import roots_of
-from m3b.errors import DataError, ModelError
+from m3b.errors import DataError, M3bError, ModelError
 from m3b.isolation import untrusted
 from m3b.isolation.reader import Reader
 from m3b.isolation.reader.inprocess import InProcessReader, open_reader
 from m3b.isolation.reader.remote_errors import ReaderError
+from m3b.isolation.sandbox import Sandbox
 from m3b.models.case_pictures import DRAW_CASES_JOB, CasePicture, CasePictures, CasesRequest
+from m3b.models.case_saliency import explain_cases
 from m3b.models.kept_answers import read_answers
 from m3b.models.predict_process import read_model_info
+from m3b.models.predictions import Saliency
 from m3b.writing import write_text_atomically
 
 PICTURES_FILE = "pictures.json"
@@ -27,7 +30,7 @@ MAX_FILE_BYTES = 32 * 2**20
 MAX_PICTURE_BYTES = 3 * 2**20
 """Maximum size of all pictures of a page, so that the page stays below 5 MB."""
 N_EXAMPLES = 12
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 ReaderOpener = Callable[[], AbstractContextManager[Reader | InProcessReader]]
 _ADAPTER: TypeAdapter[CasePictures] = TypeAdapter(CasePictures)
@@ -41,12 +44,21 @@ def load_pictures(folder: Path) -> CasePictures:
     return CasePictures()
 
 
-def draw_pictures(folder: Path, task: str, test_keys: Sequence[str], open_picture_reader: ReaderOpener | None) -> None:
+def draw_pictures(
+    folder: Path,
+    task: str,
+    test_keys: Sequence[str],
+    open_picture_reader: ReaderOpener | None,
+    explained_keys: Sequence[str] = (),
+    sandbox: Sandbox | None = None,
+) -> None:
     """Draw the pictures of a run into `pictures.json`, unless those there are of the same cases and answers.
 
     Args:
         test_keys: the test cases to draw.
         open_picture_reader: opens a confined reader of the locked index and its raw data; an own one by default.
+        explained_keys: the test cases whose pictures show what the answer depends on, if the model can say it.
+        sandbox: confines the model; the strongest one of this machine by default.
 
     Raises:
         DataError, ModelError, OSError: the images or the answers cannot be read.
@@ -54,7 +66,7 @@ def draw_pictures(folder: Path, task: str, test_keys: Sequence[str], open_pictur
     locked = folder / "locked"
     if not (locked / "Datapath/test.json").is_file():
         return
-    source = _fingerprint(locked, test_keys)
+    source = _fingerprint(locked, [*test_keys, "explained", *explained_keys])
     if _read_source(folder) == source:
         return
     answers = {}
@@ -65,7 +77,10 @@ def draw_pictures(folder: Path, task: str, test_keys: Sequence[str], open_pictur
             if kept_answers
             else {}
         )
-    request = CasesRequest(locked, task, answers, list(test_keys), N_EXAMPLES)
+    saliency: dict[str, Saliency] = {}
+    with contextlib.suppress(M3bError, OSError, ValueError):  # pictures without saliency are worth having
+        saliency = explain_cases(locked, task, explained_keys, sandbox)
+    request = CasesRequest(locked, task, answers, list(test_keys), N_EXAMPLES, saliency)
     try:
         with open_picture_reader() if open_picture_reader else _open_own_reader(locked) as reader:
             pictures = reader.run_job(DRAW_CASES_JOB, request)

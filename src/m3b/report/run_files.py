@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from m3b.agents.checks.index_lock import list_site_codes
 from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT
 from m3b.isolation import untrusted
 from m3b.journal import SalvagedJournal, salvage_journal
@@ -67,6 +68,8 @@ class RunFiles:
     manifest: dict[str, Any] = field(default_factory=dict)
     """The accepted manifest."""
     notes: ReportNotes = ReportNotes()
+    site_figures: dict[str, Any] = field(default_factory=dict)
+    """Site -> validation figures of its cases, as the training computed them."""
     journal_warning: str = ""
     """Which lines of the journal could not be read; empty if all could."""
 
@@ -115,6 +118,7 @@ def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES) -> RunFiles:
         proposals=list(map(as_dict, _read_json_list(folder, "survey/evidence.json"))),
         manifest=_read_json(folder, "manifest.json"),
         notes=notes,
+        site_figures=_read_site_figures(folder),
         journal_warning=journal.warning,
     )
 
@@ -129,6 +133,18 @@ def _read_json_list(folder: Path, name: str) -> list[Any]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         return as_list(json.loads(untrusted.read_text(folder, name, MAX_JSON_BYTES)))
     return []
+
+
+def _read_site_figures(folder: Path) -> dict[str, Any]:
+    """Return the validation figures of each site under its true name, which the training does not know."""
+    figures = as_dict(_read_json(folder, "work/Logout/metrics.json").get("sites"))
+    if not figures:
+        return {}
+    attributes = [
+        as_dict(as_dict(row).get("attributes")) for row in _read_json_list(folder, "locked/Datapath/train.json")
+    ]
+    names = list_site_codes([str(item["site"]) for item in attributes if item.get("site")])
+    return {names.get(code, code): as_dict(values) for code, values in figures.items()}
 
 
 def _read_plan(folder: Path) -> dict[str, Any]:

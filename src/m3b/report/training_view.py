@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from m3b.markup.charts import MAX_SERIES, draw_line_chart
-from m3b.markup.formatting import format_count, format_duration, shorten
+from m3b.markup.formatting import format_count, format_duration, format_figure, shorten
 from m3b.markup.html import Html, replace_control_characters
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
 from m3b.metrics.metric_tables import lower_is_better, metric_title
@@ -27,6 +27,7 @@ COLUMN_TITLES = {
     "skill": "share of the median's error that is saved",
 }
 MAX_LOGGED_POINTS = 1500
+MAX_SITE_ROWS = 60
 """Maximum number of points of one line; longer logs are thinned."""
 
 Log = list[dict[str, str]]
@@ -141,6 +142,21 @@ def _parse(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if value is not None and abs(value) < 1e12 else None
+
+
+def list_site_rows(files: RunFiles) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of the table with one row a site and one column a validation figure."""
+    figures = {name: as_dict(values) for name, values in files.site_figures.items()}
+    metrics = list(dict.fromkeys(metric for values in figures.values() for metric in values if metric != "cases"))
+    rows = [
+        [
+            shorten(name, 60),
+            format_count(values.get("cases")),
+            *(format_figure(values.get(metric)) for metric in metrics),
+        ]
+        for name, values in list(figures.items())[:MAX_SITE_ROWS]
+    ]
+    return ["Site", "Cases", *(metric_title(metric) for metric in metrics)], rows
 
 
 def list_plan_rows(files: RunFiles) -> list[tuple[str, str]]:

@@ -457,7 +457,7 @@ def _finish_run(
         services.tools.close()
         if result.status != "cancelled":
             with contextlib.suppress(OSError):
-                draw_run_pictures(run, partial(_borrow_reader, services))
+                draw_run_pictures(run, partial(_borrow_reader, services), services.executor.sandbox)
         with contextlib.suppress(OSError, DataError):
             services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
         if result.status in FINAL_STATUSES:

@@ -6,6 +6,7 @@ import contextlib
 import time
 
 from m3b.errors import M3bError
+from m3b.isolation.sandbox import Sandbox
 from m3b.report import ReaderOpener, ReportNotes, draw_report_pictures, read_run_files, write_report
 from m3b.run.folder import RunFolder
 from m3b.run.next_steps import list_next_steps, read_training_amount
@@ -13,9 +14,9 @@ from m3b.run.result import STATUSES, Result
 from m3b.run.watching import load_progress
 
 
-def draw_run_pictures(run: RunFolder, open_picture_reader: ReaderOpener) -> None:
+def draw_run_pictures(run: RunFolder, open_picture_reader: ReaderOpener, sandbox: Sandbox) -> None:
     """Draw the pictures of the report while the run still has its readers; what cannot be drawn is left out."""
-    draw_report_pictures(read_run_files(run.path), open_picture_reader)
+    draw_report_pictures(read_run_files(run.path), open_picture_reader, sandbox)
 
 
 def write_run_report(run: RunFolder, *, should_draw: bool = True) -> str:

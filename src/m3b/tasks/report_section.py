@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ class CaseSummary:
         value: how good the answer is; None if a single case has no such value.
         value_title: its name, such as `Dice`.
         is_wrong: whether the answer is an error; None if it is not right or wrong as a whole.
+        uncertainty: entropy of the probabilities as a share of its maximum; None if the answer has none.
     """
 
     truth: str
@@ -27,6 +29,7 @@ class CaseSummary:
     value: float | None = None
     value_title: str = ""
     is_wrong: bool | None = None
+    uncertainty: float | None = None
 
 
 class ReportSection:
@@ -94,7 +97,18 @@ class ClassReportSection(ReportSection):
             sum(shares) / len(shares),
             "Probability of the truth",
             set(labels) != set(decided),
+            _measure_uncertainty(
+                list(probabilities.values()), is_exclusive=abs(sum(probabilities.values()) - 1) < 0.02
+            ),
         )
+
+
+def _measure_uncertainty(probabilities: list[float], *, is_exclusive: bool) -> float | None:
+    """Return the entropy as a share of its maximum; of findings that do not exclude each other, the mean of each one's."""
+    if is_exclusive and len(probabilities) > 1:
+        return sum(-p * math.log(p) for p in probabilities if p > 0) / math.log(len(probabilities))
+    entropies = [sum(-q * math.log2(q) for q in (p, 1 - p) if q > 0) for p in probabilities]
+    return sum(entropies) / len(entropies) if entropies else None
 
 
 class MaskReportSection(ReportSection):

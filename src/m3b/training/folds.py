@@ -25,6 +25,8 @@ TRIAL_PREFIX = "trial-"
 """Beginning of the name of a network that is trained briefly, to compare starts."""
 REFIT_NAME = "all"
 """Name of the network that is trained on all cases."""
+SITES, MAX_SITES = "sites", 20
+"""Value of `fold_groups` for which each fold is a site, and the maximum number of sites."""
 MAX_FOLDS = 5
 """Maximum networks of an ensemble: each adds its time to every prediction."""
 MIN_FOLDS = 3
@@ -192,6 +194,27 @@ def check_fold_count(plan: Mapping[str, Any], patients: int) -> None:
         )
 
 
+def use_site_folds(plan: Plan, sites: Sequence[str]) -> list[str]:
+    """Set as many folds as there are sites if the plan groups them by site; return the settings that this fixes.
+
+    Args:
+        sites: of each case; "" where it is not known.
+
+    Raises:
+        SystemExit: the sites are too few, or too many for a network each.
+    """
+    if plan.get("fold_groups") != SITES:
+        return []
+    count = len(set(sites) - {""})
+    if not 2 <= count <= MAX_SITES:
+        raise SystemExit(
+            f"--set fold_groups=sites: the training cases name {count} sites, 2 to {MAX_SITES} are needed (attribute `site` of the "
+            "manifest names that of each case)"
+        )
+    plan["folds"], plan["cross_validation"] = count, True
+    return [f"folds={count}"]
+
+
 def describe_folds(plan: Mapping[str, Any]) -> str:
     """Return a line on the networks that are trained."""
     share = float(plan.get("validation_share") or 0)
@@ -199,6 +222,8 @@ def describe_folds(plan: Mapping[str, Any]) -> str:
         text = f"one network, {share:.0%} held out"
     elif not plan.get("cross_validation", True):
         text = f"{plan['folds']} networks, {share:.0%} held out from all"
+    elif plan.get("fold_groups") == SITES:
+        text = f"{plan['folds']} networks, each on all sites but one, which it is validated on"
     elif count_parts(plan) == count_folds(plan):
         text = f"{plan['folds']} networks, one a fold of the patients"
     else:

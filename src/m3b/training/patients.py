@@ -25,6 +25,11 @@ def list_patients(records: Sequence[Mapping[str, Any]]) -> list[str]:
     return [str(record.get("patient") or json.dumps(record["image_path"])) for record in records]
 
 
+def list_sites(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the site of each record; "" where it is not known."""
+    return [str((record.get("attributes") or {}).get("site") or "") for record in records]
+
+
 def describe_reliability(patients: int, share: float, are_known: bool = True) -> str:
     """Return how far figures of so few patients (cases if patients are unknown) can be trusted."""
     if patients == 1:

@@ -66,7 +66,7 @@ SET_ELSEWHERE = {
 
 INTEGER_RANGES = {"seed": (0, 2**31 - 1), "folds": (1, 20), "parts": (1, 10_000)}
 """Integer settings: minimum and maximum."""
-CHOICES = {"optimizer": ("adamw", "muon")}
+CHOICES = {"optimizer": ("adamw", "muon"), "fold_groups": ("patients", "sites")}
 """Settings with a few allowed values."""
 
 

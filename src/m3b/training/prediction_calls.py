@@ -27,6 +27,7 @@ class PredictionCall:
         base_folder: the folder to which paths in the answers are relative.
         masks: folder for mask files.
         batch: images or windows at a time.
+        saliency: folder for saliency maps; None if none are wanted.
     """
 
     paths: list[ImagePath]
@@ -34,14 +35,18 @@ class PredictionCall:
     base_folder: Path
     masks: Path
     batch: int
+    saliency: Path | None = None
 
 
-def parse_call(argv: Sequence[str] | None, doc: str | None, batch: int, home: Path) -> PredictionCall:
+def parse_call(
+    argv: Sequence[str] | None, doc: str | None, batch: int, home: Path, *, has_saliency: bool = False
+) -> PredictionCall:
     """Parse the command line of a predict.py with the docstring `doc`; end the program if no image is named.
 
     Args:
         batch: default number of images, or windows of one, at a time.
         home: the folder of config.json, which says whether a case has named images.
+        has_saliency: whether the model can explain its answers.
     """
     names = read_channel_names(home)
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -54,6 +59,8 @@ def parse_call(argv: Sequence[str] | None, doc: str | None, batch: int, home: Pa
     parser.add_argument("-o", "--out", help="a JSON file instead of standard output")
     parser.add_argument("--masks", help="folder for mask files, if there are any; default: `masks` beside OUT.json")
     parser.add_argument("--batch", type=int, default=batch, help="images or windows at a time")
+    if has_saliency:
+        parser.add_argument("--saliency", metavar="DIR", help="write a map of what each answer depends on into DIR")
     options = parser.parse_args(argv)
     try:
         cases = parse_cases(options.images, names)
@@ -67,7 +74,8 @@ def parse_call(argv: Sequence[str] | None, doc: str | None, batch: int, home: Pa
     out = Path(options.out) if options.out else None
     base_folder = out.resolve().parent if out else Path.cwd()
     masks = Path(options.masks).resolve() if options.masks else base_folder / "masks"
-    return PredictionCall([*cases, *listed_cases], out, base_folder, masks, max(1, options.batch))
+    saliency = Path(options.saliency).resolve() if has_saliency and options.saliency else None
+    return PredictionCall([*cases, *listed_cases], out, base_folder, masks, max(1, options.batch), saliency)
 
 
 def read_channel_names(home: Path) -> list[str] | None:

@@ -36,34 +36,59 @@ def prepare_image(path: ImagePath, plan: Mapping[str, Any], base: str = ".") -> 
 def preprocess(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
     """Preprocess an image in memory as `prepare_image` does; `name` is for error messages."""
     array = _match_dims(image.array, image.dims, int(plan["dims"]), name)
-    grey = array[0]
-    spacing: Sequence[float] | None = image.spacing if image.dims == plan["dims"] else None
-    if plan["dims"] == 3:
-        spacing = true_spacing(grey.shape, spacing, plan.get("extent"))
+    size, middle = _find_grid(array[0], image, plan)
     if plan.get("channel_names"):
         array = scale_channels(array, plan["intensity"], image.channels, name)
     else:
         array = scale_intensity(array, plan["intensity"], normalised_range(image, plan.get("bits")))
     array = match_channels(array, int(plan["channels"]))
     array = normalise_channels(array, plan["intensity"])
-    size, target_spacing = tuple(int(side) for side in plan["size"]), plan.get("spacing")
-    if not target_spacing and plan.get("fit") == "field" and plan["field"]:
-        target_spacing = [side / count for side, count in zip(plan["field"], size, strict=True)]
-    if target_spacing and spacing:
-        resampled = [
-            max(1, round(length * side / w))
-            for length, side, w in zip(array.shape[1:], spacing, target_spacing, strict=True)
-        ]
-        middle = [sum(limits) / 2 for limits in body_limits(grey)]
-        array = crop_or_pad(resize(array, tuple(resampled)), size, middle)
-    elif plan.get("fit") == "pad":
-        scale = min(side / length for side, length in zip(size, array.shape[1:], strict=True))
-        array = crop_or_pad(resize(array, tuple(max(1, round(length * scale)) for length in array.shape[1:])), size)
-    else:
-        array = resize(array, size)
+    array = crop_or_pad(resize(array, size), tuple(int(side) for side in plan["size"]), middle)
     if not np.isfinite(array).all():
         raise DataError(f"{name}: has values that are not finite")
     return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _find_grid(
+    grey: np.ndarray, image: Image, plan: Mapping[str, Any]
+) -> tuple[tuple[int, ...], Sequence[float] | None]:
+    """Return the size to which an image is resampled, and the middle around which it is then cropped or padded to `plan["size"]`."""
+    size, target_spacing = tuple(int(side) for side in plan["size"]), plan.get("spacing")
+    spacing: Sequence[float] | None = image.spacing if image.dims == plan["dims"] else None
+    if plan["dims"] == 3:
+        spacing = true_spacing(grey.shape, spacing, plan.get("extent"))
+    if not target_spacing and plan.get("fit") == "field" and plan["field"]:
+        target_spacing = [side / count for side, count in zip(plan["field"], size, strict=True)]
+    if target_spacing and spacing:
+        steps = zip(grey.shape, spacing, target_spacing, strict=True)
+        resampled = tuple(max(1, round(length * side / target)) for length, side, target in steps)
+        return resampled, [sum(limits) / 2 for limits in body_limits(grey)]
+    if plan.get("fit") == "pad":
+        scale = min(side / length for side, length in zip(size, grey.shape, strict=True))
+        return tuple(max(1, round(length * scale)) for length in grey.shape), None
+    return size, None
+
+
+def map_to_image(values: np.ndarray, image: Image, plan: Mapping[str, Any]) -> np.ndarray:
+    """Return a map on the grid of the network's input (*size) on that of the image; 0 where the network saw nothing."""
+    grey = _match_dims(image.array, image.dims, int(plan["dims"]), "image")[0]
+    size, middle = _find_grid(grey, image, plan)
+    whole: np.ndarray = values
+    for axis, length in enumerate(size):
+        target = whole.shape[axis]
+        start = _crop_start(length, target, middle[axis] if middle else None)
+        widths = [(0, 0)] * whole.ndim
+        widths[axis] = (max(start, 0), max(length - target - start, 0))
+        first = max(-start, 0)
+        whole = np.pad(np.take(whole, range(first, min(target, length - start)), axis=axis), widths)
+    whole = np.asarray(resize(whole[None], grey.shape)[0])
+    if image.dims == plan["dims"]:
+        return whole
+    if image.dims == 2:
+        return np.asarray(whole[..., 0])
+    filled = np.zeros(image.array.shape[1:], np.float32)
+    filled[..., image.array.shape[-1] // 2] = whole
+    return filled
 
 
 def _match_dims(array: np.ndarray, length: int, target: int, name: str) -> np.ndarray:
@@ -94,16 +119,21 @@ def crop_or_pad(array: np.ndarray, size: tuple[int, ...], middle: Sequence[float
     minimum."""
     for axis, target in enumerate(size, start=1):
         length = array.shape[axis]
-        start = round(middle[axis - 1] * length - target / 2) if middle else (length - target) // 2
+        start = _crop_start(length, target, middle[axis - 1] if middle else None)
         if length > target:
-            start = min(max(start, 0), length - target)
             array = np.take(array, range(start, start + target), axis=axis)
         elif length < target:
-            before = min(max(-start, 0), target - length)
             widths = [(0, 0)] * (array.ndim - 1)
-            widths[axis - 1] = (before, target - length - before)
+            widths[axis - 1] = (-start, target - length + start)
             array = pad_array(array, widths, array.reshape(len(array), -1).min(axis=1))
     return array
+
+
+def _crop_start(length: int, target: int, middle: float | None) -> int:
+    """Return where the part of an axis begins that is kept; negative for the number of padded cells before it."""
+    start = round(middle * length - target / 2) if middle is not None else (length - target) // 2
+    limits = sorted((0, length - target))
+    return min(max(start, limits[0]), limits[1])
 
 
 def pad_array(

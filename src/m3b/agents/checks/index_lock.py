@@ -158,6 +158,8 @@ def _locate_source(work: Path, path: str, raw_folders: Sequence[Path]) -> tuple[
 INTEGRITY_CLEAN = "clean"
 INDEX_FILES = (TRAIN, TEST, LABELS)
 RAW_FOLDER = "data"
+SITE = "site"
+"""The attribute of a case that training knows, so that its folds can be sites."""
 """Folder of `work` with the links to the raw data."""
 
 
@@ -321,8 +323,14 @@ def digest_derived_files(locked: Path, paths: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def list_site_codes(sites: Sequence[str]) -> dict[str, str]:
+    """Return the name by which training knows a site -> its true name."""
+    names = sorted(set(sites))
+    return {f"site{number:0{len(str(len(names)))}d}": name for number, name in enumerate(names, start=1)}
+
+
 def serialize_training_index(index: Index) -> bytes:
-    """Return `train.json` for training: without attributes, and with invented patient names.
+    """Return `train.json` for training: with invented names of patients and sites, and without other attributes.
 
     The invented names sort like the true ones; unknown patients remain unknown.
     """
@@ -333,7 +341,17 @@ def serialize_training_index(index: Index) -> bytes:
         name: f"{UNKNOWN_PATIENT if name in unknown_patients else 'p'}{number:0{width}d}"
         for number, name in enumerate(names, start=1)
     }
+    sites = [record.attributes[SITE] for record in index.train if record.attributes.get(SITE)]
+    site_names = {name: code for code, name in list_site_codes(sites).items()}
     records = [
-        to_json(replace(record, patient=pseudonym[record.patient], attributes={}), index.task) for record in index.train
+        to_json(
+            replace(
+                record,
+                patient=pseudonym[record.patient],
+                attributes={SITE: site_names[record.attributes[SITE]]} if record.attributes.get(SITE) else {},
+            ),
+            index.task,
+        )
+        for record in index.train
     ]
     return json.dumps(records, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -16,7 +16,7 @@ from m3b.training.diagnosis.covariates import encode
 from m3b.training.diagnosis.holdout import assign_held_out
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.diagnosis.views import gather_views, index_views, view_count
-from m3b.training.patients import list_patients
+from m3b.training.patients import list_patients, list_sites
 
 
 def read_index(path: str | Path = "Datapath/train.json") -> list[dict[str, Any]]:
@@ -70,7 +70,8 @@ class CaseDataset(Dataset[dict[str, torch.Tensor]]):
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[CaseDataset, CaseDataset]:
     """Return training and validation part of the network `fold`, see `assign_held_out`."""
     images, labels, records, readable, places = _read_cases(plan)
-    is_held_out = assign_held_out(plan, list_patients(records), get_target(plan).strata(labels))[fold]
+    strata = get_target(plan).strata(labels)
+    is_held_out = assign_held_out(plan, list_patients(records), strata, list_sites(records))[fold]
     items = np.flatnonzero(~is_held_out & readable), np.flatnonzero(is_held_out & readable)
     if not len(items[0]) or not len(items[1]):
         raise SystemExit(

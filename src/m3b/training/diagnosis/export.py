@@ -52,6 +52,7 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
         "multi_label": bool(plan["multi_label"]),
         "weights": weights,
         "refit": bool(plan.get("refit")),
+        "saliency": True,
         **calibration,
         **start_card(plan),
         "plan": {**plan, "network": remove_paths(plan["network"])},

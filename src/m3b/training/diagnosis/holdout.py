@@ -7,19 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.folds import count_folds
+from m3b.training.folds import SITES, count_folds
 from m3b.training.patients import assign_folds
 
 SHARED_PARTS = 12
 """With cross-validation, no network is trained on one of so many parts of the patients; the networks are compared on it."""
 
 
-def assign_held_out(plan: Mapping[str, Any], patients: Sequence[str], strata: np.ndarray) -> np.ndarray:
+def assign_held_out(
+    plan: Mapping[str, Any], patients: Sequence[str], strata: np.ndarray, sites: Sequence[str] = ()
+) -> np.ndarray:
     """Return (networks, N): the cases that each network is not trained on.
 
     With `cross_validation` each network holds out its fold, and all hold out a shared part, except for a refit or if there are fewer
-    than two patients for each network. Otherwise all hold out the same `validation_share`.
+    than two patients for each network. Otherwise all hold out the same `validation_share`. If folds are sites, each network holds out
+    a site, and the other cases of its patients; cases without a site are only trained on.
     """
+    if plan.get("fold_groups") == SITES:
+        patients_by_site = {
+            site: {patients[n] for n, name in enumerate(sites) if name == site} for site in set(sites) - {""}
+        }
+        return np.array(
+            [[patient in patients_by_site[site] for patient in patients] for site in sorted(patients_by_site)]
+        )
     networks, seed, patient_ids = count_folds(plan), int(plan["seed"]), np.array(patients)
     if networks == 1 or not plan.get("cross_validation", True):
         parts = max(2, round(1 / float(plan["validation_share"])))
@@ -61,5 +71,5 @@ def held_out_share(plan: Mapping[str, Any]) -> float:
     networks = count_folds(plan)
     if networks == 1 or not plan.get("cross_validation", True):
         return float(plan["validation_share"])
-    shared = 0.0 if plan.get("refit") else 1 / SHARED_PARTS
+    shared = 0.0 if plan.get("refit") or plan.get("fold_groups") == SITES else 1 / SHARED_PARTS
     return shared + (1 - shared) / networks

@@ -34,13 +34,14 @@ from m3b.training.folds import (
     count_rounds,
     max_folds,
     name_training,
+    use_site_folds,
 )
 from m3b.training.gpu_fitting import apply_machine, choose_precision_and_layout, fit_to_gpu, share_gpus
 from m3b.training.intensity_rule import choose_whole_image_augmentation, choose_whole_image_input
 from m3b.training.laterality import allowed_flips, can_flip_both_axes
 from m3b.training.machine import machine_of
 from m3b.training.named_channels import choose_channels
-from m3b.training.patients import list_patients
+from m3b.training.patients import list_patients, list_sites
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
 from m3b.training.pretrained.frozen_features import FEATURE_SIDES, choose_feature_views, time_image
@@ -95,7 +96,7 @@ def main(argv: list[str] | None = None) -> None:
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
     for setting in without_start(options.set):
         apply_override(plan, setting)
-    changes = fit_minutes(facts, plan, options.set)
+    changes = fit_minutes(facts, plan, [*options.set, *use_site_folds(plan, list_sites(records))])
     check_fold_count(plan, facts["patients"])
     changes.append(describe_time(plan, facts["cases"]))
     save_plan(plan)
@@ -157,6 +158,7 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         "folds": 0,
         "refit": False,
         "cross_validation": is_small,
+        "fold_groups": "patients",
         "why_folds": "",
         "validation_share": 0.15,
         "ema": 0.99,

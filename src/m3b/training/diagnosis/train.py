@@ -31,7 +31,7 @@ from m3b.training.entry import run_training
 from m3b.training.folds import REFIT_NAME, TimeShares, count_folds, count_refit_steps, read_result, write_member_list
 from m3b.training.launch import count_processes, parse_train_options, train_folds_in_parallel
 from m3b.training.loop import MIN_CASES_FOR_BEST, TrainingParts, load_best, train_by_clock
-from m3b.training.patients import list_patients
+from m3b.training.patients import list_patients, list_sites
 from m3b.training.precision import device_of
 from m3b.training.pretrained.trial import compare_starts, trial_seconds
 from m3b.training.recipe import get_recipe
@@ -175,9 +175,11 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     shared_arguments = (None, None) if predictions.shared is None else (predictions.shared, predictions.networks)
     fitted = target.calibrate(logits, labels, list_patients(records), *shared_arguments)
     figures = {name: round(value, 4) for name, value in target.figures(logits, labels, predictions.networks).items()}
+    site_figures = measure_sites(plan, predictions)
     metrics = {
         "validation": {**figures, "cases": len(labels)},
         "networks": predictions.figures,
+        **({"sites": site_figures} if site_figures else {}),
         "recall": target.recall(logits, labels),
         "calibration": fitted.pop("figures"),
         "tta": view_choice.pop("figures"),
@@ -209,6 +211,8 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         )
     description += f", mean of {len(view_choice['views'])} views of each" if len(view_choice["views"]) > 1 else ""
     description += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
+    for site, values in site_figures.items():
+        print(f"{site}: {', '.join(f'{name} {value}' for name, value in values.items())}", flush=True)
     print(f"done: {target.describe(metrics, description)}", flush=True)
 
 
@@ -262,6 +266,22 @@ def gather_predictions(plan: dict[str, Any], results: list[dict[str, Any]], logi
     records = [{**all_records[k], "fold": int(network)} for k, network in zip(first, networks, strict=True)]
     shared_rows = table[:, shared] if is_average and shared.any() and not shared.all() else None
     return HeldOutPredictions(final_logits, labels[first], networks, records, shared_rows, figures)
+
+
+def measure_sites(plan: dict[str, Any], predictions: HeldOutPredictions) -> dict[str, dict[str, float]]:
+    """Return the figures of the held-out cases of each site, with their number; {} if fewer than two sites are known."""
+    sites = np.array(list_sites(predictions.records))
+    names = sorted(set(sites.tolist()) - {""})
+    figures: dict[str, dict[str, float]] = {}
+    for name in names if len(names) > 1 else ():
+        rows = sites == name
+        logits, labels, networks = predictions.logits[rows], predictions.labels[rows], predictions.networks[rows]
+        figures[name] = {"cases": int(rows.sum())}
+        if (labels == labels[0]).all():
+            continue  # with one class, no figure is defined
+        values = get_target(plan).figures(logits, labels, networks)
+        figures[name] |= {metric: round(value, 4) for metric, value in values.items() if np.isfinite(value)}
+    return figures
 
 
 def _format_cases(
