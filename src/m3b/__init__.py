@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from m3b.run.handle import RunHandle
     from m3b.run.options import Options
     from m3b.run.paper_kit import write_paper_kit
-    from m3b.run.pipeline import Pipeline, resume
+    from m3b.run.pipeline import Pipeline, resume, train_more
     from m3b.run.result import Result
     from m3b.run.stages import Stage
     from m3b.run.training_overrides import TrainingOverrides
@@ -62,6 +62,7 @@ __all__ = [
     "load_model",
     "register_task",
     "resume",
+    "train_more",
     "verify",
     "write_paper_kit",
 ]
@@ -97,6 +98,7 @@ _MODULE_BY_NAME = {
     "load_model": "m3b.models",
     "register_task": "m3b.tasks",
     "resume": "m3b.run.pipeline",
+    "train_more": "m3b.run.pipeline",
     "verify": "m3b.run.verification",
     "write_paper_kit": "m3b.run.paper_kit",
 }

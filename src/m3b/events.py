@@ -263,6 +263,36 @@ class ModelDelivered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingAdded(Event):
+    """More training of the delivered model starts; the next model, or that of an interrupted one, ends it.
+
+    Args:
+        number: of the delivered model from whose weights it starts, counted from 1.
+    """
+
+    kind: ClassVar[str] = "training_added"
+    minutes: float
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsCompared(Event):
+    """The model of an added training was compared with the delivered one on validation cases.
+
+    Args:
+        kept: which one is delivered: `new` or `earlier`.
+        reason: a sentence for people.
+        earlier, new: the validation metric of each, as `Measure.to_dict` returns it; empty if there is none.
+    """
+
+    kind: ClassVar[str] = "models_compared"
+    kept: Literal["new", "earlier"]
+    reason: str
+    earlier: dict[str, Any] = field(default_factory=dict)
+    new: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RoleEnded(Event):
     """An agent has ended; `status` is `done`, or how it failed."""
 
@@ -285,7 +315,7 @@ class RunEnded(Event):
 EVENT_CLASSES: tuple[type[Event], ...] = (
     RunStarted, RoleStarted, PromptSent, WaitingForModel, ReplyDelta, ReplyReceived, ToolCalled, ScriptOutput,
     ToolReturned, MessageSent, ArtifactChecked, ArtifactAccepted,
-    IndexAudited, StepStarted, NoteAdded, ModelDelivered, RoleEnded, RunEnded,
+    IndexAudited, StepStarted, NoteAdded, ModelDelivered, TrainingAdded, ModelsCompared, RoleEnded, RunEnded,
 )  # fmt: skip
 """All classes of events, roughly in the order of a run."""
 

@@ -111,3 +111,13 @@ class Measure:
         gain = values.get("gain")
         values["gain"] = (float(gain[0]), float(gain[1])) if gain and None not in gain else None
         return cls(**{"low": None, "high": None, "n": 0, **values})
+
+
+def describe_test_looks(count: int) -> str:
+    """Return how often the locked test cases were looked at, and what that means; '' for at most one look."""
+    if count < 2:
+        return ""
+    return (
+        f"look {count} at the locked test cases: they scored {count - 1} earlier model{'s' if count > 2 else ''} of this run, "
+        "so the figure is less independent than that of a first look"
+    )

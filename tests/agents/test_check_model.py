@@ -291,6 +291,20 @@ def test_classes_of_another_index(desk: Desk) -> None:
 # --- validation cases --------------------------------------------------------------------------------------------
 
 
+def test_models_are_compared_on_the_cases_that_the_first_training_held_out(desk: Desk) -> None:
+    """If a longer training scored more of its held-out cases; not if it held out other cases."""
+    work, images = desk.run.work, [record.key for record in desk.index.train]
+    (work / "Logout").mkdir()
+    for name, keys in (("valid_predictions", images[:3]), ("first", images[:2]), ("others", images[2:4])):
+        (work / f"Logout/{name}.json").write_text(json.dumps([{"image": key} for key in keys]))
+
+    def read_keys(file: str) -> list[str]:
+        return [record.key for record in read_validation_records(work, desk.index, file)]
+
+    assert read_keys("") == read_keys("Logout/others.json") == read_keys("Logout/missing.json") == images[:3]
+    assert read_keys("Logout/first.json") == images[:2]
+
+
 def test_only_training_cases_count_as_validation(desk: Desk) -> None:
     desk.held_out(
         [{"image": "data/1.png"}, {"image": "data/65.png"}, {"image": "data/none.png"}, {"image": ["a", "b"]}]

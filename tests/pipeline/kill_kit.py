@@ -102,7 +102,7 @@ def outcome(run: Path) -> dict[str, Any]:
     }
 
 
-TEMPORARY = (".*", "*.part", "*.accepted", "*.tmp")
+TEMPORARY = (".*", "*.part", "candidate", "*.tmp")
 """Names of files that are there for a moment only."""
 LASTING = (".lock", TOKEN_NAME)
 """Names like these that a run folder keeps."""

@@ -57,7 +57,7 @@ def test_an_accepted_model_outlives_one_that_is_rejected_after_it(build) -> None
     assert checks[:2] == [True, False]
     check_end(result, "completed", SPENT, "7 actions")
     assert "SystemExit(3)" not in (Path(str(result.model_dir)) / "predict.py").read_text()
-    assert not list((Path(result.run_dir) / "locked").glob("*.accepted"))
+    assert not (Path(result.run_dir) / "locked" / "candidate").exists()
 
 
 @pytest.mark.parametrize(

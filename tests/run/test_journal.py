@@ -19,6 +19,7 @@ from m3b.events import (
     Event,
     IndexAudited,
     MessageSent,
+    ModelsCompared,
     NoteAdded,
     PromptSent,
     ReplyReceived,
@@ -50,6 +51,7 @@ FIELD_STRATEGIES: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
     PromptSent: {"facts": st.lists(JSON, max_size=2)},
     MessageSent: {"facts": st.lists(JSON, max_size=2)},
     IndexAudited: {"facts": JSON},
+    ModelsCompared: {"earlier": JSON, "new": JSON},
 }
 
 

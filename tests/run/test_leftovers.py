@@ -23,8 +23,6 @@ LEFTOVERS = (
     "locked/.raw.json.4711",
     "readings/.asked.json.4711",
     "locked/.model.part/weights.bin",
-    "locked/model.accepted/predict.py",
-    "locked/predictions.json.accepted",
     "work/.train.py.0123456789ab.tmp",
     "work/Datapath/.train.json.0123456789ab.tmp",
 )

@@ -70,6 +70,15 @@ def test_the_first_step(tmp_path: Path, status: Status, epochs: float | None, fi
     assert codes(make_run(tmp_path, epochs=epochs), status)[0] == first
 
 
+def test_an_added_training_that_stopped_can_be_dropped(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    paths = {"run_dir": str(run.path), "model_dir": str(run.model)}
+    result = Result("cancelled", "why", "Segment polyps", integrity="clean", **paths)
+    steps = list_next_steps(run, RECORD, result)
+    assert [step.code for step in steps] == ["resume", "read_log", "discard_training"]
+    assert steps[-1].command.endswith("--discard")
+
+
 def test_too_few_test_patients_are_no_failure_of_the_training(tmp_path: Path) -> None:
     measure = Measure("dice", 0.3, 0.2, 0.4, 3)
     result = Result("below_range", "only 3 test patients", "Segment polyps", primary=measure, run_dir=str(tmp_path),

@@ -110,6 +110,8 @@ class TrainedModel:
             that kept none.
         refit: whether the delivered weights were trained on every training case. The validation metric is then that of
             the folds, each measured on cases that it was trained without.
+        project: hash of each script and of plan.json of the project when the model was measured; empty in journals of
+            early versions.
     """
 
     folder: str
@@ -119,6 +121,7 @@ class TrainedModel:
     answers: str = ""
     kept_answers: str = ""
     refit: bool = False
+    project: dict[str, str] = field(default_factory=dict)
 
 
 ARTIFACT_CLASSES: dict[str, type[Any]] = {

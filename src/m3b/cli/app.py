@@ -26,7 +26,6 @@ from m3b.cli import (
 )
 
 COMMAND_OF_SYNONYM = {
-    "train": "run",
     "fit": "run",
     "build": "run",
     "new": "run",
@@ -88,6 +87,7 @@ app.command("look")(look.look)
 app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
+app.command("train")(run.train)
 app.add_typer(runs.app, name="runs")
 app.command("show")(show.show)
 app.command("report")(runs.report)

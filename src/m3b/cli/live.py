@@ -14,6 +14,7 @@ from m3b.events import (
     ArtifactChecked,
     Event,
     IndexAudited,
+    ModelsCompared,
     ReplyReceived,
     RoleEnded,
     RoleStarted,
@@ -95,6 +96,8 @@ class LiveView:
                 self._print_line(f"{event.title} ({event.llm})")
             case StepStarted():
                 self._print_line(f"       {event.text}")
+            case ModelsCompared():
+                self._print_line(f"       {event.reason}")
             case IndexAudited():
                 self._print_detail(f"       {event.summary}")
             case ArtifactChecked():

@@ -194,6 +194,8 @@ def format_result(result: Result) -> list[str]:
         lines.append(f"test {format_metric(result.primary.to_dict())}")
     if result.tested_on:
         lines.append(f"measured on {result.tested_on}")
+    if result.looks_note:
+        lines.append(result.looks_note)
     lines += [external_set.summary for external_set in result.external.values()]
     if result.integrity:
         lines.append(f"integrity: {result.integrity}")

@@ -43,6 +43,14 @@ LabelWithOption = Annotated[
         show_default=False,
     ),
 ]
+SandboxOption = Annotated[
+    str | None,
+    typer.Option(
+        help="auto, bubblewrap, landlock or off; may confine less than before. Default: never less than before.",
+        autocompletion=shell_completion.complete_sandboxes,
+        show_default=False,
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -189,14 +197,7 @@ def demo(
 def resume(
     run: RunArgument = "last",
     llm: Annotated[str | None, typer.Option(help="Another language model than the run was started with.")] = None,
-    sandbox: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, bubblewrap, landlock or off; may confine less than before. Default: never less than before.",
-            autocompletion=shell_completion.complete_sandboxes,
-            show_default=False,
-        ),
-    ] = None,
+    sandbox: SandboxOption = None,
     offline: OfflineOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -218,19 +219,41 @@ def resume(
     _print_result_and_exit(result, as_json=json)
 
 
+def train(
+    run: RunArgument = "last",
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Minutes of the added training. Default: those of an interrupted one.", show_default=False),
+    ] = None,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Drop an added training that was interrupted or failed.")
+    ] = False,
+    sandbox: SandboxOption = None,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Train the model of a finished run for longer; deliver it if validation says that it is better."""
+    from m3b.cli.live import LiveView
+    from m3b.run.pipeline import train_more
+
+    with interrupt_on_signals(), LiveView(quiet=quiet) as live:
+        mode = cast("SandboxMode | None", sandbox)
+        result = train_more(run, minutes, sandbox=mode, discard=discard, on_event=live)
+    _print_result_and_exit(result, as_json=json)
+
+
 def _announce_finished_run(run: str) -> None:
     """Say that a run has ended and is only shown again, and how to train on."""
     from m3b.cli.output import echo
     from m3b.run.folder import RunFolder
-    from m3b.run.next_steps import format_run_command
-    from m3b.run.result import FINAL_STATUSES
+    from m3b.run.result import DELIVERED_STATUSES, FINAL_STATUSES
 
-    record = RunFolder.open(run).load_record()
-    if record.get("status") in FINAL_STATUSES:
+    run_folder = RunFolder.open(run)
+    status = run_folder.load_record().get("status")
+    if status in FINAL_STATUSES:
+        hint = f" To train its model for longer: {run_folder.format_command('train')} --minutes N"
         echo(
-            f"This run has ended ({record['status']}) and is shown again. A new run can train for longer: "
-            f"{format_run_command(record)} --train-minutes N",
-            err=True,
+            f"This run has ended ({status}) and is shown again.{hint if status in DELIVERED_STATUSES else ''}", err=True
         )
 
 

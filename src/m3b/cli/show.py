@@ -114,6 +114,10 @@ def _format_event(event: Event, full: bool) -> str:
             return f"[handed over] {event.artifact}"
         case events.IndexAudited():
             return f"[audit] {event.summary}"
+        case events.TrainingAdded():
+            return f"\n== {event.minutes:g} more minutes of training, from the weights of model {event.number}"
+        case events.ModelsCompared():
+            return f"[compared] {event.reason}"
         case events.NoteAdded():
             return f"[note] {event.text}"
     return ""

@@ -44,7 +44,8 @@ class TrainingOptions:
     pretrained: Annotated[
         str | None,
         typer.Option(
-            help="Weights to start from: an entry of `m3b models list`, a folder, or none.", rich_help_panel=HELP_PANEL
+            help="Weights to start from: an entry of `m3b models list`, a folder (also of a delivered model), or none.",
+            rich_help_panel=HELP_PANEL,
         ),
     ] = None
     settings: Annotated[

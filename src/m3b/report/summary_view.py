@@ -9,6 +9,7 @@ from m3b.markup.charts import draw_gauge, round_to_ticks
 from m3b.markup.formatting import format_count, format_figure, format_interval, format_time, shorten
 from m3b.markup.html import Html
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
+from m3b.measure import describe_test_looks
 from m3b.metrics.metric_tables import best_value, lower_is_better, metric_title
 from m3b.report.measured_view import format_metric_name
 from m3b.report.run_files import RunFiles
@@ -119,6 +120,9 @@ def make_headline(files: RunFiles) -> dict[str, Any] | None:
     parts += [f"95 % interval {format_interval(low, high)}" if interval else "no interval can be given"]
     if to_finite_number(measure.get("n")) is not None:
         parts.append(f"{format_count(measure.get('n'))} test cases")
+    looks = to_finite_number(files.result.get("test_looks"))
+    if looks_note := describe_test_looks(int(looks or 0)):
+        parts.append(looks_note)
     baseline = to_finite_number(measure.get("baseline"))
     if baseline is not None:
         parts.append(f"{format_figure(baseline)} without looking at the image")

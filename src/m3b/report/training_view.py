@@ -243,7 +243,9 @@ def _describe_exact_amount(files: RunFiles) -> str:
         return ""
     steps, n_epochs, minutes = files.notes.training
     epochs = "1 epoch" if n_epochs == 1 else f"{n_epochs:,.4g} epochs"
-    return f"{steps:,} steps, {epochs}, {format_duration(60 * minutes)}"
+    looks = to_finite_number(files.result.get("test_looks")) or 0
+    added = "; this is the added training alone, from the weights of an earlier model" if looks > 1 else ""
+    return f"{steps:,} steps, {epochs}, {format_duration(60 * minutes)}{added}"
 
 
 def _describe_amount(log: Log) -> str:

@@ -20,6 +20,7 @@ from m3b.data.index import read_index
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
+    from m3b.run.folder import RunFolder
     from m3b.run.services import RunServices
 
 RAW_DATA_FILE = "raw.json"
@@ -38,6 +39,12 @@ def record_raw_fingerprint(services: RunServices, selection: Selection) -> None:
             fingerprint_folder(card.path, change_times=change_times), change_times
         )
         write_text_atomically(file, json.dumps(asdict(services.raw_fingerprint)))
+
+
+def has_raw_data_changed(run: RunFolder, folder: Path) -> bool:
+    """Return whether the data folder of a run differs from its fingerprint; False if the run stored none."""
+    stored = _read_raw_fingerprint(run.locked / RAW_DATA_FILE)
+    return stored is not None and fingerprint_folder(folder, change_times=stored.change_times) != stored.fingerprint
 
 
 def _read_raw_fingerprint(file: Path) -> RawFingerprint | None:

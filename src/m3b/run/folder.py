@@ -34,6 +34,10 @@ DATED_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}", re.ASCII)
 """Pattern of a run id that m3b made."""
 
 
+MODEL_FOLDER_PATTERN = re.compile(r"model(-\d+)?", re.ASCII)
+"""Name of the folder of a delivered model in a run."""
+
+
 class RunFolder:
     """One run folder."""
 
@@ -50,6 +54,10 @@ class RunFolder:
     @property
     def id(self) -> str:
         return self.path.name
+
+    def get_earlier_model(self, number: int) -> Path:
+        """Return the folder of an earlier delivered model, counted from 1; the last one is in `model`."""
+        return self.path / f"model-{number}"
 
     def get_path(self, name: str) -> Path:
         """Return the path of a file or folder of the run; of its earlier name if only that one exists."""
@@ -325,9 +333,9 @@ def find_model_folder(name: str | Path) -> Path:
 
 
 def is_own_model(folder: Path) -> bool:
-    """Return whether a folder is the delivered model of one of this user's registered runs."""
+    """Return whether a folder is a delivered model of one of this user's registered runs."""
     resolved_folder = Path(os.path.realpath(folder))
-    return resolved_folder.name == "model" and is_registered(resolved_folder.parent)
+    return bool(MODEL_FOLDER_PATTERN.fullmatch(resolved_folder.name)) and is_registered(resolved_folder.parent)
 
 
 def _relocate_paths(record: dict[str, Any], folder: Path) -> dict[str, Any]:

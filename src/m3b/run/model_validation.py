@@ -13,7 +13,7 @@ from m3b.agents.checks.index_lock import sha256_or_missing
 from m3b.agents.checks.model import check_model, freeze_deliverable
 from m3b.data.index import read_index
 from m3b.events import StepStarted
-from m3b.isolation.untrusted import remove_tree
+from m3b.isolation.untrusted import hash_file, list_entries, remove_tree
 from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
@@ -22,28 +22,44 @@ from m3b.writing import rename_durably
 if TYPE_CHECKING:
     from m3b.run.services import RunServices
 
+CANDIDATE_FOLDER = "candidate"
+"""Folder below `locked/` with a model that is being measured, and its predictions."""
+MEASURED_NAMES = ("model", ANSWERS_FOLDER, TEST_PREDICTIONS_FILE)
+"""What the measuring of a model leaves below `locked/`; the file that identifies the model comes last."""
+
 
 def validate_model(services: RunServices, selection: Selection, previous: CheckResult | None) -> CheckResult:
-    """Copy the deliverable, measure the copy, and keep it if it is accepted.
+    """Measure the deliverable, and keep it if it is accepted.
 
     Args:
         previous: the check result of the model that this process accepted last; it remains the one to deliver until
             another one is accepted.
     """
-    if previous is None:
-        return _measure_model(services, selection, None)
-    _back_up_model(services.folder)
-    check_result = _measure_model(services, selection, previous)
-    _resolve_backup(services.folder, keep_earlier=not check_result.is_accepted)
+    check_result = measure_candidate(services, selection, previous)
+    if check_result.is_accepted and check_result is not previous:
+        adopt_candidate(services.folder)
+    discard_candidate(services.folder)
     return check_result
 
 
-def _measure_model(services: RunServices, selection: Selection, previous: CheckResult | None) -> CheckResult:
-    run = services.folder
-    frozen = freeze_deliverable(run.work, run.measured_model)
+def measure_candidate(
+    services: RunServices,
+    selection: Selection,
+    previous: CheckResult | None = None,
+    earlier_predictions: str = "",
+) -> CheckResult:
+    """Copy the deliverable below `locked/candidate/` and measure the copy.
+
+    Args:
+        previous: a check result that is returned if the deliverable is still the one that it accepted.
+        earlier_predictions: see `check_model`.
+    """
+    run, candidate = services.folder, services.folder.locked / CANDIDATE_FOLDER
+    discard_candidate(run)
+    candidate.mkdir()
+    frozen = freeze_deliverable(run.work, candidate / run.measured_model.name)
     hashes = frozen.hashes if frozen and not frozen.refusals else {}
     if previous is not None and isinstance(previous.artifact, TrainedModel) and previous.artifact.hashes == hashes:
-        _restore_test_predictions(run)
         return previous  # nothing was changed since it was accepted
     services.emit(StepStarted("running the model on cases that it has not seen"))
     check_result = check_model(
@@ -51,48 +67,49 @@ def _measure_model(services: RunServices, selection: Selection, previous: CheckR
         frozen,
         selection,
         read_index(run.locked, selection.task),
-        partial(services.executor.predict, keep_answers_in=run.locked),
-        lambda test_result: write_test_result(run, test_result),
+        partial(services.executor.predict, keep_answers_in=candidate),
+        partial(write_test_result, candidate),
         get_acceptable_range(services.card_of(selection), selection),
         root=run.locked,
         predict_baseline=services.executor.predict_baseline,
+        earlier_predictions=earlier_predictions,
     )
     if not check_result.is_accepted:
         return check_result
     artifact = replace(
         check_result.artifact,
-        answers=sha256_or_missing(run.locked, TEST_PREDICTIONS_FILE),
-        kept_answers=sha256_or_missing(run.locked, f"{ANSWERS_FOLDER}/{ANSWERS_FILE}"),
+        answers=sha256_or_missing(candidate, TEST_PREDICTIONS_FILE),
+        kept_answers=sha256_or_missing(candidate, f"{ANSWERS_FOLDER}/{ANSWERS_FILE}"),
+        project=hash_project(run.work),
     )
     return replace(check_result, artifact=artifact)
 
 
-def _backup_paths(run: RunFolder) -> tuple[tuple[Path, Path], ...]:
-    """Return (current, backup) paths of the accepted model and of its predictions, for measuring another model."""
-    names = (run.measured_model.name, TEST_PREDICTIONS_FILE, ANSWERS_FOLDER)
-    return tuple((run.locked / name, run.locked / f"{name}.accepted") for name in names)
+def adopt_candidate(run: RunFolder) -> None:
+    """Let the candidate replace the measured model; may be called again after a crash."""
+    candidate = run.locked / CANDIDATE_FOLDER
+    for name in MEASURED_NAMES:
+        if (candidate / name).exists():
+            _remove_path(run.locked / name)
+            rename_durably(candidate / name, run.locked / name)
 
 
-def _back_up_model(run: RunFolder) -> None:
-    for current, backup in _backup_paths(run):
-        if current.exists():
-            _remove_path(backup)
-            rename_durably(current, backup)
+def settle_candidate(run: RunFolder, model: TrainedModel) -> None:
+    """Finish what a killed process left: adopt the candidate if it is the accepted model, else remove it."""
+    if model.answers and sha256_or_missing(run.locked, f"{CANDIDATE_FOLDER}/{TEST_PREDICTIONS_FILE}") == model.answers:
+        adopt_candidate(run)
+    discard_candidate(run)
 
 
-def _restore_test_predictions(run: RunFolder) -> None:
-    """Restore the predictions of an unchanged model, which was measured before."""
-    for current, backup in _backup_paths(run)[1:]:
-        if backup.exists():
-            rename_durably(backup, current)
+def discard_candidate(run: RunFolder) -> None:
+    """Remove the candidate, if there is one."""
+    remove_tree(run.locked / CANDIDATE_FOLDER)
 
 
-def _resolve_backup(run: RunFolder, *, keep_earlier: bool) -> None:
-    for current, backup in _backup_paths(run):
-        if backup.exists() and keep_earlier:
-            _remove_path(current)
-            rename_durably(backup, current)
-        _remove_path(backup)
+def hash_project(work: Path) -> dict[str, str]:
+    """Return name -> SHA-256 of the scripts and plan.json of a training project."""
+    names = sorted(entry.name for entry in list_entries(work) if entry.kind == "file")
+    return {name: hash_file(work, name) for name in names if name.endswith(".py") or name == "plan.json"}
 
 
 def _remove_path(path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from m3b.agents.checks.index_lock import INTEGRITY_CLEAN
 from m3b.isolation import untrusted
 from m3b.isolation.untrusted import UnsafePathError
 from m3b.run.folder import RunFolder
@@ -111,7 +112,9 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
     else:
         yield NextStep("resume", "Go on from where it stopped", run.format_command("resume"))
         yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
-        if status == "failed" and _is_by_rules(record):
+        if result.model_dir and result.integrity == INTEGRITY_CLEAN:  # it was delivered before this training
+            yield NextStep("discard_training", "Keep the earlier model", f"{run.format_command('train')} --discard")
+        elif status == "failed" and _is_by_rules(record):
             yield _suggest_language_model(record)
 
 
@@ -131,7 +134,7 @@ def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: R
     if not result.has_verdict:
         text = "Bring more patients: the test patients are too few for a verdict, whatever the training is"
         yield NextStep("more_cases", text, format_run_command(record))
-    elif amount is not None and amount.is_short:
+    elif amount is not None and amount.is_short and result.test_looks < 2:  # else it is that of an added training alone
         yield _suggest_more_training(record, amount)
     if result.report:
         yield NextStep("open_report", "Look at the figures and the worst cases", result.report)
@@ -146,7 +149,8 @@ def _suggest_after_training(run: RunFolder, record: Mapping[str, Any], result: R
         yield NextStep("check_labels", "Check that images and labels belong together", str(manifest_page))
     if result.has_verdict and amount is not None and not amount.is_short:
         minutes = next((value for value in ROUND_MINUTES if value >= 3 * amount.minutes), ROUND_MINUTES[-1])
-        yield NextStep("train_longer", "Train for longer, or bring more cases", format_run_command(record, minutes))
+        command = f"{run.format_command('train')} --minutes {minutes:g}"
+        yield NextStep("train_longer", "Train the model for longer, or bring more cases", command)
 
 
 def _suggest_more_training(record: Mapping[str, Any], amount: TrainingAmount) -> NextStep:

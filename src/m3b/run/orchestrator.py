@@ -39,6 +39,7 @@ from m3b.events import (
     ArtifactChecked,
     Event,
     ModelDelivered,
+    ModelsCompared,
     NoteAdded,
     PromptSent,
     RoleEnded,
@@ -46,18 +47,21 @@ from m3b.events import (
     RunEnded,
     RunStarted,
     StepStarted,
+    TrainingAdded,
 )
 from m3b.isolation.reader import Reader
 from m3b.isolation.untrusted import UnsafePathError, walk
 from m3b.journal import JOURNAL_FORMAT
 from m3b.messages import ToolCall
 from m3b.models.checksums import PROVENANCE_FILE, hash_files, sha256_of
+from m3b.run.added_training import AddedTrainingStage, remove_replaced_export, restore_results
 from m3b.run.confinement import sandbox_entry
 from m3b.run.data_integrity import verify_integrity
 from m3b.run.extensions import CallbackError, guard_callback
 from m3b.run.external_sets import measure_external_sets
 from m3b.run.folder import RunFolder
 from m3b.run.labelling import extra_tool_names_of
+from m3b.run.model_validation import adopt_candidate, settle_candidate
 from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
@@ -94,22 +98,30 @@ def execute_run(
         record.update(status="working", reason="", cause="", result=None, format=JOURNAL_FORMAT)
         run.save_record(record)
         services = RunServices(setup, state, remarking_roles, publish, cancel_event)
-        sandbox, minutes = sandbox_entry(services.sandbox), services.options.training_minutes
+        sandbox, minutes = sandbox_entry(services.sandbox), setup.added_minutes or services.options.training_minutes
         services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes))
-        result = _make_model_result(record, state, run, run_stages(stages, state, services))
+        if setup.added_minutes and state.added_training is None:
+            services.emit(TrainingAdded(setup.added_minutes, len(state.deliveries)))
+        if setup.discards_training:
+            _discard_training(state, services)
+        run_stages(stages, state, services)
+        if state.has_undelivered_model or not state.delivered_result:
+            result = _make_model_result(record, state, run, _deliver_model(state, services))
+        else:
+            result = _make_earlier_result(record, state, run)
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - every ending is reported as a Result
         status, reason = _describe_ending(run, error)
         if status == "failed" and (cause := find_outside_cause(run, record)) is not None:
             record.update(cause=cause.code)
             reason = explain_outside_cause(cause, run, reason)
-        result = _make_result(record, state, status, reason)
+        result = _add_delivered_figures(_make_result(record, state, status, reason), state, run)
     finally:
         result = _finish_run(run, record, result, state, services, state.worked_seconds + time.monotonic() - started)
     return result
 
 
-def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> DeliveredModel:
-    """Perform all stages and deliver the model.
+def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServices) -> None:
+    """Perform all stages, then the added training if there is one.
 
     Artifacts that another process got accepted are not made again, so a resumed run passes through here too.
 
@@ -126,7 +138,18 @@ def run_stages(stages: Sequence[Stage[Any]], state: RunState, services: RunServi
                 raise
             services.emit(NoteAdded(f"The run goes on without {stage.role.title}: {error}"))
             services.role = ""
-    return _deliver_model(state, services)
+    settle_candidate(services.folder, state.get_artifact(TrainedModel))
+    if state.added_training is not None:
+        stage_runner.add_training()
+
+
+def _discard_training(state: RunState, services: RunServices) -> None:
+    """Drop an added training that was interrupted."""
+    training = state.added_training
+    if training is not None:
+        restore_results(services.folder, training.number)
+        reason = f"An added training of {training.minutes:g} minutes was dropped; the earlier model stays."
+        services.emit(ModelsCompared("earlier", reason))
 
 
 @dataclass
@@ -155,6 +178,21 @@ class StageRunner:
             artifact = self._record_artifact(stage, check_result, remark)
         _guard_stage_method(stage, "accept", stage.accept)(self.state, self.services)
         return artifact
+
+    def add_training(self) -> None:
+        """Perform the added training; its model replaces the measured one if it is better.
+
+        Raises:
+            RunEnd: why there is no result.
+        """
+        stage, earlier = AddedTrainingStage(), self.state.get_artifact(TrainedModel)
+        check_result = self._run_role(stage)
+        self.services.role = ""
+        if check_result.artifact != earlier:
+            remark = self.state.comparison.reason if self.state.comparison else ""
+            self._record_artifact(stage, check_result, remark)
+            adopt_candidate(self.services.folder)
+            remove_replaced_export(self.services.folder, len(self.state.deliveries))
 
     def _run_role(self, stage: Stage[A]) -> CheckResult:
         """Let the role work, and record how it ended in any case."""
@@ -330,7 +368,8 @@ class StageRunner:
 
 def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
     """Return a method of a stage, guarded if the stage is the user's, so that its errors end the run with its name."""
-    return function if type(stage) in BUILTIN_STAGES else guard_callback(f"stages: {stage.role.name}.{name}", function)
+    is_builtin = type(stage) in (*BUILTIN_STAGES, AddedTrainingStage)
+    return function if is_builtin else guard_callback(f"stages: {stage.role.name}.{name}", function)
 
 
 LOG_FOLDER = "Logout"
@@ -377,13 +416,15 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
     services.tools.close()
     selection, data = state.get_artifact(Selection), state.get_artifact(DataIndex)
     card, folder = services.card_of(selection), services.folder
+    is_replacement = bool(state.deliveries) and state.has_undelivered_model
     external = measure_external_sets(state, services)
     integrity = verify_integrity(services, selection, data)
     run_facts = {
         "request": services.request,
         "run": folder.id,
         "seed": services.options.seed,
-        "llm": {name: llm.name for name, llm in services.llms.items()},
+        "llm": services.llm_names,
+        "test_looks": state.test_looks,
         "options": services.options.to_json(),
         "set_by_user": services.training.describe(),
         "sandboxes": list(state.sandboxes),
@@ -399,10 +440,11 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
         predict_baseline=services.executor.predict_baseline,
         journal={"lines": services.journal.line_count, "head": services.journal.last_digest},
         external_results=external,
+        earlier_model=folder.get_earlier_model(len(state.deliveries)) if is_replacement else None,
     )
     provenance_hash = sha256_of(folder.model / PROVENANCE_FILE)
     services.emit(ModelDelivered({**hash_files(folder.model), PROVENANCE_FILE: provenance_hash}))
-    return replace(delivered, reason=f"{delivered.reason} {state.remark}".strip())
+    return replace(delivered, reason=_join_sentences(delivered.reason, state.remark))
 
 
 TRACEBACK_FILE = "error.txt"
@@ -515,4 +557,32 @@ def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolde
         patients=delivered.scores.n_patients if delivered.scores.patients_known else None,
         external=dict(delivered.external),
         has_verdict=delivered.has_verdict,
+        test_looks=state.test_looks,
+    )
+
+
+def _make_earlier_result(record: Mapping[str, Any], state: RunState, run: RunFolder) -> Result:
+    """Return the result of a run whose delivered model was not replaced by that of an added training."""
+    status, reason = state.delivered_result["status"], state.delivered_result["reason"]
+    reason = _join_sentences(reason, state.comparison.reason if state.comparison else "")
+    return _add_delivered_figures(_make_result(record, state, status, reason), state, run)
+
+
+def _join_sentences(reason: str, remark: str) -> str:
+    return f"{reason.removesuffix('.')}. {remark}" if remark else reason
+
+
+def _add_delivered_figures(result: Result, state: RunState, run: RunFolder) -> Result:
+    """Return the result with the figures of the delivered model, if there is one."""
+    if not state.delivered_result:
+        return result
+    return replace(
+        Result.from_json(state.delivered_result),
+        status=result.status,
+        reason=result.reason,
+        usage=result.usage,
+        roles=result.roles,
+        run_dir=result.run_dir,
+        model_dir=str(run.model),
+        report=None,
     )

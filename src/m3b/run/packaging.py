@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +20,7 @@ from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.kinds.covariates import list_covariates
 from m3b.errors import RunFailed
-from m3b.measure import describe_unknown_patients
+from m3b.measure import describe_test_looks, describe_unknown_patients
 from m3b.metrics import Scores, judge
 from m3b.metrics.metric_tables import metric_table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
@@ -34,7 +35,7 @@ from m3b.tasks.score_details import (
     add_uncertainty_scores,
     describe_group_differences,
 )
-from m3b.writing import write_text_atomically
+from m3b.writing import rename_durably, write_text_atomically
 
 RECORDED_PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
 
@@ -59,9 +60,9 @@ class DeliveredModel:
 TEST_PREDICTIONS_FILE = "predictions.json"
 
 
-def write_test_result(run: RunFolder, test_result: LockedTestResult) -> None:
-    """Store the measured predictions of the test cases, out of the agents' reach."""
-    write_text_atomically(run.locked / TEST_PREDICTIONS_FILE, json.dumps(list(test_result.rows), indent=1))
+def write_test_result(folder: Path, test_result: LockedTestResult) -> None:
+    """Store the measured predictions of the test cases in a folder out of the agents' reach."""
+    write_text_atomically(folder / TEST_PREDICTIONS_FILE, json.dumps(list(test_result.rows), indent=1))
 
 
 def read_test_result(run: RunFolder) -> LockedTestResult:
@@ -86,14 +87,16 @@ def deliver_model(
     predict_baseline: PredictBaseline,
     journal: Mapping[str, Any] = MappingProxyType({}),
     external_results: Mapping[str, ExternalResult] = MappingProxyType({}),
+    earlier_model: Path | None = None,
 ) -> DeliveredModel:
     """Score the stored predictions, judge them, and write `model/` with model card, metrics and provenance.
 
     Args:
-        run_facts: `request`, `llm`, `options`, `sandboxes`, `seed` and `run` for model card and provenance.
+        run_facts: `request`, `llm`, `options`, `sandboxes`, `seed`, `test_looks` and `run` for model card and provenance.
         predict_baseline: computes the image-blind baseline predictions.
         journal: `lines` and `head` of the journal so far, for provenance.json.
         external_results: name -> result on an external set; the verdict does not depend on them.
+        earlier_model: where the model that is replaced is kept; None replaces it.
 
     Raises:
         RunFailed: the model or its predictions are not those that were measured.
@@ -115,6 +118,8 @@ def deliver_model(
         has_verdict=not verdict.is_open,
     )
     write_text_atomically(run.locked / "scores.json", json.dumps(scores.to_dict(), indent=1))
+    if earlier_model is not None and run.model.is_dir() and not earlier_model.exists():
+        rename_durably(run.model, earlier_model)
     _copy_measured_model(run, model)
     anonymous_results = [_anonymize_external_result(external_result) for external_result in external_results.values()]
     write_metrics(run.model, {**scores.to_dict(), "external": anonymous_results} if anonymous_results else scores)
@@ -196,6 +201,8 @@ def _make_card_info(
             f"Measured on {delivered.scores.n_patients} {counted_units} only: the interval is wide for that reason."
         )
     limitations += describe_group_differences(delivered.scores.details.get("subgroups", {}))
+    if looks_note := describe_test_looks(run_facts["test_looks"]):
+        limitations.append(f"Measured at {looks_note}.")
     return {
         "title": _make_title(selection, card, data),
         "assumptions": list(map(remove_file_names, data.assumptions)),
@@ -260,6 +267,7 @@ def _make_provenance(
         "cases": data.cases,
         "index_hashes": data.hashes,
         "integrity": integrity,
+        "test_looks": run_facts["test_looks"],
         "llm": run_facts["llm"],
         "options": run_facts["options"],
         "set_by_user": run_facts.get("set_by_user", []),

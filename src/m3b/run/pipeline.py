@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
@@ -202,6 +202,14 @@ def make_tool_schema() -> dict[str, Any]:
             "additionalProperties": False,
         },
     }
+
+
+@dataclass(frozen=True)
+class TrainingAddition:
+    """What the user asks for with `Pipeline.train_more`: see there."""
+
+    minutes: float | None
+    discard: bool
 
 
 class Callbacks(TypedDict, total=False):
@@ -435,22 +443,92 @@ class Pipeline:
         record = run_folder.load_record()
         if record.get("status") in FINAL_STATUSES:
             return Result.from_json(record["result"])
+        pipeline = cls._reopen(
+            run_folder, record, llm or record["llm"], workspace=workspace, tools=tools, checks=checks, metrics=metrics,
+            stages=stages, offline=offline, sandbox=sandbox, **hooks,
+        )  # fmt: skip
+        return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
+
+    @classmethod
+    def train_more(
+        cls,
+        run: str | Path,
+        minutes: float | None = None,
+        llm: ModelInputs = None,
+        *,
+        workspace: Workspace | None = None,
+        tools: Sequence[UserTool] = (),
+        checks: Mapping[str, UserCheck] | None = None,
+        metrics: Iterable[Metric] = (),
+        stages: UserStages | None = None,
+        sandbox: SandboxMode | None = None,
+        discard: bool = False,
+        **hooks: Unpack[Callbacks],
+    ) -> Result:
+        """Train the model of a finished run for longer: same index, split, settings and locked test cases.
+
+        Each network goes on from its delivered weights, with a new schedule for the minutes. The new model passes the
+        checks of a run and is compared with the delivered one on validation cases. If it is better, it is scored on the
+        locked test cases and delivered, and the earlier model is kept as `model-1/`; `Result.test_looks` counts these
+        scorings. Otherwise the earlier model stays and its test cases are not scored again. `resume` or the same call
+        goes on with an added training that was interrupted.
+
+        Args:
+            run: as for `resume`.
+            minutes: of the added training; None goes on with an interrupted one.
+            llm: for the user's own stages that need a model; no model is asked here.
+            workspace, tools, checks, metrics, stages, sandbox, hooks: as for `resume`.
+            discard: drop an added training that was interrupted, instead of training.
+
+        Raises:
+            UsageError: there is no such run, it has delivered no model, or its project, weights or data are not there
+                any more or were changed. Nothing has been changed then.
+            SandboxError: as for `resume`.
+        """
+        from m3b.llm.specs import RULES
+        from m3b.run.added_training import open_run_to_train
+
+        run_folder = open_run_to_train(run)
+        record = run_folder.load_record()
+        pipeline = cls._reopen(
+            run_folder, record, llm or RULES, workspace=workspace, tools=tools, checks=checks, metrics=metrics, stages=stages,
+            offline=False, sandbox=sandbox, **hooks,
+        )  # fmt: skip
+        addition = TrainingAddition(minutes, discard)
+        return pipeline._resume_run(run_folder, record, sandbox, addition).run_to_end()
+
+    @classmethod
+    def _reopen(
+        cls,
+        run: RunFolder,
+        record: dict[str, Any],
+        llm: ModelInputs,
+        *,
+        workspace: Workspace | None,
+        tools: Sequence[UserTool],
+        checks: Mapping[str, UserCheck] | None,
+        metrics: Iterable[Metric],
+        stages: UserStages | None,
+        offline: bool,
+        sandbox: SandboxMode | None,
+        **hooks: Unpack[Callbacks],
+    ) -> Pipeline:
+        """Return the pipeline that a run was started with; see `resume` for arguments and errors."""
         from m3b.run.record import check_extensions_given, check_same_stages, read_recorded_options, restore_workspace
 
         metrics, stage_list = tuple(metrics), resolve_stages(stages)
         check_same_stages(record, role_names_of(stage_list))
         check_extensions_given(record, validate_extensions(tools, checks or {}, metrics, role_names_of(stage_list)))
-        options = read_recorded_options(run_folder, record, offline, sandbox)
-        check_models_offline(llm or record["llm"], None, options.offline)
+        options = read_recorded_options(run, record, offline, sandbox)
+        check_models_offline(llm, None, options.offline)
         recorded_overrides: dict[str, Any] = dict(record.get("given") or {})
         recorded_manifest = recorded_overrides.pop("manifest", None) or recorded_overrides.pop("index", None)
-        pipeline = cls(
-            llm or record["llm"], workspace=workspace or restore_workspace(record), out=run_folder.path, tools=tools,
+        return cls(
+            llm, workspace=workspace or restore_workspace(record), out=run.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
             manifest=recorded_manifest, overrides=cast("OverrideArguments", recorded_overrides),
             training=TrainingOverrides.from_json(record.get("training")), external=record.get("external"), **hooks,
         )  # fmt: skip
-        return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
         """Return a JSON schema and a callable, for use as a tool of another agent system.
@@ -549,11 +627,18 @@ class Pipeline:
         task_names = {find_requested_task(request), *find_ordered_tasks(request)} - {""}
         return TASKS_OF_AN_IMAGE if task_names and task_names <= set(TASKS_OF_AN_IMAGE) else ()
 
-    def _resume_run(self, run: RunFolder, record: dict[str, Any], mode: SandboxMode | None) -> RunHandle:
+    def _resume_run(
+        self,
+        run: RunFolder,
+        record: dict[str, Any],
+        mode: SandboxMode | None,
+        addition: TrainingAddition | None = None,
+    ) -> RunHandle:
         """Return the handle of a resumed run.
 
         Args:
             mode: the sandbox mode that the user asks for now.
+            addition: more training of a finished run.
         """
         from m3b.run.confinement import choose_for_resume, describe_change, used_sandboxes
         from m3b.run.stages import check_resumed_state
@@ -564,6 +649,7 @@ class Pipeline:
         try:
             state = RunState.from_events(run.read_events())
             check_resumed_state(self.stages, state)
+            added_minutes = self._resolve_addition(run, record, state, addition)
             if state.index is None or not state.index.confirmed:
                 check_can_confirm(self.options, self.ask)
         except UsageError:
@@ -585,7 +671,26 @@ class Pipeline:
             self.overrides,
             self.on_event or _make_progress_callback(),
             notes,
+            added_minutes,
+            discards_training=addition is not None and addition.discard,
         )
+
+    def _resolve_addition(
+        self, run: RunFolder, record: dict[str, Any], state: RunState, addition: TrainingAddition | None
+    ) -> float:
+        """Return the minutes of an added training, new or interrupted; 0 if there is none.
+
+        Raises:
+            UsageError: no training can be added or discarded.
+        """
+        if addition is None or addition.discard:
+            if addition is not None and state.added_training is None:
+                raise UsageError(f"The run {run.display_name} has no interrupted training that could be discarded.")
+            return state.added_training.minutes if state.added_training is not None else 0.0
+        from m3b.run.added_training import resolve_added_minutes
+
+        card = self.workspace.cards.get(state.selection.card) if state.selection is not None else None
+        return resolve_added_minutes(run, record, state, card, addition.minutes)
 
     def _register(self, run: RunFolder, record: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
         """Add a run to the user's list; return the warning if that fails."""
@@ -606,6 +711,9 @@ class Pipeline:
         overrides: Overrides | None,
         on_event: OnEvent | None,
         notes: Sequence[str],
+        added_minutes: float = 0.0,
+        *,
+        discards_training: bool = False,
     ) -> RunHandle:
         from m3b.run.handle import RunHandle
         from m3b.run.setup import RunSetup
@@ -626,6 +734,8 @@ class Pipeline:
             self.approve,
             on_event,
             tuple(notes),
+            added_minutes,
+            discards_training,
         )
         handle = RunHandle(setup, self.stages, self._forget_handle)
         with self._lock:
@@ -655,3 +765,15 @@ def resume(
 ) -> Result:
     """Resume a run with a model and callbacks: see `Pipeline.resume`."""
     return Pipeline.resume(run, llm, offline=offline, sandbox=sandbox, **hooks)
+
+
+def train_more(
+    run: str | Path,
+    minutes: float | None = None,
+    *,
+    sandbox: SandboxMode | None = None,
+    discard: bool = False,
+    **hooks: Unpack[Callbacks],
+) -> Result:
+    """Train the model of a finished run for longer: see `Pipeline.train_more`."""
+    return Pipeline.train_more(run, minutes, sandbox=sandbox, discard=discard, **hooks)

@@ -31,8 +31,8 @@ FROZEN_FOLDER = ".frozen"
 """Folder with the frozen copies of artifacts while they are checked."""
 RUN_LEFTOVER_PATTERNS = (".staged-*", ".output-*", ".model.part", ".resources.part", ".view.part", FROZEN_FOLDER)
 """Test images staged for predict.py, outputs of checks, incomplete copies."""
-LOCKED_LEFTOVER_PATTERNS = (".model.part", "*.accepted")
-"""An incomplete copy of a model; the backup of an earlier model while another was measured, which is done again."""
+LOCKED_LEFTOVER_PATTERNS = (".model.part",)
+"""An incomplete copy of a model."""
 
 _REPLACE_TEXT_PATTERN = re.compile(r"\.[\w-]+\.(?:json|html|md)\.\d+")
 """Temporary file of `m3b.writing.write_text_atomically`."""

@@ -10,11 +10,13 @@ from typing import Any, get_args
 
 from m3b.display import make_html_grid, make_html_link, make_html_pictures, make_html_table, shorten
 from m3b.errors import Status
-from m3b.measure import Measure, describe_unknown_patients, format_measure
+from m3b.measure import Measure, describe_test_looks, describe_unknown_patients, format_measure
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-FINAL_STATUSES: tuple[Status, ...] = ("completed", "below_range", "no_dataset", "rejected_data")
+DELIVERED_STATUSES: tuple[Status, ...] = ("completed", "below_range")
+"""Statuses of a run that delivered a model as it should be."""
+FINAL_STATUSES: tuple[Status, ...] = (*DELIVERED_STATUSES, "no_dataset", "rejected_data")
 """Statuses that `resume` returns unchanged, since continuing would not change them; other runs continue."""
 
 
@@ -90,6 +92,7 @@ class Result:
         external: name -> result on an external test set.
         assumptions: what the request says of the data and nothing in the folder confirms.
         has_verdict: False if a model was measured on too few test patients for a verdict.
+        test_looks: number of models whose scores on the locked test cases were computed; above 1 after added training.
     """
 
     status: Status
@@ -112,6 +115,7 @@ class Result:
     external: dict[str, ExternalResult] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     has_verdict: bool = True
+    test_looks: int = 0
 
     @property
     def ok(self) -> bool:
@@ -127,6 +131,11 @@ class Result:
             return f"{self.primary.n} cases of {self.patients} patients that training never saw{grouping_note}"
         return f"{self.primary.n} cases; {describe_unknown_patients(self.grouped_by)}"
 
+    @property
+    def looks_note(self) -> str:
+        """How often the locked test cases were looked at; '' if it was at most once."""
+        return describe_test_looks(self.test_looks)
+
     def __repr__(self) -> str:
         figure_text = format_measure(self._primary_to_dict()) or shorten(self.reason, 120)
         location = f", model: {self.model_dir}" if self.model_dir else f", run: {self.run_dir}" if self.run_dir else ""
@@ -136,7 +145,7 @@ class Result:
         rows = [
             *(("assumption", text) for text in self.assumptions),
             ("reason", self.reason), ("request", self.request), ("data", self.data_card), ("task", self.task),
-            ("test figure", format_measure(self._primary_to_dict())), ("measured on", self.tested_on),
+            ("test figure", format_measure(self._primary_to_dict())), ("measured on", self.tested_on), ("looks", self.looks_note),
             *((f"external {name}", external_result.summary.partition(": ")[2]) for name, external_result in self.external.items()),
             ("integrity", self.integrity), ("model", self.model_dir), ("run", self.run_dir),
         ]  # fmt: skip

@@ -83,6 +83,10 @@ class RunServices:
             guard_callback("approve", setup.approve) if setup.approve else None,
             guard_callback("on_event", setup.on_event) if setup.on_event else None,
         )
+        has_model = bool(state.deliveries)  # the models that made it stay its makers, whoever goes on with the run
+        self.llm_names = (
+            dict(setup.record["llm"]) if has_model else {name: llm.name for name, llm in setup.llms.items()}
+        )
         self.remarking_roles, self.cancel_event = remarking_roles, cancel_event
         self._state, self._publish = state, publish
         self.role = ""

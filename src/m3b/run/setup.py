@@ -36,6 +36,8 @@ class RunSetup:
         external_sources: external test sets, which are measured at the end and used for nothing else.
         ask, approve, on_event: the callbacks of the user, see `Pipeline`.
         notes: messages for the user and the journal at the start of the work.
+        added_minutes: minutes of training that are added to a finished run; 0 for none.
+        discards_training: whether an added training that was interrupted is dropped.
     """
 
     folder: RunFolder
@@ -53,3 +55,5 @@ class RunSetup:
     approve: Callable[[str], bool] | None
     on_event: Callable[[Event], None] | None
     notes: tuple[str, ...]
+    added_minutes: float = 0.0
+    discards_training: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from m3b.agents.agent_state import RoleUsage
-from m3b.agents.artifacts import DataIndex, Selection, from_json, kind_of
+from m3b.agents.artifacts import DataIndex, Selection, TrainedModel, from_json, kind_of
 from m3b.errors import UsageError
 from m3b.events import (
     ArtifactAccepted,
@@ -15,19 +15,38 @@ from m3b.events import (
     Event,
     IndexAudited,
     MessageSent,
+    ModelDelivered,
+    ModelsCompared,
     NoteAdded,
     PromptSent,
     ReplyReceived,
     RoleEnded,
     RoleStarted,
+    RunEnded,
     RunStarted,
     ToolCalled,
     ToolReturned,
+    TrainingAdded,
 )
 from m3b.facts import AuditSummary
 from m3b.messages import Usage
+from m3b.run.result import DELIVERED_STATUSES
 
 A = TypeVar("A")
+MODEL_KIND = kind_of(TrainedModel)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A model that was delivered.
+
+    Args:
+        model: the artifact, as the journal holds it.
+        hashes: of the files of the model folder.
+    """
+
+    model: dict[str, Any]
+    hashes: dict[str, str]
 
 
 @dataclass
@@ -52,6 +71,14 @@ class RunState:
     worked_seconds: float = 0.0
     sandboxes: dict[str, str] = field(default_factory=dict)
     """Name -> level of each sandbox that confined scripts; the last one is that of the latest session."""
+    deliveries: list[Delivery] = field(default_factory=list)
+    """The delivered models in their order. The locked test cases were scored for each of them."""
+    delivered_result: dict[str, Any] = field(default_factory=dict)
+    """The result of the run that delivered the last of them."""
+    added_training: TrainingAdded | None = None
+    """The added training at work."""
+    comparison: ModelsCompared | None = None
+    """The result of the last added training."""
     _started_at: float = 0.0
     _last_event_at: float = 0.0
     _audit_event: IndexAudited | None = None
@@ -91,6 +118,17 @@ class RunState:
             self._parsed_artifacts[kind] = _parse_artifact(artifact_class, kind, self.artifacts[kind])
         artifact: A = self._parsed_artifacts[kind]
         return artifact
+
+    @property
+    def test_looks(self) -> int:
+        """Number of models whose scores on the locked test cases were computed, including the present one."""
+        return len(self.deliveries) + self.has_undelivered_model
+
+    @property
+    def has_undelivered_model(self) -> bool:
+        """Whether the last accepted model is not delivered yet."""
+        model = self.artifacts.get(MODEL_KIND)
+        return model is not None and (not self.deliveries or self.deliveries[-1].model != model)
 
     @property
     def selection(self) -> Selection | None:
@@ -143,11 +181,31 @@ class RunState:
                 self.artifacts[event.artifact] = event.value
                 self._parsed_artifacts.pop(event.artifact, None)
                 self.remark = event.remark or self.remark
+                if event.artifact == MODEL_KIND:
+                    self.added_training = None
+            case TrainingAdded() | ModelsCompared() | ModelDelivered() | RunEnded():
+                self._apply_delivery_event(event)
         if isinstance(event, ToolCalled | MessageSent | NoteAdded) and event.iteration:
             self._get_role_usage(event).iterations = event.iteration
         if isinstance(event, PromptSent | ToolCalled | ReplyReceived | ToolReturned | MessageSent):
             self.dialogue.setdefault(event.role, []).append(event)
         self._last_event_at = event.at
+
+    def _apply_delivery_event(self, event: TrainingAdded | ModelsCompared | ModelDelivered | RunEnded) -> None:
+        match event:
+            case TrainingAdded():
+                self.added_training = event
+            case ModelsCompared():
+                self.comparison = event
+                if event.kept == "earlier":
+                    self.added_training = None
+            case ModelDelivered() if MODEL_KIND in self.artifacts:
+                if not self.has_undelivered_model:  # the same model, delivered again after a crash
+                    self.deliveries.pop()
+                self.deliveries.append(Delivery(self.artifacts[MODEL_KIND], event.hashes))
+                self.delivered_result = {}
+            case RunEnded() if self.deliveries and not self.delivered_result:
+                self.delivered_result = event.result if event.result.get("status") in DELIVERED_STATUSES else {}
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> RunState:

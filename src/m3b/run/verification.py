@@ -125,7 +125,7 @@ def _verify_run(run: RunFolder, kit_folder: Path | None) -> VerificationResult:
         *_check_record(run, events),
         *_check_index(run, state),
         *_check_measured_model(run, state, events),
-        *_check_delivered_model(run, events),
+        *_check_delivered_model(run, state, events),
     ]
     default_kit = run.path / PAPER_FOLDER
     for folder in dict.fromkeys(filter(None, [kit_folder, default_kit if is_paper_kit(default_kit) else None])):
@@ -282,8 +282,15 @@ def _comparable_values(name: str, measure: Mapping[str, Any]) -> list[Any]:
     return [measure.get(key) for key in keys]
 
 
-def _check_delivered_model(run: RunFolder, events: list[Event]) -> Iterator[Comparison]:
+def _check_delivered_model(run: RunFolder, state: RunState, events: list[Event]) -> Iterator[Comparison]:
     delivered_hashes = [event.hashes for event in events if isinstance(event, ModelDelivered)]
+    for number, delivery in enumerate(state.deliveries[:-1], start=1):
+        folder = run.get_earlier_model(number)
+        subject = f"the earlier model {folder.name}"
+        if folder.is_dir():
+            yield _make_comparison(subject, _find_changes(folder, delivery.hashes))
+        else:
+            yield Comparison(subject, "unknown", "it was removed")
     if delivered_hashes:
         yield _make_comparison("the model that was delivered", _find_changes(run.model, delivered_hashes[-1]))
     elif run.model.is_dir():
@@ -360,7 +367,9 @@ def _check_run_journal(folder: Path, content: bytes) -> Iterator[Comparison]:
     journal_comparison, events = _check_journal(journal)
     delivered_hashes = [event.hashes for event in events if isinstance(event, ModelDelivered)]
     problems = [journal_comparison.detail] if journal_comparison.state == "changed" else []
-    if delivered_hashes and delivered_hashes[-1].get(PROVENANCE_FILE) != hashlib.sha256(content).hexdigest():
+    known = [hashes.get(PROVENANCE_FILE) for hashes in delivered_hashes]  # the last one is that of `model/`
+    digest = hashlib.sha256(content).hexdigest()
+    if known and (digest not in known if folder.name != "model" else digest != known[-1]):
         problems.append(f"{PROVENANCE_FILE} is not the one that the run wrote")
     raw = _parse_json(content)
     recorded_position = raw.get("journal") if isinstance(raw, dict) else None

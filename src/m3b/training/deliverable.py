@@ -38,7 +38,7 @@ PRETRAINED_MODULES = frozenset(
     {
         f"m3b.training.{name}"
         for name in (
-            "feature_pyramid", "pretrained.backbones", "pretrained.backbones_2d", "pretrained.backbones_3d",
+            "feature_pyramid", "pretrained.backbones", "pretrained.backbones_2d", "pretrained.delivered", "pretrained.backbones_3d",
             "pretrained.detector_files", "pretrained.external_backbones", "pretrained.starts", "pretrained.tensors",
             "pretrained.weight_files",
         )

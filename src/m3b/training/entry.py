@@ -42,13 +42,16 @@ def count_cores() -> int:
     return max(1, min(available // world_size(), int(requested) if requested.isdecimal() else available))
 
 
-def prepare_logout(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True) -> None:
+def prepare_logout(
+    resume: bool, logout: Path = Path("Logout"), on_cpu: bool = True, fill: Callable[[], object] | None = None
+) -> None:
     """Empty Logout except for caches, or keep everything with `resume`; freed memory stays with the process.
 
-    Several processes (torchrun) join here; only the first one empties and prints.
+    Several processes (torchrun) join here; only the first one empties, fills and prints.
 
     Args:
         on_cpu: several processes train on processors.
+        fill: puts into Logout what the training starts from.
     """
     keep_freed_memory()
     if world_size() > 1:
@@ -60,6 +63,8 @@ def prepare_logout(resume: bool, logout: Path = Path("Logout"), on_cpu: bool = T
             _empty(logout)
         logout.mkdir(exist_ok=True)
         (logout / EXIT_CODE_FILE).unlink(missing_ok=True)
+        if fill:
+            fill()
     barrier()
 
 

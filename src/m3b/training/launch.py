@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from m3b.training.distributed import world_size
+from m3b.training.earlier_weights import copy_start_weights
 from m3b.training.entry import (
     EXIT_CODE_FILE,
     RESTART_CODE,
@@ -24,7 +26,7 @@ from m3b.training.entry import (
     run_training,
     trains_on_cpu,
 )
-from m3b.training.folds import TimeShares, count_folds, count_parallel_folds, read_result
+from m3b.training.folds import TimeShares, count_folds, count_parallel_folds, list_network_names, read_result
 from m3b.training.pretrained.trial import apply_chosen_start
 
 MAX_RESTARTS = 12
@@ -94,6 +96,7 @@ def parse_train_options(
     doc: str | None,
     argv: Sequence[str] | None,
     train_fold: Callable[[dict[str, Any], int, float], object] | None = None,
+    networks: Sequence[str] = (),
 ) -> tuple[dict[str, Any], float] | int:
     """Return the plan and the minutes of a call of train.py, with Logout and threads prepared; an exit code if nothing is left to do
     here, because other processes trained, or the call was for one fold.
@@ -102,10 +105,13 @@ def parse_train_options(
         doc: of train.py, for `--help`.
         argv: its options; None for the command line.
         train_fold: (plan, fold, seconds) trains one of several parallel folds; None if a task has no folds.
+        networks: folders in Logout of the networks that `--start-from` goes on with, if a task has no folds.
     """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted training")
     parser.add_argument("--minutes", type=float, help="instead of the plan's")
+    start_help = "go on from the weights of a finished training: its Logout folder, under another name"
+    parser.add_argument("--start-from", type=Path, metavar="DIR", help=start_help)
     if train_fold:
         only_help = "train one of several parallel folds; train.py itself calls this"
         parser.add_argument("--only", nargs=2, metavar=("FOLD", "SECONDS"), help=only_help)
@@ -119,7 +125,9 @@ def parse_train_options(
         return code
     from m3b.training.threads import use_threads
 
-    prepare_logout(options.resume, on_cpu=trains_on_cpu(plan))
+    names = list_network_names(plan) if train_fold else networks
+    fill = partial(copy_start_weights, plan, options.start_from, names, Path("Logout")) if options.start_from else None
+    prepare_logout(options.resume, on_cpu=trains_on_cpu(plan), fill=fill)
     use_threads({**plan, "processes": 1})  # this process computes while no fold trains
     return plan, options.minutes or float(plan["minutes"])
 

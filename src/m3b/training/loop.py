@@ -40,6 +40,7 @@ from m3b.training.distributed import (
     synchronize_norms,
     world_size,
 )
+from m3b.training.earlier_weights import load_start_weights
 from m3b.training.entry import DivergenceError, InsufficientMemoryError, RestartRequiredError
 from m3b.training.folds import TRIAL_PREFIX, count_networks, find_checkpoint, seconds_spent
 from m3b.training.memory import empty_cache, is_out_of_memory
@@ -458,8 +459,11 @@ def _train(
     seed = int(plan["seed"]) + sum(map(int, filter(str.isdigit, folder.name)))
     set_seed(seed)
     clock.step, clock.epoch = 0, 0.0
-    loop = TrainingLoop(plan, folder, clock, build_parts(plan), watch, seed)
-    if checkpoint := find_checkpoint(folder):
+    parts, checkpoint = build_parts(plan), find_checkpoint(folder)
+    if checkpoint is None and load_start_weights(parts.model, folder):
+        print(f"{folder.name}: starts from the weights of an earlier training", flush=True)
+    loop = TrainingLoop(plan, folder, clock, parts, watch, seed)
+    if checkpoint:
         loop.restore_checkpoint(checkpoint)
         print(f"{folder.name}: going on from {checkpoint.name} after {clock.spent():.0f} s", flush=True)
     loop.compute_features()

@@ -131,6 +131,14 @@ def test_external_sets_are_reported(tmp_path: Path) -> None:
 # --- checklists ----------------------------------------------------------------------------------------------------
 
 
+def test_a_second_look_at_the_test_cases_is_reported(tmp_path: Path) -> None:
+    for looks in (1, 2):
+        run_dir = make_run(tmp_path / f"run{looks}", "diagnosis", result_changes={"test_looks": looks})
+        kit = write_paper_kit(run_dir, tmp_path / f"kit{looks}").folder
+        methods = (kit / "methods.md").read_text()
+        assert ("2 models were evaluated on these cases" in methods) == (looks == 2)
+
+
 def test_the_checklists_have_every_item_once() -> None:
     claim, tripod = (([item["number"] for item in read_items(checklist)]) for checklist in CHECKLISTS)
     assert claim == [str(number) for number in range(1, 45)]

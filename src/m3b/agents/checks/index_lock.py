@@ -265,6 +265,7 @@ RESERVED_NAMES = (
     "scores.json",
     "predictions.json",
     "answers",
+    "candidate",
     "data_audit.json",
     RAW_FOLDER,
 )

@@ -179,6 +179,7 @@ def check_model(
     *,
     root: Path,
     predict_baseline: PredictBaseline | None = None,
+    earlier_predictions: str = "",
 ) -> CheckResult:
     """Accept a deliverable that is complete and predicts every validation and test case.
 
@@ -190,6 +191,8 @@ def check_model(
         store_test_result: stores the predictions on the test cases where agents cannot see them.
         root: base folder of the paths in the index.
         predict_baseline: computes the image-blind baseline; by default the task family does, in this process.
+        earlier_predictions: file of an earlier training like `VALID_PREDICTIONS_FILE`; its cases are measured if this
+            project held out all of them, so that both models can be compared.
     """
     if frozen is None:
         agent_message = (
@@ -224,7 +227,7 @@ def check_model(
                 "other_training",
             )
         )
-    valid, folds = read_validation_records(work, index), read_folds(work)
+    valid, folds = read_validation_records(work, index, earlier_predictions), read_folds(work)
     if refit_problem := find_refit_problem(folder, folds, valid, work):
         return reject(
             Issue(
@@ -299,16 +302,25 @@ def _find_training_mismatch(folder: Path, work: Path) -> str:
     )
 
 
-def read_validation_records(work: Path, index: Index) -> list[Record]:
-    """Return the training cases that the project held out, as far as it names them."""
-    try:
-        rows = untrusted.read_json(work, VALID_PREDICTIONS_FILE)
-        keys = {case_key_of(row["image"]) for row in rows}
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+def read_validation_records(work: Path, index: Index, earlier_predictions: str = "") -> list[Record]:
+    """Return the training cases that the project held out, as far as it names them.
+
+    Args:
+        earlier_predictions: see `check_model`.
+    """
+    keys = _read_held_out_keys(work, VALID_PREDICTIONS_FILE)
+    earlier_keys = _read_held_out_keys(work, earlier_predictions) if earlier_predictions else set()
+    keys = earlier_keys if earlier_keys and earlier_keys <= keys else keys
     held_out = [record for record in index.train if record.key in keys]
     # sampled evenly, since an index is often sorted by label
     return list(sample_evenly(held_out, get_family(index.task).max_validation_cases)) if held_out else []
+
+
+def _read_held_out_keys(work: Path, file: str) -> set[str]:
+    try:
+        return {case_key_of(row["image"]) for row in untrusted.read_json(work, file)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def score_validation(

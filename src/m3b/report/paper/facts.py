@@ -205,6 +205,8 @@ def _add_run(facts: PaperFacts, result: Mapping[str, Any], selection: Selection,
     facts.add("run.request", result.get("request"), f"{JOURNAL}#run_ended/request")
     facts.add("run.status", result.get("status"), f"{JOURNAL}#run_ended/status")
     facts.add("run.verdict", result.get("reason"), f"{JOURNAL}#run_ended/reason")
+    if int(result.get("test_looks") or 0) > 1:
+        facts.add("run.test_looks", result["test_looks"], f"{JOURNAL}#run_ended/test_looks")
     facts.add("run.integrity", result.get("integrity"), f"{JOURNAL}#run_ended/integrity")
     facts.add("run.date", str(provenance.get("made_at", ""))[:10], f"{PROVENANCE}#made_at")
     facts.add("run.seed", as_dict(provenance.get("options")).get("seed"), f"{PROVENANCE}#options/seed")

@@ -10,7 +10,8 @@ from torch import nn
 
 from m3b.training.detection.center_detector import build_detector
 from m3b.training.detection.detectors import is_library
-from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
+from m3b.training.planned_network import build_planned_network
+from m3b.training.recipe import add_channels, get_recipe
 from m3b.training.unet import UNet
 
 
@@ -40,7 +41,7 @@ class MaskModel(nn.Module):
     def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
         self.recipe = get_recipe()
-        self.backbone = self.recipe.build_network(with_derived_channels(plan), load)
+        self.backbone = build_planned_network(plan, load)
         self.loss: nn.Module | None = None
         with torch.no_grad():  # lesions are rare: predict none at the start
             self.backbone.heads[0].bias.fill_(-2.0)
@@ -58,7 +59,7 @@ class BoxModel(nn.Module):
     def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
         self.recipe = get_recipe()
-        self.backbone = self.recipe.build_network(with_derived_channels(plan), load)
+        self.backbone = build_planned_network(plan, load)
         self.cell: list[int] = list(self.backbone.cell)
         self.loss: nn.Module | None = None
 

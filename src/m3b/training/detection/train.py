@@ -1,6 +1,6 @@
 """Trains what plan.json describes, within its minutes. Exit codes: 0, 3 (loss not finite) or 4 (out of memory).
 
-    python train.py [--resume] [--minutes M]
+    python train.py [--resume] [--minutes M] [--start-from DIR]
 
 Writes Logout/: log.csv, metrics.json, valid_predictions.json, calibration.json, curves.png, fold<k>/best.safetensors.
 """

@@ -10,7 +10,8 @@ from torch import nn
 
 from m3b.training.diagnosis.covariates import input_width
 from m3b.training.diagnosis.views import view_count
-from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
+from m3b.training.planned_network import build_planned_network
+from m3b.training.recipe import add_channels, get_recipe
 from m3b.training.residual_block import CONV, NORM, ResidualBlock
 
 FUSION_FEATURES, FUSION_WIDTH = 32, 32
@@ -156,7 +157,7 @@ class Classifier(nn.Module):
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
         self.recipe = get_recipe()
-        self.backbone = self.recipe.build_network(with_derived_channels(plan), load=loss is not None)
+        self.backbone = build_planned_network(plan, load=loss is not None)
         if plan["network"].get("backbone_lr") == 0:
             freeze_below_head(self.backbone)
         self.loss = loss

@@ -44,7 +44,13 @@ from m3b.training.named_channels import choose_channels
 from m3b.training.patients import list_patients, list_sites
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
-from m3b.training.pretrained.frozen_features import FEATURE_SIDES, choose_feature_views, time_image
+from m3b.training.pretrained.delivered import read_delivered_plan
+from m3b.training.pretrained.frozen_features import (
+    FEATURE_SIDES,
+    choose_feature_views,
+    has_frozen_backbone,
+    time_image,
+)
 from m3b.training.pretrained.plan_start import (
     NO_START,
     freeze_slow_backbone,
@@ -237,7 +243,7 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
 def use_requested(plan: dict[str, Any], requested: str) -> str:
     """Let the plan start from the weights and return a line on it. Raises SystemExit if they cannot be used."""
     folder = Path(requested)
-    if folder.exists() and not (folder / START_FILE).exists():
+    if folder.exists() and not (folder / START_FILE).exists() and not read_delivered_plan(folder):
         try:
             use_folder(plan, folder)
             return f"weights start from {requested}, as requested"
@@ -284,12 +290,13 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     overrides, is_small = overridden_keys(settings), facts["cases"] < MAX_SMALL_SET
     plan["cross_validation"] |= "folds" in overrides and "cross_validation" not in overrides
     gpus, is_small_cnn = machine_of(plan).gpus, plan["network"]["name"] == "small_cnn"
+    is_small_cnn &= not plan["network"].get("pretrained")  # else the weights determine input and stem
 
     def steps(plan: dict[str, Any]) -> int:
         return estimate_steps(plan, step_seconds(plan))
 
     changes, notes = freeze_slow_backbone(plan, steps, time_image, overrides), []
-    if plan["network"].get("backbone_lr") == 0 and (plan["network"].get("config") or {}).get("builder"):
+    if has_frozen_backbone(plan):
         inputs = [{}] if "size" in overrides else list_square_inputs(facts)
         notes = choose_feature_views(plan, int(facts["cases"]), inputs, time_image, overrides)
     else:

@@ -63,6 +63,12 @@ def prepare_repeatably(prepare: Callable[[Batch], Batch], batch: Batch) -> Batch
     return {key: torch.cat([part[key] for part in prepared]) for key in prepared[0]}
 
 
+def has_frozen_backbone(plan: Plan) -> bool:
+    """Return whether the plan has a backbone whose weights stay as they are."""
+    network = plan["network"]
+    return network.get("backbone_lr") == 0 and bool((network.get("config") or {}).get("builder"))
+
+
 def choose_feature_views(
     plan: Plan,
     cases: int,
@@ -78,7 +84,7 @@ def choose_feature_views(
         overrides: keys that were set by hand and stay.
     """
     network = plan["network"]
-    if network.get("backbone_lr") != 0 or machine_of(plan).gpus or machine_of(plan).is_remote:
+    if not has_frozen_backbone(plan) or machine_of(plan).gpus or machine_of(plan).is_remote:
         return []
     if "precision" not in overrides:
         choose_precision(plan, time_image)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from m3b.training.machine import machine_of
 from m3b.training.pretrained.backbones import build_backbone, describe_weights
+from m3b.training.pretrained.delivered import adopt_network, load_delivered, read_delivered_plan, without_weights
 from m3b.training.pretrained.starts import Start, find_start, list_suitable
 from m3b.training.pretrained.weight_files import StartError
+from m3b.training.recipe import get_recipe, with_derived_channels
 from m3b.training.time_budget import estimate_steps, reduce_plan
 
 Plan = dict[str, Any]
@@ -64,6 +67,9 @@ def use_start(plan: Plan, requested: str, build: Build = build_backbone, **netwo
         SystemExit: the weights cannot be used; says why and what to do.
     """
     original = {key: copy.deepcopy(plan[key]) for key in START_KEYS if key in plan}
+    folder = Path(requested).expanduser()
+    if delivered := read_delivered_plan(folder):
+        return _use_delivered(plan, original, folder, delivered)
     try:
         start = find_start(requested, str(plan["task"]), int(plan["dims"]))
         plan["channels"] = _count_channels(plan, start)
@@ -83,6 +89,23 @@ def use_start(plan: Plan, requested: str, build: Build = build_backbone, **netwo
     entry = start.entry
     return (
         f"weights start from {entry['name']} (licence: {entry['licence']}), unless validation favours scratch: {loaded}"
+    )
+
+
+def _use_delivered(plan: Plan, original: Mapping[str, Any], folder: Path, delivered: Mapping[str, Any]) -> str:
+    """Let the plan start from a model that m3b delivered; see `use_start`."""
+    try:
+        adopt_network(plan, folder, delivered)
+        network = get_recipe().build_network(with_derived_channels(without_weights(plan)), False)
+        loaded = load_delivered(network, folder)
+    except (StartError, OSError) as error:
+        raise SystemExit(f"--set network.pretrained={folder}: {error}") from error
+    plan["scratch"] = {key: value for key, value in original.items() if plan[key] != value}
+    several = f", the first of its {len(delivered['weights'])} networks" if len(delivered["weights"]) > 1 else ""
+    name = plan["network"]["origin"]["name"]
+    return (
+        f"weights start from {name}{several}, unless validation favours scratch: {loaded}. No case with which it was trained may be "
+        "a test case here"
     )
 
 
@@ -119,12 +142,13 @@ def freeze_slow_backbone(
         steps: (plan) to the steps that the minutes hold.
         time_image: (plan) to the seconds of a forward pass of one image on a processor, where whole steps would take long to measure.
     """
-    if "network.backbone_lr" in overrides or not plan["network"].get("pretrained"):
+    network = plan["network"]
+    has_backbone = bool(network.get("pretrained") and (network.get("config") or {}).get("builder"))
+    if "network.backbone_lr" in overrides or not has_backbone or network.get("delivered"):
         return []
-    has_builder = bool((plan["network"].get("config") or {}).get("builder"))
 
     def count_steps(trial: Plan) -> float:
-        if machine_of(trial).gpus or machine_of(trial).is_remote or not has_builder:
+        if machine_of(trial).gpus or machine_of(trial).is_remote:
             return steps(trial)
         return estimate_steps(trial, STEP_FORWARD_PASSES * int(trial["batch"]) * time_image(trial))
 

@@ -123,8 +123,9 @@ def adapt_tensor(value: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
 
 
 def parameter_groups(model: nn.Module, plan: Mapping[str, Any], part: str = ".body.") -> Any:
-    """Return parameter groups: pretrained ones learn at `network.backbone_lr` of the rate, others at all of it; None without any."""
-    if not plan["network"].get("pretrained"):
+    """Return parameter groups: pretrained ones learn at `network.backbone_lr` of the rate, others at all of it; None without any, and
+    for the weights of a delivered model, all of which learn at the rate."""
+    if not plan["network"].get("pretrained") or plan["network"].get("delivered"):
         return None
     trained = [(f".{name}", value) for name, value in model.named_parameters() if value.requires_grad]
     groups = [

@@ -101,4 +101,4 @@ def format_start_note(plan: Plan) -> str:
 
 def remove_paths(network: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that build the network without its files; their paths are private."""
-    return {key: value for key, value in network.items() if key not in ("pretrained", "trial")}
+    return {key: value for key, value in network.items() if key not in ("pretrained", "delivered", "trial")}

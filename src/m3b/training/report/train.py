@@ -1,6 +1,6 @@
 """Trains plan.json within its minutes. Exit code 0, 3 (loss not finite) or 4 (out of memory).
 
-    python train.py [--resume] [--minutes M]
+    python train.py [--resume] [--minutes M] [--start-from DIR]
 
 First the image encoder on the findings (Logout/encoder), then the writer on reports with their findings (Logout/words), then the whole
 network (Logout/report). Writes Logout/: log.csv, metrics.json, valid_predictions.json, curves.png.
@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from m3b.training.augment import Augment
 from m3b.training.curves import draw_curves
 from m3b.training.distributed import is_main, main_first
+from m3b.training.earlier_weights import START_FILE
 from m3b.training.entry import run_training
 from m3b.training.folds import seconds_spent
 from m3b.training.launch import parse_train_options
@@ -45,7 +46,7 @@ LORA_LR_FACTOR = 0.2
 
 def main(argv: list[str] | None = None) -> int:
     """Train and return the exit code."""
-    options = parse_train_options(__doc__, argv)
+    options = parse_train_options(__doc__, argv, networks=("report",))
     return options if isinstance(options, int) else run_training(lambda: train(*options))
 
 
@@ -62,6 +63,8 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     start = time.monotonic()
     times = stage_seconds({**plan, "minutes": minutes})
     total_seconds = sum(times.values())
+    if (LOGOUT / "report" / START_FILE).exists():  # the whole network goes on from the weights of an earlier training
+        times = {"report": total_seconds}
     print(f"{len(train_part)} training studies, {len(valid)} validation studies, {total_seconds:.0f} s", flush=True)
     evaluator, prepare = Evaluator(plan, valid, tokenizer), _make_augmentation(Augment(plan["augment"]))
     builders: dict[str, Callable[[dict[str, Any]], TrainingParts]] = {
@@ -141,7 +144,8 @@ def _prepare_network(
             if loaded.unexpected_keys:
                 raise SystemExit(f"{weights} does not fit plan.json any more: start train.py without --resume")
     warm_parameters = [*model.encoder.parameters(), *model.head.parameters()]
-    has_warm_encoder = (LOGOUT / "encoder" / "best.safetensors").exists()
+    warm_files = (LOGOUT / "encoder" / "best.safetensors", LOGOUT / "report" / START_FILE)
+    has_warm_encoder = any(file.exists() for file in warm_files)
     groups = parameter_groups(plan, model, model.encoder, warm_parameters if has_warm_encoder else [])
     return TrainingParts(model, train_part, evaluator.score_reports, prepare, train_part.collate, groups=groups)
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
+from m3b.training.planned_network import build_planned_network
+from m3b.training.recipe import add_channels, get_recipe
 from m3b.training.segmentation import ordered_structures
 from m3b.training.unet import UNet
 
@@ -66,7 +67,7 @@ class Segmenter(nn.Module):
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
         self.recipe = get_recipe()
-        self.backbone = self.recipe.build_network(with_derived_channels(plan), load=loss is not None)
+        self.backbone = build_planned_network(plan, load=loss is not None)
         self.loss, self.half = loss, plan.get("precision") in ("bf16", "fp16")
         self.is_fp16 = plan.get("precision") == "fp16"
 

@@ -45,7 +45,12 @@ from m3b.training.parallel_folds import choose_parallel_folds
 from m3b.training.patch_time_budget import describe_pace
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
-from m3b.training.pretrained.frozen_features import FEATURE_SIDES, choose_feature_views, time_image
+from m3b.training.pretrained.frozen_features import (
+    FEATURE_SIDES,
+    choose_feature_views,
+    has_frozen_backbone,
+    time_image,
+)
 from m3b.training.pretrained.plan_start import (
     apply_start,
     choose_start,
@@ -145,7 +150,7 @@ def main(argv: list[str] | None = None) -> None:
     messages += describe_reductions(
         freeze_slow_backbone(plan, _steps_or_limit, time_image, overridden_keys(options.set))
     )
-    if plan["network"].get("backbone_lr") == 0 and plan["dims"] == 2:
+    if has_frozen_backbone(plan) and plan["dims"] == 2:
         inputs = [{}] if overridden_keys(options.set) & {"patch", "side"} else list_whole_inputs(facts, plan)
         messages += choose_feature_views(plan, int(facts["cases"]), inputs, time_image, overridden_keys(options.set))
     check_plan(plan)
