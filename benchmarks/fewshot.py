@@ -28,26 +28,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from m3b.resources import copy_template
-
-ROOT = Path(__file__).resolve().parents[1]
-TEMPLATES = ROOT / "resources" / "templates"
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
-SIDE, WIDTH = 64, 16
-NORM = {"mean": [0.5] * 3, "std": [0.25] * 3}
-
-
-def assemble_project() -> Path:
-    """Assemble the detection template with its shared files and put it on the import path."""
-    folder = Path(tempfile.mkdtemp(prefix="fewshot-"))
-    copy_template("detection", folder)
-    sys.path[:0] = [str(folder), str(ROOT / "src")]
-    return folder
+WIDTH = 16
 
 
 @dataclass
@@ -67,32 +53,27 @@ class PictureSet:
         )
 
 
-def to_template_cases(pictures: PictureSet, backbone: dict[str, Any]) -> Any:
-    """Convert to the template's data set."""
-    import torch
-    from torch.nn import functional
+def to_template_cases(pictures: PictureSet, plan: dict[str, Any], folder: Path) -> Any:
+    """Write the images as PNG and return the engine's cases; files and features stay in the folder for the next call."""
+    from PIL import Image
 
     from m3b.training.detection.fewshot.data import PictureCases
-    from m3b.training.detection.fewshot.views import prepare_picture
 
-    cases = object.__new__(PictureCases)
-    cases.records = [{"image_path": str(n), "patient": name} for n, name in enumerate(pictures.patients)]
-    cases.unreadable, cases.masked = [], pictures.masks is not None
-    arrays = [pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels[..., :3], -1, 0) for pixels in pictures.images]
-    cases.pictures = torch.stack(
-        [prepare_picture(SimpleNamespace(dims=2, array=pixels), backbone) for pixels in arrays]
-    )  # type: ignore[arg-type]
-    if pictures.masks is None:
-        cases.truths = torch.tensor(pictures.abnormal).float()[:, None]
-    else:
-        side = int(backbone["size"])
-        scaled_masks = [
-            functional.interpolate(torch.tensor(pixels > 0).float()[None, None], size=(side, side), mode="area")[0]
-            for pixels in pictures.masks
-        ]
-        cases.truths = (torch.stack(scaled_masks) > 0.25).float()
-    cases.abnormal = torch.tensor(pictures.abnormal)
-    return cases
+    folder.mkdir(parents=True, exist_ok=True)
+    records: list[dict[str, Any]] = []
+    for number, pixels in enumerate(pictures.images):
+        record = {"image_path": str(folder / f"{number}.png"), "patient": pictures.patients[number]}
+        files = {record["image_path"]: pixels}
+        if pictures.masks is None:
+            record["abnormal"] = bool(pictures.abnormal[number])
+        else:
+            record["mask_path"] = str(folder / f"{number}-mask.png")
+            files[record["mask_path"]] = (pictures.masks[number] > 0).astype(np.uint8)
+        for name, values in files.items():
+            if not Path(name).exists():
+                Image.fromarray(values).save(name)
+        records.append(record)
+    return PictureCases(records, plan, folder=folder)
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -149,6 +130,7 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
     from torch.nn import functional
 
     from m3b.training.detection.fewshot.convnet import KIND, Classifier
+    from m3b.training.detection.fewshot.planning import add_engine, ordinary_input
     from m3b.training.detection.fewshot.views import augment_pictures
 
     torch.manual_seed(0)
@@ -158,11 +140,12 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
         rng.shuffle(files)  # type: ignore[arg-type]
         pictures += [read_picture(file) for file in files[:max_pictures]]
         names += [number] * len(files[:max_pictures])
-    input_settings = {"size": SIDE, **NORM}
-    cases = to_template_cases(
-        PictureSet(pictures, np.array(names) > 0, [str(n) for n in range(len(names))]), input_settings
-    )
-    truth, images = torch.tensor(names), cases.pictures
+    plan: dict[str, Any] = {"target": "states", "classes": ["anomaly"]}
+    add_engine(plan, "image", None, "")
+    picture_set = PictureSet(pictures, np.array(names) > 0, [str(n) for n in range(len(names))])
+    cases = to_template_cases(picture_set, plan, out / "pictures")
+    truth, images = torch.tensor(names), cases.small_pictures(range(len(cases)))
+    shutil.rmtree(out / "pictures")
     net = Classifier(WIDTH, len(folders))
     optimiser, started = torch.optim.AdamW(net.parameters(), lr=2e-3, weight_decay=0.02), time.monotonic()
     for epoch in range(epochs):
@@ -182,7 +165,7 @@ def make_backbone(folders: Sequence[Path], out: Path, epochs: int, max_pictures:
         )
     out.mkdir(parents=True, exist_ok=True)
     save_file(net.net.state_dict(), str(out / "model.safetensors"))
-    (out / "config.json").write_text(json.dumps({"model_type": KIND, "width": WIDTH, "size": SIDE, **NORM}))
+    (out / "config.json").write_text(json.dumps({"model_type": KIND, "width": WIDTH, **ordinary_input()}))
     print(f"wrote {out}")
 
 
@@ -194,8 +177,16 @@ def make_plan(args: argparse.Namespace, target: str) -> dict[str, Any]:
     from m3b.training.detection.fewshot.backbone import describe_backbone
     from m3b.training.detection.fewshot.planning import add_engine, update_dependent_settings
 
-    plan: dict[str, Any] = {"target": target, "validation_share": 0.25, "seed": 0, "classes": ["anomaly"]}
-    add_engine(plan, "fewshot", {**describe_backbone(args.backbone), "folder": str(args.backbone)}, args.object)
+    plan: dict[str, Any] = {
+        "target": target,
+        "validation_share": 0.25,
+        "seed": 0,
+        "classes": ["anomaly"],
+        "device": "cpu",
+    }
+    plan["labels"] = {"anomaly": 1}
+    backbone = {**describe_backbone(args.backbone, args.size), "folder": str(args.backbone.absolute())}
+    add_engine(plan, "fewshot", backbone, args.object)
     plan["fewshot"] |= {"protocol": args.protocol, "epochs": args.epochs}
     plan["ordinary"] |= {"epochs": args.ordinary_epochs}
     update_dependent_settings(plan)
@@ -212,15 +203,16 @@ def score_test_cases(plan: dict[str, Any], pool: Any, test: Any, shots: int, see
 
     examples = pool.part(draw_examples(pool, shots, seed))
     fewshot_detector: Any = fit_cross({**plan, "engine": "fewshot"}, examples, 1e6, seed)
-    fewshot_scores = predict_images(fewshot_detector, test.pictures)[0]
+    fewshot_scores = predict_images(fewshot_detector, test)[0]
     if pool.masked:
         return {"few-shot": fewshot_scores}
     ordinary: Any = fit_cross({**plan, "engine": "image"}, examples, 1e6, seed)
-    scores = {"ordinary": ordinary.answers(test.pictures), "alone": fewshot_scores}
-    ensemble = build_ensemble(fewshot_detector, ordinary) if plan["fewshot"]["protocol"] != "paper" else None
+    scores = {"ordinary": ordinary.predict(test), "alone": fewshot_scores}
+    is_paper = plan["fewshot"]["protocol"] == "paper"
+    ensemble = None if is_paper else build_ensemble(fewshot_detector, ordinary, plan["backbone"])
     if ensemble is None:
         return {"few-shot": fewshot_scores, **scores}
-    scores |= {"together": ensemble.answers(test.pictures), "averaged": mean_logit(ensemble.copies, test.pictures)}
+    scores |= {"together": ensemble.predict(test), "averaged": mean_logit(ensemble.copies, test.small_batches())}
     engine, reason = choose_engine_by_auroc(
         {
             "fewshot": [fewshot_detector.held_out_scores],
@@ -256,14 +248,15 @@ def load_or_make_scores(
 
 def describe_settings(args: argparse.Namespace) -> str:
     """Return the settings that scores depend on besides the examples."""
-    names = ("backbone", "epochs", "ordinary_epochs", "protocol", "object", "most_test")
+    names = ("backbone", "size", "epochs", "ordinary_epochs", "protocol", "object", "most_test", "skip_test")
     return ", ".join(f"{name}={getattr(args, name)}" for name in names)
 
 
 def compare_shots(name: str, pool: PictureSet, test: PictureSet, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return for each k the AUROC of both, draw by draw, and their difference with its interval."""
     plan = make_plan(args, "states")
-    prepared = [to_template_cases(part, plan["backbone"]) for part in (pool, test)]
+    folders = [args.cache / f"{name}-{side}-{len(part.images)}" for side, part in (("pool", pool), ("test", test))]
+    prepared = [to_template_cases(part, plan, folder) for part, folder in zip((pool, test), folders, strict=True)]
     counts = [(int((~part.abnormal).sum()), int(part.abnormal.sum())) for part in (pool, test)]
     print(
         f"{name}: pool {counts[0][0]} normal, {counts[0][1]} abnormal; test {counts[1][0]} and {counts[1][1]}",
@@ -343,15 +336,23 @@ def main(argv: list[str] | None = None) -> int:
         dataset_parser.add_argument("--object", default="medical image", help="what prompts are about")
         dataset_parser.add_argument("--most-test", type=int, default=0, help="test cases, drawn at random; 0 takes all")
         dataset_parser.add_argument(
+            "--skip-test", type=int, default=0, help="test cases of that random order that are left out, from its start"
+        )
+        dataset_parser.add_argument(
             "--scores", type=Path, help="keeps scores of each draw there, and takes those that are there"
         )
+        dataset_parser.add_argument(
+            "--size", type=int, default=0, help="side of the input; 0 takes that of the weights"
+        )
+        dataset_parser.add_argument("--cache", type=Path, help="keeps pictures and frozen features there")
         dataset_parser.add_argument("--json", type=Path, help="writes the rows there")
     table = commands.choices["table"]
     for option in ("images", "image", "label", "abnormal", "patient"):
         table.add_argument(f"--{option}", type=Path if option == "images" else str, required=True)
     table.add_argument("--without", nargs="*", default=[""], help="labels that say nothing, whose rows are left out")
     args = parser.parse_args(argv)
-    project_folder = assemble_project()
+    temporary = Path(tempfile.mkdtemp(prefix="fewshot-"))
+    args.cache = getattr(args, "cache", None) or temporary
     try:
         if args.command == "backbone":
             make_backbone(args.folders, args.out, args.epochs, args.most)
@@ -361,13 +362,14 @@ def main(argv: list[str] | None = None) -> int:
             run_bmad(args)
         else:
             pool, test = from_npz(args.file) if args.command == "npz" else from_table(args)
-            if args.most_test and len(test.images) > args.most_test:
-                test = test.select(np.random.default_rng(0).permutation(len(test.images))[: args.most_test].tolist())
+            if args.skip_test or 0 < args.most_test < len(test.images):
+                order = np.random.default_rng(0).permutation(len(test.images))[args.skip_test :]
+                test = test.select(order[: args.most_test or None].tolist())
             rows = compare_shots(args.file.stem, pool, test, args)
             if args.json:
                 args.json.write_text(json.dumps(rows, indent=1))
     finally:
-        shutil.rmtree(project_folder, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return 0
 
 

@@ -48,7 +48,8 @@ def run_bmad(args: argparse.Namespace) -> None:
         args.object = set_info["object"]
         pool, test = from_bmad(args.file / f"{name}_AD", set_info["masks"])
         plan = make_plan(args, "masks" if set_info["masks"] else "states")
-        prepared = [to_template_cases(part, plan["backbone"]) for part in (pool, test)]
+        parts = (("valid", pool), ("test", test))
+        prepared = [to_template_cases(part, plan, args.cache / f"{name}-{side}") for side, part in parts]
         for shots in args.shots:
             if shots == 0 and len(available_sets) < 2:
                 print(f"{name}, k = 0: no other set is at hand to learn from")
@@ -73,10 +74,14 @@ def format_figures(name: str, shots: int, areas: list[tuple[float, float]], set_
 
 def compute_figures(test: Any, image: np.ndarray, pixel_scores: np.ndarray) -> tuple[float, float]:
     """Return figures of images and of pixels (NaN without masks), at the size of the backbone's input."""
+    from m3b.training.detection.fewshot.scoring import enlarge_map
     from m3b.training.ranking_metrics import auroc
 
-    truth = test.truths.numpy() > 0.5
-    pixels = auroc(truth.ravel(), pixel_scores.ravel()) if test.masked else float("nan")
+    pixels = float("nan")
+    if test.masked:
+        truth = np.stack(list(test.masks()))
+        scores = np.stack([enlarge_map(values, truth.shape[1:], align_corners=True) for values in pixel_scores])
+        pixels = auroc(truth.ravel(), scores.ravel())
     return auroc(test.abnormal.numpy(), image), pixels
 
 
@@ -93,7 +98,7 @@ def score_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int
     torch.manual_seed(seed)
     part = pool.part(draw_examples(pool, shots, seed))
     if protocol != "paper":
-        return compute_figures(test, *predict_images(fit_cross(plan, part, 1e6, seed), test.pictures)[:2])  # type: ignore[arg-type]
+        return compute_figures(test, *predict_images(fit_cross(plan, part, 1e6, seed), test)[:2])  # type: ignore[arg-type]
     model: Any = build_network(plan)
     model.pixels = part.masked
     optimiser = torch.optim.Adam(model.adapters(part.masked), lr=1e-3, betas=(0.5, 0.999))
@@ -101,9 +106,8 @@ def score_draw(plan: dict[str, Any], pool: Any, test: Any, shots: int, seed: int
     for _ in range(int(plan["fewshot"]["epochs"])):
         train_epoch(model, part, plan, optimiser)
         banks, _, _ = fit_calibration(model, part, None)
-        current = compute_figures(
-            test, *combine_as_published(compute_signals(model, test.pictures, banks), part.masked)
-        )
+        signals = compute_signals(model, test.input_batches(), banks)
+        current = compute_figures(test, *combine_as_published(signals, part.masked))
         best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best
 
@@ -124,7 +128,11 @@ def score_zero_shot(
         if name != excluded_set:
             other_plan = make_plan(argparse.Namespace(**{**vars(args), "object": set_info["object"]}), "states")
             side = from_bmad(args.file / f"{name}_AD", set_info["masks"])[args.protocol == "paper"]
-            other_sets.append((to_template_cases(side, plan["backbone"]), get_texts(build_network(other_plan))))
+            folder = args.cache / f"{name}-{'test' if args.protocol == 'paper' else 'valid'}"
+            other_cases = to_template_cases(
+                side, {**plan, "target": "masks" if set_info["masks"] else "states"}, folder
+            )
+            other_sets.append((other_cases, get_texts(build_network(other_plan))))
     model: Any = build_network(plan)
     own_texts, masked = get_texts(model), any(cases.masked for cases, _ in other_sets)
     model.pixels = masked and test.masked
@@ -137,7 +145,7 @@ def score_zero_shot(
             train_epoch(model, cases, plan, optimiser)
         set_texts(model, own_texts)
         if args.protocol == "paper" or epoch + 1 == int(plan["fewshot"]["epochs"]):
-            looks = compute_signals(model, test.pictures, [])
+            looks = compute_signals(model, test.input_batches(), [])
             current = compute_figures(test, looks["image"], looks["map"])
             best = max(best, current, key=lambda pair: float(np.nansum(pair)))
     return best

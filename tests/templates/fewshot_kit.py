@@ -66,14 +66,14 @@ def clip_backbone(place: Path, kind: str = "clip") -> Path:
     return place
 
 
-def dino_backbone(place: Path) -> Path:
+def dino_backbone(place: Path, side: int = SIDE, patch: int = 8) -> Path:
     """A folder with a tiny DINOv2 of random weights: no text."""
     import torch
     from transformers import Dinov2Config, Dinov2Model
 
     torch.manual_seed(0)
     Dinov2Model(
-        Dinov2Config(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, image_size=SIDE, patch_size=8)
+        Dinov2Config(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, image_size=side, patch_size=patch)
     ).save_pretrained(place)
     return place
 
@@ -115,6 +115,7 @@ def small_plan(backbone: dict[str, Any], engine: str = "fewshot", target: str = 
     }
     return {
         "task": "detection", "engine": engine, "target": target, "classes": ["lesion"], "labels": {"lesion": 1}, "dims": 2,
-        "backbone": backbone, "fewshot": settings, "ordinary": {"width": 4, "lr": 2e-3, "epochs": 6}, "prompts": prompts,
-        "batch": 8, "validation_share": 0.25, "seed": 0, "channel_names": None,
+        "backbone": backbone, "fewshot": settings, "prompts": prompts,
+        "ordinary": {"width": 4, "lr": 2e-3, "epochs": 6, "size": SIDE, **NORM},
+        "batch": 8, "device": "cpu", "validation_share": 0.25, "seed": 0, "channel_names": None,
     }  # fmt: skip

@@ -15,6 +15,8 @@ from fewshot_kit import clip_backbone, conv_backbone, pictures
 from PIL import Image
 from template_kit import call
 
+from m3b.training.ranking_metrics import auroc
+
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
@@ -23,7 +25,9 @@ pytestmark = pytest.mark.slow
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = assemble_detection(tmp_path / "work")
     monkeypatch.syspath_prepend(str(place))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    monkeypatch.delenv("M3B_WEIGHTS", raising=False)
+    for name in ("HF_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
     return place
 
 
@@ -105,6 +109,10 @@ def test_the_delivered_folder_answers_as_both_together_were_measured(project: Pa
     assert "few-shot and ordinary networks together (mean validation AUROC few-shot" in kept
     measured = {row["image"]: row for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
     assert len(measured) == 16, "labelled cases that were not drawn"
+    truth, scores = (np.array([row[key] for row in measured.values()]) for key in ("abnormal", "anomaly_score"))
+    validation = json.loads((project / "Logout/metrics.json").read_text())["validation"]
+    assert validation["cases"] == 16
+    assert validation["image_auroc"] == pytest.approx(auroc(truth, scores), abs=1e-4), "of these cases"
     call(project, "export.py", "--out", "Deliver")
     assert "ordinary networks together, delivered: " in (project / "Deliver/README.md").read_text()
     config = json.loads((project / "Deliver/config.json").read_text())
@@ -201,7 +209,7 @@ def test_without_a_backbone_it_is_said_and_an_ordinary_network_trained(project: 
     [
         ("backbone=/nowhere", "is no folder"),
         ("fewshot.protocol=other", "it is m3b or paper"),
-        ("fewshot.shots=0", "which needs adapters that were trained on other sets: fewshot.adapters=FOLDER"),
+        ("fewshot.shots=0", "which needs adapters trained on other sets: set fewshot.adapters=FOLDER"),
         ("fewshot.shots=-1", "fewshot.shots is -1; it is a whole number from 0"),
         ("fewshot.shots=true", "fewshot.shots is True; it is a whole number from 0"),
         ("fewshot.adapters=/nowhere", "holds no few-shot detector (config.json)"),

@@ -23,13 +23,18 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from m3b.dataset.formats import box_to_file, read_image, write_labels
 from m3b.training.detection.boxes import apply_logistic
 from m3b.training.detection.fewshot.build import build_network
 from m3b.training.detection.fewshot.combination import ensemble_probabilities, mean_logit, predict_probabilities
-from m3b.training.detection.fewshot.scoring import combine_signals, compute_signals, to_map_levels, to_probabilities
+from m3b.training.detection.fewshot.scoring import (
+    combine_signals,
+    compute_signals,
+    enlarge_map,
+    to_map_levels,
+    to_probabilities,
+)
 from m3b.training.detection.fewshot.views import prepare_picture
 from m3b.training.lesions import lesion_boxes
 from m3b.training.prediction_calls import ImagePath, parse_call, predict_each, safe_name, write_answers
@@ -75,24 +80,18 @@ def stream(
 
 def _predict_image(path: ImagePath, stem: Path, base: Path) -> dict[str, Any]:
     config, model, banks, ordinary = load()
-    image = read_image(path)
-    picture = prepare_picture(image, config["plan"]["backbone"], str(path))[None]
-    if config["plan"]["engine"] == "image":
-        return {
-            "anomaly_score": round(
-                float(apply_logistic(predict_probabilities(model, picture), config["image_calibration"])[0]), 6
-            )
-        }
-    score, deviation_map = combine_signals(compute_signals(model, picture, banks), config)
-    probability = (
-        ensemble_probabilities(score, mean_logit(ordinary, picture), config["together"])
-        if ordinary
-        else to_probabilities(score, config)
-    )
-    resized = functional.interpolate(
-        torch.from_numpy(deviation_map).float()[None], size=image.array.shape[1:], mode="bilinear"
-    )
-    grid = resized[0, 0].numpy()
+    image, plan = read_image(path), config["plan"]
+    small = prepare_picture(image, plan["ordinary"], str(path))[None]
+    if plan["engine"] == "image":
+        probability = apply_logistic(predict_probabilities(model, [small]), config["image_calibration"])
+        return {"anomaly_score": round(float(probability[0]), 6)}
+    picture = prepare_picture(image, plan["backbone"], str(path))[None]
+    score, deviation_map = combine_signals(compute_signals(model, [picture], banks), config)
+    if ordinary:
+        probability = ensemble_probabilities(score, mean_logit(ordinary, [small]), config["together"])
+    else:
+        probability = to_probabilities(score, config)
+    grid = enlarge_map(deviation_map[0], image.array.shape[1:])
     stem.parent.mkdir(parents=True, exist_ok=True)
     answer: dict[str, Any] = {
         "anomaly_score": round(float(probability[0]), 6),

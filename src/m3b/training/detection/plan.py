@@ -17,6 +17,7 @@ import numpy as np
 from m3b.training.detection.detector_plan import detector_settings, resolve_detector, use_detector
 from m3b.training.detection.detectors import is_library
 from m3b.training.detection.fewshot.comparison import ORDINARY_SETTINGS
+from m3b.training.detection.fewshot.input_size import fit_input_size
 from m3b.training.detection.fewshot.planning import (
     add_engine,
     choose_engine,
@@ -94,7 +95,7 @@ def main(argv: list[str] | None = None) -> None:
             plan["minutes"] = options.minutes
         add_engine(plan, engine, backbone, _prompt_object(facts))
         plan = {key: value for key, value in plan.items() if key not in ("folds", "refit", "why_folds", "mirror")}
-        apply_settings_to_engine(facts, plan, options.set, False, "")
+        apply_settings_to_engine(facts, plan, options.set, False, "", fits_input=True)
         save_plan(plan)
         print(
             "\n".join([describe_cases(facts), engine_reason, *describe_engine(plan), describe_validation(facts, plan)])
@@ -124,9 +125,14 @@ def _take_backbone(settings: list[str]) -> tuple[str, list[str]]:
 
 
 def apply_settings_to_engine(
-    facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool, backbone_folder: str
+    facts: dict[str, Any],
+    plan: dict[str, Any],
+    settings: list[str],
+    gpu: bool,
+    backbone_folder: str,
+    fits_input: bool = False,
 ) -> None:
-    """Apply settings to a plan of any engine, and update what depends on them."""
+    """Apply settings to a plan of any engine, and update what depends on them; of a new backbone also the input size."""
     if plan.get("engine", "patches") == "patches":
         apply_settings(facts, plan, settings, gpu)
         return
@@ -137,6 +143,9 @@ def apply_settings_to_engine(
     for setting in settings:
         apply_override(plan, setting)
     update_dependent_settings(plan)
+    if fits_input or backbone_folder:
+        has_fixed_size = "backbone.size" in overridden_keys(settings) or bool(plan["fewshot"]["adapters"])
+        fit_input_size(plan, int(facts["cases"]), has_fixed_size)
 
 
 def _prompt_object(facts: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from m3b.training.detection.fewshot.convnet import KIND, ConvNet
+from m3b.training.detection.fewshot.convnet import KIND, STAGES, ConvNet
 
 PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 MODELS_WITH_TEXT = ("clip", "siglip", "siglip2")
 MODELS_WITHOUT_TEXT = ("dinov2", "dinov3_vit")
+PREPROCESSOR_FILE = "preprocessor_config.json"
 OPEN_CLIP = "open_clip_config.json"
 CLIP_NORM = {"mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
 """Mean and deviation of CLIP, for a folder without its own."""
@@ -33,7 +34,7 @@ class BackboneError(ValueError):
 
 
 def describe_backbone(folder: str | Path, size: int = 0) -> dict[str, Any]:
-    """Return what is needed to build the network without its weights: format, config, input size, mean and deviation.
+    """Return what is needed to build the network without its weights: format, config, input size and its step, mean and deviation.
 
     Args:
         size: side of the input in pixels; 0 for the network's own.
@@ -53,15 +54,25 @@ def describe_backbone(folder: str | Path, size: int = 0) -> dict[str, Any]:
     model_type = str(config.get("model_type") or "")
     if model_type == KIND:
         side = size or int(config["size"])
-        return {"format": KIND, "config": config, "size": side, "mean": config["mean"], "std": config["std"]}
+        return {
+            "format": KIND,
+            "config": config,
+            "size": side,
+            "step": 2**STAGES,
+            "mean": config["mean"],
+            "std": config["std"],
+        }
     if model_type not in (*MODELS_WITH_TEXT, *MODELS_WITHOUT_TEXT):
         raise BackboneError(
             f"{folder}: unknown model_type {model_type!r}; known vision models are "
             f"{', '.join((*MODELS_WITH_TEXT, *MODELS_WITHOUT_TEXT, KIND))}."
         )
     vision_config = config.get("vision_config", config)
-    side = size or int(vision_config.get("image_size") or 224)
-    return {"format": "transformers", "config": config, "size": side, **_read_normalisation(path)}
+    step = int(vision_config.get("patch_size") or 16)
+    preprocessing = _read_preprocessing(path)
+    side = size or _input_side(preprocessing) or int(vision_config.get("image_size") or 224)
+    norm = {name: preprocessing.get(f"image_{name}") or CLIP_NORM[name] for name in ("mean", "std")}
+    return {"format": "transformers", "config": config, "size": side // step * step, "step": step, **norm}
 
 
 def find_weights(folder: Path, name: str = "model.safetensors") -> Path:
@@ -82,10 +93,17 @@ def find_weights(folder: Path, name: str = "model.safetensors") -> Path:
     raise BackboneError(f"{folder} holds no weights: {name} is missing.")
 
 
-def _read_normalisation(folder: Path) -> dict[str, list[float]]:
-    file = folder / "preprocessor_config.json"
-    config = json.loads(file.read_text()) if file.is_file() else {}
-    return {"mean": config.get("image_mean") or CLIP_NORM["mean"], "std": config.get("image_std") or CLIP_NORM["std"]}
+def _read_preprocessing(folder: Path) -> dict[str, Any]:
+    file = folder / PREPROCESSOR_FILE
+    config: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return config
+
+
+def _input_side(preprocessing: Mapping[str, Any]) -> int:
+    """Return the side of the weights' own input: of the centre crop, else of the resized picture; 0 if unknown."""
+    is_cropped = preprocessing.get("do_center_crop", "crop_size" in preprocessing)
+    value = (preprocessing.get("crop_size") if is_cropped else None) or preprocessing.get("size") or 0
+    return min(map(int, value.values())) if isinstance(value, Mapping) else int(value)
 
 
 def _describe_open_clip(folder: Path, size: int) -> dict[str, Any]:
@@ -97,7 +115,7 @@ def _describe_open_clip(folder: Path, size: int) -> dict[str, Any]:
     image_size = model["vision_cfg"].get("image_size", 224)
     norm = {"mean": preprocessing.get("mean") or CLIP_NORM["mean"], "std": preprocessing.get("std") or CLIP_NORM["std"]}
     side = size or int(image_size[0] if isinstance(image_size, list) else image_size)
-    return {"format": "open_clip", "config": config, "size": side, **norm}
+    return {"format": "open_clip", "config": config, "size": side, "step": side, **norm}
 
 
 @dataclass
@@ -109,12 +127,14 @@ class Backbone:
         blocks: in order; each returns (B, tokens, width), or a map (B, width, H, W).
         text: function of texts to (texts, joint width), or None for a network without text.
         joint: width of the joint space of texts and images; 0 without text.
+        shapes: (patches, width) at each depth of the adapters, as `model.depth_shapes` measured them.
     """
 
     vision: nn.Module
     blocks: Sequence[nn.Module]
     text: Any = None
     joint: int = 0
+    shapes: list[tuple[int, int]] = field(default_factory=list)
 
 
 def load_backbone(description: Mapping[str, Any], folder: str | Path | None = None) -> Backbone:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from m3b.training.detection.fewshot.backbone import BackboneError, load_backbone
+from m3b.training.detection.fewshot.backbone import Backbone, BackboneError, load_backbone
 from m3b.training.detection.fewshot.convnet import Classifier
 from m3b.training.detection.fewshot.model import FewshotModel
 from m3b.training.detection.fewshot.prompts import text_features
@@ -43,16 +45,36 @@ def build_network(plan: Mapping[str, Any], weights: bool = True) -> FewshotModel
     """
     if plan["engine"] == "image":
         return ImageModel(plan)
-    description = plan["backbone"]
-    try:
-        backbone = load_backbone(description, description.get("folder") if weights else None)
-    except BackboneError as error:
-        raise SystemExit(str(error)) from error
-    texts = text_features(backbone.text, plan["prompts"]) if backbone.text is not None else None
-    model = FewshotModel(plan, backbone, texts, int(description.get("mid") or 0))
+    backbone, texts = load_frozen_backbone(plan) if weights else (_load(plan["backbone"], None), None)
+    model = FewshotModel(plan, backbone, texts, int(plan["backbone"].get("mid") or 0))
     if weights and plan["fewshot"].get("adapters"):
         try:
             load_adapters(model, plan["fewshot"]["adapters"])
         except BackboneError as error:
             raise SystemExit(f"fewshot.adapters: {error}") from error
     return model
+
+
+def load_frozen_backbone(plan: Mapping[str, Any]) -> tuple[Backbone, torch.Tensor | None]:
+    """Return the backbone with its weights, and the features of the prompts, None without a text encoder.
+
+    All networks of a training share them.
+
+    Raises:
+        SystemExit: a folder that cannot be used, with the reason.
+    """
+    return _load_once(json.dumps(plan["backbone"]), json.dumps(plan["prompts"]))
+
+
+@lru_cache(maxsize=1)
+def _load_once(description_text: str, prompts_text: str) -> tuple[Backbone, torch.Tensor | None]:
+    description = json.loads(description_text)
+    backbone = _load(description, description.get("folder"))
+    return backbone, text_features(backbone.text, json.loads(prompts_text)) if backbone.text is not None else None
+
+
+def _load(description: Mapping[str, Any], folder: str | None) -> Backbone:
+    try:
+        return load_backbone(description, folder)
+    except BackboneError as error:
+        raise SystemExit(str(error)) from error

@@ -1,12 +1,13 @@
 """Ensemble of a few-shot detector and ordinary networks: one score per image.
 
 The few-shot detector and networks from random weights err on different images, and networks trained with different parts of few
-examples differ randomly, so their mean is more stable than any of them.
+examples differ randomly, so their mean is more stable than any of them. How much each counts follows from examples that it was not
+trained with: it depends on the backbone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,50 +15,61 @@ import torch
 from torch import nn
 
 from m3b.training.detection.boxes import apply_logistic, fit_logistic, logit
-from m3b.training.detection.fewshot.scoring import MIN_CASES_PER_STATE
+from m3b.training.detection.fewshot.convnet import KIND
+from m3b.training.detection.fewshot.scoring import weights_by_separation, within_state_deviation
 
-ORDINARY_WEIGHT = 2.0
-"""Weight of the ordinary networks relative to the few-shot detector.
+EXPECTED_RATIO = 4.0
+"""Ratio of the separations of a few-shot detector and ordinary networks before any example is seen; 1 for the small `convnet`.
 
-Better than equal weights with 4, 8 and 16 examples per state (training part of PneumoniaMNIST, three draws). The ordinary networks
-alone were slightly better from 8 on, and worse with 4.
+Ratios from 1 to 6 were compared on 300 test images of PneumoniaMNIST with four, eight and sixteen examples a state: this one lost at
+most 0.003 of AUROC to the few-shot detector alone on a ViT-S (benchmarks/RESULTS.md).
 """
 
 
+def expected_ratio(backbone: Mapping[str, Any]) -> float:
+    """Return the ratio for the backbone of plan.json."""
+    return 1.0 if backbone["format"] == KIND else EXPECTED_RATIO
+
+
 @torch.no_grad()
-def predict_probabilities(model: nn.Module, images: torch.Tensor, batch: int = 32) -> np.ndarray:
-    """Return (N,) uncalibrated probabilities of an ordinary network."""
+def predict_probabilities(model: nn.Module, batches: Iterable[torch.Tensor]) -> np.ndarray:
+    """Return (N,) uncalibrated probabilities of an ordinary network for batches of its pictures."""
     model.eval()
-    logits = [model(pixel_values=part)["logits"][:, 0] for part in images.split(batch)]
-    return np.asarray(torch.cat(logits).sigmoid())
+    return np.asarray(torch.cat([model(pixel_values=pictures)["logits"][:, 0] for pictures in batches]).sigmoid())
 
 
-def mean_logit(models: Sequence[nn.Module], images: torch.Tensor) -> np.ndarray:
-    """Return the (N,) mean logits of ordinary networks."""
-    mean: np.ndarray = np.mean([logit(predict_probabilities(model, images)) for model in models], axis=0)
-    return mean
+def mean_logit(models: Sequence[nn.Module], batches: Iterable[torch.Tensor]) -> np.ndarray:
+    """Return the (N,) mean logits of ordinary networks for batches of their pictures."""
+    of_batches = [
+        np.mean([logit(predict_probabilities(model, [pictures])) for model in models], axis=0) for pictures in batches
+    ]
+    return np.concatenate(of_batches)
 
 
-def fit_combination(fewshot_scores: np.ndarray, ordinary_logits: np.ndarray, abnormal: np.ndarray) -> dict[str, Any]:
-    """Return scales of both scores and the calibration of their sum, from cases that neither was trained with.
+def fit_combination(
+    fewshot_scores: np.ndarray, ordinary_logits: np.ndarray, abnormal: np.ndarray, ratio: float
+) -> dict[str, Any]:
+    """Return the weights of both scores and the calibration of their sum, from cases that neither was trained with.
 
     Args:
         fewshot_scores: (N,) deviations above normal.
         ordinary_logits: (N,) logits.
         abnormal: (N,) truth, with both states.
+        ratio: of the separations before any case is seen (`expected_ratio`).
     """
-    deviations = [_within_state_sd(values, abnormal) for values in (fewshot_scores, ordinary_logits)]
-    config: dict[str, Any] = {"deviations": deviations, "share": ORDINARY_WEIGHT}
+    weights = weights_by_separation([fewshot_scores, ordinary_logits], abnormal, (ratio, 1.0))
+    config: dict[str, Any] = {"weights": weights}
     combined = combine_scores(fewshot_scores, ordinary_logits, config)
+    config["scale"] = within_state_deviation(combined, abnormal)
     config["middle"] = float(0.5 * (combined[abnormal].mean() + combined[~abnormal].mean()))
     config["calibration"] = list(fit_logistic(_to_unit_interval(combined, config), abnormal))
     return config
 
 
 def combine_scores(fewshot_scores: np.ndarray, ordinary_logits: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
-    """Return the (N,) weighted mean of both, each divided by its standard deviation."""
-    (fewshot_sd, ordinary_sd), share = config["deviations"], float(config["share"])
-    result: np.ndarray = (fewshot_scores / fewshot_sd + share * ordinary_logits / ordinary_sd) / (1 + share)
+    """Return the (N,) weighted mean of both."""
+    fewshot_weight, ordinary_weight = config["weights"]
+    result: np.ndarray = fewshot_weight * fewshot_scores + ordinary_weight * ordinary_logits
     return result
 
 
@@ -69,13 +81,7 @@ def ensemble_probabilities(
     return apply_logistic(_to_unit_interval(combined, config), config["calibration"])
 
 
-def _within_state_sd(values: np.ndarray, abnormal: np.ndarray) -> float:
-    """Return the standard deviation within a state, mean of both; of all cases if a state has too few."""
-    variance = 0.5 * (values[abnormal].var() + values[~abnormal].var())
-    has_enough = min(int(abnormal.sum()), int((~abnormal).sum())) >= MIN_CASES_PER_STATE
-    return max(float(np.sqrt(variance if has_enough else values.var())), 1e-6)
-
-
 def _to_unit_interval(scores: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
-    result: np.ndarray = 1 / (1 + np.exp(-np.clip(scores - float(config["middle"]), -30, 30)))
+    scaled = (scores - float(config["middle"])) / float(config["scale"])
+    result: np.ndarray = 1 / (1 + np.exp(-np.clip(scaled, -30, 30)))
     return result

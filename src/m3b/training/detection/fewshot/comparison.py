@@ -15,6 +15,7 @@ import numpy as np
 
 from m3b.training.detection.fewshot.data import PictureCases
 from m3b.training.detection.fewshot.fitting import Fitted, predict_images
+from m3b.training.detection.fewshot.scoring import enlarge_map
 from m3b.training.ranking_metrics import auroc
 
 DETECTOR_FOLDER = Path("Logout/detector")
@@ -49,15 +50,16 @@ def split_rows(cases: PictureCases, held_out_images: set[str]) -> tuple[list[int
 
 def measure_fewshot(fitted: Fitted, valid: PictureCases, threshold: float) -> dict[str, float]:
     """Return AUROC of images, and mean Dice of cases with a lesion, as the ordinary detector is measured."""
-    score, maps, _ = predict_images(fitted, valid.pictures)
-    truth, predicted = valid.truths[:, 0].numpy() > 0.5, maps >= threshold
-    has_lesion = truth.reshape(len(truth), -1).any(axis=1)
-    overlap = (truth & predicted).reshape(len(truth), -1).sum(axis=1)
-    sizes = truth.reshape(len(truth), -1).sum(axis=1) + predicted.reshape(len(truth), -1).sum(axis=1)
-    dice = (
-        float(np.mean(2 * overlap[has_lesion] / np.maximum(sizes[has_lesion], 1))) if has_lesion.any() else float("nan")
-    )
-    return {"image_auroc": auroc(valid.abnormal.numpy(), score), "dice": dice}
+    score, maps, _ = predict_images(fitted, valid)
+    dice = []
+    for truth, deviation_map in zip(valid.masks(), maps, strict=True):
+        predicted = enlarge_map(deviation_map, truth.shape) >= threshold
+        if truth.any():
+            dice.append(2 * (truth & predicted).sum() / (truth.sum() + predicted.sum()))
+    return {
+        "image_auroc": auroc(valid.abnormal.numpy(), score),
+        "dice": float(np.mean(dice)) if dice else float("nan"),
+    }
 
 
 def is_ordinary_better(fewshot: Mapping[str, float], ordinary: Mapping[str, Any]) -> bool:

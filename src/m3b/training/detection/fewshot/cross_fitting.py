@@ -20,6 +20,7 @@ from m3b.training.detection.fewshot.build import build_network
 from m3b.training.detection.fewshot.combination import (
     combine_scores,
     ensemble_probabilities,
+    expected_ratio,
     fit_combination,
     mean_logit,
     predict_probabilities,
@@ -48,18 +49,18 @@ class FittedEnsemble:
     seconds: float
     held_out_scores: HeldOutScores
 
-    def predict(self, images: torch.Tensor) -> np.ndarray:
+    def predict(self, cases: PictureCases) -> np.ndarray:
         """Return (N,) anomaly scores from 0 to 1."""
-        deviations, _ = combine_signals(predict_images(self.fewshot, images)[2], self.fewshot.config)
-        return ensemble_probabilities(deviations, mean_logit(self.copies, images), self.config)
+        deviations, _ = combine_signals(predict_images(self.fewshot, cases)[2], self.fewshot.config)
+        return ensemble_probabilities(deviations, mean_logit(self.copies, cases.small_batches()), self.config)
 
 
-def build_ensemble(fewshot: Fitted, ordinary: FittedImage) -> FittedEnsemble | None:
+def build_ensemble(fewshot: Fitted, ordinary: FittedImage, backbone: Mapping[str, Any]) -> FittedEnsemble | None:
     """Return the ensemble, scaled on the held-out cases of both; None if they lack one of the states."""
     first, second = fewshot.held_out_scores, ordinary.held_out_scores
     if first is None or second is None or first.people != second.people or len(set(first.truth.tolist())) < 2:
         return None
-    config = fit_combination(first.value, second.value, first.truth)
+    config = fit_combination(first.value, second.value, first.truth, expected_ratio(backbone))
     scores = HeldOutScores(first.people, first.truth, combine_scores(first.value, second.value, config))
     valid, seconds = auroc(scores.truth, scores.value), fewshot.seconds + ordinary.seconds
     copies = [*ordinary.copies, ordinary.model]
@@ -113,7 +114,7 @@ def _fit_one(plan: Mapping[str, Any], cases: PictureCases, seconds: float, *, wi
 def _calibrate_on_held_out(full: Any, part_detectors: list[Any], held_out: list[PictureCases]) -> None:
     """Set scale, weight of the memory and calibration from predictions of left-out cases."""
     pairs = zip(part_detectors, held_out, strict=True)
-    of_parts = [compute_signals(detector.model, cases.pictures, detector.banks) for detector, cases in pairs]
+    of_parts = [compute_signals(detector.model, cases.input_batches(), detector.banks) for detector, cases in pairs]
     signals = {name: np.concatenate([part[name] for part in of_parts]) for name in of_parts[0]}
     truth = _join_truth(held_out)
     full.config = calibrate(full.model, signals, truth, bool(full.banks))
@@ -123,7 +124,7 @@ def _calibrate_on_held_out(full: Any, part_detectors: list[Any], held_out: list[
 
 def _calibrate_image_on_held_out(full: Any, part_detectors: list[Any], held_out: list[PictureCases]) -> None:
     pairs = zip(part_detectors, held_out, strict=True)
-    probabilities = np.concatenate([predict_probabilities(part.model, cases.pictures) for part, cases in pairs])
+    probabilities = np.concatenate([predict_probabilities(part.model, cases.small_batches()) for part, cases in pairs])
     truth = _join_truth(held_out)
     if min(truth.sum(), (~truth).sum()) >= MIN_CASES_PER_STATE:
         full.calibration = list(fit_logistic(probabilities, truth))

@@ -1,54 +1,57 @@
-"""Training cases as pictures for a backbone, with their labels; and draws of k examples."""
+"""Training cases of the few-shot engine with their labels; and draws of k examples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 from torch.utils.data import Dataset
 
-from m3b.dataset.formats import DataError, Image, read_image
-from m3b.training.detection.fewshot.views import prepare_picture
+from m3b.training.detection.fewshot.case_cache import (
+    ABNORMAL,
+    CACHE_FOLDER,
+    FEATURE_BATCH,
+    UNREADABLE,
+    CaseCache,
+    split_rows,
+)
+from m3b.training.detection.fewshot.model import NetworkInput
 from m3b.training.detection.index import hold_out, patient_of, read_index
-from m3b.training.mask_grid import load_masks
 
+MAX_MEASURED_CASES = 500
+"""Labelled cases outside of a draw that its detectors are measured on, at most: the AUROC has a standard error of about 0.02 then."""
 MIN_CASES_TO_SPLIT = 4
 """Minimum cases of each state to hold a validation part out."""
 
 
 class PictureCases(Dataset[dict[str, torch.Tensor]]):
-    """Items {"pixel_values" (3, S, S), "labels" (1,) or, with masks, (1, S, S)}, decoded once."""
+    """Readable cases of records; items {"pixel_values" (3, S, S), "labels" (1,) or, with masks, (1, S, S)}."""
 
-    def __init__(self, records: Sequence[dict[str, Any]], plan: Mapping[str, Any], base: str = ".") -> None:
-        self.records, self.masked = list(records), plan["target"] == "masks"
-        pictures, truths, self.unreadable = [], [], []
-        readable = []
-        for record in self.records:
-            try:
-                image = read_image(record["image_path"], base)
-                target = _read_target(record, plan, image)
-            except DataError as error:
-                self.unreadable.append(str(error))
-                continue
-            pictures.append(prepare_picture(image, plan["backbone"], str(record["image_path"])))
-            truths.append(target)
-            readable.append(record)
-        if not readable:
-            raise SystemExit(
-                f"no training case can be read; first: {self.unreadable[0] if self.unreadable else 'none'}"
-            )
-        self.records = readable
-        self.pictures, self.truths = torch.stack(pictures), torch.stack(truths)
-        self.abnormal = self.truths.flatten(1).amax(dim=1) > 0.5
+    def __init__(
+        self, records: Sequence[dict[str, Any]], plan: Mapping[str, Any], base: str = ".", folder: Path = CACHE_FOLDER
+    ) -> None:
+        cache = CaseCache(records, plan, base, folder)
+        self.unreadable = [cache.errors[row] for row in sorted(cache.errors)]
+        rows = np.flatnonzero(cache.states != UNREADABLE).tolist()
+        if not rows:
+            raise SystemExit(f"no training case can be read; first: {(self.unreadable or ['none'])[0]}")
+        self._select(cache, rows)
+
+    def _select(self, cache: CaseCache, cache_rows: list[int]) -> None:
+        self.cache, self.cache_rows, self.masked = cache, cache_rows, cache.masked
+        self.records = [cache.records[row] for row in cache_rows]
+        self.abnormal = torch.from_numpy(cache.states[cache_rows] == ABNORMAL)
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
-        return {"pixel_values": self.pictures[item], "labels": self.truths[item]}
+        is_ordinary = self.cache.plan["engine"] == "image"
+        pictures = self.small_pictures([item]) if is_ordinary else self.cache.pictures(self._cache_rows([item]))
+        return {"pixel_values": pictures[0], "labels": self.labels([item])[0]}
 
     def people(self) -> list[str]:
         """Return the patient of each case."""
@@ -57,22 +60,42 @@ class PictureCases(Dataset[dict[str, torch.Tensor]]):
     def part(self, rows: Sequence[int]) -> PictureCases:
         """Return the cases of these rows."""
         subset = object.__new__(PictureCases)
-        row_index = torch.as_tensor(list(rows), dtype=torch.long)
-        subset.records, subset.masked, subset.unreadable = [self.records[row] for row in rows], self.masked, []
-        subset.pictures, subset.truths = self.pictures[row_index], self.truths[row_index]
-        subset.abnormal = self.abnormal[row_index]
+        subset.unreadable = []
+        subset._select(self.cache, self._cache_rows(rows))
         return subset
 
+    def _cache_rows(self, rows: Sequence[int]) -> list[int]:
+        return [self.cache_rows[row] for row in rows]
 
-def _read_target(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image) -> torch.Tensor:
-    if plan["target"] != "masks":
-        return torch.tensor([float(bool(record["abnormal"]))])
-    masks = load_masks(record, {"classes": plan["classes"], "labels": plan["labels"]}, image).any(axis=0)
-    side = int(plan["backbone"]["size"])
-    small = functional.interpolate(
-        torch.from_numpy(masks.astype(np.float32))[None, None], size=(side, side), mode="area"
-    )
-    return (small[0] > 0.25).float()
+    def labels(self, rows: Sequence[int]) -> torch.Tensor:
+        """Return (B, 1) states, or (B, 1, S, S) masks, as 0 or 1."""
+        return self.cache.labels(self._cache_rows(rows))
+
+    def masks(self) -> Iterator[np.ndarray]:
+        """Yield the (S, S) boolean mask of each case."""
+        return (self.labels([row])[0, 0].numpy() > 0.5 for row in range(len(self)))
+
+    def inputs(self, rows: Sequence[int]) -> NetworkInput:
+        """Return what the few-shot detector takes: frozen features, with the published protocol pictures."""
+        cache_rows = self._cache_rows(rows)
+        is_paper = self.cache.plan["fewshot"]["protocol"] == "paper"
+        return self.cache.pictures(cache_rows) if is_paper else self.cache.features(cache_rows)
+
+    def compute_features(self, rows: Sequence[int]) -> None:
+        """Compute the frozen features of these rows that are not on disk yet."""
+        self.cache.compute_features(self._cache_rows(rows))
+
+    def input_batches(self, size: int = FEATURE_BATCH) -> Iterator[NetworkInput]:
+        """Yield the inputs of all cases, in order."""
+        return (self.inputs(rows) for rows in split_rows(range(len(self)), size))
+
+    def small_pictures(self, rows: Sequence[int]) -> torch.Tensor:
+        """Return (B, 3, s, s), what the ordinary network takes."""
+        return self.cache.small_pictures(self._cache_rows(rows))
+
+    def small_batches(self, size: int = 32) -> Iterator[torch.Tensor]:
+        """Yield the small pictures of all cases, in order."""
+        return (self.small_pictures(rows) for rows in split_rows(range(len(self)), size))
 
 
 def draw_examples(cases: PictureCases, shots: int | None, seed: int) -> list[int]:
@@ -99,6 +122,25 @@ def draw_examples(cases: PictureCases, shots: int | None, seed: int) -> list[int
         one_per_patient = list(first_rows.values())
         examples += (one_per_patient + [row for row in rows if row not in set(one_per_patient)])[:shots] if rows else []
     return examples
+
+
+def draw_all(plan: Mapping[str, Any], cases: PictureCases) -> tuple[list[list[int]], list[int]]:
+    """Return the rows of the examples of each draw, and the rows on which detectors are measured outside of their draw."""
+    shots, seed = plan["fewshot"]["shots"], int(plan["seed"])
+    if shots is None:
+        return [list(range(len(cases)))], []
+    draws = int(plan["fewshot"]["draws"]) if shots else 0
+    rows = np.random.default_rng(seed).permutation(len(cases))
+    of_states = [rows[cases.abnormal.numpy()[rows] == state][: MAX_MEASURED_CASES // 2] for state in (False, True)]
+    measured = np.sort(np.concatenate(of_states)).tolist()
+    return [draw_examples(cases, shots, seed + number) for number in range(draws)], measured
+
+
+def count_used_cases(settings: Mapping[str, Any], case_count: int) -> int:
+    """Return how many of the cases the draws of plan.json's `fewshot` use at most."""
+    if settings["shots"] is None:
+        return case_count
+    return min(case_count, MAX_MEASURED_CASES + 2 * int(settings["shots"]) * int(settings["draws"]))
 
 
 def split_validation(cases: PictureCases, share: float, seed: int) -> tuple[list[int], list[int]]:

@@ -1,9 +1,9 @@
-"""Training of the adapters on k examples, for a number of epochs or until the time is used up; selection on validation cases."""
+"""Training of the adapters on frozen features, for a number of epochs or until the time is used up; selection on validation cases."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 from m3b.training.detection.fewshot.data import PictureCases
-from m3b.training.detection.fewshot.model import FewshotModel
+from m3b.training.detection.fewshot.model import FewshotModel, NetworkInput
 from m3b.training.detection.fewshot.scoring import (
+    OwnImages,
     Signals,
     build_banks,
     calibrate,
     combine_signals,
-    compute_own_signals,
     compute_signals,
     to_probabilities,
 )
 from m3b.training.detection.fewshot.selection import HeldOutScores
 from m3b.training.detection.fewshot.stored_adapters import describe_adapters, zero_shot_config
-from m3b.training.detection.fewshot.views import augment_eleven_times, augment_pictures
+from m3b.training.detection.fewshot.views import augment_eleven_times
 from m3b.training.ranking_metrics import auroc
 
 VALIDATION_COUNT = 8
@@ -35,7 +35,7 @@ class Fitted:
     """A trained detector.
 
     Args:
-        banks: (rows, width) features of normal patches for each depth.
+        banks: (rows, width) features of patches for each depth (`build_memory`).
         config: calibration of signals to predictions (`scoring.calibrate`).
         valid: AUROC of images on its validation cases; NaN without any.
         seconds: of the training.
@@ -112,16 +112,9 @@ def train_epoch(
 ) -> float:
     """Train once over the cases in random order; return the mean loss."""
     model.train()
-    images, labels = train.pictures, train.truths
-    if model.paper:
-        images, labels = augment_eleven_times(images, labels)
-    batch = 1 if model.paper else int(plan["batch"])
     losses = []
-    for rows in torch.randperm(len(images)).split(batch):
-        pictures, truth = images[rows], labels[rows]
-        if not model.paper:
-            pictures, truth = augment_pictures(pictures, truth)
-        loss = model(pictures, truth)["loss"]
+    for inputs, labels in _iterate_steps(model, train, int(plan["batch"])):
+        loss = model(inputs, labels)["loss"]
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -130,23 +123,68 @@ def train_epoch(
     return float(np.mean(losses))
 
 
+def _iterate_steps(model: FewshotModel, train: PictureCases, batch: int) -> Iterator[tuple[NetworkInput, torch.Tensor]]:
+    """Yield inputs and labels of each step; the published protocol takes eleven augmented versions of each picture, one a step."""
+    if not model.paper:
+        for rows in torch.randperm(len(train)).split(batch):
+            yield train.inputs(rows.tolist()), train.labels(rows.tolist())
+        return
+    all_rows = range(len(train))
+    pictures, labels = augment_eleven_times(train.cache.pictures(train.cache_rows), train.labels(all_rows))
+    for row in torch.randperm(len(pictures)).split(1):
+        yield pictures[row], labels[row]
+
+
 @torch.no_grad()
 def _validation_auroc(model: FewshotModel, valid: PictureCases) -> float:
     """Return AUROC of images by text similarity alone, which is what is trained."""
     model.eval()
-    signals = compute_signals(model, valid.pictures, [])
+    signals = compute_signals(model, valid.input_batches(), [])
     score = signals["map"].reshape(len(valid), -1).max(axis=1) if model.pixels else signals["image"]
     value = auroc(valid.abnormal.numpy(), score)
     return value if np.isfinite(value) else 0.0
 
 
 def build_memory(model: FewshotModel, train: PictureCases) -> list[torch.Tensor]:
-    """Return the memory of the normal images of a training part; with the published protocol of eleven augmented versions of each."""
+    """Return the memory of a training part: patches of normal images for each depth.
+
+    For states with both kinds of examples it holds frozen features, and then those of abnormal images. With the published protocol it
+    holds eleven augmented versions of each normal image.
+    """
     model.eval()
-    normal_images = train.pictures[~train.abnormal]
-    if model.paper and len(normal_images):
-        normal_images = augment_eleven_times(normal_images, torch.zeros(len(normal_images), 1))[0]
-    return build_banks(model, normal_images, model.pixels) if len(normal_images) else []
+    is_frozen = has_two_sided_memory(model, train)
+    banks: list[torch.Tensor] = []
+    for state in (False, True) if is_frozen else (False,):
+        rows = torch.where(train.abnormal == state)[0].tolist()
+        part = train.part(rows)
+        batches = part.input_batches()
+        if model.paper and rows:
+            augmented, _ = augment_eleven_times(part.cache.pictures(part.cache_rows), torch.zeros(len(rows), 1))
+            batches = iter(augmented.split(1))
+        banks += build_banks(model, batches, len(rows), is_frozen)
+    return banks
+
+
+def has_two_sided_memory(model: FewshotModel, train: PictureCases) -> bool:
+    """Return whether the memory holds abnormal patches: not those of masked images, of which most patches are normal."""
+    return not model.paper and not train.masked and bool(train.abnormal.any()) and not bool(train.abnormal.all())
+
+
+def compute_own_signals(model: FewshotModel, cases: PictureCases) -> Signals:
+    """Return signals of the cases of a memory: each image is compared with the others."""
+    is_frozen = has_two_sided_memory(model, cases)
+    rows_of_states = [torch.where(cases.abnormal == state)[0].tolist() for state in (False, True)]
+    state_parts = [cases.part(rows) for rows in rows_of_states]
+    banks: list[torch.Tensor] = []
+    for part in state_parts if is_frozen else state_parts[:1]:
+        banks += build_banks(model, part.input_batches(), len(part), is_frozen)
+    signals: list[Signals] = []
+    for part, is_abnormal in zip(state_parts, (False, True), strict=True):
+        if len(part):
+            own = OwnImages(len(part), is_abnormal) if is_frozen or not is_abnormal else None
+            signals.append(compute_signals(model, part.input_batches(), banks, own))
+    order = np.argsort(np.concatenate(rows_of_states))
+    return {name: np.concatenate([of_state[name] for of_state in signals])[order] for name in signals[0]}
 
 
 def fit_calibration(
@@ -155,18 +193,17 @@ def fit_calibration(
     """Return the memory of the training part's normal images, the calibration, and scores of validation cases."""
     banks = build_memory(model, train)
     if valid is not None:
-        signals, abnormal = compute_signals(model, valid.pictures, banks), valid.abnormal.numpy()
+        signals, abnormal = compute_signals(model, valid.input_batches(), banks), valid.abnormal.numpy()
     else:
-        signals = compute_own_signals(model, train.pictures, ~train.abnormal, model.pixels)
-        abnormal = train.abnormal.numpy()
+        signals, abnormal = compute_own_signals(model, train), train.abnormal.numpy()
     config = calibrate(model, signals, abnormal, bool(banks))
     scores = HeldOutScores(valid.people(), abnormal, combine_signals(signals, config)[0]) if valid is not None else None
     return banks, config, scores
 
 
-def predict_images(fitted: Fitted, images: torch.Tensor) -> tuple[np.ndarray, np.ndarray, Signals]:
-    """Return (N,) scores from 0 to 1, (N, S, S) maps in deviations above normal, and the signals."""
+def predict_images(fitted: Fitted, cases: PictureCases) -> tuple[np.ndarray, np.ndarray, Signals]:
+    """Return (N,) scores from 0 to 1, (N, M, M) maps in deviations above normal, and the signals."""
     fitted.model.eval()
-    signals = compute_signals(fitted.model, images, fitted.banks)
+    signals = compute_signals(fitted.model, cases.input_batches(), fitted.banks)
     image_scores, maps = combine_signals(signals, fitted.config)
     return to_probabilities(image_scores, fitted.config), maps, signals

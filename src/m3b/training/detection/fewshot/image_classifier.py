@@ -38,10 +38,9 @@ class FittedImage:
     held_out_scores: HeldOutScores | None = None
     copies: list[nn.Module] = field(default_factory=list)
 
-    @torch.no_grad()
-    def predict(self, images: torch.Tensor, batch: int = 32) -> np.ndarray:
+    def predict(self, cases: PictureCases) -> np.ndarray:
         """Return (N,) anomaly scores from 0 to 1."""
-        return apply_logistic(predict_probabilities(self.model, images, batch), self.calibration)
+        return apply_logistic(predict_probabilities(self.model, cases.small_batches()), self.calibration)
 
 
 def fit_image(
@@ -65,7 +64,7 @@ def fit_image(
         _train_epoch(model, train, int(plan["batch"]), optimiser)
         is_over = time.monotonic() - started > seconds
         if valid is not None and (epochs % max(1, max_epochs // VALIDATION_COUNT) == 0 or is_over):
-            value = auroc(valid.abnormal.numpy(), predict_probabilities(model, valid.pictures))
+            value = auroc(valid.abnormal.numpy(), predict_probabilities(model, valid.small_batches()))
             if value >= best_auroc:
                 best_auroc, best_state = value, {name: tensor.clone() for name, tensor in model.state_dict().items()}
         if is_over:
@@ -74,7 +73,7 @@ def fit_image(
         model.load_state_dict(best_state)
     fitted = FittedImage(model, [1.0, 0.0], float("nan"), epochs, time.monotonic() - started)
     if valid is not None:
-        truth, probabilities = valid.abnormal.numpy(), predict_probabilities(model, valid.pictures)
+        truth, probabilities = valid.abnormal.numpy(), predict_probabilities(model, valid.small_batches())
         fitted.valid, fitted.held_out_scores = (
             auroc(truth, probabilities),
             HeldOutScores(valid.people(), truth, logit(probabilities)),
@@ -86,8 +85,9 @@ def fit_image(
 
 def _train_epoch(model: nn.Module, train: PictureCases, batch: int, optimiser: torch.optim.Optimizer) -> None:
     model.train()
-    for rows in torch.randperm(len(train)).split(batch):
-        pictures, truth = augment_pictures(train.pictures[rows], train.truths[rows])
+    for part in torch.randperm(len(train)).split(batch):
+        rows = part.tolist()
+        pictures, truth = augment_pictures(train.small_pictures(rows), train.labels(rows))
         loss = model(pictures, truth)["loss"]
         optimiser.zero_grad()
         loss.backward()

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from m3b.training.detection.fewshot.backbone import BackboneError, describe_backbone
+from m3b.training.detection.fewshot.backbone import PREPROCESSOR_FILE, BackboneError, describe_backbone
 from m3b.training.detection.fewshot.prompts import default_prompts, sample_states
 from m3b.training.detection.fewshot.stored_adapters import describe_adapters
+from m3b.training.pretrained.starts import START_FILE, list_stores, read_registry
+from m3b.training.pretrained.weight_files import read_json
 
 MAX_ABNORMAL_CASES = 32
 """Abnormal training cases up to which a few-shot detector is tried for masks."""
@@ -18,36 +20,52 @@ ORDINARY_IMAGE_SIZE = 64
 """Side of pictures for the ordinary network of images."""
 
 
-def find_backbone(folder: str) -> tuple[dict[str, Any] | None, str]:
+def find_backbone(requested: str) -> tuple[dict[str, Any] | None, str]:
     """Return the description of a usable backbone, and a text about the search.
 
     Args:
-        folder: a folder that the user set; without one, the Hugging Face cache of this machine is searched.
+        requested: a folder, or the name of fetched weights; without it, the fetched weights and the Hugging Face cache of this
+            machine are searched.
 
     Raises:
-        SystemExit: the folder cannot be used, with the reason.
+        SystemExit: the requested backbone cannot be used, with the reason.
     """
-    if folder:
+    if requested:
+        stored = [store / requested for store in list_stores() if (store / requested / START_FILE).is_file()]
+        folder = stored[0] if stored and not Path(requested).is_dir() else Path(requested)
         try:
-            return {**describe_backbone(folder), "folder": str(Path(folder).absolute())}, f"backbone {folder}"
+            return _describe(folder), f"backbone {requested}"
         except BackboneError as error:
-            raise SystemExit(f"backbone={folder}: {error}") from error
+            raise SystemExit(f"backbone={requested}: {error}") from error
+    fetched = [file.parent for store in list_stores() for file in sorted(store.glob(f"*/*/{START_FILE}"))]
+    snapshots, search_text = _list_snapshots()
+    for folder in (*fetched, *snapshots):
+        name = str(read_json(folder / START_FILE).get("entry") or folder.parent.parent.name)
+        try:
+            return _describe(folder), f"backbone {name}"
+        except (BackboneError, ValueError):
+            continue
+    return None, search_text
+
+
+def _describe(folder: Path) -> dict[str, Any]:
+    """Return the description with the folder; fetched weights without a preprocessor have the input size of their registry entry."""
+    entry = read_registry().get(str(read_json(folder / START_FILE).get("entry")), {})
+    side = 0 if (folder / PREPROCESSOR_FILE).is_file() else min(entry.get("size", [0]))
+    return {**describe_backbone(folder, side), "folder": str(folder.absolute())}
+
+
+def _list_snapshots() -> tuple[list[Path], str]:
+    """Return the models in the Hugging Face cache, and a text about the search."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    search_text = "no readable Hugging Face cache here"
     try:
         from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
         cache = os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE
         snapshots = [Path(rev.snapshot_path) for repo in scan_cache_dir(cache).repos for rev in repo.revisions]
-        search_text = f"Hugging Face cache: {len(snapshots)} model(s), none of them usable"
     except (ImportError, OSError, ValueError, CacheNotFound):
-        return None, search_text
-    for snapshot in sorted(snapshots):
-        try:
-            return {**describe_backbone(snapshot), "folder": str(snapshot)}, f"backbone {snapshot.parent.parent.name}"
-        except (BackboneError, ValueError):
-            continue
-    return None, search_text
+        return [], "no readable Hugging Face cache here"
+    return sorted(snapshots), f"Hugging Face cache: {len(snapshots)} model(s), none of them usable"
 
 
 def default_settings() -> dict[str, Any]:
@@ -63,7 +81,7 @@ def default_settings() -> dict[str, Any]:
             "scale": 20.0,
             "compare": True,
         },
-        "ordinary": {"width": 16, "lr": 2e-3, "epochs": 60},
+        "ordinary": {"width": 16, "lr": 2e-3, "epochs": 60, **ordinary_input()},
     }
 
 
@@ -116,13 +134,13 @@ def refuse_fewshot_settings(keys: Iterable[str], reason: str) -> None:
 
 def ordinary_input() -> dict[str, Any]:
     """Return the input settings of the ordinary network of images."""
-    return {"format": "none", "size": ORDINARY_IMAGE_SIZE, "mean": [0.5] * 3, "std": [0.25] * 3}
+    return {"size": ORDINARY_IMAGE_SIZE, "mean": [0.5] * 3, "std": [0.25] * 3}
 
 
 def add_engine(plan: dict[str, Any], engine: str, backbone: dict[str, Any] | None, prompt_object: str) -> None:
     """Write the settings of the engine into a plan."""
     plan |= {"engine": engine, **default_settings()}
-    plan["backbone"] = backbone or ordinary_input()
+    plan["backbone"] = backbone or {"format": "none", **ordinary_input()}
     plan["prompts"] = default_prompts(prompt_object)
     side = int(plan["backbone"]["size"])
     plan |= {"patch": [side, side], "batch": 8, "channels": 3, "precision": "fp32"}
@@ -140,7 +158,7 @@ def make_states_plan(facts: Mapping[str, Any], minutes: float) -> dict[str, Any]
         "channel_names": facts["channel_names"],
         "minutes": minutes,
         "validation_share": 0.25,
-        "device": "cpu",
+        "device": "auto",
         "workers": 0,
         "threads": 0,
         "seed": 0,
@@ -159,8 +177,9 @@ def update_dependent_settings(plan: dict[str, Any]) -> None:
     shots = settings.get("shots")
     if shots is not None and not _is_positive_int(shots) and (shots != 0 or isinstance(shots, bool)):
         raise SystemExit(f"fewshot.shots is {shots!r}; it is a whole number from 0, or null for all cases")
+    backbone = plan["backbone"]
     if settings.get("adapters"):
-        settings["adapters"] = _check_adapters(settings["adapters"], plan)
+        settings["adapters"], backbone["size"] = _check_adapters(settings["adapters"], plan)
     elif shots == 0:
         raise SystemExit(
             "fewshot.shots is 0, which needs adapters trained on other sets: set fewshot.adapters=FOLDER to a few-shot "
@@ -169,14 +188,16 @@ def update_dependent_settings(plan: dict[str, Any]) -> None:
     for name in ("draws", "epochs"):
         if not _is_positive_int(settings.get(name)):
             raise SystemExit(f"fewshot.{name} is {settings.get(name)!r}; it is a whole number from 1")
+    if int(backbone["size"]) % int(backbone.get("step") or 1):
+        raise SystemExit(f"backbone.size is {backbone['size']}; it is a multiple of {backbone['step']}")
     if settings["protocol"] == "paper":
-        plan["backbone"]["norm"] = False
+        backbone["norm"] = False
         plan["prompts"] = default_prompts(str(plan["prompts"]["object"]), paper=True)
-    plan["patch"] = [int(plan["backbone"]["size"])] * 2
+    plan["patch"] = [int(backbone["size"])] * 2
 
 
-def _check_adapters(folder: str, plan: Mapping[str, Any]) -> str:
-    """Return the absolute folder of adapters that fit the plan.
+def _check_adapters(folder: str, plan: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the absolute folder of adapters that fit the plan, and the input size that they were trained with.
 
     Raises:
         SystemExit: they cannot be used, with the reason.
@@ -189,13 +210,12 @@ def _check_adapters(folder: str, plan: Mapping[str, Any]) -> str:
         raise SystemExit("fewshot.adapters: adapters need their backbone; set it with --set backbone=FOLDER")
     for aspect, plan_value, adapter_value in (
         ("network", plan["backbone"]["config"], adapter_plan["backbone"]["config"]),
-        ("input size", plan["backbone"]["size"], adapter_plan["backbone"]["size"]),
         ("protocol", plan["fewshot"]["protocol"], adapter_plan["fewshot"]["protocol"]),
     ):
         if plan_value != adapter_value:
             values = f": {adapter_value} there, {plan_value} here" if aspect != "network" else ""
             raise SystemExit(f"fewshot.adapters: {folder} was trained with another {aspect}{values}")
-    return str(Path(folder).absolute())
+    return str(Path(folder).absolute()), int(adapter_plan["backbone"]["size"])
 
 
 def _is_positive_int(value: object) -> bool:
@@ -206,6 +226,7 @@ def describe_engine(plan: Mapping[str, Any]) -> list[str]:
     """Return the engine's part of the description of a plan."""
     settings, backbone = plan["fewshot"], plan["backbone"]
     lines = [f"pictures of {backbone['size']} x {backbone['size']}, {backbone['format']}"]
+    lines[0] += f"; {backbone['why_size']}" if backbone.get("why_size") else ""
     if plan["engine"] == "fewshot":
         examples = "all" if settings["shots"] is None else f"{settings['shots']} per state, {settings['draws']} draws"
         examples = "none (zero-shot)" if settings["shots"] == 0 else examples

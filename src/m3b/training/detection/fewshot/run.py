@@ -18,7 +18,7 @@ import torch
 from m3b.training.detection.fewshot import comparison
 from m3b.training.detection.fewshot.build import build_network
 from m3b.training.detection.fewshot.cross_fitting import FittedEnsemble, build_ensemble, fit_cross
-from m3b.training.detection.fewshot.data import PictureCases, draw_examples, split_validation
+from m3b.training.detection.fewshot.data import PictureCases, draw_all, split_validation
 from m3b.training.detection.fewshot.fitting import Fitted, fit, fit_zero_shot, predict_images
 from m3b.training.detection.fewshot.image_classifier import FittedImage, fit_image
 from m3b.training.detection.fewshot.scoring import mask_threshold
@@ -28,6 +28,8 @@ from m3b.training.patients import describe_patients
 from m3b.training.ranking_metrics import auroc
 
 LOGOUT = Path("Logout")
+MIN_TRAINING_SHARE = 0.25
+"""Share of the minutes that remains for the training, however long the backbone takes."""
 Detector = Fitted | FittedImage | FittedEnsemble
 
 
@@ -56,20 +58,28 @@ def run_fewshot(plan: dict[str, Any], minutes: float, train_detector: comparison
     for message in cases.unreadable[:3]:
         print(f"excluded: {message}", flush=True)
     settings = plan["fewshot"]
+    rows_of_draws, measured_rows = draw_all(plan, cases)
+    if plan["engine"] == "fewshot" and settings["protocol"] != "paper":
+        used_rows = sorted({*measured_rows, *(row for rows in rows_of_draws for row in rows)})
+        cases.compute_features(used_rows)
+        seconds = time.monotonic() - started
+        minutes = max(minutes - seconds / 60, minutes * MIN_TRAINING_SHARE)
+        print(f"features of {len(used_rows)} pictures by the frozen backbone: {seconds:.0f} s", flush=True)
     if plan["engine"] == "fewshot" and settings["shots"] == 0:
-        zero_shot = _run_zero_shot(plan, cases)
+        zero_shot = _run_zero_shot(plan, cases.part(measured_rows))
         write_results(plan, zero_shot, [zero_shot], time.monotonic() - started)
         return
     if plan["engine"] == "fewshot" and settings["compare"] and plan.get("detector") and settings["shots"] is None:
         _compare_with_ordinary(plan, cases, minutes, started, train_detector)
         return
-    draws = max(1, int(settings["draws"])) if settings["shots"] is not None else 1
     has_comparison = (
         plan["engine"] == "fewshot" and settings["compare"] and not cases.masked and bool(cases.abnormal.any())
     )
-    detector_seconds = 60 * minutes * 0.9 / (draws * (2 if has_comparison else 1))
-    all_draws = (_run_draw(plan, cases, number, detector_seconds, has_comparison) for number in range(draws))
-    results = [result for of_draw in all_draws for result in of_draw]
+    detector_seconds = 60 * minutes * 0.9 / (len(rows_of_draws) * (2 if has_comparison else 1))
+    results: list[DrawResult] = []
+    for number, rows in enumerate(rows_of_draws):
+        outside_rows = [row for row in measured_rows if row not in set(rows)]
+        results += _run_draw(plan, cases, number, rows, outside_rows, detector_seconds, has_comparison)
     best = _choose_detector(results, plan)
     _print_summaries(results)
     write_results(plan, best, results, time.monotonic() - started)
@@ -107,14 +117,18 @@ def _run_zero_shot(plan: dict[str, Any], cases: PictureCases) -> DrawResult:
 
 
 def _run_draw(
-    plan: dict[str, Any], cases: PictureCases, number: int, seconds: float, has_comparison: bool
+    plan: dict[str, Any],
+    cases: PictureCases,
+    number: int,
+    rows: list[int],
+    outside_rows: list[int],
+    seconds: float,
+    has_comparison: bool,
 ) -> list[DrawResult]:
     """Train the detectors of one draw of examples and print their AUROC."""
     seed = int(plan["seed"]) + number
     torch.manual_seed(seed)
-    rows = draw_examples(cases, plan["fewshot"]["shots"], seed)
     part = cases.part(rows)
-    outside_rows = [row for row in range(len(cases)) if row not in set(rows)]
     outside_cases = cases.part(outside_rows) if outside_rows else None
     share = float(plan["validation_share"])
     train_rows, valid_rows = ([], []) if outside_rows else split_validation(part, share, seed)
@@ -132,7 +146,7 @@ def _run_draw(
     if has_comparison and plan["fewshot"]["protocol"] != "paper":
         fewshot, ordinary = (detector for _, detector in detectors)
         if isinstance(fewshot, Fitted) and isinstance(ordinary, FittedImage):
-            ensemble = build_ensemble(fewshot, ordinary)
+            ensemble = build_ensemble(fewshot, ordinary, plan["backbone"])
             detectors += [("both", ensemble)] if ensemble else []
     results = []
     for engine, detector in detectors:
@@ -149,14 +163,14 @@ def _run_draw(
     return results
 
 
-def predict_scores(fitted: Detector, images: torch.Tensor) -> np.ndarray:
+def predict_scores(fitted: Detector, cases: PictureCases) -> np.ndarray:
     """Return (N,) anomaly scores from 0 to 1."""
-    return predict_images(fitted, images)[0] if isinstance(fitted, Fitted) else fitted.predict(images)
+    return predict_images(fitted, cases)[0] if isinstance(fitted, Fitted) else fitted.predict(cases)
 
 
 def image_auroc(fitted: Detector, cases: PictureCases) -> float:
     """Return the AUROC of images."""
-    return auroc(cases.abnormal.numpy(), predict_scores(fitted, cases.pictures))
+    return auroc(cases.abnormal.numpy(), predict_scores(fitted, cases))
 
 
 def _choose_detector(results: list[DrawResult], plan: dict[str, Any]) -> DrawResult:
@@ -209,7 +223,7 @@ def write_results(plan: Mapping[str, Any], best: DrawResult, results: list[DrawR
     state, config = pack_model(best, cases)
     save_file(state, str(LOGOUT / "model" / "best.safetensors"))
     (LOGOUT / "calibration.json").write_text(json.dumps(config, indent=2))
-    scores = predict_scores(best.fitted, cases.pictures)
+    scores = predict_scores(best.fitted, cases)
     rows = [
         {
             "image": record["image_path"],
@@ -220,7 +234,8 @@ def write_results(plan: Mapping[str, Any], best: DrawResult, results: list[DrawR
         for record, truth, score in zip(cases.records, cases.abnormal, scores, strict=True)
     ]
     (LOGOUT / "valid_predictions.json").write_text(json.dumps(rows, indent=1))
-    auroc_value = round(best.valid_auroc, 4) if np.isfinite(best.valid_auroc) else None
+    measured = best.outside_auroc if np.isfinite(best.outside_auroc) else best.valid_auroc
+    auroc_value = round(measured, 4) if np.isfinite(measured) else None
     patients = len({json.dumps(row["patient"] or row["image"]) for row in rows})
     metrics = {
         "validation": {
@@ -261,8 +276,8 @@ def pack_model(best: DrawResult, held_out_cases: PictureCases) -> tuple[dict[str
     state |= {f"bank.{level}": rows.contiguous() for level, rows in enumerate(fitted.banks)}
     threshold = float(fitted.config.get("map_threshold", 3.0))
     if held_out_cases.masked and "map_threshold" not in fitted.config:
-        _, maps, _ = predict_images(fitted, held_out_cases.pictures)
-        threshold = mask_threshold(maps, held_out_cases.truths[:, 0].numpy() > 0.5)
+        _, maps, _ = predict_images(fitted, held_out_cases)
+        threshold = mask_threshold(maps, held_out_cases.masks())
     return state, {
         "engine": "fewshot",
         **fitted.config,

@@ -7,7 +7,8 @@ over a test set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,113 +16,200 @@ import torch
 from torch.nn import functional
 
 from m3b.training.detection.boxes import apply_logistic, fit_logistic
-from m3b.training.detection.fewshot.model import DepthFeatures, FewshotModel
-from m3b.training.ranking_metrics import auroc
+from m3b.training.detection.fewshot.model import DepthFeatures, FewshotModel, NetworkInput, resize_maps
 
 TOP_PIXEL_SHARE = 0.05
 """Share of a memory map's pixels that determines an image's score."""
 MAX_MEMORY_ROWS = 4_000
 """Rows of a memory per depth; larger ones are subsampled. The published protocol keeps all."""
-MEMORY_WEIGHTS = (0.5, 0.0, 0.25, 0.75, 1.0)
-"""Weights of the memory relative to text similarity; chosen on validation, else the first."""
+SHRINKAGE_CASES = 16
+"""Cases at which the measured separation of a score counts as much as the expected one."""
 MIN_CASES_PER_STATE = 4
 """Minimum cases of each state for a choice or a calibration."""
 DEFAULT_HALF_DEVIATION = 2.0
 """Deviations above normal images at which an image's score is 0.5 without validation cases."""
 Signals = dict[str, np.ndarray]
-"""`image`, `memory` (N,) and `map`, `away` (N, S, S): text similarity and memory distance of N images."""
+"""`image`, `memory` (N,) and `map`, `away` (N, M, M) on the grid of the patches: text similarity and memory distance of N images."""
+
+
+def memory_features(model: FewshotModel, depth: DepthFeatures, is_frozen: bool) -> torch.Tensor:
+    """Return (B, patches, width) features that the memory holds: frozen ones, else those of the head that is used."""
+    if is_frozen:
+        return depth.frozen
+    return depth.seg if model.pixels else depth.det
 
 
 @torch.no_grad()
-def build_banks(model: FewshotModel, images: torch.Tensor, use_pixel_head: bool) -> list[torch.Tensor]:
-    """Return (rows, width) features of normal images for each depth; with the published protocol those of all tokens."""
-    of_images = [model.features(image[None]) for image in images]
-    banks = []
-    for depths in zip(*of_images, strict=True):
-        if model.paper:
-            banks.append(torch.cat([(d.all_seg if use_pixel_head else d.all_det).flatten(0, 1) for d in depths]))
-        else:
-            rows = torch.cat([(d.seg if use_pixel_head else d.det).flatten(0, 1) for d in depths])
-            banks.append(rows[:: max(1, -(-len(rows) // MAX_MEMORY_ROWS))])
-    return banks
+def build_banks(
+    model: FewshotModel, batches: Iterable[NetworkInput], image_count: int, is_frozen: bool
+) -> list[torch.Tensor]:
+    """Return (rows, width) features of `image_count` images for each depth; with the published protocol those of all tokens."""
+    banks: list[list[torch.Tensor]] = []
+    image_number = 0
+    for inputs in batches:
+        depths = model.features(inputs, model.pixels)
+        banks = banks or [[] for _ in depths]
+        for depth, rows in zip(depths, banks, strict=True):
+            if model.paper:
+                rows.append((depth.all_seg if model.pixels else depth.all_det).flatten(0, 1))
+                continue
+            features = memory_features(model, depth, is_frozen)
+            step = memory_step(image_count, features.shape[1])
+            rows.append(features.flatten(0, 1)[-image_number * features.shape[1] % step :: step])
+        image_number += len(depths[0].det)
+    return [torch.cat(rows) for rows in banks]
+
+
+def memory_step(image_count: int, patches: int) -> int:
+    """Return the step between the patches that a memory keeps."""
+    return max(1, -(-image_count * patches // MAX_MEMORY_ROWS))
+
+
+@dataclass
+class OwnImages:
+    """Says that the scored images are those of the memory: each is compared with the others.
+
+    Args:
+        count: number of the images.
+        are_abnormal: whether they are those of the abnormal part.
+    """
+
+    count: int
+    are_abnormal: bool
 
 
 @torch.no_grad()
 def compute_signals(
-    model: FewshotModel, images: torch.Tensor, banks: Sequence[torch.Tensor], batch: int = 8
+    model: FewshotModel,
+    batches: Iterable[NetworkInput],
+    banks: Sequence[torch.Tensor],
+    own_images: OwnImages | None = None,
 ) -> Signals:
-    """Return text similarity and memory distance of (N, 3, S, S); zeros for a missing one."""
+    """Return text similarity and memory distance of all images; zeros for a missing one.
+
+    Args:
+        banks: of each depth the patches of normal images; then, or not, those of abnormal images.
+    """
     parts: dict[str, list[torch.Tensor]] = {"image": [], "memory": [], "map": [], "away": []}
-    for part in images.split(batch):
+    image_number = 0
+    for inputs in batches:
         if model.adapting:
-            image_scores, maps, features = model.scores(part)
+            image_scores, maps, features = model.scores(inputs)
         else:
-            features = model.features(part)
-            image_scores, maps = (torch.zeros(len(part)), torch.zeros(len(part), model.size, model.size))
+            features = model.features(inputs)
+            count = len(features[0].det)
+            image_scores, maps = torch.zeros(count), torch.zeros(count, model.map_side, model.map_side)
         distance_maps = torch.zeros_like(maps)
-        if len(banks):
-            distance_maps = memory_map(features, banks, model.size, model.pixels)
+        if len(banks) and own_images and own_images.count > 1:
+            for item in range(len(maps)):
+                other_rows = _without_image(model, features, banks, image_number + item, own_images)
+                distance_maps[item] = memory_map([_item_of(depth, item) for depth in features], other_rows, model)[0]
+        elif len(banks):
+            distance_maps = memory_map(features, banks, model)
+        image_number += len(maps)
         flat = distance_maps.flatten(1)
-        top_distance = flat.topk(max(1, round(TOP_PIXEL_SHARE * flat.shape[1])), dim=1).values.mean(dim=1)
-        memory = distance_maps.flatten(1).mean(dim=1) if model.paper and not model.pixels else top_distance
+        if len(banks) > len(features) or (model.paper and not model.pixels):
+            memory = flat.mean(dim=1)
+        else:
+            memory = flat.topk(max(1, round(TOP_PIXEL_SHARE * flat.shape[1])), dim=1).values.mean(dim=1)
         for name, value in (("image", image_scores), ("memory", memory), ("map", maps), ("away", distance_maps)):
             parts[name].append(value)
     return {name: torch.cat(value).numpy() for name, value in parts.items()}
 
 
-def compute_own_signals(
-    model: FewshotModel, images: torch.Tensor, normal: torch.Tensor, use_pixel_head: bool
-) -> Signals:
-    """Return signals of images whose normal ones form the memory: each normal image is compared with the others."""
-    all_banks = build_banks(model, images[normal], use_pixel_head) if normal.any() else []
-    signals = []
-    numbers = np.flatnonzero(normal.numpy()).tolist()
-    for row in range(len(images)):
-        banks = all_banks
-        if row in numbers and len(numbers) > 1:
-            other_normal = [number for number in numbers if number != row]
-            banks = build_banks(model, images[other_normal], use_pixel_head)
-        signals.append(compute_signals(model, images[row : row + 1], banks))
-    return {name: np.concatenate([row[name] for row in signals]) for name in signals[0]}
+def _item_of(depth: DepthFeatures, item: int) -> DepthFeatures:
+    seg, det, frozen = (part[item : item + 1] for part in (depth.all_seg, depth.all_det, depth.frozen))
+    return DepthFeatures(seg, det, frozen, depth.grid)
 
 
-def normal_statistics(signals: Signals, normal: np.ndarray) -> dict[str, list[float]]:
-    """Return mean and deviation on normal images of each of the four signals."""
+def _without_image(
+    model: FewshotModel, features: Sequence[DepthFeatures], banks: Sequence[torch.Tensor], number: int, own: OwnImages
+) -> list[torch.Tensor]:
+    """Return the memory without the rows of one of its images."""
+    other_rows = list(banks)
+    for level, depth in enumerate(features):
+        place = level + len(features) * own.are_abnormal
+        bank = banks[place]
+        if model.paper:
+            first, last = number * (len(bank) // own.count), (number + 1) * (len(bank) // own.count)
+        else:
+            patches = depth.det.shape[1]
+            step = memory_step(own.count, patches)
+            first, last = -(-number * patches // step), -(-(number + 1) * patches // step)
+        other_rows[place] = torch.cat([bank[:first], bank[last:]])
+    return other_rows
+
+
+def normal_statistics(signals: Signals, abnormal: np.ndarray) -> dict[str, list[float]]:
+    """Return mean and deviation on normal images of each of the four signals.
+
+    With a single normal image the deviation is half of the difference between the states.
+    """
     statistics = {}
     for name, values in signals.items():
-        normal_values = values[normal] if normal.any() else values
+        normal_values = values if abnormal.all() else values[~abnormal]
         deviation = float(normal_values.std())
+        if (~abnormal).sum() == 1 and abnormal.any():
+            deviation = float(abs(values[abnormal].mean() - normal_values.mean())) / 2
         statistics[name] = [float(normal_values.mean()), deviation if deviation > 1e-6 else 1.0]
     return statistics
 
 
 def combine_signals(signals: Signals, config: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (N,) image scores and (N, S, S) maps in deviations above normal."""
+    """Return (N,) image scores and (N, M, M) maps in deviations above normal."""
     weight, statistics = float(config["memory_weight"]), config["reference"]
     standardised = {name: (signals[name] - statistics[name][0]) / statistics[name][1] for name in signals}
     image = (1 - weight) * standardised["image"] + weight * standardised["memory"]
     return image, (1 - weight) * standardised["map"] + weight * standardised["away"]
 
 
+def weights_by_separation(
+    scores: Sequence[np.ndarray], abnormal: np.ndarray, expected: Sequence[float] = (1.0, 1.0)
+) -> list[float]:
+    """Return the weights, with sum 1, of scores in a sum that separates normal from abnormal best.
+
+    For independent normal scores the best weight is the difference between the states over their variance: the separation (difference
+    over standard deviation within a state) over the standard deviation. Few cases cannot tell separations apart, so they are shrunk
+    towards the expected ratio, with the same mean. A score that separates the wrong way counts 0.
+
+    Args:
+        scores: (N,) each, of cases that nothing was trained with; both states, and at least three cases.
+        expected: ratio of the separations before any case is seen.
+    """
+    differences = np.array([values[abnormal].mean() - values[~abnormal].mean() for values in scores])
+    deviations = np.array([within_state_deviation(values, abnormal) for values in scores])
+    separations, trust = differences / deviations, len(abnormal) / (len(abnormal) + SHRINKAGE_CASES)
+    expected_separations = separations.mean() * np.array(expected) / np.mean(expected)
+    shrunk = np.maximum(trust * separations + (1 - trust) * expected_separations, 0.0)
+    weights = (shrunk if shrunk.any() else np.ones(len(scores))) / deviations
+    return [float(weight) for weight in weights / weights.sum()]
+
+
+def within_state_deviation(values: np.ndarray, abnormal: np.ndarray) -> float:
+    """Return the pooled standard deviation within the states."""
+    squares = sum(((part - part.mean()) ** 2).sum() for part in (values[abnormal], values[~abnormal]))
+    return max(float(np.sqrt(squares / max(len(values) - 2, 1))), 1e-6)
+
+
 def calibrate(model: FewshotModel, signals: Signals, abnormal: np.ndarray, has_memory: bool) -> dict[str, Any]:
     """Return the configuration from signals to predictions, from labelled images that the adapters were not trained on, if any.
 
-    With enough cases of both states, the weight of the memory has the best AUROC, and the probability of being abnormal is fitted.
+    With two cases of each state, text similarity and memory are weighted by their separations, else equally. With enough cases of
+    both states, the probability of being abnormal is fitted.
     """
     config: dict[str, Any] = {
-        "reference": normal_statistics(signals, ~abnormal),
-        "memory_weight": 0.5 if has_memory else 0.0,
+        "reference": normal_statistics(signals, abnormal),
+        "memory_weight": (0.5 if has_memory else 0.0) if model.adapting else 1.0,
     }
-    if not model.adapting:
-        config["memory_weight"] = 1.0
-    has_enough = min(int(abnormal.sum()), int((~abnormal).sum())) >= MIN_CASES_PER_STATE
-    if has_enough and has_memory and model.adapting:
-        values = [
-            auroc(abnormal, combine_signals(signals, {**config, "memory_weight": weight})[0])
-            for weight in MEMORY_WEIGHTS
+    fewest = min(int(abnormal.sum()), int((~abnormal).sum()))
+    if fewest > 1 and has_memory and model.adapting:
+        scaled = [
+            (signals[name] - config["reference"][name][0]) / config["reference"][name][1]
+            for name in ("image", "memory")
         ]
-        config["memory_weight"] = MEMORY_WEIGHTS[int(np.argmax(values))]
+        config["memory_weight"] = weights_by_separation(scaled, abnormal)[1]
     image_scores, _ = combine_signals(signals, config)
+    has_enough = fewest >= MIN_CASES_PER_STATE
     coefficients = fit_logistic(_to_unit_interval(image_scores), abnormal) if has_enough else (1.0, 0.0)
     return {**config, "image_calibration": list(coefficients)}
 
@@ -150,20 +238,37 @@ def min_max(values: np.ndarray) -> np.ndarray:
 
 
 def combine_as_published(signals: Signals, pixels: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return (N,) scores and (N, S, S) maps of the published evaluation: each min-max scaled over the set, then averaged."""
+    """Return (N,) scores and (N, M, M) maps of the published evaluation: each min-max scaled over the set, then averaged."""
     maps = 0.5 * min_max(signals["map"]) + 0.5 * min_max(signals["away"])
     if pixels:
         return maps.reshape(len(maps), -1).max(axis=1), maps
     return 0.5 * min_max(signals["image"]) + 0.5 * min_max(signals["memory"]), maps
 
 
-def mask_threshold(maps: np.ndarray, truth: np.ndarray) -> float:
-    """Return the deviations above normal with the best Dice as threshold of pixels, else three."""
-    if not truth.any():
-        return 3.0
+def enlarge_map(deviation_map: np.ndarray, size: Sequence[int], align_corners: bool = False) -> np.ndarray:
+    """Return a map (M, M) at the size of an image."""
+    maps = torch.from_numpy(np.asarray(deviation_map, np.float32))[None, None]
+    enlarged: np.ndarray = resize_maps(maps, size, align_corners)[0, 0].numpy()
+    return enlarged
+
+
+def mask_threshold(maps: np.ndarray, masks: Iterable[np.ndarray]) -> float:
+    """Return the deviations above normal with the best Dice as threshold of pixels, else three.
+
+    Args:
+        maps: (N, M, M).
+        masks: (S, S) truth of each of them.
+    """
     thresholds = np.unique(np.quantile(maps, np.linspace(0.5, 0.999, 40)))
-    overlap = [2 * ((maps >= cut) & truth).sum() / max((maps >= cut).sum() + truth.sum(), 1) for cut in thresholds]
-    return float(thresholds[int(np.argmax(overlap))])
+    overlap, size = np.zeros(len(thresholds)), np.zeros(len(thresholds))
+    marked = 0
+    for deviation_map, mask in zip(maps, masks, strict=True):
+        values = np.sort(enlarge_map(deviation_map, mask.shape), axis=None)
+        inside = np.sort(enlarge_map(deviation_map, mask.shape)[mask])
+        size += len(values) - np.searchsorted(values, thresholds)
+        overlap += len(inside) - np.searchsorted(inside, thresholds)
+        marked += len(inside)
+    return float(thresholds[int(np.argmax(2 * overlap / np.maximum(size + marked, 1)))]) if marked else 3.0
 
 
 def memory_distances(features: torch.Tensor, bank: torch.Tensor, chunk: int = 4096) -> torch.Tensor:
@@ -179,12 +284,17 @@ def _unit_directions(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([functional.normalize(x, dim=-1), is_zero], dim=-1)
 
 
-def memory_map(
-    features: Sequence[DepthFeatures], banks: Sequence[torch.Tensor], size: int, pixels: bool
-) -> torch.Tensor:
-    """Return (B, S, S) mean over the depths of the distance to the normal patches."""
+def memory_map(features: Sequence[DepthFeatures], banks: Sequence[torch.Tensor], model: FewshotModel) -> torch.Tensor:
+    """Return (B, M, M) mean over the depths of the distance to the normal patches, on the finest grid.
+
+    If the memory has abnormal patches, too, it is the distance to the normal ones less that to the abnormal ones.
+    """
+    has_abnormal = len(banks) > len(features)
     maps = []
-    for depth, bank in zip(features, banks, strict=True):
-        away = memory_distances(depth.seg if pixels else depth.det, bank).unflatten(1, depth.grid)[:, None]
-        maps.append(functional.interpolate(away, size=(size, size), mode="bilinear", align_corners=True)[:, 0])
+    for level, depth in enumerate(features):
+        tokens = memory_features(model, depth, has_abnormal)
+        away = memory_distances(tokens, banks[level])
+        if has_abnormal:
+            away = away - memory_distances(tokens, banks[level + len(features)])
+        maps.append(resize_maps(away.unflatten(1, depth.grid)[:, None], (model.map_side,) * 2, model.paper)[:, 0])
     return torch.stack(maps).mean(dim=0)

@@ -13,9 +13,10 @@ from torch.nn import functional
 from m3b.dataset.formats import DataError, Image, normalised_range
 
 
-def prepare_picture(image: Image, backbone: Mapping[str, Any], name: str = "image") -> torch.Tensor:
-    """Return (3, S, S): black to white as 0..1, values without such a scale between their 0.5 and 99.5 percentiles; resized,
-    normalised.
+def prepare_picture(image: Image, settings: Mapping[str, Any], name: str = "image") -> torch.Tensor:
+    """Return (3, S, S) of the settings `size`, `mean` and `std`.
+
+    Black to white is 0..1; values without such a scale lie between their 0.5 and 99.5 percentiles.
 
     Raises:
         DataError: a volume.
@@ -28,12 +29,12 @@ def prepare_picture(image: Image, backbone: Mapping[str, Any], name: str = "imag
     low, high = normalised_range(image) or (float(v) for v in np.percentile(values, (0.5, 99.5)))
     values = np.clip((values - low) / max(high - low, 1e-6), 0.0, 1.0)
     channels = values[:3] if len(values) >= 3 else np.repeat(values[:1], 3, axis=0)
-    side = int(backbone["size"])
+    side = int(settings["size"])
     resized = functional.interpolate(
         torch.from_numpy(np.ascontiguousarray(channels))[None], size=(side, side), mode="bilinear", antialias=True
     )[0]
-    if backbone.get("norm", True):
-        resized = (resized - _per_channel(backbone["mean"])) / _per_channel(backbone["std"])
+    if settings.get("norm", True):
+        resized = (resized - _per_channel(settings["mean"])) / _per_channel(settings["std"])
     return resized
 
 
