@@ -88,5 +88,5 @@ def _audit_hook(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def _by() -> str:
-    frames = [frame for frame in traceback.extract_stack() if "/m3b/" in frame.filename or "shared" in frame.filename]
+    frames = [frame for frame in traceback.extract_stack() if "/src/m3b/" in frame.filename]
     return " <- ".join(f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.name}" for frame in reversed(frames[-6:]))

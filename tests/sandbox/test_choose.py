@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from m3b.errors import SandboxError, UsageError
-from m3b.isolation.sandbox import choose_sandbox, diagnose_sandboxes
+from m3b.isolation.sandbox import Mounts, choose_sandbox, diagnose_sandboxes
 from m3b.isolation.sandbox.guard import rules
 from sandbox_kit import LANDLOCK
 
@@ -182,3 +182,17 @@ def test_as_an_ordinary_user() -> None:
         assert outcome["said"].startswith(f"pixels {NOBODY}"), (name, outcome)
         assert "OPEN" not in outcome["said"], (name, outcome)
         assert (outcome["left"], outcome["data"], outcome["bomb"]) == (0, "pixels", "processes"), (name, outcome)
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_command_imports_the_training_code_of_a_checkout(tmp_path: Path, backend: str) -> None:
+    try:
+        sandbox = choose_sandbox(backend)
+    except SandboxError as error:
+        pytest.skip(str(error))
+    output = tmp_path / "output"
+    command = [sys.executable, "-c", "import m3b.training.clock; print(m3b.training.clock.MIN_STEPS)"]
+    (tmp_path / "work").mkdir()
+    mounts = Mounts(write=(tmp_path / "work",))
+    sandbox.start(command, cwd=tmp_path / "work", mounts=mounts, output=output).wait()
+    assert output.read_text().splitlines() == ["40"]

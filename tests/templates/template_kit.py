@@ -43,6 +43,21 @@ def build_loop(model: Any, folder: Path, **plan: Any) -> Any:
     return loop.TrainingLoop(plan, folder, load("clock").Clock(60.0, 1), parts, "x", seed=0)
 
 
+NO_MEMORY = """
+
+class Recipe(Recipe):
+    def build_network(self, plan, load=True):
+        network = super().build_network(plan, load)
+        network.register_forward_pre_hook(refuse_training)
+        return network
+
+
+def refuse_training(network, inputs):
+    if network.training:
+        raise MemoryError("out of memory")
+"""
+"""Added to a recipe.py: every training step runs out of memory."""
+
 KILLED_AFTER_ONE_STEP = """
 from m3b.training.loop import TrainingLoop
 

@@ -121,7 +121,7 @@ def test_from_data_to_prediction(project: Path, run: Run) -> None:
     assert "age, sex missing" in bare["error"]
     line = json.loads(run("Deliver/predict.py", image, "--with", "age=72", "sex=F").stdout)
     assert line[0]["probabilities"] == pytest.approx(old["probabilities"], abs=1e-5)
-    assert "age is a number" in run("Deliver/predict.py", image, "--with", "age=x", check=False).stderr
+    assert "age must be a number" in run("Deliver/predict.py", image, "--with", "age=x", check=False).stderr
     code = (
         f"import sys, json; sys.path.insert(0, 'Deliver'); import parts; case = {cases[0]!r}\n"
         "part = parts.parts()['model']; [pair] = parts.examples([case])['model']\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detection_kit import assemble_detection
-from template_kit import call, train_until_killed
+from template_kit import NO_MEMORY, call, train_until_killed
 
 SMALL = ("--set", "device=cpu", "batch=4", "patches=8", "max_epochs=2")
 UNET = ("network.filters=[4,8,16,16]",)
@@ -148,14 +148,8 @@ def test_a_loss_that_is_not_finite_ends_clearly(work: Path) -> None:
 def test_out_of_memory_makes_batch_and_patch_smaller_then_ends(work: Path) -> None:
     call(work, "example/make_example.py", "--cases", "10")
     call(work, "plan.py", "--minutes", "4", *SMALL, "network.width=8")
-    network = work / "Model" / "network.py"
-    network.write_text(
-        network.read_text().replace(
-            "        logits = self.backbone(seen(pixel_values))",
-            "        if self.training:\n            raise MemoryError('out of memory')\n"
-            "        logits = self.backbone(seen(pixel_values))",
-        )
-    )
+    recipe = work / "recipe.py"
+    recipe.write_text(recipe.read_text() + NO_MEMORY)
     done = call(work, "train.py", check=False)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "going on with batch 1" in done.stdout

@@ -74,7 +74,7 @@ def test_from_weights_to_answers(truth: str, made: Made, entry: str, dims: str, 
     assert "boxes" in answer
     assert 0 <= answer["anomaly_score"] <= 1
     about = (project / "Deliver/README.md").read_text()
-    assert "Its licence holds for this model too" in about
+    assert "licence of the weights applies to this model too" in about
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_weights_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> No
     _, done = _planned(tmp_path / "pickled", "masks", tmp_path / "pickle", check=False)
     assert "m3b models convert" in done.stderr
     _, done = _planned(tmp_path / "flat", "boxes", _folder(tmp_path / "ct", stunet, "stunet/small"), check=False)
-    assert "made for volumes" in done.stderr
+    assert "is for 3D images" in done.stderr
 
 
 TWO_STEPS = """

@@ -27,7 +27,7 @@ def test_a_named_start_is_compared_with_scratch_and_delivered_with_its_licence(t
         "torchxrayvision/densenet121-res224-all", arch)  # fmt: skip
     said = call(project, "plan.py", "--set", "network.pretrained=torchxrayvision/densenet121-res224-all", *STEPS).stdout
     assert "weights start from torchxrayvision/densenet121-res224-all (licence: Apache-2.0)" in said
-    assert "89 tensors loaded, 0 left" in said
+    assert "89 tensors loaded, 0 " in said
     plan = json.loads((project / "plan.json").read_text())
     assert (plan["channels"], plan["intensity"]["mean"], plan["intensity"]["std"]) == (1, [0.5], [0.25])
     assert plan["scratch"]["network"]["name"] == "small_cnn"
@@ -76,7 +76,7 @@ assert all(torch.equal(value, stored[name]) for name, value in body.state_dict()
 print(describe_weights(body)); print([(len(params), rate) for params, rate in model.groups(plan)])
 print(len(list(model.parameters())))"""
     said = call(project, "-c", code).stdout.splitlines()
-    assert said[0].startswith("72 tensors loaded, 1 left")
+    assert said[0].startswith("72 tensors loaded, 1 ")
     slow, rest = json.loads(said[1].replace("(", "[").replace(")", "]"))
     assert (slow[1], rest[1]) == (0.05, 1.0)
     assert slow[0] + rest[0] == int(said[2])
@@ -102,11 +102,11 @@ def test_wrong_partial_and_pickled_files_are_refused_with_what_to_do(tmp_path: P
     assert "tensors are missing" in _refused(put(tmp_path / "wrong", wrong, "torchvision/resnet18", arch))
     more = {name.replace("layer4.0", f"layer4.{k}"): v for name, v in tensors.items() for k in (1, 2)}
     larger = put(tmp_path / "larger", {**tensors, **more}, "torchvision/resnet18", arch)
-    assert "of another, larger one" in _refused(larger)
+    assert "of a larger network" in _refused(larger)
     wide = put(
         tmp_path / "wide", {**tensors, "layer4.0.conv2.weight": torch.zeros(9, 64, 3, 3)}, "torchvision/resnet18", arch
     )
-    assert "[9, 64, 3, 3], and this network has [64, 64, 3, 3]" in _refused(wide)
+    assert "[9, 64, 3, 3], this network has [64, 64, 3, 3]" in _refused(wide)
     cut = put(tmp_path / "cut", tensors, "torchvision/resnet18", arch) / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     assert "damaged, cut off" in _refused(cut.parent)
@@ -119,11 +119,11 @@ def test_wrong_partial_and_pickled_files_are_refused_with_what_to_do(tmp_path: P
     assert "m3b models fetch torchvision/resnet50 --from FOLDER" in _refused("torchvision/resnet50")
     assert "is for report" in _refused(put(tmp_path / "words", tensors, "medgemma/4b-it"))
     ct = put(tmp_path / "ct", tensors, "stunet/small", {"filters": [4], "depths": [1]})
-    assert "made for volumes" in _refused(ct)
+    assert "is for 3D images" in _refused(ct)
     put(tmp_path / "odd", {"x": torch.zeros(2)}, "").joinpath("m3b-start.json").unlink()
-    assert "no family that is known" in _refused(tmp_path / "odd")
+    assert "no known family" in _refused(tmp_path / "odd")
     part = {name: value for name, value in nnunet().items() if not name.startswith("decoder.transpconvs.0")}
-    assert "no whole plain U-Net" in _refused(put(tmp_path / "nn", part, "totalsegmentator/total-3mm"), dims=3)
+    assert "no complete plain U-Net" in _refused(put(tmp_path / "nn", part, "totalsegmentator/total-3mm"), dims=3)
 
 
 def test_plan_refuses_in_a_sentence(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_plan_refuses_in_a_sentence(tmp_path: Path) -> None:
     assert "tensors are missing" in done.stderr
     assert "Traceback" not in done.stderr
     settings = parts("plan_settings")
-    with pytest.raises(SystemExit, match="make the plan afresh"):
+    with pytest.raises(SystemExit, match="make a new plan"):
         settings.apply_override({"network": {}}, "network.pretrained=rad-dino")
 
 

@@ -9,21 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from template_kit import Run, train_until_killed
+from template_kit import NO_MEMORY, Run, train_until_killed
 
-NO_MEMORY = """
-
-class Recipe(Recipe):
-    def build_network(self, plan, load=True):
-        network = super().build_network(plan, load)
-        network.register_forward_pre_hook(refuse_training)
-        return network
-
-
-def refuse_training(network, inputs):
-    if network.training:
-        raise MemoryError("out of memory")
-"""
 FAST = ("--minutes", "0.18", "--set", "device=cpu", "lr=0.003", "network.width=8")
 
 

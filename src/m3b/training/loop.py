@@ -349,7 +349,7 @@ class TrainingLoop:
         self.check_losses(now=True)
         start, self.last_save = time.monotonic(), self.clock.spent()
         folder = self.folder / f"checkpoint-{self.clock.step}"
-        self.accelerator.save_state(str(folder))
+        self.accelerator.save_state(str(folder), safe_serialization=False)  # safetensors drops empty tensors
         barrier()
         if is_main():
             state = {"spent": self.clock.spent(), "best": list(self.best), "best_epoch": self.best_epoch}

@@ -85,7 +85,8 @@ def sandboxed_python() -> str:
     return str(python.parent.resolve() / python.name) if ".." in python.parts else sys.executable
 
 
-PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
+SOURCE_FOLDER = Path(__file__).resolve().parents[3]
+"""The folder that Python finds m3b in: `site-packages`, or `src` of a checkout, which has nothing else."""
 
 
 def launcher_python() -> str:
@@ -101,8 +102,8 @@ def interpreter_folders() -> list[Path]:
     Raises SandboxError if this user cannot read one of them: Python would silently use parts of another installation.
     """
     folders = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.base_exec_prefix)]
-    if not PACKAGE_FOLDER.is_relative_to(sys.prefix):
-        folders.append(PACKAGE_FOLDER)
+    if not SOURCE_FOLDER.is_relative_to(sys.prefix):
+        folders.append(SOURCE_FOLDER)
     python = Path(launcher_python())
     if not any(python.is_relative_to(f) for f in folders) and not python.is_relative_to("/usr"):
         folders.append(python.parent.parent if python.parent.name == "bin" else python)
