@@ -44,6 +44,7 @@ AT = st.integers(0, 2**40).map(lambda n: n / 1000)
 JSON = st.dictionaries(TEXT, VALUES, max_size=4)
 st.register_type_strategy(Usage, st.builds(Usage, st.integers(0, 2**40), output_tokens=st.integers(0, 2**40)))
 st.register_type_strategy(ToolCall, st.builds(ToolCall, TEXT, TEXT, JSON, TEXT))
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 FIELD_STRATEGIES: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
     RunEnded: {"result": JSON},
     ToolCalled: {"arguments": JSON},
