@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from template_kit import load
 
 NETWORK = {
@@ -190,3 +192,27 @@ def test_features_are_computed_before_the_clock_starts_and_folds_share_their_sec
     assert clock.budget == pytest.approx(94.0)
     assert clock.excluded == 30.0
     assert clock.measure() < -29
+
+
+def test_a_frozen_network_shows_volumes_in_the_size_of_the_plan() -> None:
+    plan = load("diagnosis.plan")
+    assert plan.list_square_inputs({"dims": 3, "shapes": [[200, 200, 90]]}) == [{}]
+    sides = [change["size"] for change in plan.list_square_inputs({"dims": 2, "shapes": [[28, 28]]})]
+    assert sides == [[224, 224], [112, 112]]
+
+
+def test_a_delivered_model_that_was_frozen_is_a_start(tmp_path: Path) -> None:
+    frozen = _build("diagnosis", _plan("diagnosis", 0))
+    save_file({f"{name}": value.clone() for name, value in frozen.state_dict().items()}, tmp_path / "model.safetensors")
+    delivered = _plan("diagnosis", 0)
+    delivered["network"] = {**delivered["network"], "feature_views": 3, "feature_seconds": 9.0}
+    config = {"task": "diagnosis", "weights": ["model.safetensors"], "plan": delivered}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    starts = load("pretrained.delivered")
+    plan = {**_plan("diagnosis", 0), "intensity": {"mode": "unit"}}
+    starts.adopt_network(plan, tmp_path, {**starts.read_delivered_plan(tmp_path), "intensity": {"mode": "each"}})
+    assert "feature_views" not in plan["network"], "all layers learn, from new versions of the images in each epoch"
+    network = load("diagnosis.network").build_network(starts.without_weights(plan), False)
+    loaded = starts.load_delivered(network, tmp_path)
+    assert loaded.skipped == 0
+    assert torch.equal(network.body.conv1.weight, frozen.backbone.body.inner.conv1.weight)

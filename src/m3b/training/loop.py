@@ -55,7 +55,7 @@ from m3b.training.precision import (
     set_gpu_math,
 )
 from m3b.training.pretrained.backbones import FrozenBackbone
-from m3b.training.pretrained.frozen_features import RepeatedViews, prepare_repeatably
+from m3b.training.pretrained.frozen_features import RepeatedViews, has_frozen_backbone, prepare_repeatably
 from m3b.training.recipe import get_recipe
 from m3b.training.step_cost import micro_batch
 from m3b.training.threads import ThreadFollower
@@ -125,8 +125,8 @@ class TrainingLoop:
 
     def __init__(self, plan: Plan, folder: Path, clock: Clock, parts: TrainingParts, watch: str, seed: int) -> None:
         self.plan, self.folder, self.clock, self.parts, self.watch = plan, folder, clock, parts, watch
-        if views := int(plan.get("network", {}).get("feature_views") or 0):
-            parts.repeat_views(views, int(plan["seed"]))
+        if has_frozen_backbone(plan) and plan["network"].get("feature_views"):
+            parts.repeat_views(int(plan["network"]["feature_views"]), int(plan["seed"]))
         self.losses: list[torch.Tensor] = []
         self.checked_losses = 0
         self.best, self.best_epoch = (-math.inf, -math.inf), 0.0

@@ -9,6 +9,7 @@ import torch
 
 from m3b.training.optimizers import optimizer_of
 from m3b.training.precision import apply_memory_layout, autocast
+from m3b.training.pretrained.frozen_features import has_frozen_backbone
 from m3b.training.threads import use_threads
 
 Batch = dict[str, Any]
@@ -28,9 +29,9 @@ def make_trial_step(
     """
     use_threads(plan)
     apply_memory_layout(model, plan)
-    if plan.get("network", {}).get(
+    if has_frozen_backbone(plan) and plan["network"].get(
         "feature_views"
-    ):  # the same images again and again, as in a training whose features are in memory
+    ):  # their features are in memory after the first step
         batch = load()
         batch = prepare(batch) if prepare else batch
         load, prepare = lambda: batch, None

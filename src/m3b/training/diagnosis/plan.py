@@ -335,9 +335,11 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
 
 
 def list_square_inputs(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the inputs of a frozen 2D network, from the largest to the smallest; small images are enlarged to its usual 224."""
+    """Return the inputs of a frozen network, from the largest to the smallest: volumes as planned, small images at 224."""
+    if int(facts["dims"]) == 3:
+        return [{}]
     longest = max(FEATURE_SIDES[-2], float(np.median(facts["shapes"], axis=0).max()))
-    return [{"size": [side] * int(facts["dims"])} for side in FEATURE_SIDES if side <= longest]
+    return [{"size": [side, side]} for side in FEATURE_SIDES if side <= longest]
 
 
 def _coarser_stem(plan: dict[str, Any]) -> str:

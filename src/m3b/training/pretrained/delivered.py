@@ -22,7 +22,7 @@ INPUT_KEYS = {
 """Settings of the input on which shapes and scales of the weights depend."""
 MIN_LOADED_SHARE = 0.5
 """Minimum tensors that fit, as a share of those of the network; with fewer, it is another network."""
-WITHOUT_WEIGHTS = ("pretrained", "delivered", "trial", "origin", "backbone_lr")
+WITHOUT_WEIGHTS = ("pretrained", "delivered", "trial", "origin", "backbone_lr", "feature_views", "feature_seconds")
 
 
 def read_delivered_plan(folder: Path) -> dict[str, Any] | None:
@@ -50,7 +50,7 @@ def adopt_network(plan: dict[str, Any], folder: Path, delivered: Mapping[str, An
     task = str(plan["task"])
     name = describe_delivered(folder, delivered)
     if task not in SERVED_TASKS or (task != delivered["task"] and not {task, delivered["task"]} <= set(RELATED_TASKS)):
-        raise StartError(f"{name} is for {delivered['task']}; a {task} model cannot start from it")
+        raise StartError(f"a {task} model cannot start from {name}")
     if int(delivered["dims"]) != int(plan["dims"]):
         raise StartError(f"{name} is for {delivered['dims']}D images, these are {plan['dims']}D")
     engine = str(delivered.get("engine", "trainer"))
@@ -95,6 +95,7 @@ def load_delivered(network: nn.Module, folder: Path) -> LoadedTensors:
     state, loaded, adapted = network.state_dict(), {}, 0
     for name, value in stored.items():
         key = name.removeprefix("backbone.")
+        key = key if key in state else key.replace("body.inner.", "body.", 1)  # it was frozen there
         tensor = adapt_tensor(value, state[key].shape) if key in state else None
         if tensor is not None:
             adapted += tensor.shape != value.shape

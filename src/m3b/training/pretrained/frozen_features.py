@@ -63,9 +63,9 @@ def prepare_repeatably(prepare: Callable[[Batch], Batch], batch: Batch) -> Batch
     return {key: torch.cat([part[key] for part in prepared]) for key in prepared[0]}
 
 
-def has_frozen_backbone(plan: Plan) -> bool:
+def has_frozen_backbone(plan: Mapping[str, Any]) -> bool:
     """Return whether the plan has a backbone whose weights stay as they are."""
-    network = plan["network"]
+    network = plan.get("network") or {}
     return network.get("backbone_lr") == 0 and bool((network.get("config") or {}).get("builder"))
 
 
