@@ -127,6 +127,12 @@ def test_the_cause_is_what_the_script_said_last(result: ToolResult, cause: str) 
     assert bool(cause) == bool(describe_script_failure(result))
 
 
+def test_the_reason_why_a_setting_was_refused_reaches_the_user() -> None:
+    refusal = "--set network.pretrained=pretrained/own-weights: a mask model cannot start from the diagnosis model"
+    assert strip_agent_instructions(refusal) == "a mask model cannot start from the diagnosis model"
+    assert strip_agent_instructions("Run plan.py --set lr=0.1. Ask.") == "Ask."
+
+
 def test_sentences_for_agents_are_left_out() -> None:
     assert (
         strip_agent_instructions("Two values. Write Datapath/train.json; see resources/x. Ask.") == "Two values. Ask."

@@ -20,6 +20,8 @@ MAX_QUOTE_CHARS = 500
 """Maximum length of a quotation of a script or an agent in a reason."""
 _AGENT_ONLY_PATTERN = re.compile(r"(?:^|[\s(`])--[a-z]|Datapath/|resources/|\bYour reply\b|\bReply with\b")
 """Text that only an agent can act on: options of scripts and files of the working directory."""
+_REFUSED_SETTING_PATTERN = re.compile(r"^--set \S+: ")
+"""Beginning of the line by which plan.py refuses a setting, before the reason."""
 
 
 def explain_failure(failure_message: FailureMessage, *findings: str, iterations: int = 0) -> str:
@@ -71,7 +73,7 @@ def quote_agent(closing_text: str) -> str:
 
 def strip_agent_instructions(text: str) -> str:
     """Return a text without the sentences that only an agent can act on."""
-    sentences = re.split(r"(?<=[.!?;])\s+", text.strip())
+    sentences = re.split(r"(?<=[.!?;])\s+", _REFUSED_SETTING_PATTERN.sub("", text.strip()))
     return " ".join(sentence for sentence in sentences if not _AGENT_ONLY_PATTERN.search(sentence))
 
 
