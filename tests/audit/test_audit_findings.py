@@ -106,6 +106,13 @@ def test_a_class_that_one_side_lacks_or_hardly_has(work: Path) -> None:
     }
 
 
+def test_a_class_with_several_cases_of_one_patient_on_a_side(work: Path) -> None:
+    train = [record(case, patient="p1" if case % 2 else f"p{case}") for case in range(20)]
+    audit = audit_index(index(train=train), work)
+    assert weights(audit) == {"class_rare_train": "warn"}
+    assert "opacity 10" in audit.findings[0].agent_message
+
+
 def test_a_patient_on_both_sides(work: Path) -> None:
     audit = audit_index(index(test=[record(20, patient="p3"), *map(record, range(21, 40))]), work)
     assert weights(audit) == {"patient_overlap": "fix"}

@@ -92,6 +92,24 @@ def test_what_templates_cannot_serve_is_refused(
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("task", "is_served"), [("segmentation", False), ("grading", True), ("report", False), ("", True)]
+)
+def test_a_start_from_a_delivered_model_of_another_task_is_refused_before_anything_is_read(
+    task: str, is_served: bool, tmp_path: Path
+) -> None:
+    plan = {"task": "diagnosis", "network": {"name": "resnet18"}, "classes": ["clear", "opacity"]}
+    config = {"task": "diagnosis", "plan": plan, "weights": ["model.safetensors"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    overrides = TrainingOverrides(pretrained=str(tmp_path))
+    if is_served:
+        check_overrides(overrides, task)
+        return
+    with pytest.raises(SettingError) as caught:
+        check_overrides(overrides, task)
+    assert caught.value.code == "start_of_other_task"
+
+
 def test_messages_name_options_as_they_were_given() -> None:
     with pytest.raises(SettingError) as caught:
         TrainingOverrides(epochs=3, steps=3)

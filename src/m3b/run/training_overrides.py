@@ -382,7 +382,7 @@ def check_overrides(overrides: TrainingOverrides, task: str = "") -> None:
     if overrides.network is not None:
         _check_network(overrides, task)
     if overrides.pretrained is not None:
-        find_weights(overrides.pretrained)
+        _check_start(overrides.pretrained, find_weights(overrides.pretrained), task)
     if not task:
         return
     template = find_task_settings(task)
@@ -458,6 +458,20 @@ def _check_network(overrides: TrainingOverrides, task: str) -> None:
         )
     if overrides.pretrained not in (None, NO_WEIGHTS):
         raise _error("two_networks", "--pretrained brings its own network; leave out --network.")
+
+
+def _check_start(pretrained: str, folder: Path | None, task: str) -> None:
+    """Check that a model of the task may start from a folder, if the folder is a model that m3b delivered."""
+    from m3b.training.pretrained.delivered import check_task, read_delivered_plan
+    from m3b.training.pretrained.weight_files import StartError
+
+    delivered = read_delivered_plan(folder) if folder is not None and task else None
+    if folder is None or delivered is None:
+        return
+    try:
+        check_task(task, folder, delivered)
+    except StartError as error:
+        raise _error("start_of_other_task", f"--pretrained {pretrained}: {error}.") from None
 
 
 def find_weights(pretrained: str) -> Path | None:

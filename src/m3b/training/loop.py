@@ -470,7 +470,9 @@ def _train(
     loop.run()
     if is_main() and not (folder / "best.safetensors").exists():
         loop.score()
-    epochs, choice = round(clock.epoch, 2), "kept the last weights," if loop.parts.keep_last else "best"
+    epochs, choice = round(clock.epoch, 2), "best"
+    if loop.parts.keep_last:
+        choice = "kept the last weights (too few validation cases to choose an epoch by),"
     figure = f"{watch} {loop.best[0]:.3f}" if loop.parts.scorer else "no case held out,"
     print(
         f"{folder.name}: {choice} {figure} at epoch {format_epoch(loop.best_epoch)} of {format_epoch(epochs)}, {clock.step} steps",

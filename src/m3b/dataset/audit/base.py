@@ -166,7 +166,11 @@ class AuditData:
     @cached_property
     def class_patients(self) -> dict[str, int]:
         """Class -> patients that have it."""
-        marked = [(record, self.classes_of(record)) for record in self.index.records]
+        return self.count_class_patients(self.index.records)
+
+    def count_class_patients(self, records: Sequence[Record]) -> dict[str, int]:
+        """Return class -> patients that have it in some of these cases."""
+        marked = [(record, self.classes_of(record)) for record in records]
         return {name: count_patients([record for record, classes in marked if name in classes])
                 for name in self.index.classes}  # fmt: skip
 

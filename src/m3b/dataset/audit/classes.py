@@ -10,7 +10,8 @@ from m3b.data.index import names_in
 from m3b.dataset.audit.base import MARKS, SPLITS, AuditCheck, AuditData, Finding, join_names
 from m3b.dataset.audit.patients import FEW_PATIENTS
 
-MIN_CLASS_CASES = 2
+MIN_SIDE_PATIENTS = 2
+"""Patients (or groups) with a class below which its cases on a side of the split are no sample."""
 MIN_CLASS_PATIENTS = 5
 """Patients with a class below which no split has enough of it on both sides."""
 ENOUGH_PATIENTS = {"train": 2, "test": 5}
@@ -141,7 +142,7 @@ class FindingAbsent(_SplitCheck):
 
 
 class ClassRare(_SplitCheck):
-    """Classes of which a side of the split has next to none, though another split could give it more."""
+    """Classes that a side of the split has of one patient (or group) alone, though another split could give it more."""
 
     code = "class_rare"
     targets = ("labels", *MARKS)
@@ -151,19 +152,21 @@ class ClassRare(_SplitCheck):
     def find(self, data: AuditData) -> Iterator[Finding]:
         if data.target != "labels" and data.patient_count < FEW_PATIENTS:
             return
-        patients = data.class_patients
-        table = {
-            name: count
-            for name, count in self.count(data).items()
-            if 0 < count < MIN_CLASS_CASES and (patients[name] < MIN_CLASS_PATIENTS) == self.is_scarce
-        }
-        if table:
-            names = ", ".join(
-                f"{name} {count}{f' (patients in all: {patients[name]})' if self.is_scarce else ''}"
-                for name, count in table.items()
-            )
-            message = f"The {self.split} split has fewer than {MIN_CLASS_CASES} cases of: {names}."
-            yield self.make_finding(f"{message} Nothing can be measured for so few." if self.is_scarce else message)
+        patients_on_side, cases = data.count_class_patients(data.splits[self.split]), self.count(data)
+        rare = [
+            name
+            for name in cases
+            if 0 < patients_on_side[name] < MIN_SIDE_PATIENTS
+            and (data.class_patients[name] < MIN_CLASS_PATIENTS) == self.is_scarce
+        ]
+        if not rare:
+            return
+        names = [
+            f"{name} {cases[name]}{f' (patients in all: {data.class_patients[name]})' if self.is_scarce else ''}"
+            for name in rare
+        ]
+        message = f"Cases of one patient or group are all that the {self.split} split has of: {', '.join(names)}."
+        yield self.make_finding(f"{message} Nothing can be measured for so few." if self.is_scarce else message)
 
 
 class ClassScarce(ClassRare):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from m3b.dataset.audit.base import MARKS, SPLITS, AuditCheck, AuditData, Finding
-from m3b.dataset.audit.classes import MIN_CLASS_CASES
+from m3b.dataset.audit.classes import MIN_SIDE_PATIENTS
 
 BOX_METRICS = ("map_50", "map", "map_10", "centre_ap", "froc")
 IMAGE_METRICS = ("image_auroc", "image_ap")
@@ -63,7 +63,7 @@ class StateRare(AuditCheck):
 
     def find(self, data: AuditData) -> Iterator[Finding]:
         for state, count in _count_states(data, "test").items():
-            if 0 < count < MIN_CLASS_CASES:
+            if 0 < count < MIN_SIDE_PATIENTS:
                 yield self.make_finding(
                     f"The test split has {count} {state} images only: what is measured says little."
                 )

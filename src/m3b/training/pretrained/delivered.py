@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from m3b.training.pretrained.starts import TRIAL_SHARE
-from m3b.training.pretrained.tensors import LoadedTensors, adapt_tensor
 from m3b.training.pretrained.weight_files import StartError, read_json
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from m3b.training.pretrained.tensors import LoadedTensors
 
 RELATED_TASKS = ("diagnosis", "grading", "regression", "survival")
 """Tasks whose models differ in their outputs alone."""
@@ -41,6 +43,13 @@ def describe_delivered(folder: Path, delivered: Mapping[str, Any]) -> str:
     return f"the {delivered['task']} model{made_by} ({', '.join(map(str, delivered.get('classes') or ())) or 'no classes'})"
 
 
+def check_task(task: str, folder: Path, delivered: Mapping[str, Any]) -> None:
+    """Raise StartError if a model for `task` cannot start from a delivered model, whatever its images are."""
+    start_task = delivered["task"]
+    if task not in SERVED_TASKS or (task != start_task and not {task, start_task} <= set(RELATED_TASKS)):
+        raise StartError(f"a {task} model cannot start from {describe_delivered(folder, delivered)}")
+
+
 def adopt_network(plan: dict[str, Any], folder: Path, delivered: Mapping[str, Any]) -> None:
     """Give the plan the network and the input of a delivered model.
 
@@ -48,9 +57,8 @@ def adopt_network(plan: dict[str, Any], folder: Path, delivered: Mapping[str, An
         StartError: the model is for other images or another task.
     """
     task = str(plan["task"])
+    check_task(task, folder, delivered)
     name = describe_delivered(folder, delivered)
-    if task not in SERVED_TASKS or (task != delivered["task"] and not {task, delivered["task"]} <= set(RELATED_TASKS)):
-        raise StartError(f"a {task} model cannot start from {name}")
     if int(delivered["dims"]) != int(plan["dims"]):
         raise StartError(f"{name} is for {delivered['dims']}D images, these are {plan['dims']}D")
     engine = str(delivered.get("engine", "trainer"))
@@ -86,6 +94,8 @@ def load_delivered(network: nn.Module, folder: Path) -> LoadedTensors:
         StartError: the weights are missing, or too few of them fit.
     """
     from safetensors.torch import load_file
+
+    from m3b.training.pretrained.tensors import LoadedTensors, adapt_tensor
 
     delivered = read_delivered_plan(folder)
     file = folder / Path(str(delivered["weights"][0])).name if delivered else folder / "model.safetensors"
