@@ -472,7 +472,8 @@ def _train(
         loop.score()
     epochs, choice = round(clock.epoch, 2), "best"
     if loop.parts.keep_last:
-        choice = "kept the last weights (too few validation cases to choose an epoch by),"
+        why = " (too few validation cases to choose an epoch by)" if loop.parts.scorer else ""
+        choice = f"kept the last weights{why},"
     figure = f"{watch} {loop.best[0]:.3f}" if loop.parts.scorer else "no case held out,"
     print(
         f"{folder.name}: {choice} {figure} at epoch {format_epoch(loop.best_epoch)} of {format_epoch(epochs)}, {clock.step} steps",
