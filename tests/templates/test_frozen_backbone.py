@@ -203,7 +203,7 @@ def test_a_frozen_network_shows_volumes_in_the_size_of_the_plan() -> None:
 
 def test_a_delivered_model_that_was_frozen_is_a_start(tmp_path: Path) -> None:
     frozen = _build("diagnosis", _plan("diagnosis", 0))
-    save_file({f"{name}": value.clone() for name, value in frozen.state_dict().items()}, tmp_path / "model.safetensors")
+    save_file({name: value.clone() for name, value in frozen.state_dict().items()}, tmp_path / "model.safetensors")
     delivered = _plan("diagnosis", 0)
     delivered["network"] = {**delivered["network"], "feature_views": 3, "feature_seconds": 9.0}
     config = {"task": "diagnosis", "weights": ["model.safetensors"], "plan": delivered}

@@ -465,11 +465,11 @@ def _check_start(pretrained: str, folder: Path | None, task: str) -> None:
     from m3b.training.pretrained.delivered import check_task, read_delivered_plan
     from m3b.training.pretrained.weight_files import StartError
 
-    delivered = read_delivered_plan(folder) if folder is not None and task else None
-    if folder is None or delivered is None:
+    if folder is None or not task:
         return
     try:
-        check_task(task, folder, delivered)
+        if delivered := read_delivered_plan(folder):
+            check_task(task, folder, delivered)
     except StartError as error:
         raise _error("start_of_other_task", f"--pretrained {pretrained}: {error}.") from None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from m3b.dataset.audit.base import MARKS, SPLITS, AuditCheck, AuditData, Finding
-from m3b.dataset.audit.classes import MIN_SIDE_PATIENTS
 
+MIN_STATE_CASES = 2
+"""Cases of a state below which the test part is no sample of it."""
 BOX_METRICS = ("map_50", "map", "map_10", "centre_ap", "froc")
 IMAGE_METRICS = ("image_auroc", "image_ap")
 """Metrics of detection that need no mark at all."""
@@ -63,7 +64,7 @@ class StateRare(AuditCheck):
 
     def find(self, data: AuditData) -> Iterator[Finding]:
         for state, count in _count_states(data, "test").items():
-            if 0 < count < MIN_SIDE_PATIENTS:
+            if 0 < count < MIN_STATE_CASES:
                 yield self.make_finding(
                     f"The test split has {count} {state} images only: what is measured says little."
                 )
