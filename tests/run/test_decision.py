@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from m3b.data.cards import card_for_folder
 from m3b.errors import DataError, UsageError
 from m3b.run.decision import (
     SURVEY_FAILED,
     check_task,
     decide,
     list_unserved_tasks,
+    make_decision_job,
     parse_decision,
     summarize_overview,
     task_for_card,
@@ -91,3 +95,12 @@ def test_an_overview_has_no_reading_that_is_refused_for_lack_of_targets() -> Non
     proposed = {"kind": "proposed", "task": "grading", "proposals": [proposal]}
     summary = summarize_overview({"outcomes": {"diagnosis": refused, "grading": proposed}, "lines": []})
     assert [reading.task for reading in summary.readings] == ["grading"]
+
+
+@pytest.mark.parametrize("facts", [{}, {"task": "diagnosis", "metric": "auroc"}, {"modality": "CT"}])
+def test_the_notes_of_a_folder_are_given_once(tmp_path: Path, facts: dict[str, str]) -> None:
+    (tmp_path / "README.md").write_text("Values 0 and 255 compress well.")
+    card = replace(card_for_folder(tmp_path), **facts)
+    notes = make_decision_job("Classify adrenal masses", card, None)["notes"]
+    assert notes.count("compress") == 1
+    assert ("CT" in notes) == ("modality" in facts)

@@ -105,3 +105,17 @@ def test_a_claim_says_where_its_evidence_stands():
         "target": "",
     }
     assert [claim.asked for claim in claims] == ["computed tomography", "liver", "liver"]
+
+
+def test_notes_that_are_about_something_else_are_quoted_in_one_line():
+    notes = "# Set\nFirst release.\nEach picture  has gauze. The gauze is white; made in 2020."
+    claims = contradictions(
+        parse_request("Tell normal adrenal glands from adrenal mass on 3D CT shapes"), FolderWords(notes=notes)
+    )
+    assert {claim.kind: claim.evidence for claim in claims}["classes"] == "notes: Each picture has gauze"
+
+
+def test_a_sentence_that_stands_twice_is_one_mention():
+    request_text = "Tell normal adrenal glands from adrenal mass on 3D CT shapes"
+    notes = "Values 0 and 255 compress well.\nValues 0 and 255 compress well."
+    assert judge(request_text, notes=notes)["classes"] == "silent"

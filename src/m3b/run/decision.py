@@ -100,8 +100,10 @@ def _read_notes(card: Card) -> str:
     if card.path is None:
         return card.text()
     notes = own_notes(card.path)
-    has_card = replace(card, task="", classes=()) != card_for_folder(card.path)
-    return f"{card.text()}\n{notes}" if has_card else notes
+    folder_card = card_for_folder(card.path)
+    if replace(card, task="", classes=(), metric="", acceptable=None) == folder_card:
+        return notes
+    return card.text() if notes in card.description else f"{card.text()}\n{notes}"
 
 
 def decide(run_job: RunJob, job: dict[str, Any]) -> Decision:

@@ -1209,7 +1209,9 @@ def _judge_targets(claims: RequestClaims, folder: FolderWords, lexicon: Lexicon)
         if _is_about_something_else(lexicon, requested, [text]):
             return Claim(kind, label, f"names: {text}", "contradicted")
     if _is_about_something_else(lexicon, requested, sentences, min_mentions=2):
-        return Claim(kind, label, f"notes: {folder.notes.strip()[:80]}", "contradicted")
+        named = [sentence for sentence in sentences if _is_about_something_else(lexicon, requested, [sentence])]
+        evidence = " ".join((named or sentences)[0].split())
+        return Claim(kind, label, f"notes: {evidence[:80]}", "contradicted")
     return Claim(kind, label, "", "silent" if _find_clinical(lexicon, requested, generic=True) else "unknown")
 
 
@@ -1312,7 +1314,7 @@ def _is_about_something_else(
     Instruments are no findings. Of two findings both must be bound to a place or a wider kind: edema is found everywhere.
 
     Args:
-        min_mentions: texts that must name a thing for it to count.
+        min_mentions: different texts that must name a thing for it to count.
     """
     families = {"findings", "cells_tissues", "devices"}
 
@@ -1331,7 +1333,7 @@ def _is_about_something_else(
         )
         return {name for name, count in counts.items() if count >= min_count}
 
-    targets, subjects = find_subjects(requested), find_subjects(texts, min_mentions)
+    targets, subjects = find_subjects(requested), find_subjects(tuple(dict.fromkeys(texts)), min_mentions)
     if not targets or not subjects or have_common_ancestor(lexicon, targets, subjects):
         return False
     target_kinds, subject_kinds = ({lexicon.concepts[name].kind for name in names} for names in (targets, subjects))
