@@ -46,7 +46,7 @@ def time_steps(step):
 
 def training_loop():
     folder = Path("Logout/bench"); folder.mkdir(parents=True, exist_ok=True)
-    parts = TrainingParts(recipe.build_model(plan), train, lambda *_: {"x": 0.0}, None, collate)
+    parts = TrainingParts(recipe.build_model(plan), train, lambda *_: {"x": 0.0}, (), collate)
     loop = TrainingLoop(plan, folder, Clock(1e6, 10**6), parts, "x", 0)
     batches = itertools.chain.from_iterable(map(loop.steps_of, itertools.count()))
     def step():

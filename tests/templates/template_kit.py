@@ -37,7 +37,16 @@ def load(name: str) -> ModuleType:
 def build_loop(model: Any, folder: Path, **plan: Any) -> Any:
     """Return the loop that would train a model on eight images, a batch of four in two parts."""
     loop = load("loop")
-    values = {"workers": 0, "batch": 8, "accumulate": 2, "lr": 0.1, "weight_decay": 0.0, "max_epochs": 1, "dims": 2}
+    values = {
+        "workers": 0,
+        "batch": 8,
+        "accumulate": 2,
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "max_epochs": 1,
+        "dims": 2,
+        "seed": 0,
+    }
     plan = {"device": "cpu", "precision": "fp32", **values, **plan}
     parts = loop.TrainingParts(model, [{"pixel_values": torch.ones(1, 8, 8)}] * 8, None)
     return loop.TrainingLoop(plan, folder, load("clock").Clock(60.0, 1), parts, "x", seed=0)

@@ -187,7 +187,7 @@ def _augmented(
         first, size, move = masks.block_of_patch(start, patch, augment.draw(patch, rng))
         block = torch.from_numpy(own("augment_masks").cut_block(mask.numpy(), first, size, 0))
         items.append({"images": block[None].float(), "masks": block, "moves": move})
-    image, moved = augment.pair(**masks.collate_blocks(items), patch=patch)
+    image, moved = augment.pair(**{name: [item[name] for item in items] for name in items[0]}, patch=patch)
     return image, moved
 
 
@@ -254,7 +254,7 @@ def test_elastic_deformations_are_smooth_and_end_where_the_cut_does() -> None:
         there = places + torch.tensor([float(n) for n in first]).view(2, 1, 1)
         items.append({"images": there, "masks": torch.zeros(size, dtype=torch.uint8), "moves": move})
         assert all(low <= 0 and low + have >= want for low, have, want in zip(first, size, patch, strict=True))
-    moved, _ = augment.pair(**masks.collate_blocks(items), patch=patch)
+    moved, _ = augment.pair(**{name: [item[name] for item in items] for name in items[0]}, patch=patch)
     away = moved - torch.stack(torch.meshgrid(*(torch.arange(float(n)) for n in patch), indexing="ij"))[None]
     for axis, side in enumerate(patch):
         assert float(away[:, axis].abs().max()) <= 2 * 0.05 * side + 0.5

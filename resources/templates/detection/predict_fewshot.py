@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE))
 
 import numpy as np
 import torch
+from recipe import Recipe
 
 from m3b.dataset.formats import box_to_file, read_image, write_labels
 from m3b.training.detection.boxes import apply_logistic
@@ -32,12 +33,16 @@ from m3b.training.detection.fewshot.scoring import (
     combine_signals,
     compute_signals,
     enlarge_map,
+    lesion_probabilities,
     to_map_levels,
     to_probabilities,
 )
 from m3b.training.detection.fewshot.views import prepare_picture
 from m3b.training.lesions import lesion_boxes
 from m3b.training.prediction_calls import ImagePath, parse_call, predict_each, safe_name, write_answers
+from m3b.training.recipe import use_recipe
+
+use_recipe(Recipe())
 
 
 @lru_cache(maxsize=1)
@@ -104,8 +109,8 @@ def _masks_and_boxes(
     grid: np.ndarray, config: dict[str, Any], path: ImagePath, stem: Path, base: Path
 ) -> dict[str, Any]:
     """Return masks and boxes of the regions above the threshold."""
-    mask, (name,) = grid >= float(config["map_threshold"]), config["classes"]
-    probabilities = 1 / (1 + np.exp(-np.clip(grid - float(config["map_threshold"]), -30, 30)))
+    probabilities = lesion_probabilities(config["plan"], grid, float(config["map_threshold"]))
+    mask, (name,) = probabilities >= 0.5, config["classes"]
     boxes = []
     for corners, probability in lesion_boxes(mask, probabilities):
         corners_in_file = [float(corners[k]) for k in (1, 0, 3, 2)] if len(corners) == 4 else box_to_file(corners, path)

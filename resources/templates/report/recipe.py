@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import Sampler
 
+from m3b.training.recipe import Transform
 from m3b.training.report.recipe import ReportRecipe
 
 
@@ -36,3 +38,15 @@ class Recipe(ReportRecipe):
     def build_datasets(self, plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
         """Return training and validation part of a fold; `m3b.training.report.dataset` reads Datapath/train.json."""
         return super().build_datasets(plan, fold)
+
+    def build_transforms(self, plan: Mapping[str, Any], training: bool) -> list[Transform]:
+        """Return functions of a batch, in their order: the augmentation in training, else what predictions need."""
+        return super().build_transforms(plan, training)
+
+    def build_sampler(self, plan: Mapping[str, Any], dataset: Any) -> Sampler[Any]:
+        """Return the items of the training part that an epoch shows: a torch sampler, e.g. WeightedRandomSampler."""
+        return super().build_sampler(plan, dataset)
+
+    def postprocess(self, plan: Mapping[str, Any], prediction: Any) -> Any:
+        """Return a prediction as it is scored and delivered: {section: text}."""
+        return super().postprocess(plan, prediction)

@@ -38,9 +38,8 @@ from m3b.training.prediction_calls import (
     safe_name,
     write_answers,
 )
-from m3b.training.recipe import use_recipe
+from m3b.training.recipe import get_recipe, use_recipe
 from m3b.training.resampling import resize
-from m3b.training.segmentation.mask_cleaning import clean_mask
 from m3b.training.segmentation.network import build_model
 from m3b.training.segmentation.scoring import predict_case
 from m3b.training.volume_cache import prepare_image
@@ -142,7 +141,7 @@ def _predict_image(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
         **format_notes(image),
         **judge_image(grey_values(image, config["plan"].get("bits")), config.get("familiar")),
     }
-    mask, values = clean_mask(run(image, str(path), batch), config["plan"]), config["labels"]
+    mask, values = get_recipe().postprocess(config["plan"], run(image, str(path), batch)), config["labels"]
     voxel_ml = float(np.prod(image.spacing)) / 1000 if image.spacing and image.dims == 3 else None
     classes = config["classes"]
     overlap = bool(config["plan"]["overlap"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import pi
 from typing import Any
 
@@ -104,6 +104,26 @@ class AugmentMasks(Augment):
         return image
 
 
+class AugmentPatches:
+    """`AugmentMasks` as a transform, the first one: the data set draws a move for each patch, the batch is moved on its device."""
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self.augment, self.patch = AugmentMasks(plan["augment"]), [int(n) for n in plan["patch"]]
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray | None:
+        """Return a random move of a patch; None: no change."""
+        return self.augment.draw(self.patch, rng)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        image, mask = self.augment.pair(batch["pixel_values"], batch["labels"], batch["move"], self.patch)
+        return {"pixel_values": image, "labels": mask}
+
+
+def find_mover(transforms: Iterable[Any]) -> AugmentPatches | None:
+    """Return the transform whose moves the data set draws, if there is one."""
+    return next((transform for transform in transforms if isinstance(transform, AugmentPatches)), None)
+
+
 def block_of_patch(
     start: Sequence[int], patch: Sequence[int], move: np.ndarray | None
 ) -> tuple[list[int], list[int], torch.Tensor | None]:
@@ -138,7 +158,9 @@ def cut_block(
 
 
 def collate_blocks(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return lists of the items' values: the blocks of a batch differ in size."""
+    """Return stacked items; lists of their values if they have moves, since their blocks differ in size."""
+    if "move" not in items[0]:
+        return {key: torch.stack([item[key] for item in items]) for key in items[0]}
     return {key: [item[key] for item in items] for key in items[0]}
 
 

@@ -32,7 +32,9 @@ RUNTIME = "m3b_runtime"
 """Package of a deliverable with the modules of m3b that it needs."""
 FORMATS = Path("dataset", "formats")
 """The package that reads images, masks and arrays; it is copied completely."""
-TRAINING_METHODS = frozenset({"build_datasets", "build_loss", "build_schedule"})
+TRAINING_METHODS = frozenset(
+    {"_build_augmentation", "build_datasets", "build_loss", "build_sampler", "build_schedule", "list_engine_methods"}
+)
 """Methods of a recipe that no deliverable calls."""
 PRETRAINED_MODULES = frozenset(
     {
@@ -59,9 +61,9 @@ def list_scripts(modules: Path) -> dict[str, Path]:
 
 
 def copy_code(out: Path, network: Mapping[str, Any], scripts: Mapping[str, Path]) -> None:
-    """Copy scripts into a deliverable, with the modules of m3b that they import, directly or not.
+    """Copy scripts into a deliverable, with the modules of their folders and of m3b that they import, directly or not.
 
-    The modules become the package `m3b_runtime`, so that the deliverable runs without m3b.
+    The modules of m3b become the package `m3b_runtime`, so that the deliverable runs without m3b.
 
     Args:
         out: the deliverable; a runtime of an earlier export is removed.
@@ -69,6 +71,7 @@ def copy_code(out: Path, network: Mapping[str, Any], scripts: Mapping[str, Path]
         scripts: name in the deliverable -> file.
     """
     has_pretrained = bool((network.get("config") or {}).get("builder"))
+    scripts = _with_own_modules(scripts)
     modules = find_modules(scripts.values(), frozenset() if has_pretrained else PRETRAINED_MODULES)
     shutil.rmtree(out / RUNTIME, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
@@ -81,6 +84,20 @@ def copy_code(out: Path, network: Mapping[str, Any], scripts: Mapping[str, Path]
         (folder / "__init__.py").write_text('"""The parts of m3b that this model needs."""\n', encoding="utf-8")
     for name, file in scripts.items():
         _copy_module(file, out / name)
+
+
+def _with_own_modules(scripts: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the scripts with the modules beside them that they import, e.g. one that `postprocess` of recipe.py calls."""
+    result = dict(scripts)
+    pending = list(scripts.values())
+    while pending:
+        script = pending.pop()
+        for name, _ in _list_imports(script):
+            file = script.with_name(f"{name}.py")
+            if "." not in name and file.name not in result and file.is_file():
+                result[file.name] = file
+                pending.append(file)
+    return result
 
 
 def _copy_module(file: Path, target: Path) -> None:

@@ -28,6 +28,7 @@ from m3b.training.entry import (
 )
 from m3b.training.folds import TimeShares, count_folds, count_parallel_folds, list_network_names, read_result
 from m3b.training.pretrained.trial import apply_chosen_start
+from m3b.training.recipe_check import check_recipe
 
 MAX_RESTARTS = 12
 """Maximum restarts of a training with a smaller plan."""
@@ -117,6 +118,7 @@ def parse_train_options(
         parser.add_argument("--only", nargs=2, metavar=("FOLD", "SECONDS"), help=only_help)
     options = parser.parse_args(argv)
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    check_recipe(plan)
     if train_fold and options.only:
         return train_only_fold(
             plan, options.only, lambda fold, seconds: train_fold(apply_chosen_start(plan), fold, seconds)

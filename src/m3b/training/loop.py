@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -56,10 +56,11 @@ from m3b.training.precision import (
 )
 from m3b.training.pretrained.backbones import FrozenBackbone
 from m3b.training.pretrained.frozen_features import RepeatedViews, has_frozen_backbone, prepare_repeatably
-from m3b.training.recipe import get_recipe
+from m3b.training.recipe import Batch, Transform, apply_transforms, get_recipe
 from m3b.training.step_cost import micro_batch
 from m3b.training.threads import ThreadFollower
 from m3b.training.time_budget import MAX_SCORING_SHARE
+from m3b.training.trial_step import to_device
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read if a network of transformers is built
 LOGOUT = Path("Logout")
@@ -77,7 +78,6 @@ CHECKPOINT_SHARE = 0.02
 """Share of the time that checkpoints may take."""
 MIN_CHECKPOINT_PAUSE_S = 5.0
 
-Batch = dict[str, Any]
 Figures = dict[str, float]
 Plan = dict[str, Any]
 
@@ -91,7 +91,7 @@ class TrainingParts:
         dataset: torch Dataset of dicts.
         scorer: (model in evaluation mode, device) -> figures of the validation part; higher is better for the one that decides,
             `valid_loss` breaks ties. None: nothing is held out, and the last weights are kept.
-        prepare: changes a batch on the device before each step (augmentation).
+        transforms: of a batch on the device before each step (augmentation).
         collate: makes a batch of items; None stacks them.
         groups: (parameters, factor of the learning rate); None for all parameters at one rate.
         keep_last: keep the weights of the end instead of those of the best figure, which is chance on a handful of validation cases
@@ -101,7 +101,7 @@ class TrainingParts:
     model: torch.nn.Module
     dataset: Any
     scorer: Callable[[torch.nn.Module, torch.device], Figures] | None
-    prepare: Callable[[Batch], Batch] | None = None
+    transforms: Sequence[Transform] = ()
     collate: Callable[[list[Any]], Batch] | None = None
     groups: list[tuple[list[torch.nn.Parameter], float]] | None = None
     keep_last: bool = False
@@ -112,7 +112,7 @@ class TrainingParts:
     def repeat_views(self, views: int, seed: int) -> None:
         """Show the same few augmented versions of each case again and again, whose features are computed once."""
         self.dataset = RepeatedViews(self.dataset, views, seed)
-        self.prepare = partial(prepare_repeatably, self.prepare or dict)
+        self.transforms = [partial(prepare_repeatably, self.transforms)]
 
 
 class TrainingLoop:
@@ -125,6 +125,7 @@ class TrainingLoop:
 
     def __init__(self, plan: Plan, folder: Path, clock: Clock, parts: TrainingParts, watch: str, seed: int) -> None:
         self.plan, self.folder, self.clock, self.parts, self.watch = plan, folder, clock, parts, watch
+        self.sampler = get_recipe().build_sampler(plan, parts.dataset)
         if has_frozen_backbone(plan) and plan["network"].get("feature_views"):
             parts.repeat_views(int(plan["network"]["feature_views"]), int(plan["seed"]))
         self.losses: list[torch.Tensor] = []
@@ -242,9 +243,8 @@ class TrainingLoop:
 
     def prepare_batch(self, batch: Batch) -> Batch:
         """Return the batch augmented, with images in the memory layout of the plan."""
-        if self.parts.prepare:
-            with torch.no_grad():
-                batch = self.parts.prepare(batch)
+        with torch.no_grad():
+            batch = apply_transforms(self.parts.transforms, batch)
         if self.plan.get("channels_last") and batch["pixel_values"].ndim == int(self.plan["dims"]) + 2:
             layout = torch.channels_last if int(self.plan["dims"]) == 2 else torch.channels_last_3d
             batch = {**batch, "pixel_values": batch["pixel_values"].contiguous(memory_format=layout)}
@@ -374,16 +374,16 @@ class TrainingLoop:
 
     def _micro_batch(self) -> int:
         together = world_size()
-        return max(1, min(micro_batch(self.plan, together), -(-len(self.parts.dataset) // together)))
+        return max(1, min(micro_batch(self.plan, together), -(-len(self.sampler) // together)))
 
     def _build_loader(self) -> DataLoader[Any]:
-        cases, batch, workers = len(self.parts.dataset), self._micro_batch(), int(self.plan["workers"])
+        cases, batch, workers = len(self.sampler), self._micro_batch(), int(self.plan["workers"])
         step_batches = max(1, int(self.plan.get("accumulate") or 1)) * world_size()
         on_gpu = self.device.type == "cuda"
         return DataLoader(
             self.parts.dataset,
             batch,
-            shuffle=True,
+            sampler=self.sampler,
             collate_fn=self.parts.collate,
             drop_last=cases >= batch * world_size() and drops_last_batch(cases, batch, step_batches, on_gpu),
             num_workers=workers,
@@ -394,8 +394,8 @@ class TrainingLoop:
     def _first_batch(self, device: torch.device) -> Batch:
         """Return two training cases as a step takes them, on the device."""
         items = [self.parts.dataset[index % len(self.parts.dataset)] for index in range(2)]
-        batch = {key: value.to(device) for key, value in (self.parts.collate or default_collate)(items).items()}
-        return self.prepare_batch(batch)
+        batch = (self.parts.collate or default_collate)(items)
+        return self.prepare_batch({key: to_device(value, device) for key, value in batch.items()})
 
 
 def train_by_clock(

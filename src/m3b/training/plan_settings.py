@@ -154,7 +154,14 @@ def _get_value(plan: Any, key: str) -> Any:
 
 
 def save_plan(plan: Mapping[str, Any], file: Path = Path("plan.json")) -> None:
-    """Write the plan for people: one setting a line, lists of numbers on a single line."""
+    """Write the plan for people: one setting a line, lists of numbers on a single line.
+
+    Raises:
+        SystemExit: the engine does not call a method that the project's recipe changes.
+    """
+    from m3b.training.recipe_check import check_recipe
+
+    check_recipe(plan)
     text = json.dumps(plan, indent=2, ensure_ascii=False)
     numbers = re.compile(r"\[\n[^\[\]{}\"]*\]")
     file.write_text(numbers.sub(lambda match: f"[{' '.join(match[0][1:-1].split())}]", text) + "\n", encoding="utf-8")

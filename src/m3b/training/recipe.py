@@ -9,16 +9,41 @@ from __future__ import annotations
 import importlib.util
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import Sampler
 
+Batch = dict[str, Any]
+Transform = Callable[[Batch], Batch]
 RECIPE_FILE = "recipe.py"
+RECIPE_METHODS = frozenset(
+    {
+        "build_datasets", "build_loss", "build_network", "build_sampler", "build_schedule", "build_transforms", "derive_channels",
+        "postprocess",
+    }
+)  # fmt: skip
+"""Methods that a project may change."""
 _recipes: dict[tuple[str, int], Recipe] = {}
 _chosen_recipe: list[Recipe] = []
+
+
+@dataclass(frozen=True)
+class EngineMethods:
+    """The methods of a recipe that the engine of a plan calls.
+
+    Attributes:
+        engine: name of the engine, for messages.
+        remedy: how another method is called: "use ...".
+    """
+
+    engine: str
+    methods: frozenset[str]
+    remedy: str
 
 
 class Recipe(ABC):
@@ -33,9 +58,31 @@ class Recipe(ABC):
     def derive_channels(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return the input of the network: (B, C, H, W[, D]) float32 -> (B, C + added_channels, H, W[, D]).
 
-        Each image is changed from itself alone. nnU-Net's own trainer and detectors from few examples do not call this.
+        Each image is changed from itself alone.
         """
         return pixels
+
+    def build_transforms(self, plan: Mapping[str, Any], training: bool) -> list[Transform]:
+        """Return functions of a batch, in their order, on its device: the augmentation in training, else what predictions need.
+
+        A batch is {"pixel_values": (B, C, H, W[, D]), ...}, with the labels in training and without them in predictions, of which each
+        window or image is changed from itself alone, before `derive_channels`. Exported graphs hold the functions of predictions.
+        """
+        return self._build_augmentation(plan) if training else []
+
+    @abstractmethod
+    def _build_augmentation(self, plan: Mapping[str, Any]) -> list[Transform]:
+        """Return the augmentation that `augment` of the plan describes."""
+
+    def build_sampler(self, plan: Mapping[str, Any], dataset: Any) -> Sampler[Any]:
+        """Return the items of `dataset` that an epoch shows, in their order; `len` of it is the length of an epoch.
+
+        Data sets of patches also take pairs as items: (case, index of the class that the patch shows).
+        """
+        from m3b.training.sampling import CaseSampler
+
+        items = int(plan.get("epoch_patches") or max(len(dataset), int(plan.get("patches") or 0)))
+        return CaseSampler(len(dataset), items, int(plan["seed"]))
 
     @abstractmethod
     def build_datasets(self, plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
@@ -63,13 +110,24 @@ class Recipe(ABC):
         """
 
     def build_schedule(self, plan: Mapping[str, Any]) -> Callable[[float], float]:
-        """Return the learning rate as a share of the plan's, for the progress of the training from 0 to 1.
-
-        nnU-Net's own trainer does not call this.
-        """
+        """Return the learning rate as a share of the plan's, for the progress of the training from 0 to 1."""
         from m3b.training.clock import one_cycle
 
         return one_cycle
+
+    def postprocess(self, plan: Mapping[str, Any], prediction: Any) -> Any:
+        """Return a prediction of an image as it is scored and delivered; exported graphs hold that of diagnosis alone.
+
+        Args:
+            prediction: diagnosis: (B, outputs) of the network, before calibration; segmentation: uint8 class ids (*shape), or
+                (K, *shape) of 0/1 if classes overlap; detection: (boxes (N, 2 d), scores, labels) or probabilities (K, *shape);
+                report: {section: text}.
+        """
+        return prediction
+
+    def list_engine_methods(self, plan: Mapping[str, Any]) -> EngineMethods:
+        """Return the methods that the engine of a plan calls: all, or those of its parts that are not a library's own."""
+        return EngineMethods("m3b", RECIPE_METHODS, "")
 
     @abstractmethod
     def build_model(self, plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:
@@ -116,22 +174,39 @@ def _load_recipe(file: Path) -> Recipe:
     return recipe
 
 
-def add_channels(recipe: Recipe, pixels: torch.Tensor) -> torch.Tensor:
-    """Return the input of the network with the recipe's own channels.
+def apply_transforms(transforms: Iterable[Transform], batch: Batch) -> Batch:
+    """Return the batch after all transforms."""
+    for transform in transforms:
+        batch = transform(batch)
+    return batch
 
-    Raises:
-        SystemExit: the recipe returns another shape than it promises.
-    """
-    if not recipe.added_channels:
-        return pixels
-    derived = recipe.derive_channels(pixels)
-    expected_shape = (pixels.shape[1] + recipe.added_channels, *pixels.shape[2:])
-    if derived.shape[1:] != expected_shape:
-        raise SystemExit(
-            f"{RECIPE_FILE}: derive_channels returns {tuple(derived.shape[1:])} for {tuple(pixels.shape[1:])}; "
-            f"added_channels = {recipe.added_channels} promises {expected_shape}"
-        )
-    return derived
+
+class RecipeInput(nn.Module):
+    """What a recipe puts before the network: its transforms of predictions, then its own channels."""
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.recipe = get_recipe()
+        self.transforms = self.recipe.build_transforms(plan, training=False)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return the input of the network.
+
+        Raises:
+            SystemExit: the recipe returns another shape than it promises.
+        """
+        if not self.training:
+            pixels = apply_transforms(self.transforms, {"pixel_values": pixels})["pixel_values"]
+        if not self.recipe.added_channels:
+            return pixels
+        derived = self.recipe.derive_channels(pixels)
+        expected_shape = (pixels.shape[1] + self.recipe.added_channels, *pixels.shape[2:])
+        if derived.shape[1:] != expected_shape:
+            raise SystemExit(
+                f"{RECIPE_FILE}: derive_channels returns {tuple(derived.shape[1:])} for {tuple(pixels.shape[1:])}; "
+                f"added_channels = {self.recipe.added_channels} promises {expected_shape}"
+            )
+        return derived
 
 
 def with_derived_channels(plan: Mapping[str, Any]) -> dict[str, Any]:

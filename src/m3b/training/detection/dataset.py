@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset
 
 from m3b.dataset.formats import DataError
-from m3b.training.augment_masks import AugmentMasks, block_of_patch, collate_blocks, cut_block
+from m3b.training.augment_masks import AugmentPatches, block_of_patch, collate_blocks, cut_block
 from m3b.training.detection.index import hold_out, patient_of, read_index, true_boxes
 from m3b.training.patients import assign_folds
 from m3b.training.volume_cache import Volumes, build_volumes
@@ -92,7 +92,8 @@ MIN_BOX_SHARE = 0.5
 class Patches(Dataset[dict[str, torch.Tensor]]):
     """Items {"pixel_values" (C, *patch), and "labels" (K, *patch) 0/1 or "boxes" (n, 2 d + 2)} of one part.
 
-    Training items are random each time; validation items (`fixed`) are always the same, one per image.
+    Training items are random each time; validation items (`fixed`) are always the same, one per image. An item is a case, or a pair
+    (case, index of a class), whose patch is centred on a lesion of that class if the case has one.
     """
 
     def __init__(self, cases: DetectionCases, rows: np.ndarray, fixed: bool) -> None:
@@ -101,27 +102,32 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
         self.resize(cases.plan["patch"])
         self.rows_of_class = [rows[cases.counts[rows, k] > 0] for k in range(cases.counts.shape[1])]
 
-    def resize(self, patch: Sequence[int], augment: AugmentMasks | None = None) -> None:
+    def resize(self, patch: Sequence[int], mover: AugmentPatches | None = None) -> None:
         """Set the size of the patches.
 
-        With `augment`, masks are cut as their random_move "move" needs them: a patch that is cut out before it is rotated has wrong
+        With `mover`, masks are cut as their random "move" needs them: a patch that is cut out before it is rotated has wrong
         background in its corners.
         """
-        self.patch, self.augment = [int(n) for n in patch], augment
+        self.patch, self.mover = [int(n) for n in patch], mover
 
     def __len__(self) -> int:
-        return len(self.rows) if self.fixed else max(len(self.rows), int(self.cases.plan["patches"]))
+        return len(self.rows)
 
-    def __getitem__(self, item: int) -> dict[str, torch.Tensor]:
-        rng = np.random.default_rng(item if self.fixed else int(torch.randint(2**31, (1,)).item()))
-        row, centre = self._draw_center(int(self.rows[item % len(self.rows)]), rng)
+    def __getitem__(self, item: int | tuple[int, int]) -> dict[str, torch.Tensor]:
+        case, class_index = item if isinstance(item, tuple) else (item, None)
+        rng = np.random.default_rng(case if self.fixed else int(torch.randint(2**31, (1,)).item()))
+        row, centre = int(self.rows[case]), None
+        if class_index is None:
+            row, centre = self._draw_center(row, rng)
+        elif self.cases.counts[row, class_index] > 0:
+            centre = rng.choice(self.cases.anchors(row, class_index))
         image = self.cases.image(row)
         start = self._start(image.shape[1:], centre, rng)
-        random_move = self.augment.draw(self.patch, rng) if self.augment else None
+        random_move = self.mover.draw(rng) if self.mover else None
         block_start, size, move = block_of_patch(start, self.patch, random_move)
         pixels = cut_image(image, block_start, size).astype(np.float32)
         result: dict[str, Any] = {"pixel_values": torch.from_numpy(pixels)}
-        if self.augment:
+        if self.mover:
             result["move"] = move
         if self.cases.boxes:
             result["boxes"] = torch.from_numpy(self._boxes(row, start)).float()

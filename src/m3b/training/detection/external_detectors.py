@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from m3b.training.augment import vector_like
 from m3b.training.pretrained.detector_files import STEM_CHANNELS
-from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
+from m3b.training.recipe import RecipeInput, with_derived_channels
 from m3b.training.torchvision_ops import import_detection
 
 MIN_SCORE = 0.01
@@ -45,14 +45,14 @@ class LibraryBoxModel(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
-        self.recipe, plan = get_recipe(), with_derived_channels(plan)
+        self.input, plan = RecipeInput(plan), with_derived_channels(plan)
         self.dims, self.classes = int(plan["dims"]), len(plan["classes"])
         self.box_weight = float((plan.get("loss") or {}).get("boxes", 1.0))
         self.parts: PictureDetector | VolumeDetector = PictureDetector(plan) if self.dims == 2 else VolumeDetector(plan)
         self.taken = self.parts.fetch(plan["network"]) if load and plan["network"].get("pretrained") else None
 
     def forward(self, pixel_values: torch.Tensor, boxes: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        pixels, size = self._padded(add_channels(self.recipe, pixel_values)), pixel_values.shape[2:]
+        pixels, size = self._padded(self.input(pixel_values)), pixel_values.shape[2:]
         heads, maps = self.parts.heads(pixels)
         logits = torch.cat(list(heads.values()), dim=2).transpose(1, 2).float()
         if boxes is None:

@@ -11,11 +11,12 @@ import torch
 from scipy import ndimage
 from torch.nn import functional
 
-from m3b.training.detection.boxes import flip_boxes, fuse_boxes, suppress_overlaps
+from m3b.training.detection.boxes import flip_boxes, fuse_boxes
 from m3b.training.detection.center_detector import decode
 from m3b.training.detection.detectors import is_library
 from m3b.training.memory import fits_on_gpu, run_in_pieces
 from m3b.training.preprocess import pad_array
+from m3b.training.recipe import get_recipe
 
 MIN_OVERLAP = 0.25
 """Minimum overlap of neighbouring windows, as a share of the window."""
@@ -121,7 +122,7 @@ def mask_probabilities(
     crop = tuple(slice(lower, lower + extent.stop - extent.start) for lower, extent in zip(padding, box, strict=True))
     result = np.zeros((classes, *image.shape[1:]), np.float32)
     result[(slice(None), *box)] = (total / weights)[(slice(None), *crop)].cpu().numpy()
-    return result
+    return np.asarray(get_recipe().postprocess(plan, result))
 
 
 @torch.no_grad()
@@ -152,9 +153,10 @@ def find_boxes(
     shifted = boxes - np.array([*padding, *padding])
     boxes = np.clip(shifted, 0, np.concatenate([size, size]))
     is_valid = (boxes[:, d:] - boxes[:, :d] > 0.5).all(axis=1)
-    boxes, scores, labels = boxes[is_valid], scores[is_valid], labels[is_valid]
-    rows = suppress_overlaps(boxes, scores, labels)
-    return boxes[rows], scores[rows], labels[rows]
+    detections_of_image: Detections = get_recipe().postprocess(
+        plan, (boxes[is_valid], scores[is_valid], labels[is_valid])
+    )
+    return detections_of_image
 
 
 def window_boxes(model: torch.nn.Module, stack: torch.Tensor, plan: Mapping[str, Any]) -> list[Detections]:

@@ -11,7 +11,7 @@ from torch import nn
 from m3b.training.detection.center_detector import build_detector
 from m3b.training.detection.detectors import is_library
 from m3b.training.planned_network import build_planned_network
-from m3b.training.recipe import add_channels, get_recipe
+from m3b.training.recipe import RecipeInput, get_recipe
 from m3b.training.unet import UNet
 
 
@@ -40,14 +40,14 @@ class MaskModel(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
-        self.recipe = get_recipe()
+        self.input = RecipeInput(plan)
         self.backbone = build_planned_network(plan, load)
         self.loss: nn.Module | None = None
         with torch.no_grad():  # lesions are rare: predict none at the start
             self.backbone.heads[0].bias.fill_(-2.0)
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        logits = self.backbone(add_channels(self.recipe, pixel_values))
+        logits = self.backbone(self.input(pixel_values))
         if labels is None or self.loss is None:
             return {"logits": logits}
         return {"loss": self.loss(logits, labels), "logits": logits}
@@ -58,13 +58,13 @@ class BoxModel(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], load: bool = True) -> None:
         super().__init__()
-        self.recipe = get_recipe()
+        self.input = RecipeInput(plan)
         self.backbone = build_planned_network(plan, load)
         self.cell: list[int] = list(self.backbone.cell)
         self.loss: nn.Module | None = None
 
     def forward(self, pixel_values: torch.Tensor, boxes: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        logits = self.backbone(add_channels(self.recipe, pixel_values))
+        logits = self.backbone(self.input(pixel_values))
         if boxes is None or self.loss is None:
             return {"logits": logits}
         return {"loss": self.loss(logits, boxes), "logits": logits}

@@ -84,6 +84,9 @@ def main(argv: list[str] | None = None) -> None:
         return
     normal_cases = int(facts["cases"]) - int(facts["abnormal"])
     engine, backbone, engine_reason = choose_engine(facts, normal_cases, int(facts["abnormal"]), backbone_folder)
+    if "engine=patches" in options.set and facts["target"] == "masks" and facts["abnormal"]:
+        engine, engine_reason = "patches", "engine patches: set with --set"
+        options.set.remove("engine=patches")
     if engine != "patches":
         if facts["target"] == "states":
             plan = make_states_plan(facts, options.minutes)

@@ -92,34 +92,27 @@ def _estimate_costs(facts: dict[str, Any], plan: dict[str, Any]) -> TrainingCost
 
 
 def _make_training_step(model: torch.nn.Module, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
-    from m3b.training.augment_masks import AugmentMasks, block_of_patch, collate_blocks, cut_block
-    from m3b.training.detection.augment_boxes import AugmentBoxes
+    from m3b.training.augment_masks import block_of_patch, collate_blocks, cut_block, find_mover
     from m3b.training.detection.dataset import cut_image
+    from m3b.training.recipe import get_recipe
 
     boxes, dims, batch = plan["target"] == "boxes", int(plan["dims"]), micro_batch(plan)
     patch, rng = [int(n) for n in plan["patch"]], np.random.default_rng(0)
     image = rng.standard_normal((int(plan["channels"]), *median_grid_shape(facts, plan)), np.float32)
     mask = np.zeros((len(plan["classes"]), *image.shape[1:]), np.uint8)
-    augment_masks, augment_boxes = AugmentMasks(plan["augment"]), AugmentBoxes(plan["augment"])
+    transforms = get_recipe().build_transforms(plan, training=True)
+    mover = find_mover(transforms)
     box_batch = torch.tensor([[[4.0] * dims + [12.0] * dims + [0.0, 1.0]]] * batch)
 
     def load() -> dict[str, Any]:
         items = []
         for _ in range(batch):
             start = [int(rng.integers(0, max(1, n - w + 1))) for n, w in zip(image.shape[1:], patch, strict=True)]
-            start, size, move = block_of_patch(start, patch, None if boxes else augment_masks.draw(patch, rng))
+            start, size, move = block_of_patch(start, patch, mover.draw(rng) if mover else None)
             pixels = torch.from_numpy(cut_image(image, start, size))
             labels = torch.from_numpy(cut_block(mask, start, size, 0))
-            items.append({"pixel_values": pixels, "labels": labels, "move": move})
-        batch_of_cuts = collate_blocks(items)
-        return (
-            {"pixel_values": torch.stack(batch_of_cuts["pixel_values"]), "boxes": box_batch} if boxes else batch_of_cuts
-        )
+            items.append({"pixel_values": pixels, "labels": labels, **({"move": move} if mover else {})})
+        cuts = collate_blocks(items)
+        return {"pixel_values": cuts["pixel_values"], "boxes": box_batch} if boxes else cuts
 
-    def prepare(items: dict[str, Any]) -> dict[str, Any]:
-        if boxes:
-            return augment_boxes(items)
-        pixels, labels = augment_masks.pair(items["pixel_values"], items["labels"], items["move"], patch)
-        return {"pixel_values": pixels, "labels": labels}
-
-    return make_trial_step(model, plan, load, prepare)
+    return make_trial_step(model, plan, load, transforms)

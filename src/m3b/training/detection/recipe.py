@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from m3b.training.recipe import Recipe
+from m3b.training.detection.detectors import detector_of, is_library
+from m3b.training.recipe import RECIPE_METHODS, EngineMethods, Recipe, Transform
 
 
 class DetectionRecipe(Recipe):
@@ -18,6 +19,12 @@ class DetectionRecipe(Recipe):
         from m3b.training.detection.dataset import build_datasets
 
         return build_datasets(plan, fold)
+
+    def _build_augmentation(self, plan: Mapping[str, Any]) -> list[Transform]:
+        from m3b.training.augment_masks import AugmentPatches
+        from m3b.training.detection.augment_boxes import AugmentBoxes
+
+        return [AugmentBoxes(plan["augment"]) if plan["target"] == "boxes" else AugmentPatches(plan)]
 
     def collate(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return a batch, boxes padded to the same number."""
@@ -36,6 +43,29 @@ class DetectionRecipe(Recipe):
         from m3b.training.detection.loss import build_loss
 
         return build_loss(plan, cell)
+
+    def postprocess(self, plan: Mapping[str, Any], prediction: Any) -> Any:
+        """Return the boxes without those that overlap better ones; probabilities of masks stay."""
+        from m3b.training.detection.boxes import suppress_overlaps
+
+        if not isinstance(prediction, tuple):
+            return prediction
+        rows = suppress_overlaps(*prediction)
+        return tuple(values[rows] for values in prediction)
+
+    def list_engine_methods(self, plan: Mapping[str, Any]) -> EngineMethods:
+        """Return all methods; with a library's detector not network and loss; of few-shot detectors the post-processing of masks."""
+        engine = str(plan.get("engine", "patches"))
+        if is_library(plan):
+            methods = RECIPE_METHODS - {"build_loss", "build_network"}
+            return EngineMethods(
+                detector_of(plan["network"]), methods, "use --set network.detector=own, which calls every method"
+            )
+        if engine == "patches":
+            return EngineMethods(engine, RECIPE_METHODS, "")
+        if plan["target"] == "states":
+            return EngineMethods(engine, frozenset(), "train the task diagnosis, whose engine calls every method")
+        return EngineMethods(engine, frozenset({"postprocess"}), "use --set engine=patches, which calls every method")
 
     def build_model(self, plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:
         """Return network and loss as one module."""

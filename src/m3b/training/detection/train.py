@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.augment_masks import AugmentMasks
+from m3b.training.augment_masks import find_mover
 from m3b.training.curves import draw_curves
-from m3b.training.detection.augment_boxes import AugmentBoxes
 from m3b.training.detection.dataset import Patches, build_full_dataset, collate
 from m3b.training.detection.final_selection import HeldOutCase, predict_held_out, select_settings
 from m3b.training.detection.inference import count_windows
@@ -146,29 +145,17 @@ def make_trainer_factory(
     """Return a function that builds the parts of a training from a plan, which may have been reduced."""
 
     def build_parts_of_plan(plan: dict[str, Any]) -> TrainingParts:
-        augment = AugmentBoxes(plan["augment"]) if plan["target"] == "boxes" else _make_mask_augmentation(plan)
-        train.resize(plan["patch"], None if plan["target"] == "boxes" else AugmentMasks(plan["augment"]))
+        transforms = get_recipe().build_transforms(plan, training=True)
+        train.resize(plan["patch"], find_mover(transforms))
         scorer = None
         if valid is not None:
             valid.resize(plan["patch"])
             scorer = Scorer(plan, valid, max(1.0, scoring_seconds))
         model, keeps_last = build_model(plan), valid is not None and len(valid) < MIN_CASES_FOR_BEST
         rate_groups = parameter_groups(model, plan)
-        return TrainingParts(
-            model, train, scorer, prepare=augment, collate=collate, groups=rate_groups, keep_last=keeps_last
-        )
+        return TrainingParts(model, train, scorer, transforms, collate, groups=rate_groups, keep_last=keeps_last)
 
     return build_parts_of_plan
-
-
-def _make_mask_augmentation(plan: dict[str, Any]) -> Any:
-    augment = AugmentMasks(plan["augment"])
-
-    def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        images, labels = augment.pair(batch["pixel_values"], batch["labels"], batch["move"], plan["patch"])
-        return {"pixel_values": images, "labels": labels}
-
-    return prepare
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from torch import nn
 from m3b.training.diagnosis.covariates import input_width
 from m3b.training.diagnosis.views import view_count
 from m3b.training.planned_network import build_planned_network
-from m3b.training.recipe import add_channels, get_recipe
+from m3b.training.recipe import RecipeInput, get_recipe
 from m3b.training.residual_block import CONV, NORM, ResidualBlock
 
 FUSION_FEATURES, FUSION_WIDTH = 32, 32
@@ -156,7 +156,7 @@ class Classifier(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
-        self.recipe = get_recipe()
+        self.plan, self.recipe, self.input = plan, get_recipe(), RecipeInput(plan)
         self.backbone = build_planned_network(plan, load=loss is not None)
         if plan["network"].get("backbone_lr") == 0:
             freeze_below_head(self.backbone)
@@ -186,14 +186,16 @@ class Classifier(nn.Module):
         if self.several:
             if views is None:
                 raise ValueError("the plan has several views: `views` is required")
-            outputs = self.backbone(add_channels(self.recipe, pixel_values.flatten(0, 1)))
+            outputs = self.backbone(self.input(pixel_values.flatten(0, 1)))
             logits = pool_views(outputs.reshape(*pixel_values.shape[:2], outputs.shape[-1]), views)
         else:
-            logits = self.backbone(add_channels(self.recipe, pixel_values))
+            logits = self.backbone(self.input(pixel_values))
         if self.mix is not None:
             if covariates is None:
                 raise ValueError("the plan has covariates: `covariates` is required")
             logits = self.mix(logits, covariates)
+        if not self.training:
+            logits = self.recipe.postprocess(self.plan, logits)
         if labels is None or self.loss is None:
             return {"logits": logits}
         return {"loss": self.loss(logits, labels), "logits": logits}

@@ -24,12 +24,12 @@ def measure_costs(plan: dict[str, Any], cases: int) -> TrainingCosts:
     """Measure the costs of one fold on noise; estimated for a remote machine."""
     import torch
 
-    from m3b.training.augment import Augment
     from m3b.training.diagnosis.covariates import unknown_covariates
     from m3b.training.diagnosis.network import build_model
     from m3b.training.diagnosis.targets import get_target
-    from m3b.training.diagnosis.views import apply_to_views, input_shape, make_view_mask
+    from m3b.training.diagnosis.views import input_shape, make_view_mask
     from m3b.training.precision import device_of
+    from m3b.training.recipe import get_recipe
     from m3b.training.step_cost import TRAINER_STEP_SECONDS
     from m3b.training.trial_step import make_trial_step
 
@@ -41,7 +41,7 @@ def measure_costs(plan: dict[str, Any], cases: int) -> TrainingCosts:
     images = np.random.default_rng(0).standard_normal((4 * batch, *input_shape(plan)), np.float32)
     labels = torch.zeros(batch, get_target(plan).label_width or len(plan["classes"]))
     labels[:, 0] = 1.0
-    augment, random = Augment(plan["augment"]), np.random.default_rng(1)
+    transforms, random = get_recipe().build_transforms(plan, training=True), np.random.default_rng(1)
 
     def load() -> dict[str, Any]:
         case_images = images[random.integers(0, len(images), batch)]
@@ -53,10 +53,7 @@ def measure_costs(plan: dict[str, Any], cases: int) -> TrainingCosts:
             **make_view_mask(plan, batch),
         }
 
-    def prepare(tensors: dict[str, Any]) -> dict[str, Any]:
-        return {**tensors, "pixel_values": apply_to_views(plan, augment, tensors["pixel_values"])}
-
-    step = median_seconds(make_trial_step(model, plan, load, prepare)) + TRAINER_STEP_SECONDS
+    step = median_seconds(make_trial_step(model, plan, load, transforms)) + TRAINER_STEP_SECONDS
     score_images = torch.from_numpy(images[: 2 * batch]).to(device)
     truth = labels.repeat(2, 1).to(device)
     extra_inputs = {**unknown_covariates(plan, len(score_images)), **make_view_mask(plan, len(score_images))}

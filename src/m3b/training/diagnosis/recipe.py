@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from m3b.training.recipe import Recipe
+from m3b.training.recipe import Batch, Recipe, Transform
 
 
 class DiagnosisRecipe(Recipe):
@@ -18,6 +18,22 @@ class DiagnosisRecipe(Recipe):
         from m3b.training.diagnosis.dataset import build_datasets
 
         return build_datasets(plan, fold)
+
+    def _build_augmentation(self, plan: Mapping[str, Any]) -> list[Transform]:
+        from m3b.training.augment import Augment
+        from m3b.training.diagnosis.covariates import drop_covariates
+        from m3b.training.diagnosis.views import apply_to_views
+
+        augment, rules = Augment(plan["augment"]), plan.get("covariates") or []
+        share = float(plan.get("covariate_dropout") or 0.0)
+
+        def augment_images(batch: Batch) -> Batch:
+            return {**batch, "pixel_values": apply_to_views(plan, augment, batch["pixel_values"])}
+
+        def drop(batch: Batch) -> Batch:
+            return {**batch, "covariates": drop_covariates(batch["covariates"], rules, share)}
+
+        return [augment_images, *([drop] if rules else [])]
 
     def build_network(self, plan: Mapping[str, Any], load: bool = True) -> nn.Module:
         """Return the network that `network` of the plan names."""

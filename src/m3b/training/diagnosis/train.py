@@ -16,16 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.augment import Augment
 from m3b.training.curves import draw_curves
-from m3b.training.diagnosis.covariates import drop_covariates
 from m3b.training.diagnosis.dataset import CaseDataset, build_refit_dataset
 from m3b.training.diagnosis.network import build_model
 from m3b.training.diagnosis.plan_cost import final_seconds
 from m3b.training.diagnosis.scoring import make_scorer, run_model
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.diagnosis.tta import make_views
-from m3b.training.diagnosis.views import apply_to_views
 from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import run_training
 from m3b.training.folds import REFIT_NAME, TimeShares, count_folds, count_refit_steps, read_result, write_member_list
@@ -101,20 +98,13 @@ def train_fold(
     plan: dict[str, Any], name: str, train: CaseDataset, valid: CaseDataset | None, seconds: float, steps: int = 0
 ) -> dict[str, Any]:
     """Train one network and return its done.json in Logout/<name>; without `valid` nothing is scored."""
-    augment = Augment(plan["augment"])
-    covariate_rules, share = plan.get("covariates") or [], float(plan.get("covariate_dropout") or 0.0)
-
-    def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        covariates = (
-            {"covariates": drop_covariates(batch["covariates"], covariate_rules, share)} if covariate_rules else {}
-        )
-        return {**batch, "pixel_values": apply_to_views(plan, augment, batch["pixel_values"]), **covariates}
+    transforms = get_recipe().build_transforms(plan, training=True)
 
     def make(plan: dict[str, Any]) -> TrainingParts:
         model = build_model(plan)
         scorer = make_scorer(plan, valid) if valid else None
         keep_last = valid is None or has_too_few_cases(get_target(plan).binary_outcomes(valid.labels[valid.rows]))
-        return TrainingParts(model, train, scorer, prepare, groups=model.groups(plan), keep_last=keep_last)
+        return TrainingParts(model, train, scorer, transforms, groups=model.groups(plan), keep_last=keep_last)
 
     return train_by_clock(plan, name, make, seconds=seconds, watch=get_target(plan).watch, steps=steps)
 

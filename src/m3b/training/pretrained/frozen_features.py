@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import Dataset
 
 from m3b.training.machine import machine_of
+from m3b.training.recipe import Batch, Transform, apply_transforms
 from m3b.training.time_budget import choose_precision
 
-Batch = dict[str, Any]
 Plan = dict[str, Any]
 FEATURE_SHARE = 0.3
 """Share of the minutes for the features of the training cases."""
@@ -38,28 +38,30 @@ class RepeatedViews(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, item: int) -> Batch:
-        return self._get_version(item % len(self.dataset.rows), int(torch.randint(self.views, ())))
+    def __getitem__(self, item: Any) -> Batch:
+        return self._get_version(item, int(torch.randint(self.views, ())))
 
     def list_versions(self) -> Iterator[Batch]:
         """Yield each version of each case."""
         for item in range(len(self.dataset.rows)):
             yield from (self._get_version(item, view) for view in range(self.views))
 
-    def _get_version(self, item: int, view: int) -> Batch:
-        seed = (self.seed * 1_000_003 + int(self.dataset.rows[item])) * self.views + view
+    def _get_version(self, item: Any, view: int) -> Batch:
+        case = item[0] if isinstance(item, tuple) else item
+        seed = (self.seed * 1_000_003 + int(self.dataset.rows[case])) * self.views + view
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return {**self.dataset[item], "seed": torch.tensor(seed)}
 
 
-def prepare_repeatably(prepare: Callable[[Batch], Batch], batch: Batch) -> Batch:
+def prepare_repeatably(transforms: Sequence[Transform], batch: Batch) -> Batch:
     """Return the batch, in which each item is augmented by the random numbers of its "seed" alone."""
     prepared = []
     with torch.random.fork_rng(devices=[]):
         for index, seed in enumerate(batch["seed"]):
             torch.manual_seed(int(seed) + 1)
-            prepared.append(prepare({key: value[index : index + 1] for key, value in batch.items() if key != "seed"}))
+            item = {key: value[index : index + 1] for key, value in batch.items() if key != "seed"}
+            prepared.append(apply_transforms(transforms, item))
     return {key: torch.cat([part[key] for part in prepared]) for key in prepared[0]}
 
 

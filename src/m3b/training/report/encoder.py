@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from m3b.training.pretrained.backbones import LastMap, build_backbone
-from m3b.training.recipe import add_channels, get_recipe, with_derived_channels
+from m3b.training.recipe import RecipeInput, get_recipe, with_derived_channels
 from m3b.training.residual_block import CONV, NORM, ResidualBlock
 
 
@@ -56,13 +56,13 @@ class ImageEncoder(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], weights: bool = True) -> None:
         super().__init__()
-        self.recipe, plan = get_recipe(), with_derived_channels(plan)
+        self.input, plan = RecipeInput(plan), with_derived_channels(plan)
         channels, size, self.width = (
             int(plan["channels"]),
             [int(v) for v in plan["size"]],
             int(plan["network"]["width"]),
         )
-        self.features = self.recipe.build_network(plan, weights)
+        self.features = get_recipe().build_network(plan, weights)
         self.features.eval()
         with torch.no_grad():
             maps = self.features(torch.zeros(1, channels, *size)).flatten(2)
@@ -75,11 +75,7 @@ class ImageEncoder(nn.Module):
 
     def forward(self, pixels: torch.Tensor, is_present: torch.Tensor) -> torch.Tensor:
         """Encode the views with `is_present` (B, V) bool; the network runs on those only."""
-        features = (
-            self.features(add_channels(self.recipe, pixels.flatten(0, 1)[is_present.flatten()]))
-            .flatten(2)
-            .transpose(1, 2)
-        )
+        features = self.features(self.input(pixels.flatten(0, 1)[is_present.flatten()])).flatten(2).transpose(1, 2)
         tokens = self.norm(self.project(features))
         all_tokens = tokens.new_zeros(is_present.numel(), *tokens.shape[1:])
         all_tokens[is_present.flatten()] = tokens

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from m3b.training.preprocess import PREPROCESSING_KEYS
-from m3b.training.recipe import add_channels
 from m3b.training.report.network import Reporter, build_model, resolve_folders
 from m3b.training.report.tokenizer import ReportTokenizer
 
@@ -35,7 +34,7 @@ class Encoder(nn.Module):
     def forward(self, image: torch.Tensor, views: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         encoder = self.model.encoder
         view_mask = (views > 0.5).float()
-        tokens = encoder.features(add_channels(encoder.recipe, image.flatten(0, 1))).flatten(2).transpose(1, 2)
+        tokens = encoder.features(encoder.input(image.flatten(0, 1))).flatten(2).transpose(1, 2)
         tokens = encoder.norm(encoder.project(tokens)).unflatten(0, view_mask.shape[:2]) * view_mask[..., None, None]
         positioned = (tokens + encoder.places + encoder.views[: view_mask.shape[1], None]).flatten(1, 2)
         keep = view_mask[..., None].expand(-1, -1, encoder.positions).flatten(1)

@@ -187,7 +187,7 @@ class Reporter(nn.Module):
             beams or int(decode["beams"]),
             float(decode["length_penalty"]),
         )
-        return [words.split(sequence) for sequence in sequences]
+        return [get_recipe().postprocess(plan, words.split(sequence)) for sequence in sequences]
 
 
 class EncoderTraining(nn.Module):

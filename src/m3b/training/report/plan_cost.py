@@ -50,8 +50,8 @@ def measure_costs(plan: Mapping[str, Any], cases: int) -> dict[str, TrainingCost
         model = model.to(device).train()
         batch = text_batch if name == "words" else {**image_batch, **text_batch}
         load: Callable[[], dict[str, Any]] = functools.partial(dict, batch)
-        augmentation = _make_augmentation(plan, name)
-        step = median_seconds(make_trial_step(model, plan, load, augmentation), 5, 1.5) + TRAINER_STEP_SECONDS
+        transforms = [] if name == "words" else get_recipe().build_transforms(plan, training=True)
+        step = median_seconds(make_trial_step(model, plan, load, transforms), 5, 1.5) + TRAINER_STEP_SECONDS
         scoring = step / 3 * max(1.0, validation_cases / micro_batch(plan))
         final = 0.0
         if name == "report":
@@ -102,18 +102,6 @@ def _make_batches(plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     return {
         key: value for key, value in make_noise_batch(plan_copy, cases).items() if key not in text_batch
     }, text_batch
-
-
-def _make_augmentation(plan: Mapping[str, Any], name: str) -> Any:
-    from m3b.training.augment import Augment
-
-    augment = Augment(plan["augment"])
-
-    def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        pixels = batch["pixel_values"]
-        return {**batch, "pixel_values": augment(pixels.flatten(0, 1)).view(pixels.shape)}
-
-    return None if name == "words" else prepare
 
 
 def _time_writing(model: Any, plan: Mapping[str, Any], image_batch: Mapping[str, torch.Tensor], beams: int) -> float:

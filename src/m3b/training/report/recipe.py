@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from m3b.training.recipe import Recipe
+from m3b.training.recipe import Batch, Recipe, Transform
 
 
 class ReportRecipe(Recipe):
@@ -18,6 +18,19 @@ class ReportRecipe(Recipe):
         from m3b.training.report.dataset import build_datasets
 
         return build_datasets(plan)
+
+    def _build_augmentation(self, plan: Mapping[str, Any]) -> list[Transform]:
+        from m3b.training.augment import Augment
+
+        augment = Augment(plan["augment"])
+
+        def augment_views(batch: Batch) -> Batch:
+            """Augment each view by itself; missing views stay empty."""
+            pixels, views = batch["pixel_values"], batch["views"]
+            augmented = augment(pixels.flatten(0, 1)).view(pixels.shape)
+            return {**batch, "pixel_values": augmented * views.view(*views.shape, *(1,) * (pixels.ndim - 2))}
+
+        return [augment_views]
 
     def build_network(self, plan: Mapping[str, Any], load: bool = True) -> nn.Module:
         """Return the network that `network` of the plan names."""

@@ -15,14 +15,13 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from m3b.training.augment import Augment
 from m3b.training.curves import draw_curves
 from m3b.training.distributed import is_main, main_first
 from m3b.training.earlier_weights import START_FILE
 from m3b.training.entry import run_training
 from m3b.training.folds import seconds_spent
 from m3b.training.launch import parse_train_options
-from m3b.training.loop import LOGOUT, Batch, TrainingParts, load_best, train_by_clock
+from m3b.training.loop import LOGOUT, TrainingParts, load_best, train_by_clock
 from m3b.training.precision import device_of
 from m3b.training.pretrained.trial import compare_starts, trial_seconds
 from m3b.training.recipe import get_recipe
@@ -66,11 +65,11 @@ def train(plan: dict[str, Any], minutes: float) -> None:
     if (LOGOUT / "report" / START_FILE).exists():  # the whole network goes on from the weights of an earlier training
         times = {"report": total_seconds}
     print(f"{len(train_part)} training studies, {len(valid)} validation studies, {total_seconds:.0f} s", flush=True)
-    evaluator, prepare = Evaluator(plan, valid, tokenizer), _make_augmentation(Augment(plan["augment"]))
+    evaluator = Evaluator(plan, valid, tokenizer)
     builders: dict[str, Callable[[dict[str, Any]], TrainingParts]] = {
-        "encoder": lambda plan: _prepare_encoder(plan, train_part, evaluator, prepare),
+        "encoder": lambda plan: _prepare_encoder(plan, train_part, evaluator),
         "words": lambda plan: _prepare_writer(plan, train_part, evaluator),
-        "report": lambda plan: _prepare_network(plan, train_part, evaluator, prepare),
+        "report": lambda plan: _prepare_network(plan, train_part, evaluator),
     }
     results: dict[str, dict[str, Any]] = {}
     for name in times:
@@ -87,39 +86,24 @@ def _train_start(start_plan: dict[str, Any], name: str, seconds: float) -> dict[
     """Train the encoder on the findings, to compare pretrained weights with scratch."""
     with main_first():
         train_part, valid = get_recipe().build_datasets(start_plan)
-    evaluator, prepare = (
-        Evaluator(start_plan, valid, ReportTokenizer.load(TOKENIZER_FILE)),
-        _make_augmentation(Augment(start_plan["augment"])),
-    )
+    evaluator = Evaluator(start_plan, valid, ReportTokenizer.load(TOKENIZER_FILE))
     return train_by_clock(
         start_plan,
         name,
-        lambda current: _prepare_encoder(current, train_part, evaluator, prepare),
+        lambda current: _prepare_encoder(current, train_part, evaluator),
         seconds=seconds,
         watch="quality",
     )
 
 
-def _make_augmentation(augment: Augment) -> Any:
-    def prepare(batch: Batch) -> Batch:
-        """Augment each view by itself; missing views stay empty."""
-        pixels = batch["pixel_values"]
-        augmented = augment(pixels.flatten(0, 1)).view(pixels.shape)
-        view_mask = batch["views"].view(*batch["views"].shape, *(1,) * (pixels.ndim - 2))
-        return {**batch, "pixel_values": augmented * view_mask}
-
-    return prepare
-
-
-def _prepare_encoder(
-    plan: dict[str, Any], train_part: StudyDataset, evaluator: Evaluator, prepare: Any
-) -> TrainingParts:
+def _prepare_encoder(plan: dict[str, Any], train_part: StudyDataset, evaluator: Evaluator) -> TrainingParts:
     """Prepare the training of encoder and head on the findings; a pretrained image model has a lower rate."""
     model = EncoderTraining(plan, get_recipe().build_loss(plan))
     groups = parameter_groups(plan, model, model.encoder, [])
     keep_last = len(evaluator.valid) < MIN_STUDIES_FOR_BEST
+    transforms = get_recipe().build_transforms(plan, training=True)
     return TrainingParts(
-        model, train_part, evaluator.score_findings, prepare, train_part.collate, groups=groups, keep_last=keep_last
+        model, train_part, evaluator.score_findings, transforms, train_part.collate, groups=groups, keep_last=keep_last
     )
 
 
@@ -128,13 +112,11 @@ def _prepare_writer(plan: dict[str, Any], train_part: StudyDataset, evaluator: E
     model = WriterTraining(plan, get_recipe().build_loss(plan))
     groups = parameter_groups(plan, model, None, [])
     return TrainingParts(
-        model, train_part.without_images(), evaluator.score_writer, None, train_part.collate, groups=groups
+        model, train_part.without_images(), evaluator.score_writer, (), train_part.collate, groups=groups
     )
 
 
-def _prepare_network(
-    plan: dict[str, Any], train_part: StudyDataset, evaluator: Evaluator, prepare: Any
-) -> TrainingParts:
+def _prepare_network(plan: dict[str, Any], train_part: StudyDataset, evaluator: Evaluator) -> TrainingParts:
     """Prepare the training of the whole network from its trained parts; encoder and head continue at a lower rate."""
     model = build_model(plan)
     for name in ("encoder", "words"):
@@ -147,7 +129,8 @@ def _prepare_network(
     warm_files = (LOGOUT / "encoder" / "best.safetensors", LOGOUT / "report" / START_FILE)
     has_warm_encoder = any(file.exists() for file in warm_files)
     groups = parameter_groups(plan, model, model.encoder, warm_parameters if has_warm_encoder else [])
-    return TrainingParts(model, train_part, evaluator.score_reports, prepare, train_part.collate, groups=groups)
+    transforms = get_recipe().build_transforms(plan, training=True)
+    return TrainingParts(model, train_part, evaluator.score_reports, transforms, train_part.collate, groups=groups)
 
 
 def parameter_groups(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from m3b.training.augment_masks import AugmentMasks, block_of_patch, cut_block
+from m3b.training.augment_masks import AugmentPatches, block_of_patch, cut_block
 from m3b.training.folds import count_folds, count_parts, held_out_part
 from m3b.training.patients import assign_folds
 from m3b.training.volume_cache import Volumes, build_volumes
@@ -88,10 +88,10 @@ def hold_out(
 class Patches(Dataset[dict[str, Any]]):
     """Items `{"pixel_values": float32 (C, *block), "labels": uint8 (*block) or (K, *block)}` at random positions.
 
-    `block` is the patch. With the `augment` of `resize`, each item also has a "move" (or None), and its block is the part of the image
+    `block` is the patch. With the `mover` of `resize`, each item also has a "move" (or None), and its block is the part of the image
     that the moved patch shows: a patch that is cut out before it is rotated has a border of wrong background.
-    A share `foreground` of the patches is centred on a voxel of a random class of the case, so that small classes are as
-    frequent as large ones. One epoch has `epoch_patches` items: every case equally often, the rest from random cases.
+    An item is a case, of which a share `foreground` of the patches is centred on a voxel of a random class, so that small classes are
+    as frequent as large ones; or a pair (case, index of a class), whose patch is centred on that class if the case has it.
     """
 
     def __init__(
@@ -101,40 +101,41 @@ class Patches(Dataset[dict[str, Any]]):
         self.records = [records[int(row)] for row in rows]
         self.resize(plan["patch"])
         self.share, self.pad = float(plan["foreground"]), plan["pad_value"]
-        self.length = max(int(plan.get("epoch_patches") or 0), 1)
 
-    def resize(self, patch: Sequence[int], augment: AugmentMasks | None = None) -> None:
-        """Set the size of the patches and the augmentation that draws their moves; their batches need `collate_blocks`."""
-        self.patch, self.augment = tuple(int(v) for v in patch), augment
+    def resize(self, patch: Sequence[int], mover: AugmentPatches | None = None) -> None:
+        """Set the size of the patches and the transform that draws their moves; their batches need `collate_blocks`."""
+        self.patch, self.mover = tuple(int(v) for v in patch), mover
 
     def __len__(self) -> int:
-        return self.length
+        return len(self.rows)
 
-    def __getitem__(self, item: int) -> dict[str, Any]:
+    def __getitem__(self, item: int | tuple[int, int]) -> dict[str, Any]:
         rng = np.random.default_rng(int(torch.randint(2**31, ()).item()))  # follows torch's seed, in workers too
-        complete_rounds = self.length - self.length % len(self.rows)
-        row = int(self.rows[item % len(self.rows) if item < complete_rounds else rng.integers(len(self.rows))])
+        case, class_index = item if isinstance(item, tuple) else (item, None)
+        row = int(self.rows[case])
         image, mask = self.volumes.image(row), self.volumes.mask(row)
-        start = self._draw_start(image.shape[1:], self.volumes.points(row), self.volumes.classes(row), rng)
-        random_move = self.augment.draw(self.patch, rng) if self.augment else None
+        start = self._draw_start(image.shape[1:], self.volumes.points(row), self.volumes.classes(row), class_index, rng)
+        random_move = self.mover.draw(rng) if self.mover else None
         start, size, move = block_of_patch(start, self.patch, random_move)
         pixels = cut_block(image, start, size, self.pad).astype(np.float32, copy=False)
         labels = torch.from_numpy(cut_block(mask, start, size, 0))
         values: dict[str, Any] = {"pixel_values": torch.from_numpy(pixels), "labels": labels}
-        return {**values, "move": move} if self.augment else values
+        return {**values, "move": move} if self.mover else values
 
     def _draw_start(
         self,
         shape: tuple[int, ...],
         points: np.ndarray,
         classes: Mapping[int, tuple[int, int]],
+        class_index: int | None,
         rng: np.random.Generator,
     ) -> list[int]:
         """Return the lowest corner: anywhere inside the image; on axes shorter than the patch the image lies at a random offset."""
         spare = [length - side for length, side in zip(shape, self.patch, strict=True)]
         start = [int(rng.integers(min(0, free), max(0, free) + 1)) for free in spare]
-        if len(points) and rng.random() < self.share:
-            first, end = list(classes.values())[rng.integers(len(classes))]
+        is_centred = len(points) and rng.random() < self.share if class_index is None else class_index in classes
+        if is_centred:
+            first, end = classes[list(classes)[rng.integers(len(classes))] if class_index is None else class_index]
             centre = points[first + rng.integers(end - first), 1:]
             for axis, free in enumerate(spare):
                 if free > 0:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from m3b.training.planned_network import build_planned_network
-from m3b.training.recipe import add_channels, get_recipe
+from m3b.training.recipe import RecipeInput, get_recipe
 from m3b.training.segmentation import ordered_structures
 from m3b.training.unet import UNet
 
@@ -66,13 +66,13 @@ class Segmenter(nn.Module):
 
     def __init__(self, plan: Mapping[str, Any], loss: nn.Module | None = None) -> None:
         super().__init__()
-        self.recipe = get_recipe()
+        self.input = RecipeInput(plan)
         self.backbone = build_planned_network(plan, load=loss is not None)
         self.loss, self.half = loss, plan.get("precision") in ("bf16", "fp16")
         self.is_fp16 = plan.get("precision") == "fp16"
 
     def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        pixel_values, kind = add_channels(self.recipe, pixel_values), pixel_values.device.type
+        pixel_values, kind = self.input(pixel_values), pixel_values.device.type
         with torch.autocast(
             kind, self._autocast_type(kind), enabled=self.half and (kind == "cuda" or not self.is_fp16)
         ):

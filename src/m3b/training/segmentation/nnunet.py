@@ -23,6 +23,7 @@ import numpy as np
 
 from m3b.training.channels import read_case
 from m3b.training.mask_grid import load_label_ids, load_masks
+from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.nnunet_data import DATASET_NAME, write_dataset
 from m3b.training.segmentation.nnunet_presets import PLANNERS, configuration_name, gpu_gib
 from m3b.training.volume_cache import case_key
@@ -154,6 +155,7 @@ def score_cases(
             break
         image = read_case(record["image_path"], plan)
         predicted = predict_nnunet(network, image, config, device, str(record["image_path"]))
+        predicted = get_recipe().postprocess(plan, predicted)
         truth = (load_masks if plan["overlap"] else load_label_ids)(record, plan, image)
         table.append(class_dice(predicted, truth, len(plan["classes"]), bool(plan["overlap"])))
     return order[: len(table)], np.array(table, float)

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from m3b.training.clock import MIN_STEPS, Clock
 from m3b.training.curves import append_row
 from m3b.training.entry import DivergenceError, InsufficientMemoryError
 from m3b.training.loop import LOGOUT, save_weights
+from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.nnunet_presets import PLANNERS, allowed_mirror_axes
+from m3b.training.segmentation.recipe import poly_decay
 
 EPOCH_COUNT = 60
 """Epochs into which the time is divided; after each the pseudo Dice is measured and a checkpoint is written."""
@@ -42,6 +44,7 @@ class TimedTrainer(nnUNetTrainer):
         self.clock: Clock = Clock(1.0, 10**9)
         self.folder, self.step, self.epoch_s = Path(), 0, 0.0
         self.classes: list[str] = []
+        self.schedule: Callable[[float], float] = poly_decay
 
     def print_to_log_file(self, *args: Any, also_print_to_console: bool = True, add_timestamp: bool = True) -> None:
         """Write to nnU-Net's log file only."""
@@ -61,7 +64,7 @@ class TimedTrainer(nnUNetTrainer):
         """Do nothing: the file contains paths of this machine."""
 
     def train_until_deadline(self) -> None:
-        """Train until the time is used up; the learning rate is nnU-Net's poly schedule over the used share of time."""
+        """Train until the time is used up; the learning rate follows the schedule over the used share of time."""
         self.on_train_start()
         self._restore()
         while not self.clock.is_over() and self.step < self.max_steps:
@@ -74,7 +77,7 @@ class TimedTrainer(nnUNetTrainer):
             self._log_epoch(float(np.mean(losses)) if losses else math.nan, loss, dice)
             self._save()
 
-    most_steps = 10**9
+    max_steps = 10**9
 
     def _is_over(self) -> bool:
         return self.clock.is_over() or self.step >= self.max_steps
@@ -82,7 +85,7 @@ class TimedTrainer(nnUNetTrainer):
     def _train_step(self) -> float:
         progress = max(self.clock.progress(), self.step / self.max_steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.initial_lr * (1 - min(progress, 0.999)) ** 0.9
+            group["lr"] = self.initial_lr * self.schedule(progress)
         loss = float(self.train_step(next(self.dataloader_train))["loss"])
         self.step += 1
         if not math.isfinite(loss):
@@ -198,6 +201,7 @@ def make_trainer(dataset_folder: Path, plan: dict[str, Any]) -> TimedTrainer:
     torch.manual_seed(int(plan["seed"]))
     trainer = TimedTrainer(plans, configuration_name(plan), 0, dataset_json, device)
     trainer.classes = [str(name) for name in plan["classes"]]
+    trainer.schedule = get_recipe().build_schedule(plan)
     return trainer
 
 

@@ -115,11 +115,13 @@ def _estimate_costs(facts: dict[str, Any], plan: dict[str, Any]) -> TrainingCost
 def _make_training_step(model: Any, facts: dict[str, Any], plan: dict[str, Any]) -> Any:
     import torch
 
-    from m3b.training.augment_masks import AugmentMasks, block_of_patch, collate_blocks, cut_block
+    from m3b.training.augment_masks import block_of_patch, collate_blocks, cut_block, find_mover
+    from m3b.training.recipe import get_recipe
     from m3b.training.trial_step import make_trial_step
 
     shape, patch = median_grid_shape(facts, plan), [int(n) for n in plan["patch"]]
-    rng, augment = np.random.default_rng(0), AugmentMasks(plan["augment"])
+    rng, transforms = np.random.default_rng(0), get_recipe().build_transforms(plan, training=True)
+    mover = find_mover(transforms)
     image = rng.standard_normal((int(plan["channels"]), *shape), np.float32)
     layers = (len(plan["classes"]), *shape) if plan["overlap"] else tuple(shape)
     mask = rng.integers(0, 2, layers, np.uint8)
@@ -130,22 +132,19 @@ def _make_training_step(model: Any, facts: dict[str, Any], plan: dict[str, Any])
             start = [
                 int(rng.integers(-1, max(1, length - side + 1))) for length, side in zip(shape, patch, strict=True)
             ]
-            start, size, move = block_of_patch(start, patch, augment.draw(patch, rng))
+            start, size, move = block_of_patch(start, patch, mover.draw(rng) if mover else None)
             pixels, labels = (torch.from_numpy(cut_block(array, start, size, 0)) for array in (image, mask))
-            items.append({"pixel_values": pixels, "labels": labels, "move": move})
+            items.append({"pixel_values": pixels, "labels": labels, **({"move": move} if mover else {})})
         return collate_blocks(items)
 
-    def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-        images, masks = augment.pair(batch["pixel_values"], batch["labels"], batch["move"], patch)
-        return {"pixel_values": images, "labels": masks}
-
-    return make_trial_step(model, plan, load, prepare)
+    return make_trial_step(model, plan, load, transforms)
 
 
 def _make_scoring(model: Any, facts: dict[str, Any], plan: dict[str, Any], device: Any) -> Any:
     """Return a function that scores one validation case, from the network to its Dice."""
     import torch
 
+    from m3b.training.recipe import get_recipe
     from m3b.training.segmentation.scoring import class_dice, decide_mask, predict_case
 
     shape = median_grid_shape(facts, plan)
@@ -153,7 +152,7 @@ def _make_scoring(model: Any, facts: dict[str, Any], plan: dict[str, Any], devic
     overlap, classes = bool(plan["overlap"]), len(plan["classes"])
 
     def score() -> None:
-        predicted = decide_mask(predict_case(model, image, plan, device), overlap)
+        predicted = get_recipe().postprocess(plan, decide_mask(predict_case(model, image, plan, device), overlap))
         class_dice(predicted, predicted, classes, overlap)
 
     return score

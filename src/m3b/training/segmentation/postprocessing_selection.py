@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from m3b.training.lesions import dice
-from m3b.training.segmentation.mask_cleaning import OPERATION_SETS, apply_operations
-from m3b.training.segmentation.scoring import decide_mask, predict_case
+from m3b.training.recipe import get_recipe
+from m3b.training.segmentation.mask_cleaning import OPERATION_SETS
+from m3b.training.segmentation.scoring import class_dice, decide_mask, predict_case
 from m3b.training.segmentation.sliding_window import SHIFTS
 
 MIN_CASES = 10
@@ -101,14 +101,11 @@ def _predict_mask(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping
 
 
 def _score_operations(predicted: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
-    """Return (4, K) Dice of each class after each set of operations."""
-    result = np.zeros((len(OPERATION_SETS), len(plan["classes"])))
-    for k in range(len(plan["classes"])):
-        predicted_class, true_class = (part[k] > 0 if plan["overlap"] else part == k + 1 for part in (predicted, truth))
-        other_classes = None if plan["overlap"] else (predicted > 0) & ~predicted_class
-        for row, operations in enumerate(OPERATION_SETS):
-            result[row, k] = dice(apply_operations(predicted_class, operations, other_classes), true_class)
-    return result
+    """Return (4, K) Dice of each class after each set of operations on all classes."""
+    classes, recipe = plan["classes"], get_recipe()
+    refined_plans = [{**plan, "refine": dict.fromkeys(classes, operations)} for operations in OPERATION_SETS]
+    masks = [recipe.postprocess(refined_plan, predicted) for refined_plan in refined_plans]
+    return np.array([class_dice(mask, truth, len(classes), bool(plan["overlap"])) for mask in masks])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from m3b.training.lesions import dice
+from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.ordered_structures import decide_rows
 from m3b.training.segmentation.sliding_window import average_over_shifts, choose_window, predict_windows
 
@@ -51,8 +52,9 @@ def dice_table(model: torch.nn.Module, cases: Any, rows: list[int], plan: Mappin
     overlap, table = bool(plan["overlap"]), []
     for row in rows:
         item = cases[row]
-        logits = predict_case(model, item["pixel_values"], plan, device)
-        table.append(class_dice(decide_mask(logits, overlap), item["labels"].numpy(), len(plan["classes"]), overlap))
+        mask = decide_mask(predict_case(model, item["pixel_values"], plan, device), overlap)
+        mask = get_recipe().postprocess(plan, mask)
+        table.append(class_dice(mask, item["labels"].numpy(), len(plan["classes"]), overlap))
     return np.array(table, float)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from m3b.training.segmentation.mask_cleaning import clean_mask
+from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.mean_shape import predict_mean_shape
 from m3b.training.segmentation.scoring import decide_mask, predict_case
 
@@ -62,7 +62,8 @@ def surface_rows(
     for row in np.linspace(0, len(cases) - 1, min(max_cases, len(cases))).astype(int):
         item = cases[int(row)]
         truth = item["labels"].numpy()
-        predicted = clean_mask(decide_mask(predict_case(model, item["pixel_values"], plan, device), overlap), plan)
+        mask = decide_mask(predict_case(model, item["pixel_values"], plan, device), overlap)
+        predicted = get_recipe().postprocess(plan, mask)
         baseline = predict_mean_shape(mean, truth.shape[-dims:], overlap)
         for k in range(len(plan["classes"])):
             class_predicted, class_baseline, class_truth = (

@@ -143,7 +143,7 @@ def make_trainer_factory(train_set: Any, valid_set: Any) -> Callable[[dict[str, 
     """Return a function that builds the parts of a training from a plan, which may have been reduced; no scoring without
     `valid_set`.
     """
-    from m3b.training.augment_masks import AugmentMasks, collate_blocks
+    from m3b.training.augment_masks import collate_blocks, find_mover
     from m3b.training.loop import MIN_CASES_FOR_BEST, TrainingParts
     from m3b.training.pretrained.tensors import parameter_groups
     from m3b.training.segmentation.network import build_model
@@ -153,11 +153,7 @@ def make_trainer_factory(train_set: Any, valid_set: Any) -> Callable[[dict[str, 
     rows = sample_cases(valid_set, MAX_SCORED_CASES) if valid_set else []
 
     def build_parts(plan: dict[str, Any]) -> TrainingParts:
-        augment = AugmentMasks(plan["augment"])
-
-        def prepare(batch: dict[str, Any]) -> dict[str, Any]:
-            image, mask = augment.pair(batch["pixel_values"], batch["labels"], batch["move"], plan["patch"])
-            return {"pixel_values": image, "labels": mask}
+        transforms = get_recipe().build_transforms(plan, training=True)
 
         def score_model(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
             table = dice_table(model, valid_set, rows, plan, device)
@@ -165,7 +161,7 @@ def make_trainer_factory(train_set: Any, valid_set: Any) -> Callable[[dict[str, 
             class_metrics = {f"dice_{name}": float(np.nanmean(column)) for name, column in columns if has_value(column)}
             return {"dice": mean_dice(table), **(class_metrics if len(class_metrics) > 1 else {})}
 
-        train_set.resize(plan["patch"], augment)
+        train_set.resize(plan["patch"], find_mover(transforms))
         model, keeps_last = (
             build_model(plan),
             plan.get("keep") != "best" or not valid_set or len(valid_set) < MIN_CASES_FOR_BEST,
@@ -173,7 +169,7 @@ def make_trainer_factory(train_set: Any, valid_set: Any) -> Callable[[dict[str, 
         scorer = score_model if valid_set else None
         rate_groups = parameter_groups(model, plan)
         return TrainingParts(
-            model, train_set, scorer, prepare, collate_blocks, groups=rate_groups, keep_last=keeps_last
+            model, train_set, scorer, transforms, collate_blocks, groups=rate_groups, keep_last=keeps_last
         )
 
     return build_parts

@@ -15,7 +15,7 @@ import numpy as np
 
 from m3b.training.detection.fewshot.data import PictureCases
 from m3b.training.detection.fewshot.fitting import Fitted, predict_images
-from m3b.training.detection.fewshot.scoring import enlarge_map
+from m3b.training.detection.fewshot.scoring import enlarge_map, lesion_probabilities
 from m3b.training.ranking_metrics import auroc
 
 DETECTOR_FOLDER = Path("Logout/detector")
@@ -48,12 +48,12 @@ def split_rows(cases: PictureCases, held_out_images: set[str]) -> tuple[list[int
     return train_rows, [row for row, name in enumerate(names) if name in held_out_images]
 
 
-def measure_fewshot(fitted: Fitted, valid: PictureCases, threshold: float) -> dict[str, float]:
+def measure_fewshot(plan: Mapping[str, Any], fitted: Fitted, valid: PictureCases, threshold: float) -> dict[str, float]:
     """Return AUROC of images, and mean Dice of cases with a lesion, as the ordinary detector is measured."""
     score, maps, _ = predict_images(fitted, valid)
     dice = []
     for truth, deviation_map in zip(valid.masks(), maps, strict=True):
-        predicted = enlarge_map(deviation_map, truth.shape) >= threshold
+        predicted = lesion_probabilities(plan, enlarge_map(deviation_map, truth.shape), threshold) >= 0.5
         if truth.any():
             dice.append(2 * (truth & predicted).sum() / (truth.sum() + predicted.sum()))
     return {

@@ -102,7 +102,7 @@ def _compare_with_ordinary(
         return
     threshold = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
     if comparison.is_ordinary_better(
-        comparison.measure_fewshot(fitted, valid, threshold), comparison.read_ordinary_metrics()
+        comparison.measure_fewshot(plan, fitted, valid, threshold), comparison.read_ordinary_metrics()
     ):
         comparison.restore_ordinary_results()
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from m3b.training.detection.boxes import apply_logistic, fit_logistic
 from m3b.training.detection.fewshot.model import DepthFeatures, FewshotModel, NetworkInput, resize_maps
+from m3b.training.recipe import get_recipe
 
 TOP_PIXEL_SHARE = 0.05
 """Share of a memory map's pixels that determines an image's score."""
@@ -250,6 +251,12 @@ def enlarge_map(deviation_map: np.ndarray, size: Sequence[int], align_corners: b
     maps = torch.from_numpy(np.asarray(deviation_map, np.float32))[None, None]
     enlarged: np.ndarray = resize_maps(maps, size, align_corners)[0, 0].numpy()
     return enlarged
+
+
+def lesion_probabilities(plan: Mapping[str, Any], deviation_map: np.ndarray, threshold: float) -> np.ndarray:
+    """Return probabilities of the pixels of a map as the recipe post-processes them; the lesion is where they are at least 0.5."""
+    probabilities = 1 / (1 + np.exp(-np.clip(deviation_map.astype(float) - threshold, -30, 30)))
+    return np.asarray(get_recipe().postprocess(plan, probabilities[None])[0])
 
 
 def mask_threshold(maps: np.ndarray, masks: Iterable[np.ndarray]) -> float:
