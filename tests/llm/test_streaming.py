@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_server import Answer as answer
-from llm_wires import FACTS, START, TOOLS, AnthropicWire, OpenAIWire, both
+from llm_wires import CANARY, FACTS, START, TOOLS, AnthropicWire, OpenAIWire, both
 
 from m3b.errors import Authentication, ContextOverflow, RunCancelled, Transient
 from m3b.llm import LLMRequest, ask_llm, connect
@@ -252,3 +252,26 @@ def test_a_message_without_words_tells_nothing() -> None:
     ChatWire("m").assemble([chunk({"content": ""}), chunk({}, "stop")], TextStream(delivered.append, None))
     assert delivered == []
     assert Message("user").images == ()
+
+
+@both
+def test_a_key_in_a_good_answer_is_cut(wire: Any, provider: Any, clock: Any) -> None:
+    text = f"Your key is {CANARY}, {CANARY[:9]} is its beginning; sk-"
+    body = wire.text(text)
+    call = wire.calls(("a1", "list_files", json.dumps({"path": CANARY, CANARY: [CANARY]})))
+    provider.will(answer(body), streamed(wire, body), answer(call))
+    llm, pieces, stream = talk(wire, provider, clock)
+    expected = text.replace(CANARY, "[key]")
+    assert llm.ask(LLMRequest(START, TOOLS)).text == stream().text == "".join(pieces) == expected
+    assert llm.ask(LLMRequest(START, TOOLS)).calls[0].arguments == {"path": "[key]", "[key]": ["[key]"]}
+
+
+@given(st.lists(st.text("sk-ab", max_size=4)))
+def test_a_key_is_cut_from_a_stream_however_it_is_divided(pieces: list[str]) -> None:
+    shown: list[str] = []
+    stream = TextStream(shown.append, None, "sk-sk-ab")
+    for piece in pieces:
+        stream.add_piece(piece)
+        stream.drain()
+    stream.end()
+    assert "".join(shown) == "".join(pieces).replace("sk-sk-ab", "[key]")

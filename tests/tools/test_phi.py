@@ -221,7 +221,7 @@ def test_what_is_no_identity_stays(text: str) -> None:
 
 
 def test_texts_of_the_raw_data_are_masked_where_they_are_read(tmp_path) -> None:
-    """As previews do: XML, YAML and plain texts too; what an agent wrote itself is shown as it is."""
+    """As previews do: XML, YAML and plain texts too, and copies of them; code is shown as it is."""
     work, data = tmp_path / "work", tmp_path / "data"
     work.mkdir()
     data.mkdir()
@@ -229,21 +229,24 @@ def test_texts_of_the_raw_data_are_masked_where_they_are_read(tmp_path) -> None:
         "a.xml": "<r><PatientName>Jane Doe</PatientName><finding>effusion</finding></r>",
         "b.yaml": "patient_name: Jane Doe\nfinding: effusion",
         "c.txt": "Patient Name: Jane Doe\nNachname: Doe\nfinding: effusion, call 0171-9876543",
+        "e.json": '{"patient_name": "Jane Doe", "birthDate": "12.03.1956", "label": "effusion"}',
         "d.md": "- **Geburtsdatum**: 12.03.1956\n- finding: effusion",
     }
     for name, text in texts.items():
         (data / name).write_text(text, encoding="utf-8")
-    (work / "own.txt").write_text(texts["c.txt"], encoding="utf-8")
+    (work / "own.py").write_text(texts["c.txt"], encoding="utf-8")
     with Toolbox(Roots(work, {"data/x": data}), sandbox=choose_sandbox()) as box:
 
         def read(*paths: str) -> str:
             return box.call(ToolCall("1", "read_files", {"paths": list(paths)}), ("read_files",)).text
 
-        output = read(*(f"data/x/{name}" for name in texts))
-        assert output.count("effusion") == 4
-        for word in ("Jane", "Doe", "9876543", "12.03.1956"):
-            assert word not in output, output
-        assert "Jane Doe" in read("own.txt")
+        box.call(ToolCall("2", "copy_files", {"source": "data/x", "destination": "copy"}), ("copy_files",))
+        for folder in ("data/x", "copy"):
+            output = read(*(f"{folder}/{name}" for name in texts))
+            assert output.count("effusion") == len(texts)
+            for word in ("Jane", "Doe", "9876543", "12.03.1956"):
+                assert word not in output, output
+        assert "Jane Doe" in read("own.py")
 
 
 def test_dicom_descriptions_do_not_repeat_the_name_and_burnt_in_text_is_warned_of(tmp_path) -> None:

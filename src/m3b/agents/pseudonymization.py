@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data.persons import Identified, find
-from m3b.data.phi import key
+from m3b.isolation.user_secret import purpose_key
 from m3b.llm.base import LLM, LLMRequest, LLMWrapper
 from m3b.messages import Message, Reply
 
@@ -184,7 +184,9 @@ def _match_case(reference: str, word: str) -> str:
 
 
 def _keyed_hash(word: str, attempt: int) -> int:
-    digest = hashlib.blake2b(f"{attempt} {word}".encode("utf-8", "replace"), key=key(), digest_size=16).digest()
+    digest = hashlib.blake2b(
+        f"{attempt} {word}".encode("utf-8", "replace"), key=purpose_key("pseudonyms"), digest_size=16
+    ).digest()
     return int.from_bytes(digest, "big")
 
 

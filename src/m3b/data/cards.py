@@ -232,9 +232,12 @@ HTML = re.compile(
 
 def tidy(markdown: str) -> str:
     """Markdown without images, link targets, badges, HTML tags and blank runs: what is worth a token."""
-    text = re.sub(r"<!--.*?-->", "", markdown, flags=re.DOTALL)
-    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    before, end, rest = markdown.rpartition(
+        "-->"
+    )  # no end of a comment is searched for behind the last one: that takes long
+    text = re.sub(r"<!--.*?-->", "", before + end, flags=re.DOTALL) + rest
+    text = re.sub(r"!\[[^\[\]]*\]\([^)]{0,2000}\)", "", text)
+    text = re.sub(r"\[([^\[\]]*)\]\([^)]{0,2000}\)", r"\1", text)
     text = HTML.sub("", re.sub(r"https?://[^\s>)]+", "", text))
     return re.sub(r"\n\s*\n+", "\n", text).strip()
 

@@ -8,6 +8,7 @@ not told from other words.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -48,9 +49,10 @@ class Identified:
 def find(text: str) -> list[Identified]:
     """Every part that identifies a person, in order, none within another."""
     found = [*_latin(text), *_han(text)]
+    starts = sorted(one.start for one in found)
     found += [Identified(one.start("number"), one.end("number"), "number") for one in _LABELLED.finditer(text)]
-    for part in _PART.finditer(text) if found else ():
-        if any(part.start() <= one.start < part.end() and one.kind == "name" for one in found):
+    for part in _PART.finditer(text) if starts else ():
+        if bisect_left(starts, part.start()) < bisect_left(starts, part.end()):
             found += [Identified(part.start() + one.start(), part.start() + one.end(), "number")
                       for one in _DATE.finditer(part.group())]  # fmt: skip
     found.sort(key=lambda one: (one.start, -one.end))

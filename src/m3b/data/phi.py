@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
+from m3b.data.phi_headers import is_identity
 from m3b.data.phi_shapes import ADDRESS, IDENTIFIERS, beside_persons, unnamed
+from m3b.data.phi_values import has_given_name, identify_persons, is_name
 from m3b.data.phi_words import WORDS
+from m3b.isolation.user_secret import purpose_key
 
 Phi = Literal["mask", "allow"]
 
@@ -82,21 +83,11 @@ _CARET = re.compile(r"[^\W\d_][\w .'-]*\^[^\W\d_][\w .'-]*(\^.*)?")
 _COMMA = re.compile(r"[^\W\d_][\w'-]+, ?[^\W\d_][\w'.-]*( [^\W\d_][\w'.-]*)?")
 _TWO = re.compile(r"([A-Z][\w'-]+|[A-Z]\.)( ([A-Z][\w'-]+|[A-Z]\.)){1,3}")
 _MEDICAL = re.compile(
-    r"effusion|pneumo|nodul|mass|normal|lung|lobe|liver|kidney|spleen|left|right|heart|cardi|opacity|lesion|tumou?r|fracture"
+    r"\b(?:effusion|pneumo|nodul|mass|normal|lung|lobe|liver|kidney|spleen|left|right|heart|cardi|opacity|lesion|tumou?r|fracture"
     r"|covid|edema|fibro|cell|cancer|carcinoma|hernia|thick|consolid|atelect|emphys|infiltr|vertebra|gland|artery|vein|bowel"
-    r"|bladder|stomach|brain|matter|bone|no |finding|disease|device|mri|ct|ray|tissue|muscle|node|aorta|rib|femur|hip",
+    r"|bladder|stomach|brain|matter|bone|no |finding|disease|device|mri|ct|ray|tissue|muscle|node|aorta|rib|femur|hip)",
     re.I,
 )
-
-
-@functools.cache
-def key() -> bytes:
-    """This machine's key: a mask is the same in every run here, and cannot be looked up from elsewhere."""
-    try:
-        seed = Path("/etc/machine-id").read_bytes()
-    except OSError:
-        seed = b""
-    return hashlib.blake2b(seed + repr((os.uname().nodename, os.getuid())).encode(), digest_size=32).digest()
 
 
 def mask(value: str) -> str:
@@ -105,13 +96,15 @@ def mask(value: str) -> str:
         return value
     return (
         "[masked "
-        + hashlib.blake2b(value.strip().encode("utf-8", "replace"), key=key(), digest_size=3).hexdigest()
+        + hashlib.blake2b(value.strip().encode("utf-8", "replace"), key=purpose_key("masks"), digest_size=3).hexdigest()
         + "]"
     )
 
 
 SEEN = 200
 """Values of a column that are looked at."""
+MIN_DIFFERENT_NAMES = 3
+"""Rows whose capitalized words all differ, from which on they are names below `name`: a class repeats."""
 PROSE_WORDS = 15
 """A cell with so many words is prose: a report or a note, in which people may be named in any form."""
 
@@ -181,8 +174,10 @@ def is_personal(header: str, values: Sequence[object] = (), siblings: Siblings |
         siblings: the names of the columns beside it, its own among them or not.
     """
     words = normal(header)
-    if words and (_HEADER.fullmatch(words) or words in _listed()):
+    parts = [words, *(map(normal, re.split(r"[/@]", header)) if "/" in header or "@" in header else ())]
+    if any(part and (_HEADER.fullmatch(part) or part in _listed() or is_identity(part)) for part in parts):
         return True
+    words = parts[-1]
     if words.removesuffix(" value") in IDENTIFIERS and words.endswith(" value"):  # FHIR, with its keys as a path
         return True
     if words in IDENTIFIERS and any(map(_has_record_number, values[:SEEN])):
@@ -190,7 +185,7 @@ def is_personal(header: str, values: Sequence[object] = (), siblings: Siblings |
     shown = list(islice((text.strip() for text in values if isinstance(text, str) and text.strip()), SEEN))
     if words in _NAME:
         return _bare_name(shown, siblings if isinstance(siblings, Siblings) else Siblings(siblings))
-    return _shaped(shown)
+    return _shaped(shown) or (not any(map(_MEDICAL.search, shown)) and identify_persons(shown))
 
 
 def _bare_name(values: list[str], siblings: Siblings) -> bool:
@@ -200,7 +195,14 @@ def _bare_name(values: list[str], siblings: Siblings) -> bool:
         return True
     if any(_MEDICAL.search(value) for value in values):
         return False
-    return _most(values, _TWO) or _shaped(values) or _most(values, _COMMA)
+    are_different = len(set(values)) == len(values) >= MIN_DIFFERENT_NAMES
+    return (
+        _shaped(values)
+        or _most(values, _COMMA)
+        or identify_persons(values)
+        or sum(is_name(value) or has_given_name(value) for value in values) * 2 > len(values) > 0
+        or (are_different and _most(values, _TWO))
+    )
 
 
 def _shaped(values: list[str]) -> bool:
@@ -248,18 +250,34 @@ def record_numbers(value: Any, depth: int = 0) -> set[str]:
 
 
 def masked_json(value: Any, depth: int = 0) -> Any:
-    """A copy of a JSON value with the values of personal keys masked."""
+    """A copy of a JSON value with the values of personal keys masked; records of a list decide together what a key holds."""
     if depth > 40:
         return "…"
     if isinstance(value, dict):
-        keys = Siblings(str(key) for key in value)
-        return {
-            key: _masked_leaf(one) if is_personal(str(key), [one], keys) else masked_json(one, depth + 1)
-            for key, one in value.items()
-        }
+        return _masked_records([value], depth)[0]
     if isinstance(value, list):
-        return [masked_json(one, depth + 1) for one in value]
+        records = [item for item in value if isinstance(item, dict)]
+        masked = iter(_masked_records(records, depth))
+        return [next(masked) if isinstance(item, dict) else masked_json(item, depth + 1) for item in value]
     return cell(value) if isinstance(value, str) else value
+
+
+def _masked_records(records: Sequence[dict[Any, Any]], depth: int) -> list[dict[Any, Any]]:
+    values: dict[Any, list[Any]] = {}
+    for record in records[:SEEN]:
+        for key, item in record.items():
+            values.setdefault(key, []).append(item)
+    names = Siblings(map(str, values))
+    personal = {key: is_personal(str(key), items, names) for key, items in values.items()}
+    return [
+        {
+            key: _masked_leaf(item)
+            if (personal[key] if key in personal else is_personal(str(key), [item], names))
+            else masked_json(item, depth + 1)
+            for key, item in record.items()
+        }
+        for record in records
+    ]
 
 
 def _masked_leaf(value: Any) -> Any:

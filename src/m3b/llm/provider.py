@@ -14,7 +14,7 @@ from .conversation import validate_conversation
 from .error_mapping import map_error
 from .keys import Key, is_loopback, strip_credentials
 from .retry import Retry
-from .streaming import NotStreamed, TextStream
+from .streaming import NotStreamed, TextStream, cut_secret
 from .wire import Wire
 
 CONNECT_S = 6.0  # not 5: with their own defaults, 600 s and 5 s, an SDK refuses long replies that are not streamed
@@ -56,9 +56,9 @@ class ProviderLLM:
     def ask(self, request: LLMRequest) -> Reply:
         """See `LLM.ask`."""
         validate_conversation(request.messages)
-        stream = TextStream(request.on_text, request.is_cancelled)
+        stream = TextStream(request.on_text, request.is_cancelled, self._key.value)
         reply = self._retry.run(lambda: self._send_adapted(request, stream), request.on_wait, stream.poll)
-        stream.drain()
+        stream.end()
         return reply
 
     def _send_adapted(self, request: LLMRequest, stream: TextStream) -> Reply:
@@ -81,7 +81,7 @@ class ProviderLLM:
         except Exception as error:  # noqa: BLE001 - the provider's boundary: what is no error of it is raised unchanged
             failure = self._map_error(error)
         else:
-            return wire.to_reply(answer, request, self.facts)
+            return wire.to_reply(cut_secret(answer, self._key.value), request, self.facts)
         # Raised outside the handler, so that it does not drag the SDK's error along, whose request holds the key.
         raise failure
 

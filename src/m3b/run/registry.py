@@ -25,6 +25,7 @@ from typing import Any, TypeGuard
 from m3b import locking
 from m3b.isolation import untrusted
 from m3b.isolation.sandbox.choose import STRENGTH
+from m3b.isolation.user_secret import state_folder
 
 FORMAT = 1
 """Format of a line; lines of a newer format are ignored."""
@@ -124,15 +125,7 @@ def state_file() -> Path:
     Raises:
         OSError: there is no home folder.
     """
-    root = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not root.is_absolute():  # the XDG specification ignores relative ones
-        try:
-            root = Path.home() / ".local" / "state"
-        except RuntimeError as error:
-            raise OSError(errno.ENOENT, "no home folder is known") from error
-        if not root.is_absolute():
-            raise OSError(errno.ENOENT, "no home folder is known; HOME is not an absolute path")
-    return root / "m3b" / NAME
+    return state_folder() / NAME
 
 
 # --- reading -----------------------------------------------------------------------------------------------------

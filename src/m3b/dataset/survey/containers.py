@@ -15,6 +15,7 @@ from typing import Any, Literal
 import polars as pl
 
 from m3b.data.opening import Unreadable, attempt
+from m3b.data.phi import Siblings, cell, is_personal, mask
 from m3b.dataset.archives import list_members, local_file
 from m3b.dataset.inventory import with_path_columns
 from m3b.dataset.manifest.templates import parse_template
@@ -39,6 +40,8 @@ _MIN_STACK = 8
 MAX_ITEM_FILES = 24
 """Files up to which every one is opened to count its items."""
 _MAX_VOCABULARY = 60
+_MAX_TEXTS = 100_000
+"""Texts of an array that are counted."""
 _MAX_WIDE_VECTOR, _MAX_COORDINATES = 32, 8
 """Columns of an array with a row for each item: one-hot classes, and coordinates."""
 _MAX_NAMED_KEYS = 8
@@ -198,11 +201,8 @@ def _read_array(
     size = math.prod(shape)
     letters = np.dtype(dtype).kind if dtype != "object" else "O"
     if letters not in "biuf":
-        values = (
-            tuple(_decode(value) for value in np.asarray(array[...] if shape else array).ravel()[:100_000])
-            if size <= 2**22
-            else ()
-        )
+        flat = np.asarray(array[...] if shape else array).ravel()[:_MAX_TEXTS] if size <= 2**22 else np.empty(0, str)
+        values = _write_records(flat) if flat.dtype.names else tuple(map(_decode, flat))
         if size == 1:
             return _Array(shape, dtype, "scalar", values=values)
         return _Array(shape, dtype, "text", shape[0] if shape else None, values=values)
@@ -226,6 +226,16 @@ def _decode(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
+def _write_records(records: Any) -> tuple[str, ...]:
+    """Return the records of a structured array as texts, their personal fields masked."""
+    names = Siblings(records.dtype.names)
+    columns = []
+    for name in records.dtype.names:
+        texts = list(map(_decode, records[name]))
+        columns.append([mask(text) if is_personal(name, texts, names) else cell(text) for text in texts])
+    return tuple(f"({', '.join(row)})" for row in zip(*columns, strict=True))
+
+
 def _write(value: Any) -> str:
     number = float(value)
     return str(int(number)) if number.is_integer() else f"{number:.6g}"
@@ -241,6 +251,7 @@ def _describe_member(key: str, arrays: Sequence[_Array], keys: int) -> Member:
     if len(set(values.values())) == 1:
         frequent = list(values.items())  # a list of names, in its order
     frequent = frequent[: _MAX_VOCABULARY if len(values) <= _MAX_VOCABULARY else 10]
+    show = mask if is_personal(key, list(values)) else cell
     return Member(
         key=key,
         files=len(arrays),
@@ -252,7 +263,7 @@ def _describe_member(key: str, arrays: Sequence[_Array], keys: int) -> Member:
         kind=kind,
         content=summarise(samples) if samples else None,
         distinct=len(values),
-        values=tuple(ValueCount(text=text, count=count) for text, count in frequent),
+        values=tuple(ValueCount(text=show(text), count=count) for text, count in frequent),
         side=side_of(key),
     )
 

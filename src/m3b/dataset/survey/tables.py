@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from m3b.data.phi import cell, mask
+from m3b.data.phi import cell, mask, scrub
 from m3b.dataset.inventory import with_path_columns
 from m3b.dataset.survey.facts import Column, Pairing, SurveyLimits, TableFacts, ValueCount
 from m3b.dataset.survey.groups import Group, make_group, spread
@@ -328,7 +328,7 @@ def _describe(id: str, files: str, loaded: _Loaded, group: Group) -> SurveyTable
 def _column_facts(frame: pl.DataFrame, names: Sequence[str], units: Mapping[str, str]) -> list[Column]:
     columns = []
     for fact in describe_columns(frame.select(names)):
-        show = mask if fact.sensitive == "identity" else cell if fact.sensitive else str
+        show = mask if fact.sensitive == "identity" else cell if fact.sensitive else scrub
         values = (
             tuple(ValueCount(text=show(text), count=count) for text, count in fact.values)
             if fact.distinct <= 60
@@ -342,8 +342,8 @@ def _column_facts(frame: pl.DataFrame, names: Sequence[str], units: Mapping[str,
                 missing=fact.missing,
                 values=values,
                 examples=tuple(show(text)[:80] for text, _ in fact.values[:3]),
-                low=fact.low,
-                high=fact.high,
+                low=None if fact.sensitive == "identity" else fact.low,
+                high=None if fact.sensitive == "identity" else fact.high,
                 unit=fact.unit or units.get(fact.name, ""),
                 decimal_comma=fact.decimal_comma,
                 separator=fact.separator,

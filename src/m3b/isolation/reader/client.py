@@ -22,6 +22,7 @@ from m3b.isolation.reader.remote_errors import ReaderError, error_from_json
 from m3b.isolation.reader.worker_job import WorkerJob
 from m3b.isolation.sandbox import Limits, Mounts, Process, Sandbox
 from m3b.isolation.untrusted import TemporaryFolder
+from m3b.isolation.user_secret import purpose_key
 from m3b.resources import get_resources_folder
 
 Q = TypeVar("Q")
@@ -165,7 +166,7 @@ class Reader:
     ) -> object:
         self._job_number += 1
         process.send({"id": self._job_number, "name": job.function_path, "broken": recovery[0], "alone": recovery[1],
-                  "question": protocol.to_json(job.input_type, job_input)})  # fmt: skip
+                  "mask_key": purpose_key("masks").hex(), "question": protocol.to_json(job.input_type, job_input)})  # fmt: skip
         while True:
             message = process.receive(timeout_s, self.is_cancelled)
             if message.get("id") != self._job_number:

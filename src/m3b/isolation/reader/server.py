@@ -12,6 +12,7 @@ from m3b.isolation.reader import protocol
 from m3b.isolation.reader.remote_errors import error_to_json
 from m3b.isolation.reader.worker_job import load_job_function
 from m3b.isolation.untrusted.file_watch import FileWatch, watch_files
+from m3b.isolation.user_secret import receive_mask_key
 
 
 def main(incoming: int, outgoing: int) -> None:
@@ -41,6 +42,7 @@ def _run_job(request: dict[str, Any], outgoing: int) -> dict[str, Any]:
         request["broken"],
         request["alone"],
     )
+    receive_mask_key(bytes.fromhex(request["mask_key"]))
     try:
         with watch_files(watch):
             function, input_type, output_type = load_job_function(request["name"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from m3b.data.phi import Phi, is_personal
+from m3b.data.phi import Phi, cell, is_personal
 from m3b.dataset.formats import DataError, get_format
 from m3b.dataset.formats.arrays import ArrayFormat
 from m3b.dataset.formats.description import describe_values, sizes
@@ -65,10 +65,18 @@ def _describe(array_format: ArrayFormat, path: Path, name: str, array: Any, phi:
 
 def _describe_values(name: str, values: np.ndarray, phi: Phi) -> str:
     """Return the range or the counts of values; of vectors, tables with few columns and booleans each number counts as a label."""
-    if values.dtype.kind in "SUO":
-        texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in values.reshape(-1)]
-        if phi == "mask" and is_personal(name.rpartition("/")[2], texts):
-            return "looks like personal data: masked"
-        values = np.array([shorten(text, 60) for text in texts], dtype=str)
+    if values.dtype.names:
+        parts = {field: _describe_values(field, values[field], phi) for field in values.dtype.names[:_MAX_ARRAYS]}
+        return "; ".join(f"{field}: {text}" for field, text in parts.items() if text)
+    is_text = values.dtype.kind in "SUO"
+    texts = [_to_text(value) for value in values.reshape(-1)] if is_text else []
+    if phi == "mask" and is_personal(name, texts):
+        return "looks like personal data: masked"
+    if is_text:
+        values = np.array([shorten(cell(text) if phi == "mask" else text, 60) for text in texts], dtype=str)
     is_table = values.ndim == 2 and values.shape[1] <= 64
     return describe_values(values, counts=values.ndim != 2 or is_table or values.dtype.kind == "b")
+
+
+def _to_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import html
 import io
 import json
 import re
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from m3b.tools.context import PreviewContext
 
 _TABLES = {".csv", ".tsv", ".tab"}
+_CODE = {".py", ".sh", ".toml", ".cfg", ".ini"}
 _SHOWN = 2001
 """Cells that a line of read_files can show: it is cut behind 2,000 characters."""
 MAX_PARSED = 4 << 20
@@ -30,13 +32,12 @@ _PAIR = re.compile(r'"((?:[^"\\]|\\.){1,80})"(\s*:\s*)("(?:[^"\\]|\\.)*"|-?[\d.e
 def masked_lines(path: Path, lines: list[str], ctx: PreviewContext) -> tuple[list[str], str]:
     """The same lines, personal cells and values masked; and a note that says so, empty when nothing was.
 
-    Only raw data is masked, that is read-only material and copied tables; what an agent wrote itself is shown as
-    it is, for edits need its exact text.
+    Raw data is masked, and so are copies of it in the working folder; code is shown as it is, for edits need its exact text.
     """
     suffix = path.suffix.lower()
     if ctx.phi == "allow":
         return lines, ""
-    if suffix not in _TABLES and (ctx.roots.is_writable(path) or ctx.roots.display_path(path).startswith("resources")):
+    if (ctx.roots.is_writable(path) and suffix in _CODE) or ctx.roots.display_path(path).startswith("resources"):
         return lines, ""
     one = partial(_record, numbers=_numbers(path)) if suffix in _RECORDS else masked_line
     shown = _table(path, lines) if suffix in _TABLES else [one(line) for line in lines]
@@ -92,7 +93,13 @@ def _record(line: str, numbers: set[str]) -> str:
 
 
 _ELEMENT = re.compile(r"<([\w.:-]{1,60})((?: [^<>]{0,200})?)>([^<>]{1,500})</\1>")
+_OPENED = re.compile(r"<([\w.:-]{1,60})((?: [^<>]{1,500}?)?)(/?>)")
 _ATTRIBUTE = re.compile(r"""([\w.:-]{1,60})=(["'])([^"'<>]{1,300})\2""")
+_BESIDE = re.compile(
+    r"(>\s{0,4}([^<>]{1,80}?)\s{0,4}[:：]?\s{0,4}</[\w.:-]{1,60}>\s{0,4}(?:<[^<>/]{1,100}>\s{0,4})?[:：]?\s{0,4})([^<>\s][^<>]{0,500})"
+)
+"""A heading in an element, and the text behind it or in the next one: `<th>Name</th><td>...</td>`, `<b>Name:</b> ...`."""
+_VALUE_ATTRIBUTES = frozenset({"value", "val", "content", "data", "text"})
 _LINE = re.compile(
     r"^(\s{0,40}(?:[-*#>|]\s{0,4})?\**)([^\W\d_][\w ,.'()/°º-]{0,40}?)(\**\s{0,4}[:：=]\**\s{0,4})(\S.{0,500})$"
 )
@@ -101,7 +108,7 @@ _LINE = re.compile(
 def masked_line(line: str) -> str:
     """A line of a text, XML or YAML file: what elements, attributes and `key: value` name, and what free text holds."""
     if "<" in line:
-        line = _ATTRIBUTE.sub(_attribute, _ELEMENT.sub(_element, line))
+        line = _BESIDE.sub(_beside, _OPENED.sub(_opened, _ELEMENT.sub(_element, line)))
     found = _LINE.match(line)
     if found and is_personal(found[2], [found[4].strip().strip("\"'")]):
         return f"{found[1]}{found[2]}{found[3]}{mask(found[4])}"
@@ -111,11 +118,26 @@ def masked_line(line: str) -> str:
 def _element(found: re.Match[str]) -> str:
     """The element, its text masked where its name says so, or an attribute: `<field name="Date of Birth">`."""
     names = (found[1].rpartition(":")[2], *(one[3] for one in _ATTRIBUTE.finditer(found[2])))
-    shown = mask(found[3]) if any(is_personal(name, [found[3]]) for name in names) else found[3]
+    shown = mask(found[3]) if any(is_personal(html.unescape(name), [found[3]]) for name in names) else found[3]
     return f"<{found[1]}{found[2]}>{shown}</{found[1]}>"
 
 
-def _attribute(found: re.Match[str]) -> str:
-    if is_personal(found[3]) or not is_personal(found[1].rpartition(":")[2], [found[3]]):
+def _opened(found: re.Match[str]) -> str:
+    """A tag with its attributes masked by their names, or by what the element or another attribute says that the value is."""
+    headings = (found[1].rpartition(":")[2], *(one[3] for one in _ATTRIBUTE.finditer(found[2])))
+    values = next((_VALUE_ATTRIBUTES for heading in headings if is_personal(html.unescape(heading))), frozenset())
+
+    def attribute(one: re.Match[str]) -> str:
+        name = one[1].rpartition(":")[2]
+        if is_personal(one[3]) or not (name in values or is_personal(name, [one[3]])):
+            return one[0]
+        return f"{one[1]}={one[2]}{mask(one[3])}{one[2]}"
+
+    return f"<{found[1]}{_ATTRIBUTE.sub(attribute, found[2])}{found[3]}"
+
+
+def _beside(found: re.Match[str]) -> str:
+    value = found[3].strip()
+    if value.startswith("[masked ") or not is_personal(html.unescape(found[2]), [value]):
         return found[0]
-    return f"{found[1]}={found[2]}{mask(found[3])}{found[2]}"
+    return f"{found[1]}{mask(value)}"

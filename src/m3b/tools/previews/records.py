@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from m3b.data.phi import Phi, cell, is_personal, masked_json
+from m3b.data.phi import SEEN, Phi, cell, is_personal, masked_json
 from m3b.dataset.tables.text_tables import decode_text
 from m3b.facts import DocumentSummary
 from m3b.isolation.untrusted import parse_data_json
@@ -225,15 +225,16 @@ def _kind(value: Any) -> str:
     return NAMES.get(type(value), type(value).__name__)
 
 
+def _shortened(record: Any) -> Any:
+    if not isinstance(record, dict):
+        return record
+    fields = ((key, record[key]) for key in list(record)[:_MAX_KEYS])
+    return {key: [*item[:5], "..."] if isinstance(item, list) and len(item) > 6 else item for key, item in fields}
+
+
 def _sample(value: Any, phi: Phi) -> list[str]:
     if _is_names(value):
         return []  # shown whole already
-    one = value[0] if isinstance(value, list) and value else value
-    if isinstance(one, dict):
-        one = {key: one[key] for key in list(one)[:_MAX_KEYS]}
-        one = {
-            key: [*item[:5], "..."] if isinstance(item, list) and len(item) > 6 else item for key, item in one.items()
-        }
-    if phi == "mask":
-        one = masked_json(one)
-    return ["sample: " + shorten(json.dumps(one, ensure_ascii=False, default=str), 500)]
+    records = [_shortened(record) for record in (value[:SEEN] if isinstance(value, list) and value else [value])]
+    first = (masked_json(records) if phi == "mask" else records)[0]
+    return ["sample: " + shorten(json.dumps(first, ensure_ascii=False, default=str), 500)]
