@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from m3b.errors import DataError, RunCancelled
-from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader import WorkerJob, client
 from m3b.isolation.reader.remote_errors import ReaderError, error_from_json, error_to_json
 from m3b.isolation.reader.self_test import TRIAL_JOB, EscapeTrial, TrialReport, probe_reader
 from m3b.isolation.sandbox import choose_sandbox
@@ -46,13 +48,19 @@ def test_it_sees_data_alone(make_reader, tmp_path: Path, backend: str, monkeypat
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("accident", "reason"), [("crash", "a crash, signal 6"), ("fill", "memory"), ("hang", "no answer after 1 s")]
+    ("accident", "reason"),
+    [
+        ("crash", "a crash, signal 6"),
+        ("fill", "memory"),
+        ("hang", "no answer after 1 s"),
+        ("stall", "no answer after 1 s"),
+    ],
 )
 def test_an_accident_costs_one_file(make_reader, tmp_path: Path, backend: str, accident: str, reason: str) -> None:
     paths = files(tmp_path / "data", b"good", b"bad", b"good", b"bad")
     reader = make_reader(backend)
     trial = EscapeTrial(accident, paths)  # type: ignore[arg-type]
-    result = reader.run_job(TRIAL_JOB, trial, stall_timeout_s=1.0 if accident == "hang" else 60.0)
+    result = reader.run_job(TRIAL_JOB, trial, stall_timeout_s=1.0 if accident in ("hang", "stall") else 60.0)
     assert result.readable_files == paths
     assert [str(path) in refusal for path, refusal in zip((paths[1], paths[3]), result.refusals, strict=True)] == [
         True,
@@ -70,6 +78,38 @@ def test_what_a_taken_over_decoder_sends_is_refused(make_reader, tmp_path: Path)
     (refusal,) = result.refusals  # where the process ends before its bytes are read, the system may drop them
     assert str(paths[0]) in refusal
     assert "it sent a message of 4,294,967,295 bytes" in refusal or "exit code 0" in refusal
+
+
+def test_an_answer_of_endless_values_does_not_grow_in_this_process(make_reader, tmp_path: Path) -> None:
+    paths = files(tmp_path / "data", b"bad")
+    held_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (refusal,) = make_reader().run_job(TRIAL_JOB, EscapeTrial("bloat", paths)).refusals
+    assert "it sent a message of" in refusal
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held_before < 300 * 1024
+
+
+def test_a_job_that_only_talks_is_cancelled(make_reader, tmp_path: Path) -> None:
+    paths = files(tmp_path / "data", b"bad")
+    progress: list[tuple[int, int]] = []
+    reader = make_reader(is_cancelled=lambda: len(progress) > 1000)
+    with pytest.raises(RunCancelled):
+        reader.run_job(TRIAL_JOB, EscapeTrial("stall", paths), on_progress=lambda *step: progress.append(step))
+
+
+def test_a_file_has_ten_times_the_time_in_all(tmp_path: Path) -> None:
+    (path,) = files(tmp_path / "data", b"x")
+    clock = client._StallClock(0.05, (tmp_path / "data",))
+    deadline = time.monotonic() + 5
+    while clock.remaining_s and time.monotonic() < deadline:
+        clock.note_opening(str(path))
+        clock.note_progress(3, 10)
+    assert 0.3 < time.monotonic() - deadline + 5 < 3
+    (other,) = files(tmp_path / "data" / "more", b"x")
+    clock.note_opening(str(other))
+    assert clock.remaining_s
+    clock = client._StallClock(0.05, (tmp_path / "data",))
+    while clock.remaining_s:
+        clock.note_opening(str(tmp_path / "elsewhere"))
 
 
 def test_too_many_accidents_end_the_request(make_reader, tmp_path: Path, monkeypatch) -> None:

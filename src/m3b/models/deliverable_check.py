@@ -14,6 +14,7 @@ from typing import Any
 from m3b.errors import ModelError
 from m3b.isolation import untrusted
 from m3b.isolation.untrusted import read_bytes
+from m3b.models import hidden_data
 from m3b.models.frozen_copy import MAX_BYTES, MAX_FILES
 from m3b.models.predict_process import read_classes
 
@@ -75,15 +76,17 @@ def find_content_problem(file: Path, name: str) -> str:
             return f"{name} {PICKLE_MESSAGE}"
         return f"{name} is {kind}; {_REMEDIES[kind.split()[-1]]}"
     if name.endswith((".model", ".spm")) and head.startswith(b"\n"):
-        return ""  # a SentencePiece vocabulary, a protobuf
+        vocabulary_problem = hidden_data.find_data_in_vocabulary(content)
+        return f"{name} {vocabulary_problem}" if vocabulary_problem else ""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         return f"{name} is neither text nor safetensors; {_REMEDIES['file']}"
-    case_listing = "" if file.suffix == ".py" else find_case_listing(text)
-    return f"{name} {case_listing}" if case_listing else ""
+    listing = _find_case_literals(text) if file.suffix == ".py" else find_case_listing(text)
+    problem = listing or hidden_data.find_data_in_text(text)
+    return f"{name} {problem}" if problem else ""
 
 
 def _detect_kind(head: bytes) -> str:
@@ -134,7 +137,7 @@ def _has_pickle(content: bytes) -> bool:
 
 def find_case_listing(text: str) -> str:
     """Return which part of a text lists cases one by one, as the end of a sentence; empty if none does."""
-    return _find_case_table(text) or _find_case_objects(text)
+    return _find_case_table(text) or _find_case_objects(_parse_json_values(text))
 
 
 def _find_case_table(text: str) -> str:
@@ -155,13 +158,20 @@ def _find_case_table(text: str) -> str:
     return ""
 
 
-def _find_case_objects(text: str) -> str:
-    stack = _parse_json_values(text)
+def _find_case_literals(code: str) -> str:
+    """Return which literal of Python code lists cases one by one."""
+    literals = hidden_data.list_literals(code)
+    texts = (_find_case_table(literal) for literal in literals if isinstance(literal, str))
+    return next(filter(None, texts), "") or _find_case_objects(literals)
+
+
+def _find_case_objects(values: Sequence[Any]) -> str:
+    stack = list(values)
     n_visited = 0
     while stack and n_visited < _MAX_JSON_NODES:
         value = stack.pop()
         n_visited += 1
-        if not isinstance(value, dict | list):
+        if not isinstance(value, dict | list | tuple):
             continue
         children: Sequence[Any] = list(value.values()) if isinstance(value, Mapping) else value
         matches = [
@@ -252,11 +262,15 @@ def _searchable_texts(file: Path) -> Iterator[str]:
     if file.suffix.lower() == ".safetensors":
         with untrusted.open_file(file.parent, file.name) as stream:
             length = int.from_bytes(stream.read(8), "little")
-            header = stream.read(min(length, MAX_SEARCHED_BYTES))
+            content = stream.read(min(length, MAX_SEARCHED_BYTES))
         try:
-            yield json.dumps(json.loads(header), ensure_ascii=False)
+            header = json.loads(content)
         except (ValueError, RecursionError):
             return
+        yield json.dumps(header, ensure_ascii=False)
+        if isinstance(header, dict) and _tensor_data_end(header) >= 0:
+            for values in hidden_data.read_whole_numbers(file, header, 8 + length):
+                yield values[:MAX_SEARCHED_BYTES].replace(b"\0", b"").decode("latin-1")
     elif file.stat().st_size <= MAX_SEARCHED_BYTES:
         yield untrusted.read_text(file.parent, file.name, MAX_SEARCHED_BYTES)
 
@@ -302,6 +316,8 @@ def check_deliverable(folder: Path) -> list[str]:
             problems.append(str(error).replace(str(folder) + "/", ""))
     files = sorted(folder.rglob("*"))
     problems.extend(problem for file in files for problem in _file_problems(file, folder))
+    for module in hidden_data.list_shadowing_modules(folder):
+        problems.append(f"{module} would be imported instead of the library of that name; rename it")
     regular_files = [file for file in files if file.is_file() and not file.is_symlink()]
     if len(regular_files) > MAX_FILES:
         problems.append(f"{len(regular_files)} files, more than {MAX_FILES}; deliver only what predict.py needs")
@@ -356,13 +372,21 @@ def _weights_problems(file: Path, name: str) -> Iterator[str]:
         yield f"{name} holds no tensor"
     elif 8 + length + _tensor_data_end(header) != file.stat().st_size:
         yield f"{name} has bytes that belong to no tensor; write it with safetensors.torch.save_file"
+    else:
+        yield from (f"{name} {problem}" for problem in hidden_data.find_data_in_weights(file, header, 8 + length))
 
 
 def _tensor_data_end(header: dict[str, Any]) -> int:
-    """Return the end of the last tensor, in bytes after the header; -1 if the header does not say."""
+    """Return the end of the last tensor, in bytes after the header; -1 if tensors do not follow one another."""
+    end = 0
     try:
-        return max(int(tensor["data_offsets"][1]) for key, tensor in header.items() if key != "__metadata__")
-    except (KeyError, TypeError, ValueError, IndexError):
+        tensors = [tensor for key, tensor in header.items() if key != "__metadata__"]
+        for begin, stop in sorted((int(start), int(stop)) for start, stop in (t["data_offsets"] for t in tensors)):
+            if begin != end or stop < begin:
+                return -1
+            end = stop
+        return end if all(isinstance(tensor["dtype"], str) for tensor in tensors) else -1
+    except (KeyError, TypeError, ValueError):
         return -1
 
 

@@ -37,6 +37,9 @@ MAX_BROKEN_FILES = 20
 """Maximum number of files that may crash the reader during one job; each is refused in the next try."""
 _POLL_INTERVAL_S = 0.5
 _START_TIMEOUT_S = 120.0
+_MAX_TIME_FACTOR = 10
+"""Maximum time that one file may take in all, in times of the timeout; a container is opened for each of its images."""
+_MAX_PROGRESS_STEPS = 5000
 _MAX_HELD_BYTES = 2**30
 """Maximum memory in bytes that a reader may hold between two jobs; with more it is replaced by a new process."""
 
@@ -167,17 +170,23 @@ class Reader:
         self._job_number += 1
         process.send({"id": self._job_number, "name": job.function_path, "broken": recovery[0], "alone": recovery[1],
                   "mask_key": purpose_key("masks").hex(), "question": protocol.to_json(job.input_type, job_input)})  # fmt: skip
+        folders = (*self.mounts.read, *self.mounts.write)
+        clock = _StallClock(timeout_s if process.is_ready else max(timeout_s, _START_TIMEOUT_S), folders)
         while True:
-            message = process.receive(timeout_s, self.is_cancelled)
+            message = process.receive(clock, self.is_cancelled)
+            if "ready" in message and not process.is_ready:
+                process.is_ready, clock = True, _StallClock(timeout_s, folders)
             if message.get("id") != self._job_number:
                 continue  # the `ready` message, or a message of an abandoned job
             if isinstance(name := message.get("opening"), str):
-                process.file = name
-                if callbacks[0] is not None:
-                    callbacks[0](name)
+                if clock.note_opening(name):
+                    process.file = name
+                    if callbacks[0] is not None:
+                        callbacks[0](name)
                 continue
             match message.get("progress"):
                 case [int(done), int(total)]:
+                    clock.note_progress(done, total)
                     if callbacks[1] is not None:
                         callbacks[1](done, total)
                     continue
@@ -227,6 +236,43 @@ def library_folders() -> tuple[Path, ...]:
     return tuple(folders)
 
 
+class _StallClock:
+    """Measures how long a job has not moved on; messages alone are no progress, since a decoder may have been taken over.
+
+    A job moves on by opening a file in the mounted folders, up to a maximum time a file, and by finishing another thousandth.
+    """
+
+    def __init__(self, timeout_s: float, folders: tuple[Path, ...]) -> None:
+        self.timeout_s = max(timeout_s, 0.01)
+        self._roots = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
+        self._file, self._opened_at, self._seconds = "", time.monotonic(), dict[str, float]()
+        self._steps: set[tuple[int, int]] = set()
+        self._deadline = time.monotonic() + self.timeout_s
+
+    @property
+    def remaining_s(self) -> float:
+        """The seconds that are left."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def note_opening(self, name: str) -> bool:
+        """Note that a file is opened: it has the time of a file, less what it took before. False if there is no such file."""
+        path, now = os.path.realpath(name.replace("\0", "")), time.monotonic()
+        if not path.startswith(self._roots) or not os.path.lexists(path):
+            return False
+        self._seconds[self._file] = self._seconds.get(self._file, 0.0) + now - self._opened_at
+        left_s = _MAX_TIME_FACTOR * self.timeout_s - self._seconds.get(path, 0.0)
+        self._file, self._opened_at = path, now
+        self._deadline = max(self._deadline, now + min(self.timeout_s, left_s))
+        return True
+
+    def note_progress(self, done: int, total: int) -> None:
+        """Note how much of a job is done."""
+        step = (total, 1000 * done // max(total, 1))
+        if 0 <= done <= total and step not in self._steps and len(self._steps) < _MAX_PROGRESS_STEPS:
+            self._steps.add(step)
+            self._deadline = time.monotonic() + self.timeout_s
+
+
 class _ReaderEnded(Exception):
     """The reader process has ended, or was stopped because it did not answer."""
 
@@ -244,6 +290,7 @@ class _ReaderProcess:
 
     def __init__(self, sandbox: Sandbox, mounts: Mounts, limits: Limits) -> None:
         self.file, self.is_busy, self.has_answered, self._limits = "", False, False, limits
+        self.is_ready, self._last_check = False, time.monotonic()
         self._scratch = TemporaryFolder("reader")
         working_dir, output_file = self._scratch.path / "inside", self._scratch.path / "output"
         working_dir.mkdir()
@@ -273,26 +320,30 @@ class _ReaderProcess:
         except protocol.ConnectionClosed:
             raise self._make_ended_error() from None
 
-    def receive(self, timeout_s: float, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+    def receive(self, clock: _StallClock, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
         """Return the next message.
 
         Raises:
-            _ReaderEnded: no message came in time, or the process has ended.
+            _ReaderEnded: the job did not move on in time, or the process has ended.
             RunCancelled: the user stopped the run.
         """
-        deadline = time.monotonic() + max(timeout_s, 0.01)
         while True:
-            try:
-                return self._receiver.receive(min(_POLL_INTERVAL_S, max(deadline - time.monotonic(), 0.0)))
-            except protocol.MessageTimeout:
+            if time.monotonic() - self._last_check >= _POLL_INTERVAL_S:
+                self._last_check = time.monotonic()
                 if is_cancelled():
                     raise RunCancelled("The run was cancelled.") from None
-                if time.monotonic() >= deadline:
-                    raise _ReaderEnded(self.file, f"no answer after {timeout_s:g} s") from None
+            try:
+                message = self._receiver.receive(min(_POLL_INTERVAL_S, clock.remaining_s))
+            except protocol.MessageTimeout:
+                message = None
             except protocol.ConnectionClosed:
                 raise self._make_ended_error() from None
             except protocol.MalformedMessage as error:
                 raise _ReaderEnded(self.file, f"it sent {error}") from None
+            if message is not None and ("answer" in message or "error" in message or clock.remaining_s):
+                return message
+            if not clock.remaining_s:
+                raise _ReaderEnded(self.file, f"no answer after {clock.timeout_s:g} s") from None
 
     def _make_ended_error(self) -> _ReaderEnded:
         exit_status = self._process.wait(10.0) or self._process.stop()

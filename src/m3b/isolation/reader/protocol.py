@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_BYTES = 512 * 2**20
 """Maximum size of one message; whole pictures are below one MiB each."""
+MAX_MESSAGE_NODES = 16 * 2**20
+"""Maximum count of values in one message; as Python objects they take at most some 1.3 GB."""
 _LENGTH_BYTES = 4
 
 
@@ -116,7 +118,7 @@ class MessageReceiver:
         Raises:
             MessageTimeout: no message arrived; nothing was read.
             ConnectionClosed: the other side has closed the pipe.
-            MalformedMessage: the message is too long, is not a JSON object, or stopped in the middle.
+            MalformedMessage: the message is too long, has too many values, is not a JSON object, or stopped in the middle.
         """
         if not self._is_ready(wait_s):
             raise MessageTimeout
@@ -124,8 +126,11 @@ class MessageReceiver:
         length = int.from_bytes(self._read_exactly(_LENGTH_BYTES, deadline), "big")
         if length > MAX_MESSAGE_BYTES:
             raise MalformedMessage(f"a message of {length:,} bytes")
+        content = self._read_exactly(length, deadline)
+        if (count := sum(map(content.count, (b"{", b"[", b",", b":")))) > MAX_MESSAGE_NODES:
+            raise MalformedMessage(f"a message of {count:,} values")
         try:
-            message = json.loads(self._read_exactly(length, deadline).decode())
+            message = json.loads(content.decode())
         except (ValueError, RecursionError) as error:
             raise MalformedMessage(f"no JSON ({error})") from None
         if not isinstance(message, dict):

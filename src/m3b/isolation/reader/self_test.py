@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from m3b.errors import M3bError
 from m3b.isolation.reader.worker_job import WorkerJob
-from m3b.isolation.untrusted import TemporaryFolder, announce_opening
+from m3b.isolation.untrusted import TemporaryFolder, announce_opening, report_progress
 
 if TYPE_CHECKING:
     from m3b.isolation.sandbox import Probe
@@ -28,7 +28,7 @@ class EscapeTrial:
         folders: folders to write to.
     """
 
-    action: Literal["report", "crash", "hang", "fill", "babble"] = "report"
+    action: Literal["report", "crash", "hang", "fill", "babble", "stall", "bloat"] = "report"
     files: tuple[Path, ...] = ()
     folders: tuple[Path, ...] = ()
 
@@ -120,16 +120,27 @@ def _run_accidents(trial: EscapeTrial) -> TrialReport:
     return TrialReport(readable_files=trial.files, refusals=tuple(refusals))
 
 
+def _write_all(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
 def _cause_accident(accident: str) -> None:
     if accident == "crash":
         os.abort()
-    if accident == "babble":  # what a compromised decoder might send
+    if accident in ("babble", "bloat"):  # what a decoder that was taken over might send
+        content = b'{"answer":[' + b"{}," * 9_000_000 + b"{}]}"
+        message = b"\xff" * 64 if accident == "babble" else len(content).to_bytes(4, "big") + content
         for descriptor in range(3, 64):
-            _is_possible(partial(os.write, descriptor, b"\xff" * 64))
+            _is_possible(partial(_write_all, descriptor, message))
         os._exit(0)
-    allocated = []
+    allocated, number = [], 0
     while True:
         if accident == "fill":
             allocated.append(bytearray(os.urandom(1 << 20) * 16))
+        elif accident == "stall":
+            number += 1
+            report_progress(1, 10**9)
+            announce_opening(f"/nowhere/{number}")
         else:
             time.sleep(60)
