@@ -66,6 +66,7 @@ class RunStarted(Event):
         sandbox: `name` and `level` of the sandbox that confines scripts from here on.
         notes: messages for the user before the work begins, e.g. that another sandbox confined the scripts before.
         train_minutes: minutes that training may take, to estimate when the run ends; 0 if unknown.
+        record: digest of each entry of run.json (`m3b.run.record_digests`); empty in journals of early versions.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -74,6 +75,7 @@ class RunStarted(Event):
     sandbox: dict[str, str]
     notes: tuple[str, ...] = ()
     train_minutes: float = 0.0
+    record: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,20 @@ class RoleEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FilesRecorded(Event):
+    """The state of the run's files just before `RunEnded`.
+
+    Args:
+        hashes: SHA-256 of ledger, audit, scores and other files that the result relies on.
+        record: digest of each entry of run.json, as in `RunStarted`.
+    """
+
+    kind: ClassVar[str] = "files"
+    hashes: dict[str, str]
+    record: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded(Event):
     """The process has ended its work on the run; `result` is `Result.to_json()`."""
 
@@ -315,7 +331,8 @@ class RunEnded(Event):
 EVENT_CLASSES: tuple[type[Event], ...] = (
     RunStarted, RoleStarted, PromptSent, WaitingForModel, ReplyDelta, ReplyReceived, ToolCalled, ScriptOutput,
     ToolReturned, MessageSent, ArtifactChecked, ArtifactAccepted,
-    IndexAudited, StepStarted, NoteAdded, ModelDelivered, TrainingAdded, ModelsCompared, RoleEnded, RunEnded,
+    IndexAudited, StepStarted, NoteAdded, ModelDelivered, TrainingAdded, ModelsCompared, RoleEnded,
+    FilesRecorded, RunEnded,
 )  # fmt: skip
 """All classes of events, roughly in the order of a run."""
 

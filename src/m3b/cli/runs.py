@@ -228,7 +228,7 @@ def verify(
     else:
         state_labels = {"same": "same     ", "changed": "CHANGED  ", "unknown": "unknown  "}
         for finding in verification.comparisons:
-            code = f" [{finding.code}]" if finding.code else ""
+            code = "" if finding.state == "same" else f" [{finding.code}]"
             echo(
                 f"{state_labels[finding.state]}{finding.subject}{f': {finding.detail}' if finding.detail else ''}{code}"
             )

@@ -34,11 +34,18 @@ def hash_files(folder: Path) -> dict[str, str]:
     return {name: sha256_of(folder / name) for name in sorted(_list_files(folder)) if name != PROVENANCE_FILE}
 
 
-def find_changes(folder: Path, hashes: Mapping[str, str], editable: Sequence[str] = USER_EDITABLE_FILES) -> list[str]:
+def find_changes(
+    folder: Path,
+    hashes: Mapping[str, str],
+    editable: Sequence[str] = USER_EDITABLE_FILES,
+    *,
+    counts_all_added: bool = False,
+) -> list[str]:
     """Return the differences between a folder and its hashes, each as `NAME was changed`; empty if there are none.
 
     Python's caches are removed first: they would be executed instead of the files that are compared here. Files in
-    `editable` may differ. Files that are not in the list only count if they would be loaded or executed.
+    `editable` may differ. Files that are not in the list only count if they would be loaded or executed, or with
+    `counts_all_added`.
     """
     differences = _remove_caches(folder)
     for name, expected in hashes.items():
@@ -53,7 +60,9 @@ def find_changes(folder: Path, hashes: Mapping[str, str], editable: Sequence[str
             differences.append(f"{name} was changed")
     added_names = (name for name in sorted(_list_files(folder)) if name not in hashes)
     return differences + [
-        f"{name} was added" for name in added_names if name.endswith(_LOADABLE_SUFFIXES) or (folder / name).is_symlink()
+        f"{name} was added"
+        for name in added_names
+        if counts_all_added or name.endswith(_LOADABLE_SUFFIXES) or (folder / name).is_symlink()
     ]
 
 

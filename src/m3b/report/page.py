@@ -31,6 +31,9 @@ SECTION_TITLES = {
 """Sections of the page in their order, with their titles in the contents."""
 
 
+REPORT_FILE = "report.html"
+
+
 def write_report(
     run_dir: Path,
     open_picture_reader: ReaderOpener | None = None,
@@ -54,7 +57,7 @@ def write_report(
     files = read_run_files(run_dir)
     picture_note = draw_report_pictures(files, open_picture_reader) if should_draw else ""
     page = render_report(read_run_files(run_dir, notes), picture_note)
-    target = run_dir / "report.html"
+    target = run_dir / REPORT_FILE
     write_text_atomically(target, page, errors="replace")
     return target
 

@@ -107,7 +107,7 @@ def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES) -> RunFiles:
         events=[
             {"kind": event.kind, "role": event.role, "at": event.at, "data": event.data} for event in journal.events
         ],
-        audit=_read_json(folder, "work/data_audit.json") or _read_json(folder, "data_audit.json"),
+        audit=_read_json(folder, "data_audit.json") or _read_json(folder, "work/data_audit.json"),
         scores=scores,
         training_log=_read_training_log(folder, "work/Logout/log.csv"),
         delivered_files=_list_delivered_files(folder / "model"),

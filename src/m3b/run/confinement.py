@@ -37,18 +37,24 @@ def resume_mode(run: RunFolder, requested: str, explicit: SandboxMode | None) ->
     return "landlock" if requested == "landlock" else "auto"
 
 
-def choose_for_resume(run: RunFolder, mode: SandboxMode, explicit: SandboxMode | None) -> Sandbox:
-    """Return the sandbox for a resumed run, at least as strong as the one in the user's list of runs.
+def choose_for_resume(
+    run: RunFolder, mode: SandboxMode, explicit: SandboxMode | None, before: Mapping[str, str]
+) -> Sandbox:
+    """Return the sandbox for a resumed run, at least as strong as the last one in the user's list of runs and journal.
 
     Args:
         mode: the value that `resume_mode` returned.
+        before: name -> level of earlier sandboxes, as for `used_sandboxes`.
         explicit: the mode that the user asks for now.
 
     Raises:
         SandboxError: this machine has no sandbox that is strong enough; the message says how to accept a weaker one.
     """
-    entry = read_registry().at(run.path) if explicit is None else None
-    floor = entry.sandbox if entry else "off"
+    floor = "off"
+    if explicit is None:
+        entry = read_registry().at(run.path)
+        recorded = [entry.sandbox if entry else "off", *list(before)[-1:]]
+        floor = max(recorded, key=lambda name: STRENGTH.get(name, 0))
     try:
         sandbox = choose_sandbox(mode)
     except SandboxError as error:

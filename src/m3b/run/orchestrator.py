@@ -38,6 +38,7 @@ from m3b.errors import (
 from m3b.events import (
     ArtifactChecked,
     Event,
+    FilesRecorded,
     ModelDelivered,
     ModelsCompared,
     NoteAdded,
@@ -51,7 +52,7 @@ from m3b.events import (
 )
 from m3b.isolation.reader import Reader
 from m3b.isolation.untrusted import UnsafePathError, walk
-from m3b.journal import JOURNAL_FORMAT
+from m3b.journal import JOURNAL_FORMAT, Journal
 from m3b.messages import ToolCall
 from m3b.models.checksums import PROVENANCE_FILE, hash_files, sha256_of
 from m3b.run.added_training import AddedTrainingStage, remove_replaced_export, restore_results
@@ -65,6 +66,7 @@ from m3b.run.model_validation import adopt_candidate, settle_candidate
 from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
+from m3b.run.record_digests import digest_entries, hash_recorded_files
 from m3b.run.removal import remove_caches
 from m3b.run.result import FINAL_STATUSES, Result
 from m3b.run.services import RunServices
@@ -96,10 +98,12 @@ def execute_run(
     result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
     try:
         record.update(status="working", reason="", cause="", result=None, format=JOURNAL_FORMAT)
+        for key in ("ended", "journal"):
+            record.pop(key, None)
         run.save_record(record)
         services = RunServices(setup, state, remarking_roles, publish, cancel_event)
         sandbox, minutes = sandbox_entry(services.sandbox), setup.added_minutes or services.options.training_minutes
-        services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes))
+        services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes, digest_entries(record)))
         if setup.added_minutes and state.added_training is None:
             services.emit(TrainingAdded(setup.added_minutes, len(state.deliveries)))
         if setup.discards_training:
@@ -504,17 +508,42 @@ def _finish_run(
             services.restore_folders(state.index, is_resumable=result.status not in FINAL_STATUSES)
         if result.status in FINAL_STATUSES:
             remove_caches(run)
+    record.update(status=result.status, reason=result.reason)
     with contextlib.suppress(OSError, RunFailed):
-        record.update(status=result.status, reason=result.reason, result=result.to_json(), ended=time.time())
-        run.save_record(record)
-        result = replace(result, report=write_run_report(run, should_draw=False))
-        record["result"] = result.to_json()
-        run.save_record(record)
+        ended = _record_end(run, record, result, services)
+        with contextlib.suppress(OSError):
+            result = replace(result, report=write_run_report(run, should_draw=False))
+        if services is not None:
+            services.announce_event(ended)
     if services is not None:
-        with contextlib.suppress(RunFailed):
-            services.emit(RunEnded(result.to_json()))
         services.close()
     return result
+
+
+def _record_end(run: RunFolder, record: dict[str, Any], result: Result, services: RunServices | None) -> RunEnded:
+    """Write the end of the run to the journal, then to run.json; if the journal has no room, run.json stays `working`.
+
+    Raises:
+        OSError, RunFailed: a file cannot be written.
+    """
+    from m3b.report.page import REPORT_FILE
+
+    journal = services.journal if services is not None else Journal(run.journal_file)
+    ended = RunEnded({**result.to_json(), "report": str(run.path / REPORT_FILE)}, at=round(time.time(), 3))
+    try:
+        files = FilesRecorded(hash_recorded_files(run), digest_entries(record))
+        if services is not None:
+            services.emit(files)
+            services.record_event(ended)
+        else:
+            journal.write(files)
+            journal.write(ended)
+    finally:
+        if services is None:
+            journal.close()
+    position = {"lines": journal.line_count, "head": journal.last_digest}
+    run.save_record({**record, "result": ended.result, "ended": ended.at, "journal": position})
+    return ended
 
 
 def _make_result(record: Mapping[str, Any], state: RunState, status: Status, reason: str) -> Result:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.display import make_html_table, shorten
-from m3b.errors import SettingError, UsageError
+from m3b.errors import SandboxError, SettingError, UsageError
 from m3b.isolation.sandbox import Sandbox, choose_sandbox
 from m3b.llm import LLM, choose_default_spec, connect, describe_unused_keys
 from m3b.llm.base import spec_of
@@ -644,15 +644,15 @@ class Pipeline:
         from m3b.run.stages import check_resumed_state
         from m3b.run.state import RunState
 
-        sandbox = choose_for_resume(run, self.options.sandbox, mode)
         run.lock()
         try:
             state = RunState.from_events(run.read_events())
             check_resumed_state(self.stages, state)
+            sandbox = choose_for_resume(run, self.options.sandbox, mode, state.sandboxes)
             added_minutes = self._resolve_addition(run, record, state, addition)
             if state.index is None or not state.index.confirmed:
                 check_can_confirm(self.options, self.ask)
-        except UsageError:
+        except (UsageError, SandboxError):
             run.unlock()
             raise
         record["id"] = run.id  # the folder may have been renamed

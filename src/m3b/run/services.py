@@ -149,6 +149,11 @@ class RunServices:
             RunFailed: the journal cannot be written, for instance because the disk is full.
         """
         event = event.with_role(self.role)
+        self.record_event(event)
+        self.announce_event(event)
+
+    def record_event(self, event: Event) -> None:
+        """Write an event to the journal and fold it into the state; see `emit` for errors."""
         if event.is_journaled:
             try:
                 self.journal.write(event)
@@ -160,6 +165,9 @@ class RunServices:
         elif isinstance(event, ScriptOutput) and event.job == 0:
             self.step_log.write(event.text, event.at)
         self._state.apply_event(event)
+
+    def announce_event(self, event: Event) -> None:
+        """Pass an event to the callbacks."""
         self._publish(event)
         if self.hooks.on_event is not None:
             self.hooks.on_event(event)
