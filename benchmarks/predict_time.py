@@ -36,23 +36,20 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from m3b.training.diagnosis.network import build_model
 from m3b.training.preprocess import prepare_image
+from m3b.training.stored_networks import load_networks
 
 folder = Path(sys.argv[1])
 config = json.loads((folder / "config.json").read_text())
-plan, models = config["plan"], []
-for name in config["weights"]:
-    model = build_model(plan, with_loss=False)
-    model.load_state_dict(load_file(str(folder / name)))
-    models.append(model.eval())
+plan = config["plan"]
+models = [model.eval() for model in load_networks(folder, config, lambda: build_model(plan, with_loss=False))]
 paths = json.loads(Path(sys.argv[2]).read_text())
 with torch.no_grad():
     for start in range(0, len(paths), 8):
         batch = torch.from_numpy(np.stack([prepare_image(path, plan) for path in paths[start:start + 8]]))
-        for model in models:
-            for flip in config["views"]:
+        for view in config["views"]:
+            for model in models:
                 model(batch)["logits"]
 """
 

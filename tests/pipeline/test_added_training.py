@@ -204,6 +204,12 @@ def spoil_weights(run: Path) -> None:
     (run / "work/Logout/fold0/best.safetensors").unlink()
 
 
+def name_other_weights(run: Path) -> None:
+    """As if the model, which stores the common part of its networks once, came from other weights than those of the project."""
+    file = run / "locked/model/config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "trained_weights": ["0" * 64]}))
+
+
 def change_data(run: Path) -> None:
     """As if the data folder had been another one when the run began."""
     (run / "locked/raw.json").write_text('{"fingerprint": "0", "change_times": false}')
@@ -218,6 +224,7 @@ def remove_project(run: Path) -> None:
     [
         (spoil_plan, "plan.json"),
         (spoil_weights, "weight files"),
+        (name_other_weights, "weight files"),
         (remove_project, "train.py is missing"),
         (change_data, "are not those of the run"),
     ],

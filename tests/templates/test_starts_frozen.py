@@ -11,9 +11,11 @@ from safetensors.torch import load_file
 from starts_kit import assemble, put, vit
 from template_kit import call
 
+import m3b
+
 pytestmark = pytest.mark.slow
 COUNTING = """import atexit, runpy, sys, torch
-from m3b.training.pretrained import backbones_2d
+from {package}.pretrained import backbones_2d
 counted = [0]
 forward = backbones_2d.ViT.forward
 def count(self, x):
@@ -21,13 +23,23 @@ def count(self, x):
     return forward(self, x)
 backbones_2d.ViT.forward = count
 atexit.register(lambda: open('images.txt', 'w').write(str(counted[0])))
-sys.argv = ['train.py']
-runpy.run_path('train.py', run_name='__main__')"""
+sys.argv = {command}
+runpy.run_path(sys.argv[0], run_name='__main__')"""
+
+
+def count_images(project: Path, package: str, *command: str) -> int:
+    """Run a script and return how many images its ViT has seen."""
+    call(
+        project,
+        "-c",
+        f"import sys; sys.path.insert(0, '../out')\n{COUNTING.format(package=package, command=[*command])}",
+    )
+    return int((project / "images.txt").read_text())
 
 
 @pytest.mark.parametrize(
     ("task", "settings"),
-    [("diagnosis", ["size=[32,32]", "folds=3", "tta.use=false"]), ("segmentation", ["patch=[32,32]", "folds=1"])],
+    [("diagnosis", ["size=[32,32]", "folds=3", "tta.use=false"]), ("segmentation", ["patch=[32,32]", "folds=3"])],
 )
 def test_a_frozen_network_is_trained_and_delivered(task: str, settings: list[str], tmp_path: Path) -> None:
     project = assemble(task, tmp_path / "work")
@@ -52,17 +64,30 @@ def test_a_frozen_network_is_trained_and_delivered(task: str, settings: list[str
     )
     plan = json.loads((project / "plan.json").read_text())
     assert plan["network"]["feature_views"] == 2
-    call(project, "-c", COUNTING)
+    images_seen = count_images(project, "m3b.training", "train.py")
     weights = load_file(str(project / "Logout/fold0/best.safetensors"))
     stored = load_file(str(folder / "model.safetensors"))
     kept = {name: value for name, value in weights.items() if ".body.inner." in name}
     assert kept
     assert all(torch.equal(value, stored[name.split(".body.inner.")[1]]) for name, value in kept.items())
-    # two versions of each training case, once; of 30 steps and all scorings, few images are new ones
-    assert int((project / "images.txt").read_text()) < 4 * 24
+    # two versions of each training case, once, and up to four views for validation: of 90 steps and all scorings, few are new
+    assert images_seen <= 6 * 24
     call(project, "export.py", "--out", "../out")
-    image = json.loads((project / "Datapath/train.json").read_text())[0]["image_path"]
+    model = project.parent / "out"
+    config = json.loads((model / "config.json").read_text())
+    assert len(config["weights"]) == 3
+    saved_bytes = 1.5 * (folder / "model.safetensors").stat().st_size  # most of two of three backbones
+    max_bytes = sum(file.stat().st_size for file in project.glob("Logout/fold*/best.safetensors")) - saved_bytes
+    assert sum(file.stat().st_size for file in model.glob("*.safetensors")) < max_bytes
+    images = [record["image_path"] for record in json.loads((project / "Datapath/train.json").read_text())[:2]]
     masks = ["--masks", "masks"] if task == "segmentation" else []
-    call(project, "../out/predict.py", image, "-o", "answer.json", *masks)
-    [answer] = json.loads((project / "answer.json").read_text())
-    assert "error" not in answer
+    command = ("../out/predict.py", *images, "-o", "answer.json", *masks)
+    views = 1 if task == "diagnosis" else 4  # mirrored
+    assert count_images(project, "m3b_runtime.training", *command) == views * len(images), "once for all folds"
+    answers = json.loads((project / "answer.json").read_text())
+    predicted = m3b.load_model(model).predict([project / image for image in images], out=tmp_path / "predicted")
+    if task == "diagnosis":
+        for answer, prediction in zip(answers, predicted, strict=True):
+            assert answer["probabilities"] == pytest.approx(prediction.probabilities)
+    exported = m3b.export_model(model, "onnx", tmp_path / "onnx")
+    assert exported.largest_difference <= 1e-4

@@ -35,6 +35,7 @@ from m3b.training.lesions import lesion_boxes, remove_small_lesions
 from m3b.training.out_of_distribution import judge_image
 from m3b.training.prediction_calls import ImagePath, format_notes, parse_call, predict_each, safe_name, write_answers
 from m3b.training.recipe import use_recipe
+from m3b.training.stored_networks import load_networks
 from m3b.training.volume_cache import prepare_image
 
 use_recipe(Recipe())
@@ -50,13 +51,9 @@ MAX_BOXES = 300
 @lru_cache(maxsize=1)
 def load() -> tuple[dict[str, Any], torch.nn.Module, torch.device]:
     """Return config.json, the network in evaluation mode, and its device."""
-    from safetensors.torch import load_file
-
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    models = [build_model(config["plan"], with_loss=False) for _ in config["weights"]]
-    for model, name in zip(models, config["weights"], strict=True):
-        model.load_state_dict(load_file(str(HERE / name)))
+    models = load_networks(HERE, config, lambda: build_model(config["plan"], with_loss=False))
     return config, average_networks(models, config).to(device), device
 
 

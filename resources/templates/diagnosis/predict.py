@@ -49,6 +49,7 @@ from m3b.training.out_of_distribution import feature_distance, judge_image
 from m3b.training.prediction_calls import ImagePath, file_stem, first_path, format_notes, parse_call, write_answers
 from m3b.training.preprocess import preprocess
 from m3b.training.recipe import use_recipe
+from m3b.training.stored_networks import load_networks
 
 use_recipe(Recipe())
 
@@ -56,18 +57,12 @@ use_recipe(Recipe())
 @lru_cache(maxsize=1)
 def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
     """Return config.json, the networks in evaluation mode, and their device."""
-    from safetensors.torch import load_file
-
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
     if len(config["weights"]) == 1:  # one network of several, measured on cases that it was not trained on
         config |= config.get("alone", {}).get(config["weights"][0], {})
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    models = []
-    for name in config["weights"]:
-        model = build_model(config["plan"], with_loss=False)
-        model.load_state_dict(load_file(str(HERE / name)))
-        models.append(model.to(device).eval())
-    return config, models, device
+    models = load_networks(HERE, config, lambda: build_model(config["plan"], with_loss=False))
+    return config, [model.to(device).eval() for model in models], device
 
 
 def compute_logits(
@@ -91,7 +86,7 @@ def compute_logits(
         if table is not None
     }
     transformed = [apply_view(batch, transform, view_mask is not None) for transform in transforms]
-    logits = torch.stack([model(view, **extra)["logits"].float() for model in models for view in transformed]).mean(0)
+    logits = torch.stack([model(view, **extra)["logits"].float() for view in transformed for model in models]).mean(0)
     return logits / temperature + bias
 
 

@@ -42,6 +42,7 @@ from m3b.training.recipe import get_recipe, use_recipe
 from m3b.training.resampling import resize
 from m3b.training.segmentation.network import build_model
 from m3b.training.segmentation.scoring import predict_case
+from m3b.training.stored_networks import load_networks, load_weights
 from m3b.training.volume_cache import prepare_image
 
 use_recipe(Recipe())
@@ -52,22 +53,17 @@ PredictMask = Callable[[Image, str, int], np.ndarray]
 @lru_cache(maxsize=1)
 def load() -> tuple[dict[str, Any], PredictMask]:
     """Return config.json, and a function of an image to the decided mask of its classes."""
-    from safetensors.torch import load_file
-
     config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    weights = [load_file(str(HERE / name)) for name in config["weights"]]
     plan = config["plan"]
     if device.type == "cpu" and plan.get("precision") == "bf16" and not _has_bf16():
         plan["precision"] = "fp32"
     if config["engine"] == "nnunet":
         from m3b.training.segmentation.nnunet_steps import load_nnunet, predict_nnunet
 
-        network = load_nnunet(config["nnunet"], weights[0], device)
+        network = load_nnunet(config["nnunet"], load_weights(HERE, config)[0], device)
         return config, lambda image, name, batch: predict_nnunet(network, image, config["nnunet"], device, name)
-    models = [build_model(plan, with_loss=False) for _ in weights]
-    for model, state in zip(models, weights, strict=True):
-        model.load_state_dict(state)
+    models = load_networks(HERE, config, lambda: build_model(plan, with_loss=False))
     network = build_ensemble(models, averaging_of(plan)).to(device)
 
     def run(image: Image, name: str, batch: int) -> np.ndarray:

@@ -263,7 +263,8 @@ def _check_project(run: RunFolder, model: TrainedModel) -> None:
     engine = plan.get("engine", SUPPORTED_ENGINES[0]) if isinstance(plan, dict) else ""
     if engine not in SUPPORTED_ENGINES:
         raise UsageError(f"The engine {engine} cannot go on from weights. Start a new run with more minutes.")
-    delivered = {
+    config = untrusted.read_json(run.measured_model, "config.json")
+    delivered = set(config.get("trained_weights") or ()) or {  # whole files, if the model stores their common part once
         value for name, value in model.hashes.items() if name.endswith(".safetensors") and name.startswith("model")
     }
     if missing := delivered - _hash_trained_weights(run.work):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -97,20 +96,6 @@ def list_delivered_weights(plan: Mapping[str, Any]) -> list[Path]:
     """Return the weight files of a deliverable: that of the refit, or one a fold."""
     overrides = [REFIT_NAME] if plan.get("refit") else list_network_names(plan)
     return [LOGOUT / name / WEIGHTS_FILE for name in overrides]
-
-
-def copy_weights(files: Sequence[Path], out: Path) -> list[str]:
-    """Copy the weight files into a deliverable; return their names there."""
-    has_several = len(files) > 1
-    names = [
-        f"model-{k}-of-{len(files)}.safetensors" if has_several else "model.safetensors"
-        for k in range(1, len(files) + 1)
-    ]
-    for old in out.glob("model*.safetensors"):  # of an earlier export with more networks
-        old.unlink()
-    for file, name in zip(files, names, strict=True):
-        shutil.copy(file, out / name)
-    return names
 
 
 def format_fold_note(plan: Mapping[str, Any]) -> str:

@@ -55,6 +55,7 @@ from m3b.training.precision import (
     set_gpu_math,
 )
 from m3b.training.pretrained.backbones import FrozenBackbone
+from m3b.training.pretrained.feature_memo import FeatureMemo
 from m3b.training.pretrained.frozen_features import RepeatedViews, has_frozen_backbone, prepare_repeatably
 from m3b.training.recipe import Batch, Transform, apply_transforms, get_recipe
 from m3b.training.step_cost import micro_batch
@@ -170,7 +171,7 @@ class TrainingLoop:
     def compute_features(self) -> None:
         """Compute the features of a frozen network before the clock starts; the networks of all folds share them and their seconds."""
         memo = next((part.memo for part in self.parts.model.modules() if isinstance(part, FrozenBackbone)), None)
-        if memo is None or memo.maps or not isinstance(self.parts.dataset, RepeatedViews):
+        if not isinstance(memo, FeatureMemo) or memo.maps or not isinstance(self.parts.dataset, RepeatedViews):
             return
         start = time.monotonic()
         collate, versions = self.parts.collate or default_collate, self.parts.dataset.list_versions()

@@ -13,12 +13,13 @@ from typing import Any
 from m3b.training.deliverable import MODULES_FILE, PREDICT_FILE, copy_code, write_texts
 from m3b.training.detection.detectors import detector_line, is_library, packages_of
 from m3b.training.entry import hash_validation_cases
-from m3b.training.folds import copy_weights, format_fold_note, list_delivered_weights
+from m3b.training.folds import format_fold_note, list_delivered_weights
 from m3b.training.named_channels import describe_input
 from m3b.training.out_of_distribution_cases import fit_detector
 from m3b.training.pretrained.plan_start import list_packages
 from m3b.training.pretrained.trial import apply_chosen_start, format_start_note, remove_paths, start_card
 from m3b.training.recipe import RECIPE_FILE
+from m3b.training.stored_networks import copy_weights
 
 BACKBONE_PACKAGES = {"transformers": "transformers", "open_clip": "open_clip_torch"}
 """Package that the format of a backbone needs."""
@@ -55,14 +56,14 @@ def main(argv: list[str] | None = None) -> None:
         copy_code(out, plan["network"], scripts)
     else:
         copy_code(out, {}, {PREDICT_FILE: Path("predict_fewshot.py"), RECIPE_FILE: Path(RECIPE_FILE)})
-    weight_names = copy_weights(weights, out)
+    stored_weights = copy_weights(weights, out, plan["network"])
     config = {
         "task": "detection",
         "target": plan["target"],
         "classes": plan["classes"],
         "multi_label": True,
         **({"labels": plan["labels"]} if plan["labels"] else {}),
-        "weights": weight_names,
+        **stored_weights,
         "refit": engine == "patches" and bool(plan.get("refit")),
         **calibration,
         **start_card(plan),

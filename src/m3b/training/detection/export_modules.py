@@ -19,6 +19,7 @@ from m3b.training.channels import read_case
 from m3b.training.detection.center_detector import decode_distances
 from m3b.training.detection.network import build_model
 from m3b.training.preprocess import pad_array
+from m3b.training.stored_networks import load_networks
 from m3b.training.volume_cache import prepare_image
 
 FOLDER = Path(__file__).resolve().parent
@@ -59,7 +60,7 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     if weights:
         model = predict.load()[1].cpu()
     else:
-        models = [build_model(config["plan"], with_loss=False) for _ in config["weights"]]
+        models = load_networks(FOLDER, config, lambda: build_model(config["plan"], with_loss=False), weights=False)
         model = predict.average_networks(models, config)
     network = Network(model, len(config["classes"]), config["target"] == "boxes").eval()
     return {"model": {"module": network, "inputs": ["image"], "outputs": ["chances"]}}

@@ -13,10 +13,11 @@ from typing import Any
 from m3b.training.deliverable import copy_code, list_scripts, write_texts
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.entry import hash_validation_cases
-from m3b.training.folds import copy_weights, format_fold_note, list_delivered_weights
+from m3b.training.folds import format_fold_note, list_delivered_weights
 from m3b.training.named_channels import describe_input
 from m3b.training.pretrained.plan_start import list_packages
 from m3b.training.pretrained.trial import apply_chosen_start, format_start_note, remove_paths, start_card
+from m3b.training.stored_networks import copy_weights, load_networks
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -29,28 +30,32 @@ def main(argv: list[str] | None = None) -> None:
     if missing:
         raise SystemExit(f"{', '.join(missing)} missing: run train.py to its end first")
     copy_code(out, plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
-    weight_names = copy_weights(weights, out)
-    config = make_config(plan, weight_names)
-    config["familiar"] = fit_ood_detector(plan, weights, out)
+    stored_weights = copy_weights(weights, out, plan["network"])
+    config = make_config(plan, stored_weights)
+    config["familiar"] = fit_ood_detector(plan, config, out)
     extra_packages = ["monai", *(["av"] if plan.get("frames") else []), *list_packages(plan["network"])]
     write_texts(out, config, extra_packages, _readme(plan, config))
     print(
-        f"wrote {out}: {len(weight_names)} network(s), temperature {config['temperature']}, thresholds {config['thresholds']}"
+        f"wrote {out}: {len(weights)} network(s), temperature {config['temperature']}, thresholds {config['thresholds']}"
     )
 
 
-def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
-    """Return config.json of the deliverable, with the shape of a pretrained network and without its path."""
+def make_config(plan: dict[str, Any], stored_weights: dict[str, Any]) -> dict[str, Any]:
+    """Return config.json of the deliverable, with the shape of a pretrained network and without its path.
+
+    Args:
+        stored_weights: from `copy_weights`.
+    """
     calibration = json.loads(Path("Logout/calibration.json").read_text())
     if "alone" in calibration:
-        calibration["alone"] = dict(zip(weights, calibration["alone"], strict=True))
+        calibration["alone"] = dict(zip(stored_weights["weights"], calibration["alone"], strict=True))
     plan = {key: value for key, value in plan.items() if key != "scratch"}
     return {
         "task": plan["task"],
         "probabilities": "number" not in plan,
         "classes": plan["classes"],
         "multi_label": bool(plan["multi_label"]),
-        "weights": weights,
+        **stored_weights,
         "refit": bool(plan.get("refit")),
         "saliency": True,
         **calibration,
@@ -60,11 +65,11 @@ def make_config(plan: dict[str, Any], weights: list[str]) -> dict[str, Any]:
     }
 
 
-def fit_ood_detector(plan: dict[str, Any], weights: list[Path], out: Path) -> dict[str, Any]:
+def fit_ood_detector(plan: dict[str, Any], config: dict[str, Any], out: Path) -> dict[str, Any]:
     """Return the out-of-distribution detector of config.json; its arrays go to familiar.safetensors."""
     import numpy as np
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import save_file
 
     from m3b.training.diagnosis.features import record_features
     from m3b.training.diagnosis.network import build_model
@@ -74,11 +79,7 @@ def fit_ood_detector(plan: dict[str, Any], weights: list[Path], out: Path) -> di
     if plan.get("covariates") or int(plan.get("views") or 1) > 1:
         return fit_detector(plan)[0]  # the features depend on more than one image
 
-    models = []
-    for file in weights:
-        model = build_model(plan, with_loss=False)
-        model.load_state_dict(load_file(str(file)))
-        models.append(model.eval())
+    models = [model.eval() for model in load_networks(out, config, lambda: build_model(plan, with_loss=False))]
 
     def features(image: Any, name: str) -> list[np.ndarray]:
         batch = torch.from_numpy(preprocess(image, plan, name))[None]

@@ -22,6 +22,7 @@ from m3b.training.diagnosis.tta import apply_view
 from m3b.training.diagnosis.views import input_shape, make_view_mask, prepare_case, view_count
 from m3b.training.preprocess import PREPROCESSING_KEYS
 from m3b.training.preprocess import prepare_image as prepare_image
+from m3b.training.stored_networks import load_networks
 
 MODEL_FOLDER = Path(__file__).resolve().parent
 
@@ -44,7 +45,7 @@ class Ensemble(nn.Module):
         extra = dict(zip(self.extra_inputs, extra_inputs, strict=True))
         views = [apply_view(image, view, "views" in extra) for view in self.views]
         logits = torch.stack(
-            [network(view, **extra)["logits"].float() for network in self.networks for view in views]
+            [network(view, **extra)["logits"].float() for view in views for network in self.networks]
         ).mean(0)
         return interpret_logits(logits / self.temperature + self.bias, self.config)
 
@@ -80,7 +81,7 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     if weights:
         networks = [model.cpu() for model in predict.load()[1]]
     else:
-        networks = [build_model(plan, with_loss=False) for _ in config["weights"]]
+        networks = load_networks(MODEL_FOLDER, config, lambda: build_model(plan, with_loss=False), weights=False)
     module = Ensemble(networks, config)
     inputs = ["image", *_list_extra_inputs(plan)]
     return {"model": {"module": module.eval(), "inputs": inputs, "outputs": [_name_output(config)]}}

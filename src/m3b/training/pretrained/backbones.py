@@ -17,7 +17,7 @@ from m3b.training.pretrained.tensors import LoadedTensors, load_tensors
 from m3b.training.pretrained.weight_files import StartError, find_weight_files
 
 if TYPE_CHECKING:
-    from m3b.training.pretrained.feature_memo import FeatureMemo
+    from m3b.training.pretrained.feature_memo import FeatureMemo, LastInputMemo
 
 
 def build_backbone(network: Mapping[str, Any], dims: int, channels: int, load: bool = True) -> nn.Module:
@@ -49,11 +49,19 @@ def build_backbone(network: Mapping[str, Any], dims: int, channels: int, load: b
 class FrozenBackbone(nn.Module):
     """A backbone whose weights and running statistics stay as they are: a step costs its forward pass alone."""
 
+    is_frozen_backbone = True
+
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner.requires_grad_(False)
         self.widths, self.steps, self.multiple, self.taken = inner.widths, inner.steps, inner.multiple, inner.taken
-        self.memo: FeatureMemo | None = None
+        self.memo: FeatureMemo | LastInputMemo | None = None
+
+    def remember_last_input(self) -> None:
+        """Compute the maps of an input once if the networks of an ensemble ask for them one after another."""
+        from m3b.training.pretrained.feature_memo import LastInputMemo
+
+        self.memo = LastInputMemo()
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -62,7 +70,7 @@ class FrozenBackbone(nn.Module):
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         with torch.no_grad():
-            return self.memo.compute(self.inner, x) if self.memo and x.device.type == "cpu" else list(self.inner(x))
+            return self.memo.compute(self.inner, x) if self.memo else list(self.inner(x))
 
 
 def describe_weights(body: nn.Module) -> str:

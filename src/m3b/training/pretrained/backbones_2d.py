@@ -187,7 +187,9 @@ class ViT(nn.Module):
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         maps = self.patch_embed["proj"](x)
         tokens = (maps + self._places(maps.shape[2:])).flatten(2).transpose(1, 2)
-        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(x), -1, -1)
+        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(
+            x.shape[0], -1, -1
+        )  # exported graphs accept any batch size
         tokens = torch.cat([class_token, tokens], dim=1)
         for block in self.blocks:
             tokens = block(tokens)

@@ -33,7 +33,13 @@ def read_delivered_plan(folder: Path) -> dict[str, Any] | None:
     plan = config.get("plan")
     if not isinstance(plan, dict) or not isinstance(plan.get("network"), dict) or not config.get("weights"):
         return None
-    return {**plan, "task": config.get("task"), "weights": list(config["weights"]), "start": config.get("start") or {}}
+    return {
+        **plan,
+        "task": config.get("task"),
+        "weights": list(config["weights"]),
+        "shared_weights": [config["shared_weights"]] if config.get("shared_weights") else [],
+        "start": config.get("start") or {},
+    }
 
 
 def describe_delivered(folder: Path, delivered: Mapping[str, Any]) -> str:
@@ -98,10 +104,13 @@ def load_delivered(network: nn.Module, folder: Path) -> LoadedTensors:
     from m3b.training.pretrained.tensors import LoadedTensors, adapt_tensor
 
     delivered = read_delivered_plan(folder)
-    file = folder / Path(str(delivered["weights"][0])).name if delivered else folder / "model.safetensors"
-    if not file.is_file():
-        raise StartError(f"{file} is missing; take a fresh copy of the model folder")
-    stored = load_file(str(file))
+    names = [delivered["weights"][0], *delivered["shared_weights"]] if delivered else ["model.safetensors"]
+    files = [folder / Path(str(name)).name for name in names]
+    stored: dict[str, Any] = {}
+    for file in files:
+        if not file.is_file():
+            raise StartError(f"{file} is missing; take a fresh copy of the model folder")
+        stored |= load_file(str(file))
     state, loaded, adapted = network.state_dict(), {}, 0
     for name, value in stored.items():
         key = name.removeprefix("backbone.")
@@ -111,6 +120,6 @@ def load_delivered(network: nn.Module, folder: Path) -> LoadedTensors:
             adapted += tensor.shape != value.shape
             loaded[key] = tensor.to(state[key].dtype)
     if len(loaded) < MIN_LOADED_SHARE * len(state):
-        raise StartError(f"{file}: {len(loaded)} of {len(state)} tensors fit the network of this project")
+        raise StartError(f"{files[0]}: {len(loaded)} of {len(state)} tensors fit the network of this project")
     network.load_state_dict({**state, **loaded})
     return LoadedTensors(len(loaded) - adapted, adapted, len(stored) - len(loaded))

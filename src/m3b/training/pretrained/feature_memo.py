@@ -1,4 +1,4 @@
-"""Features of frozen networks in memory, shared by the folds and scorings of a training."""
+"""Features of frozen networks in memory, shared by the folds and scorings of a training, and by the networks of a deliverable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class FeatureMemo:
         return self
 
     def compute(self, body: Callable[[torch.Tensor], list[torch.Tensor]], x: torch.Tensor) -> list[torch.Tensor]:
-        """Return the maps of (B, C, ...) images; those of new images by `body`."""
+        """Return the maps of (B, C, ...) images; those of new images by `body`. A GPU computes all anew."""
+        if x.device.type != "cpu":
+            return list(body(x))
         keys = [self._key(image) for image in x]
         unknown_rows = [row for row, key in enumerate(keys) if key not in self.maps]
         computed = body(x[unknown_rows]) if unknown_rows else []
@@ -43,6 +45,24 @@ class FeatureMemo:
         digest = hashlib.blake2b(image.detach().contiguous().numpy(), digest_size=16)
         digest.update(f"{tuple(image.shape)} {torch.is_autocast_enabled('cpu')}".encode())
         return digest.digest()
+
+
+class LastInputMemo:
+    """The feature maps of the last input."""
+
+    def __init__(self) -> None:
+        self.last: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+        self.traced: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+
+    def compute(self, body: Callable[[torch.Tensor], list[torch.Tensor]], x: torch.Tensor) -> list[torch.Tensor]:
+        """Return the maps of (B, C, ...) images. While a graph is traced, an input is recognised by its identity."""
+        if torch.jit.is_tracing():
+            if self.traced is None or self.traced[0] is not x:
+                self.traced = (x, list(body(x)))
+            return self.traced[1]
+        if self.last is None or self.last[0].device != x.device or not torch.equal(self.last[0], x):
+            self.last = (x.clone(), list(body(x)))
+        return self.last[1]
 
 
 @cache

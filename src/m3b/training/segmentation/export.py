@@ -12,11 +12,12 @@ from typing import Any
 
 from m3b.training.deliverable import copy_code, list_scripts, write_texts
 from m3b.training.entry import hash_validation_cases
-from m3b.training.folds import WEIGHTS_FILE, copy_weights, format_fold_note, list_delivered_weights
+from m3b.training.folds import WEIGHTS_FILE, format_fold_note, list_delivered_weights
 from m3b.training.named_channels import describe_input
 from m3b.training.out_of_distribution_cases import fit_detector
 from m3b.training.pretrained.plan_start import list_packages
 from m3b.training.pretrained.trial import format_start_note, remove_paths, start_card
+from m3b.training.stored_networks import copy_weights
 
 NNUNET = Path("Logout/model0")
 
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f"no trained model at {', '.join(missing_files)}: run train.py to its end first")
     plan = {key: value for key, value in plan.items() if key != "scratch"}
     copy_code(out, plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
-    weight_names = copy_weights(weights, out)
+    stored_weights = copy_weights(weights, out, plan["network"])
     figures = json.loads(Path("Logout/metrics.json").read_text())["validation"]
     config: dict[str, Any] = {
         "task": "segmentation",
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> None:
         "labels": plan["labels"] or {name: index + 1 for index, name in enumerate(plan["classes"])},
         "plan": {**plan, "network": remove_paths(plan["network"])},
         **start_card(plan),
-        "weights": weight_names,
+        **stored_weights,
         "refit": bool(plan.get("refit")),
         "validation": figures,
         "held_out": hash_validation_cases(),
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> None:
         config["nnunet"] = json.loads((NNUNET / "nnunet.json").read_text())
     write_texts(out, config, _packages(plan), _readme(plan, figures))
     print(
-        f"wrote {out}: {len(plan['classes'])} class(es), {len(weight_names)} network(s); validation Dice {figures['dice']}"
+        f"wrote {out}: {len(plan['classes'])} class(es), {len(weights)} network(s); validation Dice {figures['dice']}"
     )
     if changed_settings := list_changed_settings(plan):
         names = ", ".join(changed_settings)

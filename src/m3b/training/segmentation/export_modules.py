@@ -22,6 +22,7 @@ from m3b.training.segmentation import ordered_structures
 from m3b.training.segmentation.network import build_model
 from m3b.training.segmentation.scoring import predict_case
 from m3b.training.segmentation.sliding_window import choose_window, total_strides
+from m3b.training.stored_networks import load_networks
 from m3b.training.volume_cache import prepare_image
 
 FOLDER = Path(__file__).resolve().parent
@@ -55,12 +56,8 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
 
     `weights=False` leaves the weights random and reads no weight file.
     """
-    from safetensors.torch import load_file
-
     config = read_config()
-    models = [build_model(config["plan"], with_loss=False) for _ in config["weights"]]
-    for model, name in zip(models, config["weights"], strict=True) if weights else ():
-        model.load_state_dict(load_file(str(FOLDER / name)))
+    models = load_networks(FOLDER, config, lambda: build_model(config["plan"], with_loss=False), weights)
     axes = {0: "batch"}
     if config["plan"]["network"]["name"] != "swinunetr":  # its windows are cut in Python, for one size
         axes |= dict(enumerate(["rows", "columns", "slices"][: int(config["plan"]["dims"])], start=2))
