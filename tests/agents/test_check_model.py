@@ -258,7 +258,7 @@ def test_an_incomplete_folder_is_never_run(desk: Desk) -> None:
         ("import nowhere", "No module named 'nowhere'"),
         (PREDICT.replace("1 - p", "float('nan')"), "not a number from 0 to 1"),
         (PREDICT.replace("1 - p", "0.9 - p / 2"), "sum to"),
-        (PREDICT.replace("rows.append", "if len(rows) < 3: rows.append"), "3 predictions for 8 images"),
+        (PREDICT.replace("rows.append", "if len(rows) < 3: rows.append"), "3 predictions for 4 images"),
         (PREDICT.replace('"dark"', '"grey"'), "['bright', 'grey']"),
         ("open('../../../../data/0.png').read()" + PREDICT, "No such file"),
     ],
@@ -268,6 +268,19 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
     verdict = desk.check()
     assert words in verdict.agent_messages[0]
     assert verdict.issues[0].code == "predict_fails"
+    assert desk.kept == []
+
+
+@pytest.mark.parametrize("failure", ["raise ValueError('malignant7')", "raise type('Malignant7', (Exception,), {})()"])
+def test_output_on_test_cases_reaches_nobody(desk: Desk, failure: str) -> None:
+    """Its output on test cases was shown to agents, who could read labels or names out of it."""
+    many = f"asked_paths = json.loads(Path(asked.list).read_text())\nif len(asked_paths) > 4:\n    {failure}\nrows = []"
+    make_deliverable(desk.folder, predict=PREDICT.replace("rows = []", many))
+    verdict = desk.check()
+    assert verdict.issues[0].code == "predict_fails_on_test"
+    texts = " ".join([verdict.issues[0].agent_message, verdict.issues[0].user_message])
+    assert "malignant7" not in texts.lower()
+    assert ("ValueError" in texts) is failure.startswith("raise ValueError")
     assert desk.kept == []
 
 

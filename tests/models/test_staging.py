@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,11 @@ from PIL import Image
 
 from m3b.dataset.reading import read_image
 from m3b.errors import ModelError
+from m3b.metrics import Measure, Scores
 from m3b.models import StagedCases, stage_cases, staging
+from m3b.models.model_card import format_metrics_section
+from m3b.tasks import get_family
+from m3b.tasks.score_details import add_lookup_control, mark_verbatim
 
 
 def picture(file: Path, value: int) -> str:
@@ -58,6 +63,27 @@ def test_files_tell_neither_by_time_nor_by_number(tmp_path: Path) -> None:
         assert list(range(40)) not in (first, second)
 
 
+def test_copies_hold_no_texts_or_are_named(tmp_path: Path) -> None:
+    """Texts of the files told predict.py the class, although names and order did not."""
+    for name in ("a.png", "b.pgm", "c/s1.jpg", "c/s2.jpg"):
+        picture(tmp_path / name, 3)
+        with (tmp_path / name).open("ab") as stream:
+            stream.write(b"malignant")
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
+        archive.write(tmp_path / "a.png", "x.png")
+    cases = ["a.png", "b.pgm", ["c/s1.jpg", "c/s2.jpg"], {"t1": "a.png", "t2": "b.pgm"}, "set.zip#x.png"]
+    staged = stage_cases(cases, tmp_path / "staged", True, base=tmp_path)
+    assert staged.verbatim == (1, 3)
+    files = [file for file in staged.folder.rglob("*") if file.is_file()]
+    assert {file.suffix for file in files if b"malignant" in file.read_bytes()} == {".pgm"}
+    assert {file.stat().st_mtime for file in files} == {0.0}
+    rows = mark_verbatim([{"image": name} for name in "abcde"], staged.verbatim)
+    scores = add_lookup_control(Scores(Measure("auroc", 0.5, 0.4, 0.6, 5), {}, (), 5, 5), rows, get_family("diagnosis"))
+    assert scores.details["verbatim"] == 2
+    card = "\n".join(format_metrics_section({"metrics": {"auroc": {"value": 0.5}}, "details": dict(scores.details)}))
+    assert "control not possible for 2 test cases" in card
+
+
 def test_every_kind_of_case(tmp_path: Path) -> None:
     for i in range(12):
         picture(tmp_path / f"volume/s{i}.png", i)
@@ -101,11 +127,11 @@ def test_a_header_keeps_its_data_file(tmp_path: Path) -> None:
 
 def test_unconfined_is_never_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "MIN_LINK_BYTES", 1)
-    raw = tmp_path / "a.png"
+    raw = tmp_path / "a.pgm"
     picture(raw, 1)
-    (tmp_path / "link.png").symlink_to(raw)
+    (tmp_path / "link.pgm").symlink_to(raw)
     for confined in (False, True):
-        staged = stage_cases(["link.png"], tmp_path / f"staged{confined}", confined, base=tmp_path)
+        staged = stage_cases(["link.pgm"], tmp_path / f"staged{confined}", confined, base=tmp_path)
         target = staged.folder / str(staged.paths[0])
         assert not target.is_symlink()
         assert (target.stat().st_ino == raw.stat().st_ino) is confined
@@ -119,9 +145,9 @@ def test_large_files_are_copies_unless_copying_costs(
     """Files from 64 MiB on were links, with the number and time of the raw file, however few they were."""
     monkeypatch.setattr(staging, "MAX_COPY_BYTES", most)
     monkeypatch.setattr(staging, "clone", lambda real, target: False)
-    raw = tmp_path / "a.png"
+    raw = tmp_path / "a.pgm"
     picture(raw, 1)
-    staged = stage_cases(["a.png"], tmp_path / "staged", True, base=tmp_path, defer_links=True, min_link_bytes=1)
+    staged = stage_cases(["a.pgm"], tmp_path / "staged", True, base=tmp_path, defer_links=True, min_link_bytes=1)
     target = staged.folder / str(staged.paths[0])
     assert not target.exists()
     staging.place_links(staged, tmp_path)

@@ -192,6 +192,11 @@ def _format_reliability(details: Mapping[str, Any]) -> list[str]:
     lines, ood, prediction_sets = [], details.get("out_of_distribution"), details.get("prediction_sets")
     if isinstance(ood, Mapping):
         lines.append(f"{ood['flagged']} of {ood['n']} test images are flagged as unlike the training images")
+    if verbatim := details.get("verbatim"):
+        lines.append(
+            f"control not possible for {verbatim} test cases: their files could not be reduced to pixels and geometry, so "
+            "predict.py could have read answers from texts in them"
+        )
     if isinstance(prediction_sets, Mapping) and prediction_sets.get("held") is not None:
         lines.append(
             f"{prediction_sets['promised']:.0%} prediction sets hold {prediction_sets['held']:.0%} of the true "

@@ -6,13 +6,15 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from m3b.data.links import WHAT_TO_DO, Inside, out_of, roots_of
 from m3b.data.records import Reference, paths_of
+from m3b.dataset.minimal import write_minimal_copy
 from m3b.dataset.view import clone
 from m3b.errors import DataError, ModelError
 from m3b.isolation.untrusted import announce_opening, copy_file
@@ -48,12 +50,14 @@ class StagedCases:
             object.
         order: `order[i]` is the position, among the given cases, of the one staged as `paths[i]`.
         links: files that `place_links` still has to put there, as source and target.
+        verbatim: positions, among the given cases, of those with a file that is no minimal copy (`m3b.dataset.minimal`).
     """
 
     folder: Path
     paths: tuple[StagedImage, ...]
     order: tuple[int, ...]
     links: tuple[tuple[Path, Path], ...] = ()
+    verbatim: tuple[int, ...] = ()
 
     def restore_order(self, results: Sequence[T]) -> list[T]:
         """Return results in staged order, put back into the order of the given cases.
@@ -76,9 +80,11 @@ def stage_cases(
     defer_links: bool = False,
     min_link_bytes: int | None = None,
 ) -> StagedCases:
-    """Copy test images into `folder` as `case_0001.png` and so on, in an unpredictable order.
+    """Write minimal copies of test images into `folder` as `case_0001.png` and so on, in an unpredictable order.
 
-    Extensions stay. A folder of slices becomes a folder with renamed slices in natural order. A list of slices becomes
+    Extensions stay. A copy holds what reading the image needs, and none of its texts (`m3b.dataset.minimal`). A file of which
+    no such copy can be made is copied as it is, and its case is one of `StagedCases.verbatim`. A folder of slices becomes a
+    folder with renamed slices in natural order. A list of slices becomes
     a list of files in a folder of their own. Channels keep their names, and their files are in a folder of their own.
     An archive item becomes a NPY file (same shape and dtype).
 
@@ -106,14 +112,17 @@ def stage_cases(
     paths: list[StagedImage] = []
     links: list[tuple[Path, Path]] = []
     link = _make_linker(links if defer_links else None, min_link_bytes or MIN_LINK_BYTES) if confined else _never_link
+    copier, verbatim = _Copier(link), []
     for number, index in enumerate(order, start=1):
         try:
             if data_roots:
                 _check_links(cases[index], base, data_roots)
-            paths.append(_stage_case(cases[index], folder, f"case_{number:0{width}d}", base, link))
+            copier.has_verbatim = False
+            paths.append(_stage_case(cases[index], folder, f"case_{number:0{width}d}", base, copier))
         except (OSError, ValueError, DataError) as error:
             raise ModelError(f"test case {index} ({cases[index]}) cannot be staged: {error}") from error
-    return StagedCases(folder, tuple(paths), tuple(order), tuple(links))
+        verbatim += [index] if copier.has_verbatim else []
+    return StagedCases(folder, tuple(paths), tuple(order), tuple(links), tuple(sorted(verbatim)))
 
 
 LinkFile = Callable[[Path, Path], bool]
@@ -134,6 +143,39 @@ def _make_linker(deferred: list[tuple[Path, Path]] | None, min_link_bytes: int) 
 
 def _never_link(real: Path, target: Path) -> bool:
     return False
+
+
+class _Copier:
+    """Makes minimal copies; files of which none can be made are linked or copied as they are, and remembered.
+
+    Attributes:
+        has_verbatim: whether such a file was among those since it was last set to False.
+    """
+
+    def __init__(self, link: LinkFile) -> None:
+        self.link, self.has_verbatim = link, False
+
+    @contextmanager
+    def without_links(self) -> Iterator[None]:
+        """Copy files that are extracted for a moment only."""
+        link, self.link = self.link, _never_link
+        try:
+            yield
+        finally:
+            self.link = link
+
+    def copy(self, real: Path, target: Path) -> None:
+        """Put a file at its new place."""
+        if _has_space(real, target) and write_minimal_copy(real, target):
+            _clear_timestamps(target)
+        else:
+            self.has_verbatim = True
+            self.copy_voxels(real, target)
+
+    def copy_voxels(self, real: Path, target: Path) -> None:
+        """Put a file without a header, or of an unknown kind, at its new place."""
+        if not self.link(real, target):
+            _copy_untimed(real, target)
 
 
 def place_links(staged: StagedCases, base: Path) -> None:
@@ -168,17 +210,17 @@ def _check_links(case: ImageRef, base: Path, data_roots: Inside) -> None:
             raise ValueError(f"{outside_link[0]} is a link that leads out of the data. {WHAT_TO_DO}")
 
 
-def _stage_case(case: ImageRef, folder: Path, name: str, base: Path, link: LinkFile) -> StagedImage:
+def _stage_case(case: ImageRef, folder: Path, name: str, base: Path, copier: _Copier) -> StagedImage:
     if isinstance(case, Mapping):
         (folder / name).mkdir()
         return {
-            channel: f"{name}/{_stage_case(path, folder / name, f'image_{number:02d}', base, link)}"
+            channel: f"{name}/{_stage_case(path, folder / name, f'image_{number:02d}', base, copier)}"
             for number, (channel, path) in enumerate(case.items(), start=1)
         }
     if not isinstance(case, str):
         if not case:
             raise ValueError("an empty list of slices is no image")
-        return _stage_slices([base / item for item in case], folder, name, link)
+        return _stage_slices([base / item for item in case], folder, name, copier)
     from m3b.dataset.formats import get_format
     from m3b.dataset.formats.base import natural_key
     from m3b.dataset.reading import split_reference
@@ -186,26 +228,27 @@ def _stage_case(case: ImageRef, folder: Path, name: str, base: Path, link: LinkF
     file, item = split_reference(case, base)
     source = base / file
     if item:
-        return _stage_item(source, item, folder, name, link)
+        return _stage_item(source, item, folder, name, copier)
     if source.is_dir() and get_format(source).is_container:
+        copier.has_verbatim = True
         return _stage_store(source, folder, name)
     if source.is_dir():
         files = [item for item in source.iterdir() if item.is_file() and not item.name.startswith(".")]
         if not files:
             raise ValueError("no file in this folder")
-        _stage_slices(sorted(files, key=lambda item: natural_key(item.name)), folder, name, link)
+        _stage_slices(sorted(files, key=lambda item: natural_key(item.name)), folder, name, copier)
         return name
-    return _stage_file(source, folder, name, link)
+    return _stage_file(source, folder, name, copier)
 
 
-def _stage_slices(files: Sequence[Path], folder: Path, name: str, link: LinkFile) -> list[str]:
+def _stage_slices(files: Sequence[Path], folder: Path, name: str, copier: _Copier) -> list[str]:
     (folder / name).mkdir()
     return [
-        f"{name}/{_stage_file(file, folder / name, f'slice_{n:04d}', link)}" for n, file in enumerate(files, start=1)
+        f"{name}/{_stage_file(file, folder / name, f'slice_{n:04d}', copier)}" for n, file in enumerate(files, start=1)
     ]
 
 
-def _stage_item(source: Path, item: str, folder: Path, name: str, link: LinkFile) -> str:
+def _stage_item(source: Path, item: str, folder: Path, name: str, copier: _Copier) -> str:
     """Stage one image of a file that holds several; of a clip or pyramid the whole file, of a store with axes that array."""
     from m3b.dataset.archive_subsets import write_subset
     from m3b.dataset.formats import get_format
@@ -215,6 +258,7 @@ def _stage_item(source: Path, item: str, folder: Path, name: str, link: LinkFile
 
     announce_opening(source)
     file_format = get_format(source)
+    copier.has_verbatim |= file_format.is_folder and not isinstance(file_format, ArrayFormat)
     if file_format.is_folder and item.startswith("level="):
         return f"{_stage_store(source, folder, name)}#{item}"
     if file_format.is_folder and file_format.probe(source, item).spacing is not None:
@@ -231,13 +275,13 @@ def _stage_item(source: Path, item: str, folder: Path, name: str, link: LinkFile
         _clear_timestamps(folder / f"{name}.npy")
         return f"{name}.npy"
     if isinstance(file_format, ArchiveFormat):
-        with file_format.image_file(source, item) as (file, inner_item):
-            staged = _stage_case(file.name, folder, name, file.parent, _never_link)
+        with file_format.image_file(source, item) as (file, inner_item), copier.without_links():
+            staged = _stage_case(file.name, folder, name, file.parent, copier)
             return f"{staged}#{inner_item}" if inner_item else str(staged)
     if isinstance(file_format, Parquet):
-        with file_format.image_file(source, item) as (file, _):
-            return _stage_file(file, folder, name, _never_link)
-    return f"{_stage_file(source, folder, name, link)}#{item}"
+        with file_format.image_file(source, item) as (file, _), copier.without_links():
+            return _stage_file(file, folder, name, copier)
+    return f"{_stage_file(source, folder, name, copier)}#{item}"
 
 
 def _stage_store(source: Path, folder: Path, name: str) -> str:
@@ -249,7 +293,7 @@ def _stage_store(source: Path, folder: Path, name: str) -> str:
     return f"{name}{source.suffix}"
 
 
-def _stage_file(source: Path, folder: Path, stem: str, link: LinkFile) -> str:
+def _stage_file(source: Path, folder: Path, stem: str, copier: _Copier) -> str:
     from m3b.dataset.formats.sidecars import check_plain_file
 
     suffix_match = _SUFFIX.search(source.name)
@@ -259,9 +303,9 @@ def _stage_file(source: Path, folder: Path, stem: str, link: LinkFile) -> str:
     check_plain_file(real)
     sidecars = _sidecars(real)
     if sidecars:
-        _copy_detached(real, sidecars[0].name, target, link)
-    elif not link(real, target):
-        _copy_untimed(real, target)
+        _copy_detached(real, sidecars[0].name, target, copier)
+    else:
+        copier.copy(real, target)
     return target.name
 
 
@@ -280,19 +324,33 @@ def _copy_untimed(real: Path, target: Path) -> None:
     _clear_timestamps(target)
 
 
-def _copy_detached(header: Path, data_name: str, target: Path, link: LinkFile) -> None:
+def _copy_detached(header: Path, data_name: str, target: Path, copier: _Copier) -> None:
     """Copy a header and its separate voxel file under one new name, and name that file in the header."""
     from m3b.dataset.formats.sidecars import rename_data_file
 
     suffix = Path(data_name).suffix
     data_target = target.with_name(f"{target.stem}{suffix if suffix != target.suffix else '.raw'}")
-    data_file = header.parent / data_name
-    if not link(data_file, data_target):
-        _copy_untimed(data_file, data_target)
+    copier.copy_voxels(header.parent / data_name, data_target)
     if header.stat().st_size > MAX_HEADER_BYTES:
         raise ValueError(f"{header.name} is larger than a header without voxels can be")
-    target.write_bytes(rename_data_file(header, data_target.name))
+    is_minimal = write_minimal_copy(header, target)
+    copier.has_verbatim |= not is_minimal
+    target.write_bytes(rename_data_file(target if is_minimal else header, data_target.name))
     _clear_timestamps(target)
+
+
+def renew_minimal_copy(file: Path) -> None:
+    """Make a staged file that was written again a minimal copy, which other staged files are as well."""
+    suffix_match = _SUFFIX.search(file.name)
+    copy = file.with_name(f".renewed{suffix_match.group(1) if suffix_match else ''}")
+    if write_minimal_copy(file, copy):
+        copy.replace(file)
+    _clear_timestamps(file)
+
+
+def _has_space(real: Path, target: Path) -> bool:
+    """Return whether a copy of at most twice the size leaves half of the free space."""
+    return 4 * real.stat().st_size <= shutil.disk_usage(target.parent).free
 
 
 def _try_link(real: Path, target: Path) -> bool:

@@ -83,6 +83,11 @@ def describe_reliability(scores: dict[str, Any]) -> list[str]:
             f"{format_count(ood['flagged'])} of {format_count(ood['n'])} test images {verb} flagged as unlike the "
             "training images."
         )
+    if to_finite_number(details.get("verbatim")):
+        sentences.append(
+            f"Control not possible for {format_count(details['verbatim'])} test cases: their files could not be reduced to pixels "
+            "and geometry, so the model could have read answers from texts in them."
+        )
     sets = as_dict(details.get("prediction_sets"))
     stated_level, coverage, size = (to_finite_number(sets.get(key)) for key in ("promised", "held", "mean_size"))
     if stated_level is not None and coverage is not None and size is not None:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import dropwhile
 from typing import Any, ParamSpec, TypeVar
 
 from m3b.agents import prompts
@@ -93,7 +94,10 @@ def execute_run(
         cancel_event: set by any thread to end the run.
     """
     run, record, state, stages = setup.folder, setup.record, setup.state or RunState(), copy_stages(user_stages)
-    remarking_roles = tuple(stage.role for stage in stages if stage.artifact is not Selection)
+    # Roles up to the data index see the labels of test cases, which their words could tell.
+    remarking_roles = tuple(stage.role for stage in dropwhile(lambda stage: stage.artifact is not DataIndex, stages))[
+        1:
+    ]
     started, services = time.monotonic(), None
     result = _make_result(record, state, "failed", f"m3b itself was ended; `{run.format_command('resume')}` goes on.")
     try:

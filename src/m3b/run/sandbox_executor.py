@@ -183,6 +183,7 @@ class SandboxExecutor:
                 rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
                 if keep_answers_in is not None:
                     _keep_test_answers(keep_answers_in, records, predictions, index, scratch / "answers")
+                rows = score_details.mark_verbatim(rows, staged.verbatim)
                 return score_details.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
             except ReaderError as error:
                 raise ModelError(str(error)) from None

@@ -57,7 +57,7 @@ class RunServices:
 
     Args:
         state: receives every event; it holds what earlier processes did in the run, and is empty for a new one.
-        remarking_roles: the roles, in order, whose closing remarks are given to later roles.
+        remarking_roles: the roles, in order, whose closing remarks are given to later roles: those after the data index.
         publish: receives every event, before the user's `on_event`.
         cancel_event: set by any thread to end the run.
     """

@@ -461,7 +461,7 @@ def check_resumed_state(user_stages: Stages, state: RunState) -> None:
 
 
 def collect_closing_remarks(state: RunState, services: RunServices, role: Role) -> dict[str, str]:
-    """Return role title -> closing remark of the roles between the selection and `role`.
+    """Return role title -> closing remark of the roles between the data index and `role`.
 
     Empty for a single agent, which made the remarks itself.
     """

@@ -7,7 +7,7 @@ image were predicted, the row of the case has their rows under `ALTERED_KEY`, by
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,8 @@ def _measure_prediction_sets(sets: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-ALTERED_KEY = "altered"
+ALTERED_KEY, VERBATIM_KEY = "altered", "copied_verbatim"
+"""Keys of a row."""
 MIN_COPIES = 5
 """With fewer copies nothing is reported."""
 
@@ -221,8 +222,13 @@ def attach_copies(
     ]
 
 
+def mark_verbatim(rows: Sequence[Row], verbatim: Collection[int]) -> list[Row]:
+    """Mark the rows at the positions of cases whose files were staged as they are, with all their texts."""
+    return [{**row, VERBATIM_KEY: True} if position in verbatim else row for position, row in enumerate(rows)]
+
+
 def add_lookup_control(scores: Scores, rows: Sequence[Row], task_family: TaskFamily) -> Scores:
-    """Add `control` to the details, if enough copies were predicted.
+    """Add `control` to the details, if enough copies were predicted, and `verbatim`, the number of rows marked so.
 
     It has for each alteration the number of copies `n`, and `change`: the mean distance, 0 to 1, of the predictions for
     an image and its copy.
@@ -232,4 +238,6 @@ def add_lookup_control(scores: Scores, rows: Sequence[Row], task_family: TaskFam
         pairs = [(row, row[ALTERED_KEY][alteration]) for row in rows if alteration in row.get(ALTERED_KEY, {})]
         if len(pairs) >= MIN_COPIES:
             control[alteration] = {"n": len(pairs), "change": round(task_family.mean_answer_change(pairs, rows), 6)}
-    return replace(scores, details={**scores.details, "control": control}) if control else scores
+    verbatim = sum(bool(row.get(VERBATIM_KEY)) for row in rows)
+    details = {**({"control": control} if control else {}), **({"verbatim": verbatim} if verbatim else {})}
+    return replace(scores, details={**scores.details, **details}) if details else scores

@@ -188,10 +188,15 @@ def stage_images(request: StageImagesRequest) -> StagedCases:
 
 
 def alter_files(request: AlterFilesRequest) -> list[bool]:
-    """Worker job: alter the files; return for each whether it was altered."""
+    """Worker job: alter the files, which stay minimal copies; return for each whether it was altered."""
     from m3b.data import altering
+    from m3b.models.staging import renew_minimal_copy
 
-    return [altering.alter(request.folder / path, way) for path, way in request.files]
+    was_altered = [altering.alter(request.folder / path, way) for path, way in request.files]
+    for (path, _), is_altered in zip(request.files, was_altered, strict=True):
+        if is_altered:
+            renew_minimal_copy(request.folder / path)
+    return was_altered
 
 
 def measure_cases(request: MeasureCasesRequest) -> list[Row]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -157,6 +159,12 @@ def _copy_with_project_weights(folder: Path, target: Path, weight_files: Sequenc
 
 
 DELIVERABLE_FOLDER = "Deliver"
+MAX_TRIED_CASES = 4
+"""Number of training cases that predict.py predicts first; its full output on them is shown to agents."""
+_EXCEPTION_NAMES = {
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
+}
+"""Built-in ones only, since a script could name a class of its own after a label."""
 PredictBaseline = Callable[[Sequence[Record], Sequence[Record], Index, Path], Any]
 """`TaskFamily.predict_baseline`, or the same function in the reader process."""
 
@@ -238,15 +246,26 @@ def check_model(
         )
     try:
         held_out_rows = predict_held_out(folder, folds, valid, index, predict, work)
+        if held_out_rows is None:
+            predict(folder, sample_evenly(valid or index.train, MAX_TRIED_CASES), index)
+    except ModelError as error:
+        agent_message = f"{DELIVERABLE_FOLDER}/predict.py fails in a clean process: {error}"
+        user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
+        return reject(Issue(agent_message, user_message, "predict_fails"))
+    try:
         rows = (
             [*held_out_rows, *predict(folder, index.test, index)]
             if held_out_rows
             else predict(folder, [*valid, *index.test], index)
         )
     except ModelError as error:
-        agent_message = f"{DELIVERABLE_FOLDER}/predict.py fails in a clean process: {error}"
-        user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
-        return reject(Issue(agent_message, user_message, "predict_fails"))
+        failure = describe_hidden_failure(str(error))
+        agent_message = (
+            f"{DELIVERABLE_FOLDER}/predict.py predicts training cases, but fails on the locked test cases ({failure}). Its output "
+            "stays hidden, since it could tell labels. Look for what only some images have: size, channels, type of pixels."
+        )
+        user_message = f"The trained model's predict.py fails on the locked test cases ({failure})."
+        return reject(Issue(agent_message, user_message, "predict_fails_on_test"))
     store_test_result(LockedTestResult(tuple(rows[len(valid) :])))
     scores = score_validation(root, valid, rows[: len(valid)], index, selection, predict_baseline)
     primary_measure = scores.primary if scores else None
@@ -258,6 +277,14 @@ def check_model(
         refit=is_refit(folder),
     )
     return accept(model, *_describe_weaknesses(primary_measure, scores, acceptable_range))
+
+
+def describe_hidden_failure(output: str) -> str:
+    """Return the exit status and the built-in exception class that an error message of predict.py holds, and nothing else."""
+    status = re.search(r"ended with status (-?\d{1,3})\b", output)
+    names = re.findall(r"\b([A-Z][A-Za-z]+)\b", output)
+    exceptions = [name for name in names if name in _EXCEPTION_NAMES]
+    return f"exit status {status[1] if status else 'unknown'}, exception {exceptions[-1] if exceptions else 'unknown'}"
 
 
 def freeze_deliverable(work: Path, target: Path) -> FrozenCopy | None:
