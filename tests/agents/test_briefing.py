@@ -163,7 +163,7 @@ def test_index_of_a_folder_without_tables(tmp_path: Path, look: PreviewTool) -> 
 def test_module(card: Card, look: PreviewTool) -> None:
     text = briefings(card, look)["module"]
     assert "classes: normal, pneumonia." in text
-    assert "Training time: 7.5 minutes on 2 CPU cores, no GPU." in text
+    assert "Training time: 7.5 min on 2 CPU cores, no GPU." in text
     assert "## Template resources/templates/diagnosis" in text
     readme = (get_resources_folder() / "templates/diagnosis/README.md").read_text().strip()
     assert readme.split("## What it expects")[0] in text

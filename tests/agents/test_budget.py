@@ -93,5 +93,5 @@ def test_what_is_left_is_told_as_far_as_there_are_limits() -> None:
     timed = Budget(max_wall_s=600, max_tokens=5000, max_cost_usd=2.5, clock=lambda: 130.0, started_at=10.0)
     assert (
         timed.describe_remaining()
-        == "Left in this run, for all roles together: 100 of 100 actions, 8 minutes, 5,000 tokens, $2.50."
+        == "Left in this run, for all roles together: 100 of 100 actions, 8 min, 5,000 tokens, $2.50."
     )

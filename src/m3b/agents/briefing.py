@@ -329,7 +329,7 @@ def build_module_briefing(
             *([f"Request of the user: {shorten(request, MAX_REMARK_CHARS, placeholder=' ...')}"] if request else []),
             f"Data: {audit_text}{_describe_left_out(index)}",
             *_quote_remarks(closing_remarks),
-            f"Training time: {minutes:g} minutes on {device}.",
+            f"Training time: {minutes:g} min on {device}.",
             *_describe_fixed_plan(plan_command, given_plan),
             f"## Template resources/{template}\n{guide}",
             *(
@@ -399,7 +399,7 @@ def build_model_briefing(
             f"parameters; the check trained it on one batch of {shape} (its own batch size, not the plan's), and the loss "
             f"fell from {before:.3f} to {after:.3f}.{_describe_plan(module)}",
             f"Cases: {index.cases['train']} for training (the project holds a validation part out of them). "
-            f"One training takes {minutes:g} minutes and stops by itself.",
+            f"One training takes {minutes:g} min and stops by itself.",
             *read_settings_guide(resources, selection.task),
             *_quote_remarks(closing_remarks),
             "Train, export, and hand over.",

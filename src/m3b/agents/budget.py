@@ -99,7 +99,7 @@ class Budget:
         """Return the remaining budget for agents, for those limits that are set."""
         seconds_left = self.seconds_left()
         parts = [f"{self.actions_left} of {self.max_actions} actions"]
-        parts += [f"{max(seconds_left, 0) / 60:.0f} minutes"] if seconds_left is not None else []
+        parts += [f"{max(seconds_left, 0) / 60:.0f} min"] if seconds_left is not None else []
         parts += (
             [f"{max(self.max_tokens - self.usage.total_tokens, 0):,} tokens"] if self.max_tokens is not None else []
         )

@@ -49,7 +49,7 @@ class SegmenterRecipe:
 
     def __post_init__(self) -> None:
         if self.steps is None and not self.minutes > 0:
-            raise UsageError(f"Training needs more than {self.minutes:g} minutes.")
+            raise UsageError(f"Training needs more than {self.minutes:g} min.")
         if self.batch < 1 or self.lr <= 0 or (self.steps is not None and self.steps < 1):
             raise UsageError("batch and steps must be at least 1, and lr above 0.")
 

@@ -101,7 +101,7 @@ def _make_item(event: dict[str, Any], result: dict[str, Any] | None) -> Timeline
         files = len(as_dict(data.get("hashes")))
         return TimelineItem("delivered", time_text, f"{files:,} files; the journal holds the SHA-256 of each")
     if kind == "training_added":
-        text = f"{data.get('minutes')} minutes, from the weights of model {data.get('number')}"
+        text = f"{data.get('minutes')} min, from the weights of model {data.get('number')}"
         return TimelineItem("training added", time_text, text)
     if kind in ("result", "prompt", "waiting", "output", "role_started"):
         return None  # shown with its call, or not relevant afterwards

@@ -224,7 +224,7 @@ def resolve_added_minutes(
         planned = state.added_training.minutes
         if minutes not in (None, planned):
             raise UsageError(
-                f"An added training of {planned:g} minutes was interrupted. `{run.format_command('resume')}` goes on with it, "
+                f"An added training of {planned:g} min was interrupted. `{run.format_command('resume')}` goes on with it, "
                 f"`{run.format_command('train')} --discard` drops it."
             )
         return planned

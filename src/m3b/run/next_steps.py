@@ -159,9 +159,7 @@ def _suggest_more_training(record: Mapping[str, Any], amount: TrainingAmount) ->
     overrides = TrainingOverrides.from_json(record.get("training"))
     if overrides.epochs is None and overrides.steps is None:
         minutes = amount.suggest_minutes()
-        return NextStep(
-            "train_longer", f"{few}; train for about {minutes} minutes", format_run_command(record, minutes)
-        )
+        return NextStep("train_longer", f"{few}; train for about {minutes} min", format_run_command(record, minutes))
     wanted = tuple(name for name in overrides.from_request if name not in ("epochs", "steps"))
     more = replace(overrides, epochs=round(TARGET_EPOCHS), steps=None, from_request=wanted)
     command = format_run_command({**record, "training": more.to_json()})

@@ -156,7 +156,7 @@ def _discard_training(state: RunState, services: RunServices) -> None:
     training = state.added_training
     if training is not None:
         restore_results(services.folder, training.number)
-        reason = f"An added training of {training.minutes:g} minutes was dropped; the earlier model stays."
+        reason = f"An added training of {training.minutes:g} min was dropped; the earlier model stays."
         services.emit(ModelsCompared("earlier", reason))
 
 

@@ -596,7 +596,7 @@ class Pipeline:
             options = replace_minutes(options, training.plan.get("minutes"))
         elif options.train_minutes is None and wishes.train_minutes is not None:
             options = replace_minutes(options, wishes.train_minutes)
-            notes.append(f"Set: {wishes.train_minutes:g} minutes of training (from the request).")
+            notes.append(f"Set: {wishes.train_minutes:g} min of training (from the request).")
         return training, options, [*notes, *wishes.unserved, *self._list_model_notes()]
 
     def _list_model_notes(self) -> list[str]:

@@ -487,9 +487,7 @@ def _announce_training(services: RunServices, check_result: CheckResult) -> Chec
         if minutes is not None:
             write_plan_minutes(work, minutes)
             plan = dict(untrusted.read_json(work, "plan.json"))
-            message = (
-                f"{services.training.epochs} epochs are expected to take longer: training gets {minutes:g} minutes."
-            )
+            message = f"{services.training.epochs} epochs are expected to take longer: training gets {minutes:g} min."
             services.emit(NoteAdded(message))
     if sentence := describe_short_training(services.training, plan):
         services.emit(NoteAdded(sentence))
@@ -499,7 +497,7 @@ def _announce_training(services: RunServices, check_result: CheckResult) -> Chec
 def _plan_training_minutes(services: RunServices) -> float:
     minutes = services.budget.cap_training_minutes(services.options.training_minutes)
     if minutes < services.options.training_minutes:
-        message = f"Training gets {minutes:g} minutes: the rest of --max-wall is kept for measuring what it makes."
+        message = f"Training gets {minutes:g} min: the rest of --max-wall is kept for measuring what it makes."
         services.emit(StepStarted(message))
     return minutes
 

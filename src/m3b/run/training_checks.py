@@ -101,7 +101,7 @@ def describe_short_training(overrides: TrainingOverrides, plan: Mapping[str, Any
     amount = read_expected_amount(plan)
     if amount is None or overrides.steps is not None:
         return ""
-    expected = f"About {amount.steps:,} steps, {amount.epochs:.1f} epochs, fit in {amount.minutes:g} minutes"
+    expected = f"About {amount.steps:,} steps, {amount.epochs:.1f} epochs, fit in {amount.minutes:g} min"
     if overrides.epochs is not None:
         if amount.epochs >= overrides.epochs - 0.5:
             return ""
@@ -109,4 +109,4 @@ def describe_short_training(overrides: TrainingOverrides, plan: Mapping[str, Any
         return f"{expected}, not {overrides.epochs} epochs: --train-minutes {minutes} holds them."
     if not amount.is_short:
         return ""
-    return f"{expected}: too few to learn much. Ask for about {amount.suggest_minutes()} minutes (--train-minutes)."
+    return f"{expected}: too few to learn much. Ask for about {amount.suggest_minutes()} min (--train-minutes)."

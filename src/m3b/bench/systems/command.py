@@ -36,7 +36,7 @@ questions. Do all four parts in one go:
 3. Copy the fitting template from `resources/templates/` and set it up.
 4. Train, then export: the deliverable is the folder `Deliver/` in the working directory, with `predict.py`, `config.json`
    and weights as safetensors. Only that folder is judged, on cases that you have not been given.
-Limits: {actions} requests to the language model{tokens}{wall}; plan for {minutes:g} minutes of training. No network but the model's.
+Limits: {actions} requests to the language model{tokens}{wall}; plan for {minutes:g} min of training. No network but the model's.
 """
 
 
@@ -51,7 +51,7 @@ def build_prompt(
     """
     local_cards = [card for card in cards if card.path]
     tokens = f", {limits['max_tokens']} tokens" if limits.get("max_tokens") else ""
-    wall = f", {float(str(limits['max_wall'])) / 60:.0f} minutes in all" if limits.get("max_wall") else ""
+    wall = f", {float(str(limits['max_wall'])) / 60:.0f} min in all" if limits.get("max_wall") else ""
     minutes = float(str(limits.get("train_minutes", 5.0)))
     parts = [
         prompts.build_system_prompt(folder, BUILTIN_ROLES, with_examples=examples),

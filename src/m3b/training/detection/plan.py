@@ -297,7 +297,7 @@ def step_seconds(plan: dict[str, Any]) -> float:
 def describe_expected_training(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     """Return a sentence about the expected training."""
     if plan.get("engine", "patches") != "patches":
-        return f"training ends after {plan['minutes']} minutes or its epochs, whichever comes first"
+        return f"training ends after {plan['minutes']} min or its epochs, whichever comes first"
     share = 1 / count_folds(plan) if count_folds(plan) > 1 else float(plan["validation_share"])
     length = max(int(plan["patches"]), round(int(facts["cases"]) * (1 - share)))
     epoch_steps = max(1, -(-length // int(plan["batch"])))

@@ -207,7 +207,7 @@ def choose_max_folds(facts: dict[str, Any], minutes: float, epochs: float = 0.0)
     """Return the maximum folds and the reason: small sets overfit before the time is over, large ones after many `epochs`; an ensemble
     of patient-wise folds then uses the time."""
     if minutes < 1.5:
-        return 1, f"{minutes:g} minutes: one network"
+        return 1, f"{minutes:g} min: one network"
     rarest = min((count for count in facts["counts"].values() if count), default=0)
     max_networks, why = max_folds(facts["cases"], facts["patients"], rarest, epochs)
     return min(max_networks, int(minutes / 0.5)), why

@@ -36,7 +36,7 @@ def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         + (" (few cases: strongly regularised)" if facts["cases"] < 500 else ""),
         facts["pretrained"],
         f"augmentation {plan['augment']}{_explain_flips(plan)}, class weights {plan['class_weights']}",
-        f"{plan['minutes']} minutes, {describe_folds(plan)}",
+        f"{plan['minutes']} min, {describe_folds(plan)}",
     ]
     if plan.get("views"):
         lines.append(f"up to {plan['views']} views a case, each seen by the same network, which pools them")

@@ -27,7 +27,7 @@ def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         facts["start"],
         f"network {summarise_network(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}"
         + (" (few studies: image tokens hidden often, small image gradient)" if facts["cases"] < 500 else ""),
-        f"{plan['minutes']} minutes, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
+        f"{plan['minutes']} min, {plan['warm_share']:.0%} of them for the image encoder on the findings alone, "
         f"{plan['words_share']:.0%} for the writer on reports with their findings",
     ]
     lines += [

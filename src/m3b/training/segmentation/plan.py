@@ -271,9 +271,9 @@ def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str
     if minutes < MIN_NNUNET_MINUTES:
         return (
             "trainer",
-            f"{minutes:g} minutes: below {MIN_NNUNET_MINUTES} the trainer engine uses them better than nnU-Net",
+            f"{minutes:g} min: below {MIN_NNUNET_MINUTES} the trainer engine uses them better than nnU-Net",
         )
-    return "nnunet", f"GPU and {minutes:g} minutes: nnU-Net's own recipe"
+    return "nnunet", f"GPU and {minutes:g} min: nnU-Net's own recipe"
 
 
 def apply_machine_and_overrides(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
@@ -437,7 +437,7 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"network {summarise_network(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}, "
         f"{plan['foreground']:.0%} of patches on foreground voxels",
         f"augmentation {plan['augment']}; {facts['start']}",
-        f"{plan['minutes']} minutes, {describe_folds(plan)}",
+        f"{plan['minutes']} min, {describe_folds(plan)}",
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation uses one of them, and its metrics say little")

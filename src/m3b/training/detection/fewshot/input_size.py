@@ -46,7 +46,7 @@ def fit_input_size(plan: dict[str, Any], case_count: int, keep_size: bool = Fals
     expected_minutes = used * image_seconds * (size / full) ** 2 / 60
     backbone["size"] = size
     backbone["why_size"] = (
-        f"features of {used} pictures take about {expected_minutes:.1f} of {minutes:g} minutes"
+        f"features of {used} pictures take about {expected_minutes:.1f} of {minutes:g} min"
         + (f"; at the size of the weights, {full} x {full}, {used * image_seconds / 60:.1f}" if size < full else "")
         + (
             "; more minutes or fewer cases would leave time to train"
