@@ -18,7 +18,7 @@ from PIL import Image
 from m3b.data.index import read_index
 from m3b.data.records import Record
 from m3b.dataset.manifest.execute import PROMPTED_LIST, Executed, NothingOpens, TooFewCases, execute, grouped_by, write
-from m3b.dataset.manifest.model import Manifest
+from m3b.dataset.manifest.model import Manifest, Masks
 from m3b.dataset.manifest.pixels import thumbnail_of
 from m3b.dataset.reading import read_image, read_mask
 from m3b.dataset.survey.walk import walk
@@ -203,7 +203,63 @@ def test_masks_that_are_derived(
     assert areas(executed, tmp_path, "3.png") == value_counts
     assert executed.values == {name: at for at, name in enumerate(masks["classes"], 1)}
     if "void" in masks:
-        assert any("18 pixels of masks are void" in note for note in executed.notes)
+        assert any("18 pixels of masks are void (1.6% of all, in 6 masks)" in note for note in executed.notes)
+        record = records_of(executed)["3.png"]
+        assert record.ignored is not None
+        assert np.array_equal(read_mask(record.ignored, str(tmp_path)).array > 0, void_pixels(labelled, "3.png"))
+
+
+def void_pixels(root: Path, name: str) -> np.ndarray:
+    return np.array(Image.open(root / "masks" / name)) == 255
+
+
+def test_void_pixels_are_in_the_index_on_the_grid_of_the_image(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    for at in range(6):
+        draw_picture(root / f"images/{at}.png", size=(24, 32))
+        array = np.zeros((12, 16), np.uint8)
+        array[:3, :4], array[5:8], array[10] = 1, 254, 255
+        save(root / f"masks/{at}.png", array if at else np.full((12, 16), 255, np.uint8))
+    executed = segment(root, tmp_path, classes={"a": [1]}, void=[254, 255, 77], resized=True)
+    assert case_reasons(executed.resolved) == {"only_void": 1}
+    record = records_of(executed)["3.png"]
+    assert read_mask(str(record.ignored), str(tmp_path)).array.sum() == 4 * (3 + 1) * 16
+    assert [note for note in executed.notes if "no mask has 77;" in note]
+    write(executed, tmp_path)
+    assert read_index(tmp_path, "segmentation").train == executed.train
+    assert all(record.ignored in record.targets for record in executed.train)
+
+
+@pytest.mark.parametrize(("overlapping", "count"), [(True, 4), (False, 2)])
+def test_void_of_one_file_and_class_of_another(tmp_path: Path, overlapping: bool, count: int) -> None:
+    """Classes that exclude each other know a pixel that one file marks; of those that overlap, it stays open."""
+    root = tmp_path / "raw"
+    for at in range(6):
+        draw_picture(root / f"images/{at}.png")
+        first, second = np.zeros((12, 16), np.uint8), np.zeros((12, 16), np.uint8)
+        first[0, :4], first[1, :4], second[1, 2:4] = 1, 255, 1
+        save(root / f"masks/{at}_disc.png", first)
+        save(root / f"masks/{at}_cup.png", second)
+    executed = segment(
+        root, tmp_path, files="masks/{case}_{kind:word}.png", classes={"cup": [], "disc": []}, void=[255],
+        per_file={"cup": [], "disc": []}, class_key="{kind}", overlapping=overlapping,
+    )  # fmt: skip
+    record = records_of(executed)["3.png"]
+    assert read_mask(str(record.ignored), str(tmp_path)).array.sum() == count
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        {"classes": {"a": [1], "b": [255]}, "void": [255]},
+        {"classes": {"a": ["#ff8000"]}, "void": ["#FF8000"]},
+        {"classes": {"a": []}, "above": 3.0, "void": [255]},
+        {"classes": {"a": ["x"]}, "format": "coco", "void": ["y"]},
+    ],
+)
+def test_void_that_is_a_class_or_has_no_code_is_refused(masks: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"masks\.void"):
+        Masks.model_validate({"files": "m/*.png", **masks})
 
 
 def test_lossy_masks_are_cut(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from pathlib import Path
@@ -16,6 +17,8 @@ from m3b.data.records import BoxLabel, Record
 from m3b.isolation.reader.inprocess import InProcessReader
 from m3b.models import Prediction
 from m3b.models.case_pictures import CasesRequest, draw_cases
+from m3b.models.example_images import draw_examples
+from m3b.models.image_jobs import ExamplesRequest
 from m3b.models.kept_answers import keep_answers
 from m3b.models.predictions import DetectedBox
 from m3b.report import write_report
@@ -61,6 +64,35 @@ def test_a_volume_is_drawn_in_three_planes_with_truth_and_answer(tmp_path: Path)
     assert near(upper, (230, 159, 0)) > 50
     assert near(lower, (230, 159, 0)) > 50
     assert {example.split for example in pictures.examples} == {"training", "testing"}
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_ignored_pixels_are_drawn_as_such_and_never_as_a_class(tmp_path: Path, overlapping: bool) -> None:
+    """A pixel that nobody labelled was drawn as its class if the mask has one there, else as background."""
+    colours = dict(zip(("organ", "labelled by nobody"), ((230, 159, 0), BLUE), strict=True))
+    volume, mask, ignored = (np.zeros((40, 30, 24), np.uint8) for _ in range(3))
+    mask[4:30, 4:12, 4:8] = 1
+    mask[:, 20:] = 1
+    ignored[:, 20:] = 1
+    for name, array in (("image", volume), ("mask", mask), ("ignored", ignored)):
+        nib.save(nib.Nifti1Image(array, np.diag([1, 1, 1, 1])), tmp_path / f"{name}.nii.gz")
+    records = [
+        Record("image.nii.gz", patient=f"p{number}", mask={"organ": "mask.nii.gz"} if overlapping else "mask.nii.gz",
+               ignored=ignored_path)
+        for number, ignored_path in enumerate(("ignored.nii.gz", None))
+    ]  # fmt: skip
+    make_index(tmp_path, records, "segmentation", {"organ": 1})
+    pictures = draw_cases(CasesRequest(tmp_path, "segmentation", n_examples=2))
+    examples = draw_examples(ExamplesRequest(tmp_path, "segmentation"))
+    assert [name for name, _ in pictures.legend] == list(colours)
+    assert list(examples.legend) == pictures.legend
+    drawings = [[Image.open(io.BytesIO(case.jpeg)) for case in pictures.examples]]
+    drawings.append([Image.open(io.BytesIO(base64.b64decode(case.png))) for case in examples.cases])
+    for with_ignored, without in drawings:
+        organ, nobody = ([near(drawing, colour) for drawing in (with_ignored, without)] for colour in colours.values())
+        assert 0 < organ[0] < organ[1] - 200
+        assert nobody[0] > 200
+        assert nobody[1] == 0
 
 
 def test_boxes_of_a_low_score_are_not_drawn_and_a_broken_image_says_why(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class Record:
         covariates: what a model is given beside the image (`{"age": 61.0, "sex": "F", "crp": None}`): numbers, texts, None where
             it is not known; the same names in all records.
         views: whether several paths are views of one study, each an image of its own, where the task does not say so anyway.
+        ignored: path of a mask that is not 0 in pixels that nobody labelled; only beside `mask`. No loss and no figure counts them.
         extra: what else a kind of records knows of a case, as JSON values by key.
     """
 
@@ -127,6 +128,7 @@ class Record:
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     covariates: Mapping[str, Covariate] = field(default_factory=dict, hash=False)
     views: bool = False
+    ignored: str | None = field(default=None, hash=False)
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -145,12 +147,13 @@ class Record:
 
     @property
     def masks(self) -> tuple[str, ...]:
-        """The mask's paths as they stand in the index."""
+        """The paths of the mask and of its ignored pixels as they stand in the index."""
+        ignored = () if self.ignored is None else (self.ignored,)
         if self.mask is None:
             return ()
         if isinstance(self.mask, str):
-            return (self.mask,)
-        return tuple(self.mask.values()) if isinstance(self.mask, Mapping) else self.mask
+            return (self.mask, *ignored)
+        return (*(self.mask.values() if isinstance(self.mask, Mapping) else self.mask), *ignored)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -159,7 +162,7 @@ class Record:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The mask's files, without the part that picks an item of an archive."""
+        """The files of `masks`, without the part that picks an item of an archive."""
         return tuple(path.split("#", 1)[0] for path in self.masks)
 
     @property
@@ -190,4 +193,5 @@ def relocate_record(record: Record, relocate_path: Callable[[str], str]) -> Reco
             if isinstance(mask, Mapping)
             else tuple(map(relocate_path, mask))
         )
-    return replace(record, image=relocated(record.image, relocate_path), mask=mask)
+    ignored = record.ignored and relocate_path(record.ignored)
+    return replace(record, image=relocated(record.image, relocate_path), mask=mask, ignored=ignored)

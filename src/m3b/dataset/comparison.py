@@ -240,7 +240,7 @@ def _read_marked(record: Record, base: Path, root: Path, prefix: str) -> Any:
 
     layers = [
         read_mask(path.removeprefix(prefix), str(root if path.startswith(prefix) else base)).array != 0
-        for path in record.masks
+        for path in replace(record, ignored=None).masks
     ]
     if isinstance(record.mask, tuple):
         return np.stack(layers, axis=-1)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from m3b.metrics.bootstrap import Estimator, weighted_means
 from m3b.metrics.cases import Floats, divide
-from m3b.metrics.masks import joint_bounding_box
+from m3b.metrics.masks import Mask, clear_ignored, joint_bounding_box
 
 INSTANCE_METRICS: dict[str, tuple[str, ...]] = {
     "pq": ("panoptic quality",),
@@ -25,6 +25,8 @@ INSTANCE_METRIC_TITLES = {"pq": "Panoptic quality (PQ)", "instance_ap50": "AP50 
 MIN_INSTANCES = 5
 """Median number of true instances of a label in an image from which its masks consist of many instances."""
 _MIN_IOU = 0.5
+MAX_IGNORED_SHARE = 0.5
+"""Share of ignored pixels above which a predicted object without a partner is not counted (Kirillov et al., CVPR 2019)."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,29 @@ def match_instances(predicted: NDArray[Any], reference: NDArray[Any]) -> Instanc
     return InstanceCounts(float(matched_iou.sum()), count, len(predicted_values) - count, len(reference_values) - count)
 
 
-def count_instances(prediction: NDArray[Any], reference: NDArray[Any]) -> InstanceCounts:
-    """Match the connected components of two boolean masks of one shape."""
+def count_instances(prediction: NDArray[Any], reference: NDArray[Any], ignored: Mask | None = None) -> InstanceCounts:
+    """Match the connected components of two boolean masks of one shape outside of the `ignored` pixels."""
+    prediction, reference = clear_mostly_ignored(prediction, reference, ignored)
     if not prediction.any() and not reference.any():
         return InstanceCounts(0.0, 0, 0, 0)
     box = joint_bounding_box(prediction, reference)
     return match_instances(label_instances(prediction[box]), label_instances(reference[box]))
+
+
+def clear_mostly_ignored(prediction: Mask, reference: Mask, ignored: Mask | None) -> tuple[Mask, Mask]:
+    """Return both masks without the ignored pixels.
+
+    The prediction also loses connected components that touch no reference and have more than `MAX_IGNORED_SHARE` of their pixels in
+    them: nobody knows what they are.
+    """
+    cleared, reference = clear_ignored(ignored, prediction, reference)
+    if ignored is None or not (prediction & ignored).any():
+        return cleared, reference
+    numbers = label_instances(prediction)
+    size, ignored_size, hits = (np.bincount(numbers[part], minlength=numbers.max() + 1)
+                                for part in (prediction, prediction & ignored, prediction & reference))  # fmt: skip
+    is_unknown = (ignored_size > MAX_IGNORED_SHARE * size) & (hits == 0)
+    return cleared & ~is_unknown[numbers], reference
 
 
 def has_many_instances(rows: Sequence[Mapping[str, InstanceCounts]], labels: Sequence[str]) -> bool:

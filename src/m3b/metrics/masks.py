@@ -203,7 +203,11 @@ class LabelMetrics:
 
 
 def measure_mask(
-    prediction: Mask, reference: Mask, spacing: Sequence[float] | None, tolerance: float = TOLERANCE_MM
+    prediction: Mask,
+    reference: Mask,
+    spacing: Sequence[float] | None,
+    tolerance: float = TOLERANCE_MM,
+    ignored: Mask | None = None,
 ) -> LabelMetrics:
     """Measure one label.
 
@@ -216,6 +220,7 @@ def measure_mask(
         reference: boolean, the same shape.
         spacing: mm, one for each axis; None if unknown: distances are in pixels, and count as the image's diagonal at most.
         tolerance: of the NSD, mm.
+        ignored: pixels that nobody labelled: both masks are taken as background there, so that structures end at their border.
 
     Raises:
         ValueError: the shapes differ or are not 2D or 3D, or a spacing or the tolerance is not a positive number.
@@ -223,6 +228,7 @@ def measure_mask(
     max_distance = math.hypot(*reference.shape) if spacing is None else MAX_HD95_MM
     spacing = (1.0,) * reference.ndim if spacing is None else spacing
     _check_geometry(prediction.shape, reference.shape, spacing, tolerance)
+    prediction, reference = clear_ignored(ignored, prediction, reference)
     n_predicted, n_reference = int(np.count_nonzero(prediction)), int(np.count_nonzero(reference))
     if not n_predicted or not n_reference:
         empty_score = math.nan if n_predicted == n_reference else 0.0
@@ -244,6 +250,19 @@ def measure_mask(
         n_predicted,
         max_distance,
     )
+
+
+def clear_ignored(ignored: Mask | None, *masks: Mask) -> tuple[Mask, ...]:
+    """Return boolean masks that are False in `ignored`, which has the shape of their last axes.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if ignored is None:
+        return masks
+    if any(mask.shape[mask.ndim - ignored.ndim :] != ignored.shape for mask in masks):
+        raise ValueError(f"the shape {ignored.shape} of the ignored pixels differs from the masks': {masks[0].shape}")
+    return tuple(mask & ~ignored for mask in masks)
 
 
 def joint_bounding_box(first: Mask, second: Mask) -> tuple[slice, ...]:
@@ -291,10 +310,11 @@ def measure_masks(
     labels: Labels,
     spacing: Sequence[float] | None,
     tolerance: float = TOLERANCE_MM,
+    ignored: Mask | None = None,
 ) -> dict[str, LabelMetrics]:
     """Measure every label of one image from two label masks of one shape; return label -> metrics.
 
-    For classes that overlap, give each class's own mask to `measure_mask`.
+    Pixels of `ignored` count in no metric. For classes that overlap, give each class's own mask to `measure_mask`.
 
     Raises:
         ValueError: as `measure_mask`; fractions in a mask.
@@ -307,7 +327,7 @@ def measure_masks(
     _check_geometry(predicted_labels.shape, reference_labels.shape, steps, tolerance)
     return {
         name: measure_mask(
-            np.isin(predicted_labels, label_value), np.isin(reference_labels, label_value), spacing, tolerance
+            np.isin(predicted_labels, label_value), np.isin(reference_labels, label_value), spacing, tolerance, ignored
         )
         for name, label_value in labels.items()
     }

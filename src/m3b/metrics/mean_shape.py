@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from m3b.metrics.cases import Floats
-from m3b.metrics.masks import Labels, as_integer_mask
+from m3b.metrics.masks import Labels, as_integer_mask, clear_ignored
 
 GRID_SIZE = 64
+_MIN_LABELLED = 1e-3
+"""Number of labelled masks at a position below which its share is 0."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,12 @@ def best_threshold(probability: NDArray[np.float32]) -> float:
     return float(last + values[values < last].max(initial=0.0)) / 2
 
 
-def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID_SIZE) -> Atlas:
+def build_atlas(
+    masks: Iterable[ArrayLike],
+    labels: Labels,
+    grid: int = GRID_SIZE,
+    ignored: Iterable[NDArray[np.bool_] | None] | None = None,
+) -> Atlas:
     """Average training masks on a common grid; one mask is in memory at a time.
 
     Each mask is stretched to `grid` voxels along every axis, so the atlas knows positions relative to the image's
@@ -127,22 +135,28 @@ def build_atlas(masks: Iterable[ArrayLike], labels: Labels, grid: int = GRID_SIZ
         masks: label masks, all 2D or all 3D, of any shapes.
         labels: label -> number, or numbers of one region.
         grid: voxels along an axis.
+        ignored: of each mask the pixels that nobody labelled, or None: shares are of the masks that are labelled at a position.
 
     Raises:
         ValueError: no masks, masks of different numbers of dimensions, fractions in a mask.
     """
     shape: tuple[int, ...] = ()
     sums: dict[str, Floats] = {}
+    labelled: Floats | float = 0.0
     count = 0
-    for mask in masks:
+    for mask, mask_ignored in zip(masks, repeat(None) if ignored is None else ignored, strict=False):
         array = as_integer_mask(mask, f"training mask {count}")
         if not count:
             shape = (grid,) * array.ndim
         for name, number in labels.items():
-            image = resample_linear(np.isin(array, number).astype(np.float32), shape)
+            (marked,) = clear_ignored(mask_ignored, np.isin(array, number))
+            image = resample_linear(marked.astype(np.float32), shape)
             sums[name] = sums[name] + image if count else image
+        labelled = labelled + (
+            1.0 if mask_ignored is None else resample_linear((~mask_ignored).astype(np.float32), shape)
+        )
         count += 1
     if not count:
         raise ValueError("a mean shape needs at least one training mask")
-    shares = {name: (total / count).astype(np.float32) for name, total in sums.items()}
+    shares = {name: (total / np.maximum(labelled, _MIN_LABELLED)).astype(np.float32) for name, total in sums.items()}
     return Atlas(labels, shares, {name: best_threshold(share) for name, share in shares.items()}, count)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from m3b.errors import ModelError
+from m3b.markup.json_values import to_finite_number
 from m3b.models.predictions import ModelInfo, Saliency
 from m3b.plugins import TaskRegistry
 
@@ -178,14 +179,21 @@ def resolve_output_file(location: str, name: Any, folder: Path | None) -> Path:
 
 
 def describe_label_errors(details: Mapping[str, Any]) -> list[str]:
-    """Return in how many test cases each label was missed entirely, or marked although it is not there."""
+    """Return in how many test cases each label was missed entirely, or marked although it is not there; and ignored pixels."""
     phrases = {"missed": "missed altogether in", "invented": "marked where there is none in"}
-    return [
+    errors = [
         f"{name}: {phrase} {count} of the test cases"
         for key, phrase in phrases.items()
         for name, count in (details.get(key) or {}).items()
         if count
     ]
+    return [*errors, *describe_ignored(details)]
+
+
+def describe_ignored(details: Mapping[str, Any]) -> list[str]:
+    """Return the sentence on test pixels that no figure counts; none if there are no such pixels."""
+    share = to_finite_number(details.get("ignored_share"))
+    return [f"{share:.1%} of the test pixels are labelled by nobody, and no figure counts them"] if share else []
 
 
 _ANSWER_FORMATS: TaskRegistry[AnswerFormat] = TaskRegistry("kind of answers for")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +85,7 @@ DRAW_CASES_JOB = WorkerJob("m3b.models.case_pictures:draw_cases", CasesRequest, 
 def draw_cases(request: CasesRequest) -> CasePictures:
     """Worker job: draw cases of a locked index. Raises DataError."""
     from m3b.models.example_images import choose_examples
-    from m3b.models.overlay import class_colour
+    from m3b.models.overlay import make_legend
 
     index = read_index(request.locked, request.task)
     tests_by_key = {record.key: record for record in index.test}
@@ -101,8 +101,7 @@ def draw_cases(request: CasesRequest) -> CasePictures:
         drawn_examples.append(_draw_case(record, split, index, request.locked, None))
         report_progress(number + 1, total)
     has_regions = index.masked or any(record.boxes for record in index.records)
-    legend = [(name, "#{:02x}{:02x}{:02x}".format(*class_colour(n))) for n, name in enumerate(index.classes)]
-    return CasePictures(tests, drawn_examples, legend if has_regions else [])
+    return CasePictures(tests, drawn_examples, make_legend(index) if has_regions else [])
 
 
 def _draw_case(
@@ -173,12 +172,12 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
     import numpy as np
 
     from m3b.dataset.reading import boxes_to_array
-    from m3b.models.overlay import DrawnBox, make_panels
+    from m3b.models.overlay import DrawnBox, make_panels, read_true_masks
 
     path, image, picture, has_orientation = _read_picture(record, index, base)
     shape = picture.shape[:-1]
-    true_masks = _read_masks(_truth_source(record), index, shape, base, path)
-    answer_masks = _read_masks(_answer_source(answer), index, shape, base, path)
+    true_masks, ignored = read_true_masks(record, index, base, shape)
+    answer_masks = _read_answer_masks(answer, index, shape, base, path)
     true_boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), index.classes.index(box.label)) for box in record.boxes or ()
     ]
@@ -195,20 +194,13 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
         return [replace(panel, title=_shorten_title(panel.title)) for panel in panels]
 
     guide = np.concatenate([true_masks, answer_masks]) if not true_masks.any() else true_masks
-    if not has_answer:
-        return [make_row(true_masks, true_boxes, guide)]
-    return [make_row(true_masks, true_boxes, guide), make_row(answer_masks, answer_boxes, guide)]
+    true_row = make_row(np.concatenate([true_masks, ignored]), true_boxes, guide)
+    return [true_row, make_row(answer_masks, answer_boxes, guide)] if has_answer else [true_row]
 
 
 def _shorten_title(title: str) -> str:
     """Return `axial 18/35` for `axial, slice 18 of 35`, which fits a small plane."""
     return title.replace(", slice ", " ").replace(" of ", "/")
-
-
-def _truth_source(record: Record) -> Any:
-    if record.mask is None or isinstance(record.mask, str):
-        return record.mask
-    return dict(record.mask) if isinstance(record.mask, Mapping) else list(record.mask)
 
 
 def _answer_source(answer: Prediction | None) -> Any:
@@ -217,12 +209,15 @@ def _answer_source(answer: Prediction | None) -> Any:
     return str(answer.mask) if answer.mask is not None else {name: str(file) for name, file in answer.masks.items()}
 
 
-def _read_masks(source: Any, index: Index, shape: tuple[int, ...], base: str, path: Any) -> np.ndarray:
-    """Return (K, ...) bool masks of the classes; no masks at all without a source."""
+def _read_answer_masks(
+    answer: Prediction | None, index: Index, shape: tuple[int, ...], base: str, path: Any
+) -> np.ndarray:
+    """Return (K, ...) bool masks of the classes; no masks at all without an answer that has some."""
     import numpy as np
 
     from m3b.dataset.reading import read_masks
 
+    source = _answer_source(answer)
     if source is None or not index.masked:
         return np.zeros((0, *shape), bool)
     return np.asarray(read_masks(source, index.values, base, shape, path))

@@ -15,10 +15,19 @@ import numpy as np
 
 from m3b.data import kinds
 from m3b.data.index import Index, Record, read_index
-from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_masks
+from m3b.dataset.reading import boxes_to_array, geometry, read_image
 from m3b.errors import DataError
 from m3b.models.image_jobs import ExampleCase, ExampleCases, ExamplesRequest
-from m3b.models.overlay import DrawnBox, Panel, class_colour, make_panels, paint_panel, physical_extent, to_display_rgb
+from m3b.models.overlay import (
+    DrawnBox,
+    Panel,
+    make_legend,
+    make_panels,
+    paint_panel,
+    physical_extent,
+    read_true_masks,
+    to_display_rgb,
+)
 
 MAX_EXAMPLES = 12
 MAX_SIDE_PX = 260
@@ -31,11 +40,7 @@ def draw_examples(request: ExamplesRequest) -> ExampleCases:
     index = read_index(request.work, request.task)
     cases = tuple(_make_example(record, split, index, request.work) for split, record in choose_examples(index))
     has_marks = index.masked or any(record.boxes for record in (*index.train, *index.test))
-    return ExampleCases(cases, _make_legend(index.classes) if has_marks else ())
-
-
-def _make_legend(classes: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, "#{:02x}{:02x}{:02x}".format(*class_colour(number))) for number, name in enumerate(classes))
+    return ExampleCases(cases, tuple(make_legend(index)) if has_marks else ())
 
 
 def choose_examples(index: Index) -> list[tuple[str, Record]]:
@@ -98,18 +103,13 @@ def _make_panels(record: Record, index: Index, base: str) -> list[Panel]:
     path = record.images[0] if separate else record.image
     image = read_image(path if isinstance(path, str) else list(path), base)
     picture = to_display_rgb(image.array, image.modality)
-    mask = record.mask if isinstance(record.mask, str | dict) or record.mask is None else tuple(record.mask)
-    if index.masked and mask is not None:
-        masks = np.asarray(
-            read_masks(mask, index.values, base, picture.shape[:-1], path if isinstance(path, str) else list(path))
-        )
-    else:
-        masks = np.zeros((0, *picture.shape[:-1]), bool)
+    masks, ignored = read_true_masks(record, index, base, picture.shape[:-1])
     boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), index.classes.index(box.label)) for box in record.boxes or ()
     ]
     has_orientation = image.array.ndim == 4 and isinstance(path, str) and geometry(path, base).affine is not None
-    return make_panels(picture, masks, boxes, image.spacing, has_orientation)
+    drawn_masks = np.concatenate([masks, ignored])
+    return make_panels(picture, drawn_masks, boxes, image.spacing, has_orientation, guide_masks=masks)
 
 
 def _encode_png(case_panels: Sequence[Panel]) -> str:

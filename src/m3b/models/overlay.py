@@ -13,8 +13,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from m3b.data import kinds
-from m3b.data.records import Reference, paths_of, plain
-from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_mask, read_masks
+from m3b.data.index import Index
+from m3b.data.records import Record, Reference, paths_of, plain
+from m3b.dataset.reading import align_mask, boxes_to_array, geometry, read_image, read_mask, read_masks
 from m3b.display import format_json_value
 from m3b.errors import DataError
 from m3b.models.predictions import ModelInfo, Prediction
@@ -173,6 +174,35 @@ MAX_SIDE_PX = 420
 def class_colour(class_index: int) -> Colour:
     """Return the colour of a class."""
     return COLOURS[class_index % len(COLOURS)]
+
+
+def make_legend(index: Index) -> list[tuple[str, str]]:
+    """Return the classes with their colours as `#rrggbb`, and that of ignored pixels if a case has some."""
+    names = [*index.classes, *(["labelled by nobody"] if any(record.ignored for record in index.records) else [])]
+    return [(name, "#{:02x}{:02x}{:02x}".format(*class_colour(number))) for number, name in enumerate(names)]
+
+
+def read_true_masks(record: Record, index: Index, base: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return (K, ...) bool masks of the classes, and (0 or 1, ...) of the pixels that nobody labelled, where no class is.
+
+    Without a mask, K is 0.
+
+    Raises:
+        DataError: a mask cannot be read, or has another shape than the image.
+    """
+    nothing = np.zeros((0, *shape), bool)
+    if record.mask is None or not index.masked:
+        return nothing, nothing
+    mask = list(record.mask) if isinstance(record.mask, tuple) else record.mask
+    masks = np.asarray(read_masks(mask, index.values, base, shape, record.reference))
+    if record.ignored is None:
+        return masks, masks[:0]
+    ignored = np.asarray(align_mask(record.ignored, record.reference, base) != 0)
+    if ignored.shape != masks.shape[1:]:
+        raise DataError(
+            f"{record.ignored}: the ignored pixels have the shape {ignored.shape}, the mask {masks.shape[1:]}"
+        )
+    return masks & ~ignored, ignored[None]
 
 
 @lru_cache(maxsize=4)

@@ -40,6 +40,33 @@ def read_true_mask(mask: Any, record: Record, root: Path) -> NDArray[Any]:
     return aligned
 
 
+def read_ignored(record: Record, root: Path) -> NDArray[np.bool_] | None:
+    """Return the pixels of a record that nobody labelled, on the grid of its image; None if it names none.
+
+    Raises:
+        DataError: the file cannot be read, does not lie on the image, or leaves no pixel.
+    """
+    if record.ignored is None:
+        return None
+    ignored: NDArray[np.bool_] = read_true_mask(record.ignored, record, root) != 0
+    if ignored.all():
+        raise DataError(f"{record.ignored}: every pixel of {record.key} is ignored; leave the case out")
+    return ignored
+
+
+def ignored_share_of(ignored: NDArray[np.bool_] | None) -> dict[str, float]:
+    """Return the entry of a row for the share of its ignored pixels; {} if there are none."""
+    return {} if ignored is None else {"ignored": round(float(ignored.mean()), 6)}
+
+
+def add_ignored_share(scores: Scores, rows: Sequence[Row]) -> Scores:
+    """Add the mean share of ignored pixels to the details of the scores, if any case has some."""
+    if not any(row.get("ignored") for row in rows):
+        return scores
+    share = fmean(float(row.get("ignored", 0.0)) for row in rows)
+    return replace(scores, details={**scores.details, "ignored_share": share})
+
+
 def single_mask_of(record: Record) -> str | list[str]:
     """Return the mask of a record whose classes share one mask file.
 
@@ -52,7 +79,7 @@ def single_mask_of(record: Record) -> str | list[str]:
 
 
 def read_true_channels(record: Record, values: Mapping[str, int], root: Path) -> NDArray[np.bool_]:
-    """Return the true masks as (K, H, W[, D]), one channel for each class; all empty if nothing is marked."""
+    """Return the true masks as (K, H, W[, D]), one channel for each class, also in ignored pixels; all empty if nothing is marked."""
     import numpy as np
 
     if record.mask is None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.metrics import build_atlas
-from m3b.tasks.aligned_masks import read_true_channels, read_true_mask, single_mask_of
+from m3b.tasks.aligned_masks import read_ignored, read_true_channels, read_true_mask, single_mask_of
 from m3b.tasks.base import sample_evenly
 
 MAX_ATLAS_MASKS = 80
@@ -27,13 +27,20 @@ def fit_mean_shape(training: Sequence[Record], index: Index, root: Path) -> Call
         DataError: a mask cannot be read.
     """
     records = sample_evenly(training, MAX_ATLAS_MASKS)
+
+    def iter_ignored() -> Iterator[NDArray[np.bool_] | None]:
+        return (read_ignored(record, root) for record in records)
+
     if not index.overlapping:
-        atlas = build_atlas((read_true_mask(single_mask_of(record), record, root) for record in records), index.values)
+        masks = (read_true_mask(single_mask_of(record), record, root) for record in records)
+        atlas = build_atlas(masks, index.values, ignored=iter_ignored())
         label_values = np.array(list(index.values.values()))
         return lambda shape: atlas.predict(shape) == label_values.reshape(-1, *(1,) * len(shape))
 
     def iter_class_masks(position: int) -> Iterator[NDArray[Any]]:
         return (read_true_channels(record, index.values, root)[position].astype("uint8") for record in records)
 
-    class_atlases = [build_atlas(iter_class_masks(k), {name: 1}) for k, name in enumerate(index.classes)]
+    class_atlases = [
+        build_atlas(iter_class_masks(k), {name: 1}, ignored=iter_ignored()) for k, name in enumerate(index.classes)
+    ]
     return lambda shape: np.stack([class_atlas.predict(shape) > 0 for class_atlas in class_atlases])

@@ -9,6 +9,7 @@ from typing import Any
 from m3b.markup.formatting import shorten
 from m3b.markup.html import Html, join_html, tag
 from m3b.markup.json_values import as_dict, to_finite_number
+from m3b.models.answers import describe_ignored
 
 
 @dataclass(frozen=True)
@@ -126,4 +127,5 @@ class MaskReportSection(ReportSection):
             listing = ", ".join(f"{shorten(name, 60)} in {value:.0f}" for name, value in label_counts if value)
             if listing:
                 sentences.append(f"Test cases with a label {meaning}: {listing}.")
+        sentences += [f"{sentence}." for sentence in describe_ignored(details)]
         return join_html(*(tag("p", sentence) for sentence in sentences))

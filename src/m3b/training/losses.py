@@ -2,7 +2,7 @@
 
 `exclusive` masks have one class per voxel (softmax over background and K classes); other masks have one 0/1 channel per class
 (sigmoid). A class that no mask of the batch contains has no Dice and is left out of the mean; cross-entropy alone then penalises
-false positives.
+false positives. Voxels with `IGNORE` have neither a loss nor a gradient; means are over the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+
+from m3b.training.ignored_voxels import IGNORE
 
 MIN_CHANNELS_BY_ROWS = 16
 """Minimum channels of the logits for which the loss is computed by rows of voxels, if they lie in memory like this."""
@@ -48,7 +50,8 @@ class MaskLoss(nn.Module):
         """Return the scalar loss of (B, C, ...) logits and (B, ...) ids or (B, K, ...) channels."""
         if self.exclusive and _has_voxel_rows(logits):
             return self._loss_by_rows(logits, mask)
-        logits = logits.float()
+        logits, labelled = logits.float(), mask != IGNORE
+        mask = torch.where(labelled, mask, torch.zeros_like(mask))
         if self.exclusive:
             mask = mask.long()
             log_probabilities = functional.log_softmax(logits, dim=1)
@@ -57,7 +60,10 @@ class MaskLoss(nn.Module):
             voxel_loss = functional.nll_loss(log_probabilities, mask, weight=self.weights, reduction="none")
             if self.voxel == "focal":
                 voxel_loss = voxel_loss * (1 - probabilities.gather(1, mask[:, None])[:, 0]).square()
-            return voxel_loss.mean() + self.overlap(probabilities[:, 1:], truth[:, 1:])
+            is_counted = labelled[:, None]
+            return _mean(voxel_loss, labelled) + self.overlap(
+                probabilities[:, 1:] * is_counted, truth[:, 1:] * is_counted
+            )
         truth = mask.float()
         voxel_loss = functional.binary_cross_entropy_with_logits(logits, truth, reduction="none")
         probabilities = logits.sigmoid()
@@ -65,7 +71,7 @@ class MaskLoss(nn.Module):
             voxel_loss = voxel_loss * (truth - probabilities).square()
         if self.weights is not None:
             voxel_loss = voxel_loss * (1 + truth * (self.weights.view(1, -1, *(1,) * (logits.ndim - 2)) - 1))
-        return voxel_loss.mean() + self.overlap(probabilities, truth)
+        return _mean(voxel_loss, labelled) + self.overlap(probabilities * labelled, truth)
 
     def overlap(self, probabilities: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
         """Return 1 - Tversky index over the whole batch, averaged over the classes that occur; both (B, K, ...)."""
@@ -75,6 +81,8 @@ class MaskLoss(nn.Module):
     def _loss_by_rows(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Compute the loss on (N, C) rows as they lie in memory, without a 0/1 layer for each class."""
         rows, ids = logits.movedim(1, -1).flatten(0, -2).float(), mask.long().flatten()
+        if not (labelled := ids != IGNORE).all():
+            rows, ids = rows[labelled], ids[labelled]
         log_probabilities = functional.log_softmax(rows, dim=1)
         true_log_probability = log_probabilities.gather(1, ids[:, None])[:, 0]
         voxel_loss = -true_log_probability if self.weights is None else -true_log_probability * self.weights[ids]
@@ -83,7 +91,9 @@ class MaskLoss(nn.Module):
         true_positives = rows.new_zeros(rows.shape[1]).index_add(0, ids, true_log_probability.exp())
         predicted = log_probabilities.exp().sum(0)
         true_voxels = torch.bincount(ids, minlength=rows.shape[1]).to(rows.dtype)
-        return voxel_loss.mean() + self._tversky_loss(true_positives[1:], predicted[1:], true_voxels[1:])
+        return voxel_loss.sum() / max(1, len(ids)) + self._tversky_loss(
+            true_positives[1:], predicted[1:], true_voxels[1:]
+        )
 
     def _tversky_loss(
         self, true_positives: torch.Tensor, predicted: torch.Tensor, true_voxels: torch.Tensor
@@ -97,6 +107,11 @@ class MaskLoss(nn.Module):
         index = (true_positives + 1e-5) / (true_positives + wrong + 1e-5)
         present = (true_voxels > 0).float()
         return ((1 - index) * present).sum() / present.sum().clamp_min(1.0)
+
+
+def _mean(voxel_loss: torch.Tensor, labelled: torch.Tensor) -> torch.Tensor:
+    """Return the mean over the labelled voxels; no indexing by a mask, which would synchronise with a GPU."""
+    return (voxel_loss * labelled).sum() / labelled.sum().clamp_min(1)
 
 
 def _has_voxel_rows(logits: torch.Tensor) -> bool:

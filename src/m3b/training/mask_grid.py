@@ -18,12 +18,13 @@ from m3b.dataset.formats import (
     grid_of,
     read_numbered_labels,
 )
+from m3b.training.ignored_voxels import mark_ignored
 
 _PRINTED_NOTES: set[str] = set()
 
 
 def load_masks(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray:
-    """Return (K, H, W[, D]) bool on the image's own grid. Raises DataError with the file and the remedy."""
+    """Return (K, H, W[, D]) bool on the image's own grid, False in ignored voxels. Raises DataError with the file and the remedy."""
     masks = np.zeros((len(plan["classes"]), *image.array.shape[1:]), bool)
     for k, mask in iterate_masks(record, plan, image, base):
         masks[k] = mask
@@ -42,17 +43,32 @@ def iterate_masks(
     unknown = sorted(set(mask_path) - set(classes))
     if unknown:
         raise DataError(f"mask of {record['image_path']}: class {unknown[0]!r} is not in label_dict {classes}")
-    shape = tuple(image.array.shape[1:])
+    ignored = load_ignored(record, image, base)
     for name, file in mask_path.items():
         if file:
-            mask = fit_mask_to_image(read_numbered_labels(file, base), record["image_path"], shape, file, base)
-            yield classes.index(name), mask != 0
+            mask = _read_on_grid(file, record, image, base) != 0
+            yield classes.index(name), mask if ignored is None else mask & ~ignored
+
+
+def load_ignored(record: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray | None:
+    """Return (H, W[, D]) bool on the image's own grid: the voxels that nobody labelled; None if the record names none.
+
+    Raises:
+        DataError: as `load_masks`, or no voxel is labelled.
+    """
+    path = record.get("ignore_path")
+    if not path:
+        return None
+    ignored: np.ndarray = _read_on_grid(path, record, image, base) != 0
+    if ignored.all():
+        raise DataError(f"{record['image_path']}: every voxel is ignored by {path}: nobody labelled anything in it")
+    return ignored
 
 
 def load_merged_ids(
     record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = "."
 ) -> tuple[np.ndarray, int]:
-    """Return ids as `load_label_ids` for a record with one mask file per class, and the number of voxels marked more than once.
+    """Return class numbers for a record with one mask file per class, and the number of voxels marked more than once.
 
     A voxel that several classes mark gets the class with the fewest voxels in this case.
     """
@@ -68,7 +84,10 @@ def load_merged_ids(
 
 
 def load_label_ids(record: Mapping[str, Any], plan: Mapping[str, Any], image: Image, base: str = ".") -> np.ndarray:
-    """Return (H, W[, D]) uint8 on the image's own grid: 0, or 1 + index in plan["classes"]. Raises DataError, as `load_masks`."""
+    """Return (H, W[, D]) uint8 on the image's own grid: 0, 1 + index in plan["classes"], or IGNORE.
+
+    Raises DataError, as `load_masks`.
+    """
     classes, mask_path = list(plan["classes"]), record.get("mask_path")
     shape = tuple(image.array.shape[1:])
     if mask_path is None:
@@ -81,10 +100,10 @@ def load_label_ids(record: Mapping[str, Any], plan: Mapping[str, Any], image: Im
                 "shared",
                 f"classes share voxels (first: {record['image_path']}, {shared_voxels}): the smaller keeps them",
             )
-        return ids
+        return mark_ignored(ids, load_ignored(record, image, base))
     if not values or isinstance(mask_path, Mapping):
         raise DataError(f"{mask_path}: one file with label numbers, where the plan expects an object class -> file")
-    labels = fit_mask_to_image(read_numbered_labels(mask_path, base), record["image_path"], shape, mask_path, base)
+    labels = _read_on_grid(mask_path, record, image, base)
     unknown = sorted({int(v) for v in np.unique(labels)} - {0, *(int(v) for v in values.values())})
     if unknown:
         _print_once(
@@ -94,7 +113,13 @@ def load_label_ids(record: Mapping[str, Any], plan: Mapping[str, Any], image: Im
     ids = np.zeros(labels.shape, np.uint8)
     for k, name in enumerate(classes):
         ids[labels == int(values[name])] = k + 1
-    return ids
+    return mark_ignored(ids, load_ignored(record, image, base))
+
+
+def _read_on_grid(path: Any, record: Mapping[str, Any], image: Image, base: str) -> np.ndarray:
+    """Return the numbers of a mask file on the grid of the record's image."""
+    shape = tuple(image.array.shape[1:])
+    return fit_mask_to_image(read_numbered_labels(path, base), record["image_path"], shape, path, base)
 
 
 def _print_once(key: str, text: str) -> None:

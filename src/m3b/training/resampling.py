@@ -13,6 +13,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import ndimage, sparse
 
+from m3b.training.ignored_voxels import IGNORE
+
 
 def resize(array: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """Return float32 (C, *size) of an array (C, ...)."""
@@ -23,7 +25,8 @@ def resize(array: np.ndarray, size: Sequence[int]) -> np.ndarray:
 def resize_ids(ids: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """Return class numbers (0: background) on a grid of `size`: the class, or background, that fills most of each cell.
 
-    Each class is resampled by itself within its own box, so that memory does not grow with their number.
+    Each class is resampled by itself within its own box, so that memory does not grow with their number. A cell is ignored if its
+    nearest voxel is; in the others only labelled voxels count.
     """
     size = tuple(size)
     if ids.shape == size:
@@ -35,11 +38,29 @@ def resize_ids(ids: np.ndarray, size: Sequence[int]) -> np.ndarray:
             continue
         share, region = _resize_part((ids[box] == number)[None].astype(np.float32), box, ids.shape, size)
         filled[region] += share[0]
+        if number == IGNORE:
+            continue
         higher = share[0] > best_share[region]
         classes[region][higher] = number
         best_share[region][higher] = share[0][higher]
     classes[1 - filled >= best_share] = 0
+    classes[take_nearest(ids == IGNORE, size)] = IGNORE
     return classes
+
+
+def resize_mask(mask: np.ndarray, size: Sequence[int], ignored: np.ndarray | None = None) -> np.ndarray:
+    """Return bool (*size) where a boolean mask fills half of the labelled part of a cell; it is False in `ignored` voxels."""
+    if mask.shape == tuple(size):
+        return mask
+    labelled = 1.0 if ignored is None else resize(~ignored[None], size)[0]
+    filled: np.ndarray = (resize(mask[None], size)[0] >= 0.5 * labelled) & (labelled > 0)
+    return filled
+
+
+def take_nearest(array: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Return an array on a grid of `size`, each cell with the value at its centre."""
+    cells = [((np.arange(target) + 0.5) * n / target).astype(int) for n, target in zip(array.shape, size, strict=True)]
+    return array[np.ix_(*cells)]
 
 
 def _resize_part(

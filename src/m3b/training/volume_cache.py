@@ -2,7 +2,8 @@
 
     volumes = build_volumes(records, plan)      # records with image_path and mask_path (None: empty mask)
     volumes.image(i)    (C, H, W[, D]) float16 or float32, read-only map, intensities normalised, at plan["spacing"]
-    volumes.mask(i)     (H, W[, D]) uint8: 0, or 1 + index in plan["classes"]; with plan["overlap"] (K, H, W[, D]) 0/1
+    volumes.mask(i)     (H, W[, D]) uint8: 0, or 1 + index in plan["classes"]; with plan["overlap"] (K, H, W[, D]) 0/1;
+                        IGNORE in voxels that nobody labelled (`ignored_voxels`)
     volumes.points(i)   (n, 1 + dims) int32: rows (class index, voxel), at most MAX_POINTS per class, to centre patches on;
                         plan["points"] = "lesions": equally many of every connected component
     volumes.shape(i)    (H, W[, D]) of the image as it was read, before any resampling
@@ -32,10 +33,11 @@ import numpy as np
 from m3b.dataset.formats import DataError, Image, normalised_range
 from m3b.training.cache import CacheError
 from m3b.training.channels import read_case
-from m3b.training.mask_grid import iterate_masks, load_label_ids
+from m3b.training.ignored_voxels import mark_ignored
+from m3b.training.mask_grid import iterate_masks, load_ignored, load_label_ids
 from m3b.training.normalization import scale_channels
 from m3b.training.preprocess import match_channels
-from m3b.training.resampling import resize, resize_ids
+from m3b.training.resampling import resize, resize_ids, resize_mask, take_nearest
 from m3b.training.voxel_spacing import true_spacing
 
 PLAN_KEYS = (
@@ -43,7 +45,7 @@ PLAN_KEYS = (
     *("classes", "labels", "overlap", "points"),
 )
 """Keys of the plan that determine a cached case."""
-CACHE_VERSION = 5
+CACHE_VERSION = 6
 """Version of the files of a case; part of their names."""
 MAX_POINTS = 2000
 MAX_OPEN_MAPS = 192
@@ -133,9 +135,9 @@ def build_volumes(
 def case_key(record: Mapping[str, Any], plan: Mapping[str, Any], base: str = ".") -> str:
     """Return a hash of the plan's preprocessing, the record's paths, and the files' sizes and times."""
     settings = json.dumps({"form": CACHE_VERSION, **{key: plan.get(key) for key in PLAN_KEYS}}, sort_keys=True)
-    paths = json.dumps([record["image_path"], record.get("mask_path")])
-    digest = hashlib.sha256((settings + paths).encode())
-    for path in _flatten_paths([record["image_path"], record.get("mask_path")]):
+    paths = [record["image_path"], record.get("mask_path"), record.get("ignore_path")]
+    digest = hashlib.sha256((settings + json.dumps(paths)).encode())
+    for path in _flatten_paths(paths):
         file = Path(base) / path.split("#")[0]
         if file.exists():
             state = file.stat()
@@ -167,10 +169,12 @@ def prepare_case(
         ids = load_label_ids(record, plan, image, base)
         return array, resize_ids(ids if ids.ndim == len(target) else ids[..., None], target), shape
     channels = np.zeros((len(plan["classes"]), *target), np.uint8)
+    extra_axes = (1,) * (len(target) - len(shape))
+    ignored = load_ignored(record, image, base)
+    ignored = None if ignored is None else ignored.reshape(*shape, *extra_axes)
     for k, mask in iterate_masks(record, plan, image, base):
-        expanded = mask.reshape(*mask.shape, *(1,) * (len(target) - mask.ndim))
-        channels[k] = expanded if expanded.shape == target else resize(expanded[None], target)[0] >= 0.5
-    return array, channels, shape
+        channels[k] = resize_mask(mask.reshape(*shape, *extra_axes), target, ignored)
+    return array, mark_ignored(channels, None if ignored is None else take_nearest(ignored, target)), shape
 
 
 def prepare_image(image: Image, plan: Mapping[str, Any], name: str = "image") -> np.ndarray:
@@ -225,7 +229,7 @@ def sample_points(mask: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
     dims, rng, rows = int(plan["dims"]), np.random.default_rng(0), []
     for k, box in enumerate(class_boxes(mask, plan)):
         if box is not None:
-            foreground = mask[k][box] > 0 if plan.get("overlap") else mask[box] == k + 1
+            foreground = mask[k][box] == 1 if plan.get("overlap") else mask[box] == k + 1
             corner = np.array([part.start for part in box])
             rows += [(k, voxels + corner) for voxels in _foreground_groups(foreground, plan.get("points") == "lesions")]
     group_counts = Counter(k for k, _ in rows)

@@ -109,6 +109,7 @@ def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
             record,
             image=relocated(record.image, normalize),
             mask=normalize_mask(record.mask),
+            ignored=record.ignored and normalize(record.ignored),
         )
         for record in records
     )

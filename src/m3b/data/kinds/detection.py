@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from m3b.data.kinds.base import Item, RecordKind
-from m3b.data.kinds.parts import MASK, mask, mask_target, mixed_masks
+from m3b.data.kinds.parts import IGNORED, MASK, PATH, mask_fields, mask_target, mixed_masks
 from m3b.data.records import BoxLabel, Record, kind
 
 TARGETS: Final = ("mask_path", "boxes", "abnormal")
@@ -35,6 +35,7 @@ class DetectionRecords(RecordKind):
     def properties(self) -> dict[str, Any]:
         return {
             "mask_path": {"anyOf": [*MASK, {"type": "null"}]},
+            IGNORED: PATH,
             "boxes": {"type": "array", "items": _BOX},
             "abnormal": {"type": "boolean"},
         }
@@ -49,13 +50,17 @@ class DetectionRecords(RecordKind):
         return () if given else ("mask_path, boxes or abnormal",)
 
     def parse(self, item: Item) -> dict[str, Any]:
+        if item.get(IGNORED) is not None and item.get("mask_path") is None:
+            raise ValueError(
+                f"{IGNORED} belongs to a mask; where nothing else is marked, let mask_path name a mask that is 0 everywhere"
+            )
         if "abnormal" in item:
             if not isinstance(item["abnormal"], bool):
                 raise ValueError(f"abnormal must be true or false, is {json.dumps(item['abnormal'])[:60]}")
             return {"extra": {"abnormal": item["abnormal"]}}
         if "boxes" in item:
             return {"boxes": _boxes(item["boxes"])}
-        return {} if item["mask_path"] is None else {"mask": mask(item["mask_path"])}
+        return {} if item["mask_path"] is None else mask_fields(item)
 
     def target(self, record: Record) -> dict[str, Any]:
         if "abnormal" in record.extra:

@@ -21,6 +21,9 @@ MASK: Final = [
     {"type": "object", "additionalProperties": PATH, "minProperties": 1},
 ]
 
+IGNORED: Final = "ignore_path"
+"""Key of a record: a mask that is not 0 in pixels that nobody labelled."""
+
 ATTRIBUTES: Final = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
 MAX_ATTRIBUTE = 100
 """Characters of a value: it names a group, and is no place for texts."""
@@ -125,11 +128,24 @@ def mask(value: Any) -> Mask:
     return value
 
 
+def mask_fields(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields `mask` and `ignored` of a record that has a mask.
+
+    Raises:
+        ValueError: neither a mask file, its slices, nor a binary mask a class; or no path of ignored pixels.
+    """
+    ignored = item.get(IGNORED)
+    if ignored is not None and (not isinstance(ignored, str) or not ignored):
+        raise ValueError(f"{IGNORED} must be the path of one mask file, is {json.dumps(ignored)[:60]}")
+    return {"mask": mask(item["mask_path"]), **({"ignored": ignored} if ignored else {})}
+
+
 def mask_target(record: Record) -> dict[str, Any]:
-    """`mask_path` as it stands in an index."""
+    """`mask_path` and `ignore_path` as they stand in an index."""
+    ignored = {IGNORED: record.ignored} if record.ignored else {}
     if record.mask is None or isinstance(record.mask, str):
-        return {"mask_path": record.mask}
-    return {"mask_path": dict(record.mask) if isinstance(record.mask, Mapping) else list(record.mask)}
+        return {"mask_path": record.mask, **ignored}
+    return {"mask_path": dict(record.mask) if isinstance(record.mask, Mapping) else list(record.mask), **ignored}
 
 
 def overlapping(records: Sequence[Record]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from m3b.data.kinds.base import Item, RecordKind
-from m3b.data.kinds.parts import MASK, mask, mask_target, mixed_masks, overlapping
+from m3b.data.kinds.parts import IGNORED, MASK, PATH, mask_fields, mask_target, mixed_masks, overlapping
 from m3b.data.records import Record
 
 ORIGIN, BY_PROMPTS = "mask_origin", "prompted"
@@ -27,7 +27,7 @@ class SegmentationRecords(RecordKind):
     )
 
     def properties(self) -> dict[str, Any]:
-        return {"mask_path": {"anyOf": MASK}, ORIGIN: {"enum": [BY_PROMPTS]}}
+        return {"mask_path": {"anyOf": MASK}, IGNORED: PATH, ORIGIN: {"enum": [BY_PROMPTS]}}
 
     def parse(self, item: Item) -> dict[str, Any]:
         if item["mask_path"] is None:
@@ -37,7 +37,7 @@ class SegmentationRecords(RecordKind):
             raise ValueError(
                 f'{ORIGIN} is "{BY_PROMPTS}" for a mask that no person drew, and else left out; is {origin!r}'
             )
-        return {"mask": mask(item["mask_path"]), **({"extra": {ORIGIN: origin}} if origin else {})}
+        return {**mask_fields(item), **({"extra": {ORIGIN: origin}} if origin else {})}
 
     def target(self, record: Record) -> dict[str, Any]:
         origin = record.extra.get(ORIGIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from m3b.data.records import Record
 from m3b.dataset.audit.base import AuditCheck, AuditData, Finding, Severity, join_names
@@ -46,7 +47,7 @@ class SharedMask(AuditCheck):
     def find(self, data: AuditData) -> Iterator[Finding]:
         users: dict[str, dict[str, Record]] = defaultdict(dict)
         for record in data.index.records:
-            for path in record.masks:
+            for path in replace(record, ignored=None).masks:
                 users[path][record.key] = record
         shared = {path: list(cases.values()) for path, cases in users.items() if len(cases) > 1}
         strangers = {path: cases for path, cases in shared.items() if len({case.patient for case in cases}) > 1}

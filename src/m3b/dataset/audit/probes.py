@@ -267,10 +267,14 @@ def probe_boxes(record: Record, work: Path, image: Any) -> BoxProbe | None:
 
 def probe_mask(record: Record, values: Mapping[str, int], work: Path, image: Any) -> MaskProbe | None:
     """Open the mask of a case and compare it with its image, `(C, H, W[, D])`; None if nothing is marked."""
+    from m3b.dataset.reading import align_mask
+
     mask = record.mask
     if mask is None:
         return None
     try:
+        if record.ignored is not None and align_mask(record.ignored, record.reference, str(work)).all():
+            raise DataError(f"{record.ignored}: every pixel is ignored, so that nothing of the case is labelled")
         if not isinstance(mask, Mapping):
             return _probe_mask_file(record, mask, values, str(work), image)
         probes = [_probe_mask_file(record, path, {name: 0}, str(work), image) for name, path in mask.items()]

@@ -29,7 +29,7 @@ from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ROW_FORMAT, ClassLookup, has_image_sizes
 from m3b.dataset.manifest.box_grids import BoxGrid, clipped, grid_for, to_voxels, upright
 from m3b.dataset.manifest.explain import CENSORED, MARKED, OBSERVED, UNMARKED
-from m3b.dataset.manifest.model import Boxes, Manifest
+from m3b.dataset.manifest.model import Boxes, Manifest, Masks
 from m3b.dataset.manifest.pixels import (
     MASK_FOLDER,
     CasePixels,
@@ -41,6 +41,7 @@ from m3b.dataset.manifest.pixels import (
     grid_reference,
     mask_values,
     name_series,
+    numbers_of,
 )
 from m3b.dataset.manifest.readers import FolderReaders
 from m3b.dataset.manifest.resolve import ExcludedFiles, Resolved, resolve
@@ -336,8 +337,20 @@ class _Execution:
                 self._take_prompted(at, case)
         if not opens:
             self.notes.append(f"{len(cases):,} images were not opened: there are more than {MAX_OPENED:,}")
-        if void := sum(case.look.void for case in cases):
-            self.notes.append(f"{void:,} pixels of masks are void (border, unsure) and count as background")
+        if masks is not None and masks.void:
+            self._describe_void(masks, [case.look for case in cases])
+
+    def _describe_void(self, masks: Masks, looks: Sequence[SeenCase]) -> None:
+        """Add a note on the share of pixels that are void, and on codes that no mask has."""
+        if void := sum(look.void for look in looks):
+            share = void / sum(look.size for look in looks)
+            self.notes.append(
+                f"{void:,} pixels of masks are void ({share:.1%} of all, in {sum(look.void > 0 for look in looks):,} masks): "
+                "training and figures leave them out"
+            )
+        unused = [code for code in masks.void if not any(set(numbers_of([code])) & look.void_codes for look in looks)]
+        if unused:
+            self.notes.append(f"masks.void: no mask has {', '.join(map(str, unused))}; is this the right value?")
 
     def _is_flat(self, image: Reference) -> bool:
         try:
@@ -692,6 +705,7 @@ class _Execution:
         covariates = {name: row[f"covariate.{name}"] for name in manifest.covariates}
         image, views = self._image(case.image)
         mask = self._place(case.look.mask) if case.look.mask is not None else None
+        ignored = None if mask is None or case.is_prompted else case.look.ignored or None
         return Record(
             image,
             tuple(row.get("labels") or ()),
@@ -703,6 +717,7 @@ class _Execution:
             attributes,
             covariates,
             views,
+            ignored,
         )
 
     def _image(self, image: Reference) -> tuple[Image, bool]:

@@ -276,7 +276,9 @@ class Masks(ManifestPart):
             (COCO, CVAT, VIA, RTSTRUCT, DICOM SEG) need none.
         classes: class -> codes. Codes that no class has are background. A class with the code `"*"` is anything but
             background (0). With `per_file`, `layers` and `above` codes are left empty.
-        void: codes that are neither class nor background (borders, unsure); they become background and are counted.
+        void: codes of pixels that nobody labelled (borders, unsure, everything between scribbles), which no class has. Training
+            and figures leave these pixels out. Of files a class, a pixel that is void in one of them is left out for every class
+            if classes overlap; else another file may say its class.
         per_file: class -> texts of `class_key`: each file is a binary mask of one class; several files of a class are
             united.
         class_key: template of the mask file.
@@ -319,6 +321,16 @@ class Masks(ManifestPart):
     order: Literal["columns", "rows"] = "columns"
     first: int = 1
     relative: bool = False
+
+    @model_validator(mode="after")
+    def _check_void(self) -> Masks:
+        if self.void and (self.format != "image" or self.layers or self.above is not None):
+            raise ValueError("masks.void: only mask files with a code a class have void pixels; leave `void` empty")
+        void = {str(code).casefold() for code in self.void}
+        for name, codes in self.classes.items():
+            if both := [code for code in codes if str(code).casefold() in void]:
+                raise ValueError(f"masks.void: {both[0]} is also a code of the class {name!r}; name it in one of them")
+        return self
 
 
 class Boxes(ManifestPart):

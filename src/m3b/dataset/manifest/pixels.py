@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +102,9 @@ class SeenCase:
         mask: for the index: a path, slices, or class -> path; paths below the data folder begin with `data:`.
         classes: those that the mask marks; None if it was not opened for that.
         thumbnail: of a single picture.
-        void: pixels that are neither class nor background.
+        ignored: the file of the pixels that nobody labelled, below the working directory; '' if there are none.
+        void: how many these are, of `size` pixels.
+        void_codes: numbers of `masks.void` that the mask has.
     """
 
     digest: str = ""
@@ -111,7 +113,25 @@ class SeenCase:
     mask: str | tuple[str, ...] | dict[str, str] | None = None
     classes: tuple[str, ...] | None = None
     thumbnail: Any = None
+    ignored: str = ""
     void: int = 0
+    size: int = 0
+    void_codes: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class ClassLayers:
+    """Where a mask marks each class, and where it is void.
+
+    Args:
+        by_class: class -> bool array.
+        void: bool array of the same shape; None if the mask has none.
+        void_codes: numbers of `masks.void` that the mask has.
+    """
+
+    by_class: dict[str, np.ndarray]
+    void: np.ndarray | None = None
+    void_codes: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -150,13 +170,13 @@ class PixelReader:
         if case.mask is None or self.masks is None:
             return SeenCase(digest, thumbnail=thumbnail)
         try:
-            mask, classes, void = self._make_mask(case, case.mask, shape)
+            seen_mask = self._make_mask(case, case.mask, shape)
         except ExcludedCase as excluded:
             return SeenCase(digest, excluded.code, excluded.reason, thumbnail=thumbnail)
         except DataError as error:
             names = [*case.mask.refs, *(name.partition("#")[0] for name in case.mask.refs)]
             return SeenCase(digest, "unusable_mask", f"its mask cannot be used: {_without_names(str(error), names)}")
-        return SeenCase(digest, mask=mask, classes=classes, thumbnail=thumbnail, void=void)
+        return replace(seen_mask, digest=digest, thumbnail=thumbnail)
 
     def _open(self, image: Reference) -> tuple[str, Any, tuple[int, ...]]:
         """(a text that copies share, a thumbnail of a single picture, the shape without channels)."""
@@ -195,16 +215,31 @@ class PixelReader:
 
     # --- masks -------------------------------------------------------------------------------------------------------------
 
-    def _make_mask(
-        self, case: CasePixels, source: MaskSource, shape: tuple[int, ...] | None
-    ) -> tuple[str | tuple[str, ...] | dict[str, str] | None, tuple[str, ...] | None, int]:
+    def _make_mask(self, case: CasePixels, source: MaskSource, shape: tuple[int, ...] | None) -> SeenCase:
+        import numpy as np
+
         assert self.masks is not None
         grid = grid_reference(case.image)
         shape = shape if shape is not None else self._probe(grid)
         if keeps_files(self.masks):
-            return (*self._keep_files(case.number, grid, source, shape), 0)
-        layers, void = self._layers(grid, source, shape)
-        return self._write(case, grid, layers), tuple(name for name, layer in layers.items() if layer.any()), void
+            mask, present_classes = self._keep_files(case.number, grid, source, shape)
+            return SeenCase(mask=mask, classes=present_classes)
+        layers = self._layers(grid, source, shape)
+        seen = SeenCase(
+            mask=self._write(case, grid, layers.by_class),
+            classes=tuple(name for name, layer in layers.by_class.items() if layer.any()),
+            void_codes=layers.void_codes,
+            size=next(iter(layers.by_class.values())).size,
+        )
+        void = layers.void
+        if void is not None and not self.masks.overlapping:
+            void = void & ~np.any(list(layers.by_class.values()), axis=0)  # another file says of what class they are
+        if void is None or not void.any():
+            return seen
+        if void.all():
+            raise ExcludedCase("only_void", "every pixel of its mask is void: nobody labelled anything in it")
+        file = self._write_file(f"{case.number:05d}_ignored", void.astype(np.uint8), grid)
+        return replace(seen, ignored=file, void=int(void.sum()))
 
     def _full(self, image: Any) -> Any:
         """Full paths of an image or mask as readers take it, with members of archives extracted."""
@@ -238,7 +273,7 @@ class PixelReader:
             }
             for name, refs_of_class in by_class.items():
                 if len(refs_of_class) > 1:
-                    layers = [self._layers_of_file(ref, name)[0][name] for ref in refs_of_class]
+                    layers = [self._layers_of_file(ref, name).by_class[name] for ref in refs_of_class]
                     place = f"{number:05d}_{list(masks.classes).index(name) + 1}"
                     mask_of_class[name] = self._write_file(place, sum(layers[1:], layers[0]).astype("uint8"), grid)
             return {name: mask_of_class[name] for name in by_class}, tuple(by_class)
@@ -290,49 +325,49 @@ class PixelReader:
             sizes = ["x".join(map(str, sides)) for sides in (size, shape)]
             raise ExcludedCase("mask_size_differs", f"its mask is {sizes[0]}, its image {sizes[1]}")
 
-    def _layers(
-        self, grid: str | list[str], source: MaskSource, shape: tuple[int, ...]
-    ) -> tuple[dict[str, np.ndarray], int]:
-        """Class -> where it is, and how many pixels are void."""
+    def _layers(self, grid: str | list[str], source: MaskSource, shape: tuple[int, ...]) -> ClassLayers:
+        """Return the classes of a case on the grid of its image."""
         import numpy as np
 
         masks = self.masks
         assert masks is not None
         if masks.format != "image":
-            return self._draw(grid, source, shape), 0
+            return ClassLayers(self._draw(grid, source, shape))
+        parts = [
+            self._layers_of_file(ref, source.classes[place] if masks.per_file and not source.stacked else None)
+            for place, ref in enumerate(source.refs)
+        ]
+        if len({layer.shape for part in parts for layer in part.by_class.values()}) > 1:
+            raise DataError(f"{'the slices of its mask' if source.stacked else 'its masks'} have different shapes")
+        void_codes = frozenset(code for part in parts for code in part.void_codes)
         layer_of_class: dict[str, np.ndarray] = {}
-        void = 0
+        void: np.ndarray | None = None
         if source.stacked:
-            slices = [self._layers_of_file(ref, None) for ref in source.refs]
-            sides = {layer.shape for layers, _ in slices for layer in layers.values()}
-            if len(sides) > 1:
-                raise DataError("the slices of its mask have different shapes")
-            layer_of_class = {name: np.stack([layers[name] for layers, _ in slices], axis=-1) for name in slices[0][0]}
-            self._compare_shapes(grid, next(iter(layer_of_class.values())).shape, shape)
-            return layer_of_class, sum(without for _, without in slices)
-        for place, ref in enumerate(source.refs):
-            only = source.classes[place] if masks.per_file else None
-            layers, without = self._layers_of_file(ref, only)
-            void += without
-            for name, layer in layers.items():
-                if name in layer_of_class and layer_of_class[name].shape != layer.shape:
-                    raise DataError("its masks have different shapes")
-                layer_of_class[name] = layer_of_class[name] | layer if name in layer_of_class else layer
-        sizes = {layer.shape for layer in layer_of_class.values()}
-        if len(sizes) > 1:
-            raise DataError("its masks have different shapes")
-        for size in sizes:
-            if masks.resized and (wanted_size := self._find_size(grid, size, shape)):
-                return {name: _resize(layer, wanted_size) for name, layer in layer_of_class.items()}, void
+            layer_of_class = {
+                name: np.stack([part.by_class[name] for part in parts], axis=-1) for name in parts[0].by_class
+            }
+            if void_codes:
+                empty = np.zeros(next(iter(parts[0].by_class.values())).shape, bool)
+                void = np.stack([empty if part.void is None else part.void for part in parts], axis=-1)
+        else:
+            for part in parts:
+                for name, layer in part.by_class.items():
+                    layer_of_class[name] = layer_of_class[name] | layer if name in layer_of_class else layer
+            void = np.any([part.void for part in parts if part.void is not None], axis=0) if void_codes else None
+        size = next((layer.shape for layer in layer_of_class.values()), None)
+        if size is not None and masks.resized and (wanted_size := self._find_size(grid, size, shape)):
+            layer_of_class = {name: _resize(layer, wanted_size) for name, layer in layer_of_class.items()}
+            void = None if void is None else _resize(void, wanted_size)
+        elif size is not None:
             self._compare_shapes(grid, size, shape)
-        return layer_of_class, void
+        return ClassLayers(layer_of_class, void, void_codes)
 
     def _find_size(self, grid: str | list[str], size: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
         """The size of an image, upright or as it is stored, that has the proportions of a mask; () if neither has."""
         stored = tuple(stored_shape(grid, str(self.root))) if isinstance(grid, str) and "#" not in grid else shape
         return next((image for image in (shape, stored) if find_factor([(image, size)])), ())
 
-    def _layers_of_file(self, ref: str, only: str | None) -> tuple[dict[str, np.ndarray], int]:
+    def _layers_of_file(self, ref: str, only: str | None) -> ClassLayers:
         """The classes of one mask file.
 
         Args:
@@ -343,22 +378,22 @@ class PixelReader:
         masks = self.masks
         assert masks is not None
         if masks.layers:
-            return self._split_layers(ref), 0
+            return ClassLayers(self._split_layers(ref))
         if masks.above is not None:
             array = read_image(self._full(ref)).array.max(axis=0) > masks.above
-            return {only or next(iter(masks.classes)): array}, 0
+            return ClassLayers({only or next(iter(masks.classes)): array})
         classes = {only: (ANY,)} if only is not None else dict(masks.classes)
         codes = [code for class_codes in (*classes.values(), masks.void) for code in class_codes]
         if any(isinstance(code, str) and code.startswith("#") for code in codes):
             values = self._read_colours(ref)
         else:
             values = self._read_values(ref)
-        void = np.isin(values, _numbers_of(masks.void)) if masks.void else np.zeros(values.shape, bool)
+        void = np.isin(values, numbers_of(masks.void))
         layers = {}
         for name, class_codes in classes.items():
-            marked = values != 0 if ANY in class_codes else np.isin(values, _numbers_of(class_codes))
+            marked = values != 0 if ANY in class_codes else np.isin(values, numbers_of(class_codes))
             layers[name] = marked & ~void
-        return layers, int(void.sum())
+        return ClassLayers(layers, void if void.any() else None, frozenset(_unique(values[void]).tolist()))
 
     def _read_values(self, ref: str) -> np.ndarray:
         """Whole numbers; of a coloured file 1 where it is not black."""
@@ -532,7 +567,7 @@ def mask_values(masks: Masks) -> dict[str, int]:
     return {name: number for number, name in enumerate(masks.classes, 1)}
 
 
-def _numbers_of(codes: Sequence[int | str]) -> list[int]:
+def numbers_of(codes: Sequence[int | str]) -> list[int]:
     """Whole numbers; colours as 65536 red + 256 green + blue."""
     numbers = []
     for code in codes:

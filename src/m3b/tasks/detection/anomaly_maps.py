@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from m3b.metrics.cases import Floats, divide
 from m3b.metrics.classification_estimators import cumulative_counts, step_average_precision
-from m3b.metrics.masks import Mask
+from m3b.metrics.masks import Mask, clear_ignored
 from m3b.tasks.detection.lesions import label_components
 
 MAX_FALSE_POSITIVE_RATE = 0.3
@@ -117,12 +117,13 @@ def pixel_counts_from_row(row: dict[str, Any]) -> PixelCounts:
     return PixelCounts(to_histogram(row["normal"]), to_histogram(row["abnormal"]), to_histogram(row["regions"]))
 
 
-def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
+def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask, ignored: Mask | None = None) -> PixelCounts:
     """Compute the histograms of one image.
 
     Args:
         levels: integers from 0 to `MAX_LEVEL`, higher is more abnormal.
         mask: boolean, the same shape; regions are its connected components, corners included.
+        ignored: pixels that are not counted.
 
     Raises:
         ValueError: the shapes differ, or a level is out of range.
@@ -133,13 +134,14 @@ def count_pixels(levels: NDArray[np.integer[Any]], mask: Mask) -> PixelCounts:
         raise ValueError(
             f"the map has levels from {int(levels.min())} to {int(levels.max())}; they are 0 to {MAX_LEVEL}"
         )
-    is_abnormal = np.asarray(mask, dtype=np.bool_)
+    (is_abnormal,) = clear_ignored(ignored, np.asarray(mask, dtype=np.bool_))
+    is_normal = ~is_abnormal if ignored is None else ~is_abnormal & ~ignored
     region_labels, n_regions = label_components(is_abnormal)
     abnormal_levels = levels[is_abnormal]
     sizes = np.bincount(region_labels[is_abnormal], minlength=n_regions + 1).astype(np.float64)
     region_share = 1.0 / sizes[region_labels[is_abnormal]] if n_regions else np.zeros(0)
     return PixelCounts(
-        np.bincount(levels[~is_abnormal].ravel(), minlength=MAX_LEVEL + 1).astype(np.float64),
+        np.bincount(levels[is_normal].ravel(), minlength=MAX_LEVEL + 1).astype(np.float64),
         np.bincount(abnormal_levels, minlength=MAX_LEVEL + 1).astype(np.float64),
         np.bincount(abnormal_levels, weights=region_share, minlength=MAX_LEVEL + 1).astype(np.float64),
     )

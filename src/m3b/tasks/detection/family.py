@@ -14,15 +14,19 @@ from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.errors import DataError, ModelError
 from m3b.metrics import Box, Scores
+from m3b.metrics.masks import clear_ignored
 from m3b.models import Prediction
 from m3b.tasks.aligned_masks import (
     add_distance_unit,
+    add_ignored_share,
     distance_unit_of,
+    ignored_share_of,
     image_of,
     mask_distance,
     merge_channels,
     pack_figures,
     pack_unmarked_figures,
+    read_ignored,
     read_predicted_channels,
     read_predicted_mask,
     read_true_channels,
@@ -119,17 +123,21 @@ class Detection(TaskFamily):
             true_boxes = [[list(box.box), box.label, 1.0] for box in record.boxes]
             return {"predicted": predicted_boxes, "truth": true_boxes, "abnormal": bool(true_boxes)}
         predicted_channels = read_predicted_channels(answer, index.classes, record, root)
-        truth = read_true_channels(record, index.values, root)
-        figures, lesions = measure_channels(predicted_channels, truth, index.classes, spacing_of(record, root))
+        ignored = read_ignored(record, root)
+        (truth,) = clear_ignored(ignored, read_true_channels(record, index.values, root))
+        figures, lesions = measure_channels(
+            predicted_channels, truth, index.classes, spacing_of(record, root), ignored=ignored
+        )
         counts = {name: lesion.to_list() for name, lesion in lesions.items()}
         row = {
             "figures": pack_figures(figures),
             "lesions": counts,
             "abnormal": bool(truth.any()),
             "unit": distance_unit_of(record, root),
+            **ignored_share_of(ignored),
         }
         if answer.anomaly_map is not None:
-            row["pixels"] = count_map_pixels(answer.anomaly_map, record, truth, root)
+            row["pixels"] = count_map_pixels(answer.anomaly_map, record, truth, root, ignored)
         return row
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
@@ -154,9 +162,8 @@ class Detection(TaskFamily):
         baseline_cases = None
         if baseline is not None:
             baseline_cases = [_make_case(row, all_scored, all_mapped) for row in _replace_marks(rows, baseline)]
-        return add_distance_unit(
-            score_detection(cases, index.classes, primary=primary, baseline_cases=baseline_cases, seed=seed), rows
-        )
+        scores = score_detection(cases, index.classes, primary=primary, baseline_cases=baseline_cases, seed=seed)
+        return add_ignored_share(add_distance_unit(scores, rows), rows)
 
     def list_alterations(self) -> tuple[str, ...]:
         """Return noise only: boxes and masks move with the framing."""
@@ -202,15 +209,18 @@ def _measure_mean_shape(
         predict_mean_shape = fit_mean_shape(training, index, root)
         rows = []
         for record in records:
-            truth = read_true_channels(record, index.values, root)
+            ignored = read_ignored(record, root)
+            (truth,) = clear_ignored(ignored, read_true_channels(record, index.values, root))
             predicted_channels = predict_mean_shape(truth.shape[1:])
-            figures, lesions = measure_channels(predicted_channels, truth, index.classes, spacing_of(record, root))
+            figures, lesions = measure_channels(
+                predicted_channels, truth, index.classes, spacing_of(record, root), ignored=ignored
+            )
             rows.append(
                 {
                     "figures": pack_figures(figures),
                     "lesions": {name: lesion_counts.to_list() for name, lesion_counts in lesions.items()},
                     "pixels": count_pixels(
-                        MAX_LEVEL * merge_channels(predicted_channels).astype(int), merge_channels(truth)
+                        MAX_LEVEL * merge_channels(predicted_channels).astype(int), merge_channels(truth), ignored
                     ).to_row(),
                 }
             )
@@ -219,15 +229,15 @@ def _measure_mean_shape(
     return rows
 
 
-def count_map_pixels(file: Path, record: Record, truth: Any, root: Path) -> Row:
-    """Count the pixels of an anomaly map by level, inside and outside of the marks of any class.
+def count_map_pixels(file: Path, record: Record, truth: Any, root: Path, ignored: Any = None) -> Row:
+    """Count the pixels of an anomaly map that are not ignored by level, inside and outside of the marks of any class.
 
     Raises:
         ModelError: the map differs from the image in shape or position, or has levels out of range.
     """
     levels = read_predicted_mask(file, record, root)
     try:
-        return dict(count_pixels(levels.astype(int), merge_channels(truth)).to_row())
+        return dict(count_pixels(levels.astype(int), merge_channels(truth), ignored).to_row())
     except ValueError as error:
         raise ModelError(f"predict.py wrote an anomaly map of {record.key} that cannot be used: {error}") from error
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from m3b.metrics.cases import Floats, divide
+from m3b.metrics.instances import clear_mostly_ignored
 from m3b.metrics.masks import TOLERANCE_MM, LabelMetrics, Mask, measure_mask
 
 IOU = "iou"
@@ -121,6 +122,7 @@ def measure_channels(
     rule: str = IOU,
     min_iou: float = MIN_IOU,
     tolerance: float = TOLERANCE_MM,
+    ignored: Mask | None = None,
 ) -> tuple[dict[str, LabelMetrics], dict[str, LesionCounts]]:
     """Measure masks with a channel for each class, which may overlap: class -> metrics, class -> lesions.
 
@@ -131,6 +133,7 @@ def measure_channels(
         spacing: mm, one for each axis of the image; None: in pixels, as `measure_mask`.
         rule: how lesions are matched, with `min_iou` (see `match_lesions`).
         tolerance: of the NSD, mm.
+        ignored: pixels of the image that count in no metric and no lesion (`clear_mostly_ignored`).
 
     Raises:
         ValueError: the shapes differ from each other or from the number of classes.
@@ -144,8 +147,8 @@ def measure_channels(
     for name, predicted_mask, reference_mask in zip(
         classes, prediction.astype(bool), reference.astype(bool), strict=True
     ):
-        figures[name] = measure_mask(predicted_mask, reference_mask, spacing, tolerance)
-        lesions[name] = match_lesions(predicted_mask, reference_mask, rule, min_iou)
+        figures[name] = measure_mask(predicted_mask, reference_mask, spacing, tolerance, ignored)
+        lesions[name] = match_lesions(*clear_mostly_ignored(predicted_mask, reference_mask, ignored), rule, min_iou)
     return figures, lesions
 
 

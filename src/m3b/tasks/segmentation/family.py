@@ -16,10 +16,13 @@ from m3b.metrics.instances import InstanceCounts, count_instances
 from m3b.models import Prediction
 from m3b.tasks.aligned_masks import (
     add_distance_unit,
+    add_ignored_share,
     distance_unit_of,
+    ignored_share_of,
     mask_distance,
     pack_figures,
     pack_unmarked_figures,
+    read_ignored,
     read_predicted_channels,
     read_predicted_mask,
     read_true_channels,
@@ -79,26 +82,32 @@ class Segmentation(TaskFamily):
         return (classes + 1 - ordered_classes + len(chains) + 2,) if chains else (classes, classes + 1)
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Measure Dice, NSD and HD95 of every label."""
+        """Measure Dice, NSD and HD95 of every label in the pixels that are not ignored."""
+        ignored = read_ignored(record, root)
         if index.overlapping:
             predicted_channels = read_predicted_channels(prediction, index.classes, record, root)
             true_channels = read_true_channels(record, index.values, root)
-            figures = _measure_each_class(predicted_channels, true_channels, record, index, root)
+            figures = _measure_each_class(
+                predicted_channels, true_channels, index.classes, spacing_of(record, root), ignored
+            )
             pairs = zip(index.classes, predicted_channels, true_channels, strict=True)
-            instances = {name: count_instances(predicted, truth) for name, predicted, truth in pairs}
+            instances = {name: count_instances(predicted, truth, ignored) for name, predicted, truth in pairs}
         elif prediction.mask is None:
             raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
         else:
             predicted_mask = read_predicted_mask(prediction.mask, record, root)
             truth = read_true_mask(single_mask_of(record), record, root)
-            figures = measure_masks(predicted_mask, truth, index.values, spacing_of(record, root))
-            values = index.values.items()
-            instances = {name: count_instances(predicted_mask == value, truth == value) for name, value in values}
+            figures = measure_masks(predicted_mask, truth, index.values, spacing_of(record, root), ignored=ignored)
+            instances = {
+                name: count_instances(predicted_mask == value, truth == value, ignored)
+                for name, value in index.values.items()
+            }
         return {
             **make_base_row(record),
             "figures": pack_figures(figures),
             "instances": {name: counts.to_list() for name, counts in instances.items()},
             "unit": distance_unit_of(record, root),
+            **ignored_share_of(ignored),
         }
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
@@ -108,8 +117,10 @@ class Segmentation(TaskFamily):
             rows = []
             for record in records:
                 truth = read_true_channels(record, index.values, root)
+                predicted_channels = predict_mean_shape(truth.shape[1:])
+                spacing, ignored = spacing_of(record, root), read_ignored(record, root)
                 rows.append(
-                    pack_figures(_measure_each_class(predict_mean_shape(truth.shape[1:]), truth, record, index, root))
+                    pack_figures(_measure_each_class(predicted_channels, truth, index.classes, spacing, ignored))
                 )
         except (ValueError, DataError):
             return None  # 2D and 3D together, or masks that the audit already reported: the baseline marks nothing
@@ -133,7 +144,7 @@ class Segmentation(TaskFamily):
                 for row, figures in zip(rows, baseline, strict=True)
             ]
         scores = score_segmentation(cases, index.classes, primary=primary, baseline_cases=baseline_cases, seed=seed)
-        return add_distance_unit(scores, rows)
+        return add_ignored_share(add_distance_unit(scores, rows), rows)
 
     def list_alterations(self) -> tuple[str, ...]:
         """Return noise only: a mask moves with the framing."""
@@ -168,10 +179,15 @@ def _without_instances(row: Row) -> dict[str, Any]:
 
 
 def _measure_each_class(
-    predicted_channels: NDArray[Any], truth: NDArray[Any], record: Record, index: Index, root: Path
+    predicted_channels: NDArray[Any],
+    truth: NDArray[Any],
+    classes: Sequence[str],
+    spacing: Sequence[float] | None,
+    ignored: NDArray[Any] | None,
 ) -> dict[str, LabelMetrics]:
-    spacing = spacing_of(record, root)
-    return {name: measure_mask(predicted_channels[k], truth[k], spacing) for k, name in enumerate(index.classes)}
+    return {
+        name: measure_mask(predicted_channels[k], truth[k], spacing, ignored=ignored) for k, name in enumerate(classes)
+    }
 
 
 FAMILY = Segmentation()

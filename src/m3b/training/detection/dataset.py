@@ -27,7 +27,8 @@ class DetectionCases:
     def __init__(self, records: Sequence[dict[str, Any]], plan: Mapping[str, Any], base: str = ".") -> None:
         self.plan, self.records = plan, list(records)
         cache_plan = {**plan, "classes": ["any"], "labels": {}, "overlap": False} if plan["target"] == "boxes" else plan
-        images = [{"image_path": record["image_path"], "mask_path": record.get("mask_path")} for record in records]
+        paths = ("image_path", "mask_path", "ignore_path")
+        images = [{key: record[key] for key in paths if key in record} for record in records]
         self.volumes: Volumes = build_volumes(images, cache_plan, base=base)
         self.boxes: list[np.ndarray] = []
         if plan["target"] == "boxes":
@@ -90,7 +91,7 @@ MIN_BOX_SHARE = 0.5
 
 
 class Patches(Dataset[dict[str, torch.Tensor]]):
-    """Items {"pixel_values" (C, *patch), and "labels" (K, *patch) 0/1 or "boxes" (n, 2 d + 2)} of one part.
+    """Items {"pixel_values" (C, *patch), and "labels" (K, *patch) 0/1/IGNORE or "boxes" (n, 2 d + 2)} of one part.
 
     Training items are random each time; validation items (`fixed`) are always the same, one per image. An item is a case, or a pair
     (case, index of a class), whose patch is centred on a lesion of that class if the case has one.

@@ -25,6 +25,7 @@ from m3b.training.detection.scoring import (
     THRESHOLDS,
     box_metrics,
     choose_settings,
+    leave_out_ignored,
     score_settings,
 )
 from m3b.training.lesions import label_lesions, lesion_f1, mean_defined
@@ -92,7 +93,7 @@ def _true_target(valid: Patches, row: int, plan: Mapping[str, Any]) -> Any:
     if plan["target"] == "boxes":
         boxes = valid.cases.boxes[row]
         return boxes[:, :-1], boxes[:, -1].astype(int)
-    truth = np.asarray(valid.cases.volumes.mask(row)) > 0
+    truth = np.asarray(valid.cases.volumes.mask(row)) == 1
     return [np.bincount(label_lesions(class_mask)[0].ravel())[1:].tolist() for class_mask in truth]
 
 
@@ -103,8 +104,7 @@ def _predict_target(
     if plan["target"] == "boxes":
         return find_boxes(model, image, plan, device, batch)
     probabilities = mask_probabilities(model, image, plan, device, batch)
-    truth = np.asarray(valid.cases.volumes.mask(row)) > 0
-    scored = [score_settings(*pair) for pair in zip(probabilities, truth, strict=True)]
+    scored = [score_settings(*pair) for pair in leave_out_ignored(probabilities, valid.cases.volumes.mask(row))]
     counts, overlaps = (np.stack(values) for values in zip(*scored, strict=True))
     return counts, overlaps, anomaly_score(probabilities)
 

@@ -18,6 +18,7 @@ from m3b.training.detection.boxes import average_precision, froc, image_score, r
 from m3b.training.detection.dataset import Patches, collate
 from m3b.training.detection.inference import find_boxes, mask_probabilities
 from m3b.training.detection.plan_cost import MAX_LOSS_PATCHES
+from m3b.training.ignored_voxels import IGNORE
 from m3b.training.lesions import count_lesion_matches, dice, label_lesions, lesion_counts, lesion_f1, mean_defined
 from m3b.training.ranking_metrics import auroc
 from m3b.training.step_cost import micro_batch
@@ -70,8 +71,8 @@ class Scorer:
         probabilities = mask_probabilities(model, image, self.plan, device, batch)
         truth = self.valid.cases.volumes.mask(row)
         result = []
-        for probability, mask in zip(probabilities, truth, strict=True):
-            predicted, class_truth = probability >= 0.5, np.asarray(mask) > 0
+        for probability, class_truth in leave_out_ignored(probabilities, truth):
+            predicted = probability >= 0.5
             box = _foreground_box(predicted, class_truth)
             result.append([dice(predicted, class_truth), *lesion_counts(predicted[box], class_truth[box])])
         return result
@@ -79,6 +80,12 @@ class Scorer:
     def _boxes(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         boxes = self.valid.cases.boxes[row]
         return boxes[:, :-1], boxes[:, -1].astype(int)
+
+
+def leave_out_ignored(probabilities: np.ndarray, masks: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (probability, true mask) of each class, 0 and False in the ignored voxels of the (K, ...) masks."""
+    layers = zip(probabilities, map(np.asarray, masks), strict=True)
+    return [(np.where(mask == IGNORE, 0, probability), mask == 1) for probability, mask in layers]
 
 
 def _foreground_box(*masks: np.ndarray) -> tuple[slice, ...]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from m3b.dataset.formats import DataError, Image
 from m3b.training.channels import find_channel_names, read_case
+from m3b.training.ignored_voxels import IGNORE, MAX_CLASSES, mark_ignored
 from m3b.training.image_sample import count_cases, measure_image, summarise_sample
 from m3b.training.intensity_scales import border_value, has_uneven_brightness, infer_window, sample_values
-from m3b.training.mask_grid import load_label_ids, load_masks, load_merged_ids
+from m3b.training.mask_grid import load_ignored, load_label_ids, load_masks, load_merged_ids
 from m3b.training.normalization import scale_intensity
 from m3b.training.segmentation.structure_rows import MIN_ROW_CLASSES, collect_centres, mask_centre
 from m3b.training.segmentation.thin_structures import mean_width
@@ -24,8 +25,6 @@ SAMPLE_SIZE = {2: 200, 3: 40}
 """Cases of which the images are read, by dimensions."""
 WIDTH_SAMPLE = {2: 20, 3: 4}
 """Images of which the widths of structures are measured, in addition to the first four."""
-MAX_IDS = 255
-"""Classes that one-byte ids can distinguish; more classes get a channel each."""
 
 
 def measure_cases(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str, int]) -> dict[str, Any]:
@@ -64,6 +63,7 @@ def measure_cases(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str,
         "centres": collect_centres(comparable, len(spacings) > len(comparable) / 2),
         "sizes": {name: [item["sizes"][k] for item in comparable] for k, name in enumerate(classes)},
         "empty": sum(not any(item["sizes"]) for item in comparable),
+        "ignored": float(np.mean([item["ignored"] for item in comparable])),
         "sampled": len(comparable),
         "unreadable": [item for item in samples if isinstance(item, str)],
     }
@@ -87,6 +87,10 @@ def _check_labels(label_plan: Mapping[str, Any]) -> None:
         raise SystemExit(f"label_dict.json {label_plan['labels']}: the values must be distinct and at least 1")
     if not label_plan["classes"]:
         raise SystemExit("label_dict.json has no class")
+    if len(values) > MAX_CLASSES:
+        raise SystemExit(
+            f"label_dict.json has {len(values)} classes in one mask file; at most {MAX_CLASSES} are possible"
+        )
 
 
 def _sample(records: Sequence[Mapping[str, Any]], label_plan: Mapping[str, Any]) -> list[dict[str, Any] | str]:
@@ -111,9 +115,11 @@ def _measure(
     except DataError as error:
         return str(error)
     scaled = scale_intensity(image.array[:1], {"mode": "foreground"}) if image.dims == 3 else None
-    is_foreground = np.any(masks, axis=0, keepdims=True) if is_overlapping else masks[None] > 0
+    is_labelled = masks != IGNORE
+    is_marked = (masks > 0) & is_labelled
+    is_foreground = is_marked.any(axis=0, keepdims=True) if is_overlapping else is_marked[None]
     layers = masks if is_overlapping else [masks] * len(label_plan["classes"])
-    boxes = class_boxes(masks.view(np.uint8), {**label_plan, "overlap": is_overlapping})
+    boxes = class_boxes(masks, {**label_plan, "overlap": is_overlapping})
     classes = [
         box and _measure_class(image, layer[box] == (1 if is_overlapping else k + 1), box)
         for k, (layer, box) in enumerate(zip(layers, boxes, strict=True))
@@ -126,6 +132,7 @@ def _measure(
         if with_widths
         else [],
         "path": str(record["image_path"]),
+        "ignored": 1 - float(is_labelled.mean()),
         "inside": sample_values(image.array, is_foreground),
         "by_class": [measurement["values"] if measurement else np.zeros(0, np.float32) for measurement in classes],
         "sizes": [measurement["size"] if measurement else 0 for measurement in classes],
@@ -136,14 +143,14 @@ def _measure(
 
 
 def _load_masks(record: Mapping[str, Any], label_plan: Mapping[str, Any], image: Image) -> tuple[np.ndarray, bool]:
-    """Return ids and False, or (K, ...) masks and True if classes share voxels."""
+    """Return class numbers and False, or (K, ...) channels and True if classes share voxels; both uint8 with `IGNORE`."""
     if not isinstance(record.get("mask_path"), Mapping):
         return load_label_ids(record, label_plan, image), False
-    if len(label_plan["classes"]) <= MAX_IDS:
+    if len(label_plan["classes"]) <= MAX_CLASSES:
         ids, shared_voxels = load_merged_ids(record, label_plan, image)
         if not shared_voxels:
-            return ids, False
-    return load_masks(record, label_plan, image), True
+            return mark_ignored(ids, load_ignored(record, image)), False
+    return mark_ignored(load_masks(record, label_plan, image), load_ignored(record, image)), True
 
 
 def _measure_class(image: Image, mask: np.ndarray, box: tuple[slice, ...]) -> dict[str, Any]:

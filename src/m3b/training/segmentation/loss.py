@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from m3b.training.ignored_voxels import IGNORE
 from m3b.training.losses import build_mask_loss, deep_supervision_loss
 from m3b.training.segmentation.ordered_structures import MIDDLE, NUMBER, class_tables, middle_distances
 
@@ -60,8 +61,9 @@ class OrderedLoss(nn.Module):
 
     def forward(self, logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the scalar loss of (B, C, *shape) outputs of the network and (B, *shape) class ids."""
-        mask, logits = mask.long(), logits.float()
-        loss: torch.Tensor = self.mask(logits[:, :NUMBER], self.channel[mask])
+        ignored, logits = mask == IGNORE, logits.float()
+        mask = mask.long().masked_fill(ignored, 0)
+        loss: torch.Tensor = self.mask(logits[:, :NUMBER], self.channel[mask].masked_fill(ignored, IGNORE))
         is_in_row = self.axis[mask] >= 0
         count = is_in_row.sum().clamp_min(1)  # no indexing by a mask: it would synchronise with the GPU in every step
         scale = [side / length for side, length in zip(self.patch, mask.shape[1:], strict=True)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from m3b.training.ignored_voxels import IGNORE
 from m3b.training.resampling import resize
 from m3b.training.segmentation.scoring import class_dice, mean_dice
 
@@ -17,17 +18,21 @@ GRID_SIDE = {2: 96, 3: 40}
 
 
 def mean_shape(masks: Sequence[np.ndarray], plan: Mapping[str, Any]) -> np.ndarray:
-    """Return (K, *grid): share of masks with the class at each position, divided by the class's threshold; from 1 on it is predicted.
+    """Return (K, *grid): share of the labelled masks with the class at each position, divided by the class's threshold; from 1 on it
+    is predicted.
 
     Args:
         masks: ids (*shape), or channels (K, *shape) of 0/1 if classes overlap; all are resized to one grid.
     """
     classes, overlap, dims = len(plan["classes"]), bool(plan["overlap"]), int(plan["dims"])
     sampled = [masks[int(index)] for index in np.linspace(0, len(masks) - 1, min(MAX_MASKS, len(masks)))]
-    mean = np.zeros((classes, *(GRID_SIDE[dims],) * dims), np.float32)
-    for mask in sampled:
-        layers = np.asarray(mask) if overlap else np.stack([np.asarray(mask) == index + 1 for index in range(classes)])
-        mean += resize((layers > 0).astype(np.float32), mean.shape[1:]) / len(sampled)
+    marked = np.zeros((classes, *(GRID_SIDE[dims],) * dims), np.float32)
+    labelled = np.zeros_like(marked if overlap else marked[:1])
+    for mask in map(np.asarray, sampled):
+        layers = mask == 1 if overlap else np.stack([mask == index + 1 for index in range(classes)])
+        marked += resize(layers, marked.shape[1:])
+        labelled += resize((mask if overlap else mask[None]) != IGNORE, marked.shape[1:])
+    mean = marked / np.maximum(labelled, 1e-3)
     return np.stack([share / best_threshold(share) for share in mean])
 
 

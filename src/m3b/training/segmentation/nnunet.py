@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from m3b.training.channels import read_case
-from m3b.training.mask_grid import load_label_ids, load_masks
+from m3b.training.ignored_voxels import mark_ignored
+from m3b.training.mask_grid import load_ignored, load_label_ids, load_masks
 from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.nnunet_data import DATASET_NAME, write_dataset
 from m3b.training.segmentation.nnunet_presets import PLANNERS, configuration_name, gpu_gib
@@ -156,6 +157,9 @@ def score_cases(
         image = read_case(record["image_path"], plan)
         predicted = predict_nnunet(network, image, config, device, str(record["image_path"]))
         predicted = get_recipe().postprocess(plan, predicted)
-        truth = (load_masks if plan["overlap"] else load_label_ids)(record, plan, image)
+        if plan["overlap"]:
+            truth = mark_ignored(load_masks(record, plan, image), load_ignored(record, image))
+        else:
+            truth = load_label_ids(record, plan, image)
         table.append(class_dice(predicted, truth, len(plan["classes"]), bool(plan["overlap"])))
     return order[: len(table)], np.array(table, float)

@@ -11,7 +11,8 @@ import numpy as np
 
 from m3b.dataset.formats import DataError, grid_of
 from m3b.training.channels import read_case
-from m3b.training.mask_grid import iterate_masks, load_label_ids
+from m3b.training.ignored_voxels import IGNORE, mark_ignored
+from m3b.training.mask_grid import iterate_masks, load_ignored, load_label_ids
 from m3b.training.segmentation.nnunet_presets import Regions, describe_labels
 from m3b.training.voxel_spacing import true_spacing
 
@@ -47,7 +48,7 @@ def write_dataset(
         raise SystemExit(f"{len(records) - len(usable)} of {len(records)} cases cannot be used; correct the index")
     description = {
         "channel_names": _channel_names(plan),
-        **describe_labels(regions, plan),
+        **describe_labels(regions, plan, _renumber_ignored(sorted((raw / "labelsTr").iterdir()), regions, plan)),
         "numTraining": len(usable),
         "file_ending": ".nii.gz",
         "overwrite_image_reader_writer": "SimpleITKIO",
@@ -89,7 +90,8 @@ def _write_case(
         ids = load_label_ids(record, plan, image)
     else:
         ids = regions.encode(iterate_masks(record, plan, image), image.array.shape[1:])
-    numbers = np.unique(ids)
+        ids = mark_ignored(ids, load_ignored(record, image))
+    numbers = np.unique(ids[ids != IGNORE])
     class_sets = {k + 1: {k} for k in range(len(plan["classes"]))} if regions is None else regions.classes()
     presence = np.zeros(len(plan["classes"]), bool)
     presence[[k for number in numbers if number for k in class_sets[int(number)]]] = True
@@ -99,6 +101,23 @@ def _write_case(
         _write_nifti(channel.astype(np.float32), affine, spacing, plan, raw / "imagesTr" / f"{name}_{index:04d}.nii.gz")
     _write_nifti(ids, affine, spacing, plan, raw / "labelsTr" / f"{name}.nii.gz")
     return presence
+
+
+def _renumber_ignored(files: Sequence[Path], regions: Regions | None, plan: Mapping[str, Any]) -> int | None:
+    """Give ignored voxels of label files nnU-Net's number for them, the one after all others; None if there are none.
+
+    With regions it is only known after all cases have been written.
+    """
+    import SimpleITK as sitk
+
+    number = 1 + (len(plan["classes"]) if regions is None else len(regions.numbers))
+    has_ignored = False
+    for file in files:
+        image = sitk.ReadImage(str(file))
+        if int(sitk.GetArrayViewFromImage(image).max()) == IGNORE:
+            has_ignored = True
+            sitk.WriteImage(sitk.ChangeLabel(image, {IGNORE: number}), str(file), True)
+    return number if has_ignored else None
 
 
 def _write_nifti(

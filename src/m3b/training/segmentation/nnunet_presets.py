@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from m3b.training.ignored_voxels import MAX_CLASSES
 from m3b.training.laterality import has_side_word
 
 
@@ -30,8 +31,6 @@ nnU-Net's documentation of these presets: `plain` takes 9, with a Dice on BTCV o
 """
 MIN_TIME_SHARE = 0.5
 """Share of these hours from which a preset is chosen: below it a slower network only gets fewer steps."""
-MAX_LABEL = 255
-"""Largest label number in masks for nnU-Net."""
 LEFT_RIGHT_AXIS = 2
 """The left-right axis of nnU-Net's (slices, rows, columns); images are oriented this way when they are read."""
 
@@ -97,9 +96,9 @@ class Regions:
 
     @staticmethod
     def _check(count: int) -> None:
-        if count > MAX_LABEL:
+        if count > MAX_CLASSES:
             raise SystemExit(
-                f"classes overlap in more than {MAX_LABEL} combinations: use engine=trainer, which has a channel per class"
+                f"classes overlap in more than {MAX_CLASSES} combinations: use engine=trainer, which has a channel per class"
             )
 
     def classes(self) -> dict[int, set[int]]:
@@ -117,9 +116,14 @@ class Regions:
         }
 
 
-def describe_labels(regions: Regions | None, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `labels` of dataset.json, and for overlapping classes the order in which regions are painted."""
+def describe_labels(regions: Regions | None, plan: Mapping[str, Any], ignored: int | None = None) -> dict[str, Any]:
+    """Return `labels` of dataset.json, and for overlapping classes the order in which regions are painted.
+
+    Args:
+        ignored: number of ignored voxels, above all others.
+    """
     count = len(plan["classes"])
+    ignore_label = {} if ignored is None else {"ignore": ignored}
     if regions is None:
-        return {"labels": {"background": 0, **{f"class{k + 1}": k + 1 for k in range(count)}}}
-    return {"labels": regions.labels(), "regions_class_order": list(range(1, count + 1))}
+        return {"labels": {"background": 0, **{f"class{k + 1}": k + 1 for k in range(count)}, **ignore_label}}
+    return {"labels": regions.labels() | ignore_label, "regions_class_order": list(range(1, count + 1))}

@@ -457,6 +457,10 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     lines += [*describe_thin_classes(facts, plan), *structure_rows.describe_rows(plan["chains"])]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
+    if facts["ignored"]:
+        lines.append(
+            f"{facts['ignored']:.1%} of the mask voxels are ignored (`ignore_path`): no loss and no metric counts them"
+        )
     absent = [name for name, case_sizes in facts["sizes"].items() if not any(case_sizes)]
     if absent:
         lines.append(f"in no sampled mask: {', '.join(absent)} (does label_dict.json match the masks?)")

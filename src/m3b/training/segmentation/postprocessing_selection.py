@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from m3b.training.ignored_voxels import IGNORE
 from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.mask_cleaning import OPERATION_SETS
 from m3b.training.segmentation.scoring import class_dice, decide_mask, predict_case
@@ -75,7 +76,7 @@ def score_views(model: torch.nn.Module, cases: Any, plan: Mapping[str, Any], dev
         predicted = _predict_mask(model, item, own_view.apply_to(plan), device)
         seconds.append(time.monotonic() - start)
         truth = item["labels"].numpy()
-        empty[row] = not truth.any()
+        empty[row] = not truth[truth != IGNORE].any()
         table[row, 0] = _score_operations(predicted, truth, plan)
     for view_index, view in enumerate(other_views, start=1):
         view_seconds, start = view.cost / own_view.cost * float(np.median(seconds)), time.monotonic()
@@ -101,7 +102,7 @@ def _predict_mask(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping
 
 
 def _score_operations(predicted: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
-    """Return (4, K) Dice of each class after each set of operations on all classes."""
+    """Return (4, K) Dice of each class in the labelled voxels, after each set of operations on all classes."""
     classes, recipe = plan["classes"], get_recipe()
     refined_plans = [{**plan, "refine": dict.fromkeys(classes, operations)} for operations in OPERATION_SETS]
     masks = [recipe.postprocess(refined_plan, predicted) for refined_plan in refined_plans]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from m3b.training.ignored_voxels import clear_ignored
 from m3b.training.lesions import dice
 from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.ordered_structures import decide_rows
@@ -41,7 +42,8 @@ def decide_mask(logits: torch.Tensor, overlap: bool) -> np.ndarray:
 
 
 def class_dice(predicted: np.ndarray, truth: np.ndarray, classes: int, overlap: bool) -> list[float]:
-    """Return the Dice of each class; NaN if neither mask has it."""
+    """Return the Dice of each class in the labelled voxels; NaN if neither mask has it."""
+    predicted, truth = clear_ignored(predicted, truth)
     if overlap:
         return [dice(predicted[k] > 0, truth[k] > 0) for k in range(classes)]
     return [dice(predicted == k + 1, truth == k + 1) for k in range(classes)]

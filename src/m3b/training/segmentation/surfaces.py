@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
+from m3b.training.ignored_voxels import clear_ignored
 from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.mean_shape import predict_mean_shape
 from m3b.training.segmentation.scoring import decide_mask, predict_case
@@ -65,14 +66,13 @@ def surface_rows(
         mask = decide_mask(predict_case(model, item["pixel_values"], plan, device), overlap)
         predicted = get_recipe().postprocess(plan, mask)
         baseline = predict_mean_shape(mean, truth.shape[-dims:], overlap)
+        pairs = [clear_ignored(mask, truth) for mask in (predicted, baseline)]
+        max_distance = MAX_HD95_MM if has_spacing else float(np.linalg.norm(truth.shape[-dims:]))
         for k in range(len(plan["classes"])):
-            class_predicted, class_baseline, class_truth = (
-                part[k] > 0 if overlap else part == k + 1 for part in (predicted, baseline, truth)
-            )
-            max_distance = MAX_HD95_MM if has_spacing else float(np.linalg.norm(class_truth.shape))
             rows.append([])
-            for mask in (class_predicted, class_baseline):
-                rows[-1] += surface_metrics(mask, class_truth, spacing, max_distance)
+            for pair in pairs:
+                class_predicted, class_truth = (part[k] > 0 if overlap else part == k + 1 for part in pair)
+                rows[-1] += surface_metrics(class_predicted, class_truth, spacing, max_distance)
     return np.array(rows, float)
 
 

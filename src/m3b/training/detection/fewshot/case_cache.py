@@ -23,11 +23,13 @@ from m3b.training.detection.fewshot.backbone import find_weights
 from m3b.training.detection.fewshot.build import load_frozen_backbone
 from m3b.training.detection.fewshot.model import adapter_blocks, frozen_features, max_patches
 from m3b.training.detection.fewshot.views import prepare_picture
-from m3b.training.mask_grid import load_masks
+from m3b.training.ignored_voxels import mark_ignored
+from m3b.training.mask_grid import load_ignored, load_masks
 from m3b.training.precision import device_of
+from m3b.training.resampling import take_nearest
 
 CACHE_FOLDER = Path("Logout/cache")
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 FEATURE_BATCH = 8
 """Pictures that the backbone takes at once."""
 CASES_PER_FLUSH = 256
@@ -61,7 +63,7 @@ class CaseCache:
     def _key(self) -> str:
         """Return a hash of what determines the rows: files of the cases and of the backbone, and settings."""
         plan, paths = self.plan, [record["image_path"] for record in self.records]
-        paths += [path for record in self.records if (path := record.get("mask_path"))]
+        paths += [path for record in self.records for key in ("mask_path", "ignore_path") if (path := record.get(key))]
         backbone = {name: value for name, value in plan["backbone"].items() if not name.startswith("why")}
         ordinary = {name: plan["ordinary"][name] for name in ("size", "mean", "std")}
         settings = [CACHE_VERSION, plan["target"], plan["classes"], plan.get("labels"), backbone, ordinary]
@@ -82,16 +84,21 @@ class CaseCache:
             self.states[row], self.errors[row] = UNREADABLE, str(error)
             return
         self._write("small", [row], small[None].numpy())
-        is_abnormal = bool(record["abnormal"]) if mask is None else bool(mask.any())
+        is_abnormal = bool(record["abnormal"]) if mask is None else bool((mask == 1).any())
         if mask is not None:
-            self._write("masks", [row], mask[None].numpy())
+            self._write("masks", [row], mask[None])
         self.states[row] = ABNORMAL if is_abnormal else NORMAL
 
-    def _read_mask(self, record: Mapping[str, Any], image: Image) -> torch.Tensor:
+    def _read_mask(self, record: Mapping[str, Any], image: Image) -> np.ndarray:
+        """Return (1, S, S) uint8: 1 where more than a quarter of the labelled pixels of a cell is marked, or IGNORE."""
         masks = load_masks(record, {"classes": self.plan["classes"], "labels": self.plan["labels"]}, image, self.base)
+        marked, ignored = masks.any(axis=0), load_ignored(record, image, self.base)
         side = int(self.plan["backbone"]["size"])
-        mask = torch.from_numpy(masks.any(axis=0).astype(np.float32))[None, None]
-        return functional.interpolate(mask, size=(side, side), mode="area")[0] > 0.25
+        layers = torch.from_numpy(np.stack([marked, np.ones_like(marked) if ignored is None else ~ignored])).float()
+        filled, labelled = functional.interpolate(layers[None], size=(side, side), mode="area")[0].numpy()
+        return mark_ignored(filled > 0.25 * labelled, None if ignored is None else take_nearest(ignored, (side, side)))[
+            None
+        ]
 
     # --- rows ----------------------------------------------------------------------------------------------------
 
@@ -100,7 +107,7 @@ class CaseCache:
         return self._read("small", rows)
 
     def labels(self, rows: Sequence[int]) -> torch.Tensor:
-        """Return (B, 1) states, or (B, 1, S, S) masks, as 0 or 1."""
+        """Return (B, 1) states, or (B, 1, S, S) masks, as 0 or 1, or IGNORE."""
         if self.masked:
             return self._read("masks", rows).float()
         return torch.from_numpy(self.states[list(rows)] == ABNORMAL).float()[:, None]

@@ -16,6 +16,7 @@ import numpy as np
 from m3b.training.detection.fewshot.data import PictureCases
 from m3b.training.detection.fewshot.fitting import Fitted, predict_images
 from m3b.training.detection.fewshot.scoring import enlarge_map, lesion_probabilities
+from m3b.training.ignored_voxels import clear_ignored
 from m3b.training.ranking_metrics import auroc
 
 DETECTOR_FOLDER = Path("Logout/detector")
@@ -53,9 +54,10 @@ def measure_fewshot(plan: Mapping[str, Any], fitted: Fitted, valid: PictureCases
     score, maps, _ = predict_images(fitted, valid)
     dice = []
     for truth, deviation_map in zip(valid.masks(), maps, strict=True):
-        predicted = lesion_probabilities(plan, enlarge_map(deviation_map, truth.shape), threshold) >= 0.5
-        if truth.any():
-            dice.append(2 * (truth & predicted).sum() / (truth.sum() + predicted.sum()))
+        lesion = lesion_probabilities(plan, enlarge_map(deviation_map, truth.shape), threshold) >= 0.5
+        predicted, marked = clear_ignored(lesion, truth)
+        if marked.any():
+            dice.append(2 * (marked & predicted).sum() / (marked.sum() + predicted.sum()))
     return {
         "image_auroc": auroc(valid.abnormal.numpy(), score),
         "dice": float(np.mean(dice)) if dice else float("nan"),

@@ -68,12 +68,12 @@ class PictureCases(Dataset[dict[str, torch.Tensor]]):
         return [self.cache_rows[row] for row in rows]
 
     def labels(self, rows: Sequence[int]) -> torch.Tensor:
-        """Return (B, 1) states, or (B, 1, S, S) masks, as 0 or 1."""
+        """Return (B, 1) states, or (B, 1, S, S) masks, as 0 or 1, or IGNORE."""
         return self.cache.labels(self._cache_rows(rows))
 
     def masks(self) -> Iterator[np.ndarray]:
-        """Yield the (S, S) boolean mask of each case."""
-        return (self.labels([row])[0, 0].numpy() > 0.5 for row in range(len(self)))
+        """Yield the (S, S) mask of each case: 0, 1 or IGNORE."""
+        return (self.labels([row])[0, 0].numpy().astype(np.uint8) for row in range(len(self)))
 
     def inputs(self, rows: Sequence[int]) -> NetworkInput:
         """Return what the few-shot detector takes: frozen features, with the published protocol pictures."""

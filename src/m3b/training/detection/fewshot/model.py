@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from m3b.training.detection.fewshot.backbone import Backbone
+from m3b.training.ignored_voxels import IGNORE
 
 ADAPTER_DEPTHS = 4
 DEFAULT_FEATURE_WIDTH = 128
@@ -233,7 +234,7 @@ class FewshotModel(nn.Module):
             logits = torch.stack([image_logit(s, self.paper) for s in image_similarities]).mean(dim=0)[:, None]
         if labels is None:
             return {"logits": logits}
-        abnormal = labels.flatten(1).amax(dim=1)
+        abnormal = (labels == 1).flatten(1).any(dim=1)
         loss = torch.stack([image_loss(depth, abnormal, self.paper) for depth in image_similarities]).sum()
         if has_masks:
             loss = loss + torch.stack([pixel_loss(depth, labels[:, 0]) for depth in maps]).sum()
@@ -298,15 +299,16 @@ def image_loss(logits: torch.Tensor, abnormal: torch.Tensor, paper: bool = False
 
 
 def pixel_loss(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return focal loss plus Dice of (B, 2, H, W) against (B, H, W) 0 or 1."""
-    probabilities = logits.softmax(dim=1)
-    return focal_loss(probabilities, mask) + dice_loss(probabilities[:, 1], mask)
+    """Return focal loss plus Dice of (B, 2, H, W) against (B, H, W) 0, 1 or IGNORE, whose pixels have no loss."""
+    probabilities, labelled = logits.softmax(dim=1), mask != IGNORE
+    return focal_loss(probabilities, mask) + dice_loss(probabilities[:, 1] * labelled, mask * labelled)
 
 
 def focal_loss(probabilities: torch.Tensor, mask: torch.Tensor, gamma: float = 2.0) -> torch.Tensor:
-    """Return the mean of -(1 - p)^gamma log p of the true state's probability p (Lin et al., ICCV 2017)."""
+    """Return the mean over labelled pixels of -(1 - p)^gamma log p of the true state's probability p (Lin et al., ICCV 2017)."""
+    labelled = mask != IGNORE
     p = torch.where(mask > 0.5, probabilities[:, 1], probabilities[:, 0]).clamp(1e-5, 1.0)
-    return (-((1 - p) ** gamma) * p.log()).mean()
+    return (-((1 - p) ** gamma) * p.log() * labelled).sum() / labelled.sum().clamp_min(1)
 
 
 def dice_loss(probability: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

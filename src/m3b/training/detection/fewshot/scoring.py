@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from m3b.training.detection.boxes import apply_logistic, fit_logistic
 from m3b.training.detection.fewshot.model import DepthFeatures, FewshotModel, NetworkInput, resize_maps
+from m3b.training.ignored_voxels import IGNORE
 from m3b.training.recipe import get_recipe
 
 TOP_PIXEL_SHARE = 0.05
@@ -264,14 +265,14 @@ def mask_threshold(maps: np.ndarray, masks: Iterable[np.ndarray]) -> float:
 
     Args:
         maps: (N, M, M).
-        masks: (S, S) truth of each of them.
+        masks: (S, S) truth of each of them: 0, 1 or IGNORE.
     """
     thresholds = np.unique(np.quantile(maps, np.linspace(0.5, 0.999, 40)))
     overlap, size = np.zeros(len(thresholds)), np.zeros(len(thresholds))
     marked = 0
     for deviation_map, mask in zip(maps, masks, strict=True):
-        values = np.sort(enlarge_map(deviation_map, mask.shape), axis=None)
-        inside = np.sort(enlarge_map(deviation_map, mask.shape)[mask])
+        enlarged = enlarge_map(deviation_map, mask.shape)
+        values, inside = np.sort(enlarged[mask != IGNORE]), np.sort(enlarged[mask == 1])
         size += len(values) - np.searchsorted(values, thresholds)
         overlap += len(inside) - np.searchsorted(inside, thresholds)
         marked += len(inside)

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from m3b.dataset.formats import DataError, Image, normalised_range
+from m3b.training.ignored_voxels import IGNORE
 
 
 def prepare_picture(image: Image, settings: Mapping[str, Any], name: str = "image") -> torch.Tensor:
@@ -53,7 +54,7 @@ def augment_pictures(
     angle, zoom, shift = angle * is_changed, 1 + (zoom - 1) * is_changed, shift * is_changed[:, None]
     warped, warped_labels = warp_images(images, angle, zoom, shift), labels
     if labels.ndim == 4:
-        warped_labels = (warp_images(labels, angle, zoom, shift, zero=True) > 0.5).float()
+        warped_labels = warp_masks(labels, angle, zoom, shift, zero=True)
     contrast = 1 + (torch.rand(count, 1, 1, 1) * 2 - 1) * 0.2
     return warped * contrast + (torch.rand(count, 1, 1, 1) * 2 - 1) * 0.1, warped_labels
 
@@ -68,6 +69,14 @@ def warp_images(
     return functional.grid_sample(images, grid, padding_mode="zeros" if zero else "reflection", align_corners=False)
 
 
+def warp_masks(
+    labels: torch.Tensor, angle: torch.Tensor, zoom: torch.Tensor, shift: torch.Tensor, zero: bool = False
+) -> torch.Tensor:
+    """Warp float masks of 0, 1 and IGNORE as `warp_images`."""
+    marked, ignored = (warp_images((labels == n).float(), angle, zoom, shift, zero) > 0.5 for n in (1, IGNORE))
+    return marked.float().masked_fill(ignored, IGNORE)
+
+
 def augment_eleven_times(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Apply the published augmentation, with mirrored borders.
 
@@ -80,14 +89,13 @@ def augment_eleven_times(images: torch.Tensor, labels: torch.Tensor) -> tuple[to
     truths: list[torch.Tensor] = []
     for version, (angle, shift) in enumerate(zip(angles, shifts, strict=True)):
         flip = {9: [3], 10: [2]}.get(version)
-        for tensors, target in ((images, pictures), (labels, truths)):
+        for tensors, warp, target in ((images, warp_images, pictures), (labels, warp_masks, truths)):
             if tensors.ndim != 4:
                 target.append(tensors)
                 continue
             count = len(tensors)
-            warped = warp_images(
+            warped = warp(
                 tensors, torch.full((count,), math.radians(angle)), torch.ones(count), torch.tensor([shift] * count)
             )
             target.append(warped.flip(flip) if flip else warped)
-    stacked = torch.cat(truths)
-    return torch.cat(pictures), (stacked > 0.5).float() if labels.ndim == 4 else stacked
+    return torch.cat(pictures), torch.cat(truths)
