@@ -28,6 +28,7 @@ from m3b.errors import SandboxError
 from m3b.isolation.sandbox import choose_sandbox
 from m3b.models import FrozenCopy
 from m3b.run.folder import RunFolder
+from m3b.run.model_validation import FAILED_OUTPUT_FILE, keep_failed_output
 from m3b.run.sandbox_executor import SandboxExecutor
 from sandbox_kit import LANDLOCK
 
@@ -92,7 +93,20 @@ class Desk:
     def check(self, acceptable: tuple[float, float | None] | None = None) -> CheckResult:
         predict, keep = self.executor.predict, self.kept.append
         frozen = self.frozen()
-        return check_model(self.run.work, frozen, CHOICE, self.index, predict, keep, acceptable, root=self.run.locked)
+        return check_model(
+            self.run.work,
+            frozen,
+            CHOICE,
+            self.index,
+            predict,
+            keep,
+            acceptable,
+            root=self.run.locked,
+            keep_failed_output=self.keep_failed_output,
+        )
+
+    def keep_failed_output(self, output: str) -> Path:
+        return keep_failed_output(self.run.locked, output)
 
     def frozen(self) -> FrozenCopy | None:
         return freeze_deliverable(self.run.work, self.run.measured_model)
@@ -272,7 +286,7 @@ def test_a_predict_that_does_not_do_its_work(desk: Desk, predict: str, words: st
 
 
 @pytest.mark.parametrize("failure", ["raise ValueError('malignant7')", "raise type('Malignant7', (Exception,), {})()"])
-def test_output_on_test_cases_reaches_nobody(desk: Desk, failure: str) -> None:
+def test_output_on_test_cases_reaches_the_user_alone(desk: Desk, failure: str) -> None:
     """Its output on test cases was shown to agents, who could read labels or names out of it."""
     many = f"asked_paths = json.loads(Path(asked.list).read_text())\nif len(asked_paths) > 4:\n    {failure}\nrows = []"
     make_deliverable(desk.folder, predict=PREDICT.replace("rows = []", many))
@@ -280,6 +294,10 @@ def test_output_on_test_cases_reaches_nobody(desk: Desk, failure: str) -> None:
     assert verdict.issues[0].code == "predict_fails_on_test"
     texts = " ".join([verdict.issues[0].agent_message, verdict.issues[0].user_message])
     assert "malignant7" not in texts.lower()
+    kept_file = desk.run.locked / FAILED_OUTPUT_FILE
+    assert "malignant7" in kept_file.read_text().lower()
+    assert str(kept_file) in verdict.issues[0].user_message
+    assert kept_file.name not in verdict.issues[0].agent_message
     assert ("ValueError" in texts) is failure.startswith("raise ValueError")
     assert desk.kept == []
 
@@ -296,6 +314,7 @@ def test_classes_of_another_index(desk: Desk) -> None:
         desk.kept.append,
         None,
         root=desk.run.locked,
+        keep_failed_output=desk.keep_failed_output,
     )
     assert verdict.issues[0].code == "other_model"
     assert desk.kept == []

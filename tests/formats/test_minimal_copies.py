@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,66 @@ def test_gif_bmp_and_jpeg2000(tmp_path: Path) -> None:
     for name, options in (("a.jp2", {}), ("b.j2k", {"no_jp2": True})):
         Image.fromarray(COLOUR).save(tmp_path / name, comment=PLANTED, **options)
         check_copy(append(tmp_path / name))
+
+
+def with_comment(stream: bytes) -> bytes:
+    """Plant a comment and application data at the start of a JPEG stream, or behind the SIZ marker of a JPEG 2000 stream."""
+    text = PLANTED.encode()
+    if stream.startswith(b"\xff\xd8"):
+        segments = [bytes((0xFF, kind)) + struct.pack(">H", len(text) + 2) + text for kind in (0xFE, 0xED)]
+        return stream[:2] + b"".join(segments) + stream[2:]
+    end = 4 + struct.unpack_from(">H", stream, 4)[0]
+    return stream[:end] + b"\xff\x64" + struct.pack(">HH", len(text) + 4, 1) + text + stream[end:]
+
+
+def encode_picture(kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(GREY).save(buffer, kind, **options)
+    return with_comment(buffer.getvalue())
+
+
+@pytest.mark.parametrize(("compression", "kind"), [(7, "JPEG"), (34712, "JPEG2000")])
+def test_comments_in_streams_of_tiff(tmp_path: Path, compression: int, kind: str) -> None:
+    stream = encode_picture(kind, **({"no_jp2": True} if kind == "JPEG2000" else {}))
+    height = len(GREY)
+    tifffile.imwrite(tmp_path / "a.tif", iter([stream]), shape=GREY.shape, dtype=GREY.dtype, rowsperstrip=height,
+                     compression=compression, photometric="minisblack", metadata=None)  # fmt: skip
+    check_copy(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize(
+    ("kind", "syntax"), [("JPEG", "1.2.840.10008.1.2.4.50"), ("JPEG2000", "1.2.840.10008.1.2.4.90")]
+)
+def test_comments_in_streams_of_dicom(tmp_path: Path, kind: str, syntax: str) -> None:
+    data = make_dicom(frames=2)
+    streams = [encode_picture(kind, **({"no_jp2": True} if kind == "JPEG2000" else {}))] * 2
+    data.Rows, data.Columns, data.BitsAllocated, data.BitsStored, data.HighBit = *GREY.shape, 8, 8, 7
+    data.file_meta.TransferSyntaxUID = pydicom.uid.UID(syntax)
+    data.PixelData = pydicom.encaps.encapsulate(streams)
+    data["PixelData"].VR = "OB"
+    check_copy(save_dicom(data, tmp_path / "a.dcm"))
+
+
+def test_bytes_behind_the_pixels_of_png(tmp_path: Path) -> None:
+    Image.fromarray(RANDOM.integers(0, 256, (300, 400), dtype=np.uint8)).save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    last = content.rindex(b"IDAT") - 4
+    (length,) = struct.unpack_from(">I", content, last)
+    data = content[last + 8 : last + 8 + length] + PLANTED.encode()
+    chunk = struct.pack(">I", len(data)) + b"IDAT" + data + struct.pack(">I", zlib.crc32(b"IDAT" + data))
+    (tmp_path / "a.png").write_bytes(content[:last] + chunk + content[last + 12 + length :])
+    check_copy(tmp_path / "a.png")
+
+
+def test_boxes_in_the_header_of_jpeg2000(tmp_path: Path) -> None:
+    Image.fromarray(COLOUR).save(tmp_path / "a.jp2")
+    content = (tmp_path / "a.jp2").read_bytes()
+    start = content.index(b"jp2h") - 4
+    (length,) = struct.unpack_from(">I", content, start)
+    box = struct.pack(">I4s", 8 + len(PLANTED), b"xml ") + PLANTED.encode()
+    grown = struct.pack(">I", length + len(box)) + content[start + 4 : start + length] + box
+    (tmp_path / "a.jp2").write_bytes(content[:start] + grown + content[start + length :])
+    check_copy(tmp_path / "a.jp2")
 
 
 def test_tiff_keeps_stacks_and_sizes(tmp_path: Path) -> None:

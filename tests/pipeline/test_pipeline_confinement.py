@@ -139,3 +139,21 @@ def test_a_service_without_a_home_folder_runs(spots: Path, tmp_path: Path, monke
     (note,) = notes(Path(result.run_dir))
     assert str(tmp_path / "run") in note
     assert list_runs() == []
+
+
+@pytest.mark.confined
+def test_labels_in_file_names_need_a_word_of_the_user_under_landlock(
+    spots: Path, tmp_path: Path, only_landlock: Callable[[], None]
+) -> None:
+    """Scripts could find which names exist in each class folder, although all but the training cases is out of their reach."""
+    if rules.landlock_abi() < 6:
+        pytest.skip("takes Landlock")
+    only_landlock()
+    result = Pipeline(actor(STOPPED), data=[spots], out=tmp_path / "run").run(REQUEST)
+    run = Path(result.run_dir)
+    assert result.status == "failed"
+    assert "--sandbox landlock" in result.reason
+    assert not (run / "view").exists()
+    assert "The key is refused." not in result.reason
+    assert "The key is refused." in resume(run, actor(STOPPED), sandbox="landlock").reason
+    assert (run / "view").is_dir()

@@ -9,11 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_kit import REQUEST, actor, copy_run, make_spots, of_kind, play
+from PIL import Image
+from pipeline_kit import (
+    FEATURES,
+    PROJECT,
+    REQUEST,
+    actor,
+    combine_calls,
+    copy_run,
+    make_spots,
+    of_kind,
+    play,
+    say,
+    script,
+    write,
+)
 
 from m3b import Pipeline, Result, UsageError, resume, verify
 from m3b.cli.output import format_result
 from m3b.run.external_sources import parse_external_arguments
+from m3b.run.model_validation import FAILED_OUTPUT_FILE
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +127,34 @@ def test_the_figures_are_computed_once_more_by_verify(run_result: Result, tmp_pa
     for row in predictions["rows"]:
         row["probabilities"] = {"plain": 0.5, "spot": 0.5}
     answers.write_text(json.dumps(predictions))
-    changed = [comparison.subject for comparison in verify(run).comparisons if comparison.state == "changed"]
-    assert changed == ["the figures on the external set north, computed once more"]
+    changed = {comparison.code for comparison in verify(run).comparisons if comparison.state == "changed"}
+    assert changed == {"recorded_files", "external_figures"}
+
+
+def test_output_of_a_failed_predict_is_kept_for_the_user_alone(tmp_path: Path, spots: Path) -> None:
+    """It was quoted in the model card, which is delivered."""
+    large = make_spots(tmp_path / "large", patients=20, seed=7)
+    for file in large.rglob("*.png"):
+        with Image.open(file) as picture:
+            picture.resize((40, 40)).save(file)
+    features = FEATURES.replace(
+        "        small =", "        assert image.size == (24, 24), 'malignant' + '7'\n        small ="
+    )
+    module = [
+        combine_calls(write({**PROJECT, "features.py": features}), script("python plan.py")),
+        say("In place."),
+    ]
+    result = Pipeline(actor(play(module=module)), data=[spots], out=tmp_path / "run", external={"large": large}).run(
+        REQUEST
+    )
+    assert result.status == "completed", result.reason
+    run, reason = Path(result.run_dir), result.external["large"].reason
+    assert "AssertionError" in reason
+    file = f"locked/external/large/{FAILED_OUTPUT_FILE}"
+    assert file in reason
+    assert "malignant7" in (run / file).read_text()
+    for public_file in (run / "run.json", run / "journal.jsonl", run / "report.html", run / "model/README.md"):
+        assert "malignant7" not in public_file.read_text()
 
 
 @pytest.mark.slow

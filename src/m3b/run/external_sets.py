@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import DataIndex, Selection
 from m3b.agents.checks.index_lock import freeze_index
+from m3b.agents.checks.model import describe_hidden_failure
 from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data import kinds
 from m3b.data.cards import card_for_folder
@@ -22,7 +23,7 @@ from m3b.data.index import Index, read_index, read_records, write_records
 from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.records import Record, relocate_record
 from m3b.dataset.audit import Audit
-from m3b.errors import DataError, M3bError
+from m3b.errors import DataError, M3bError, ModelError
 from m3b.events import NoteAdded, StepStarted
 from m3b.isolation.untrusted import copy_file, remove_tree
 from m3b.metrics import Scores
@@ -30,6 +31,7 @@ from m3b.run.decision import decide, make_decision_job
 from m3b.run.external_sources import ExternalSource
 from m3b.run.index_validation import MANIFEST_FILE
 from m3b.run.manifests import describe_accounting
+from m3b.run.model_validation import keep_failed_output
 from m3b.run.result import ExternalResult
 from m3b.tasks import Row, get_family, score_all
 from m3b.tasks.score_details import add_lookup_control, add_subgroups, add_uncertainty_scores
@@ -357,7 +359,7 @@ def _measure_set(state: RunState, services: RunServices, source: ExternalSource)
         index = read_index(services.folder.locked, state.get_artifact(Selection).task)
         records, notes = _drop_training_images(services, index, cases.records)
         external_index = replace(index, test=tuple(records))
-        rows = services.executor.predict(services.folder.measured_model, external_index.test, external_index)
+        rows = _predict_set(services, external_index, set_folder)
         baseline_predictions = services.executor.predict_baseline(
             index.train, external_index.test, external_index, services.folder.locked
         )
@@ -367,6 +369,18 @@ def _measure_set(state: RunState, services: RunServices, source: ExternalSource)
         rows, external_index, state.get_artifact(Selection).metric, services.options.seed, baseline_predictions
     )
     return _make_result(source.name, scores, cases.grouped_by, (*cases.notes, *notes))
+
+
+def _predict_set(services: RunServices, index: Index, set_folder: Path) -> list[Row]:
+    """Predict the cases. A failure names no output of predict.py: the reason goes into the delivered model card."""
+    try:
+        return services.executor.predict(services.folder.measured_model, index.test, index)
+    except ModelError as error:
+        file = keep_failed_output(set_folder, str(error)).relative_to(services.folder.path)
+        raise ModelError(
+            f"The model's predict.py fails on it ({describe_hidden_failure(str(error))}). Its output is in {file} of the run.",
+            code=error.code,
+        ) from None
 
 
 def _make_result(name: str, scores: Scores, grouped_by: str, notes: Sequence[str]) -> ExternalResult:

@@ -17,13 +17,15 @@ from m3b.isolation.untrusted import hash_file, list_entries, remove_tree
 from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
-from m3b.writing import rename_durably
+from m3b.writing import rename_durably, write_text_atomically
 
 if TYPE_CHECKING:
     from m3b.run.services import RunServices
 
 CANDIDATE_FOLDER = "candidate"
 """Folder below `locked/` with a model that is being measured, and its predictions."""
+FAILED_OUTPUT_FILE = "predict_failure.txt"
+"""File with the output of a predict.py that failed on hidden cases; agents and scripts cannot read the folder it is in."""
 MEASURED_NAMES = ("model", ANSWERS_FOLDER, TEST_PREDICTIONS_FILE)
 """What the measuring of a model leaves below `locked/`; the file that identifies the model comes last."""
 
@@ -61,6 +63,7 @@ def measure_candidate(
     hashes = frozen.hashes if frozen and not frozen.refusals else {}
     if previous is not None and isinstance(previous.artifact, TrainedModel) and previous.artifact.hashes == hashes:
         return previous  # nothing was changed since it was accepted
+    (run.locked / FAILED_OUTPUT_FILE).unlink(missing_ok=True)
     services.emit(StepStarted("running the model on cases that it has not seen"))
     check_result = check_model(
         run.work,
@@ -71,6 +74,7 @@ def measure_candidate(
         partial(write_test_result, candidate),
         get_acceptable_range(services.card_of(selection), selection),
         root=run.locked,
+        keep_failed_output=partial(keep_failed_output, run.locked),
         predict_baseline=services.executor.predict_baseline,
         earlier_predictions=earlier_predictions,
     )
@@ -83,6 +87,13 @@ def measure_candidate(
         project=hash_project(run.work),
     )
     return replace(check_result, artifact=artifact)
+
+
+def keep_failed_output(folder: Path, output: str) -> Path:
+    """Write what predict.py printed when it failed on hidden cases, for the user alone; return the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(folder / FAILED_OUTPUT_FILE, output + "\n", errors="replace", is_private=True)
+    return folder / FAILED_OUTPUT_FILE
 
 
 def adopt_candidate(run: RunFolder) -> None:

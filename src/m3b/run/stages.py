@@ -30,6 +30,7 @@ from m3b.agents.roles import (
     TASK_MANAGER,
     Role,
 )
+from m3b.data.index import read_index
 from m3b.errors import UsageError
 from m3b.events import NoteAdded, StepStarted
 from m3b.isolation import untrusted
@@ -51,6 +52,7 @@ from m3b.run.training_checks import (
     write_plan_minutes,
 )
 from m3b.run.training_overrides import to_plan_command
+from m3b.run.visible_names import check_visible_names
 from m3b.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -345,7 +347,10 @@ class IndexStage(Stage[DataIndex]):
     def accept(self, state: RunState, services: RunServices) -> None:
         """Ask the user to confirm the index if the options say so, then hide everything but the training cases."""
         confirm_index(state, services)
-        services.restrict_to_training_cases(state.get_artifact(Selection))
+        selection = state.get_artifact(Selection)
+        index = read_index(services.folder.locked, selection.task)
+        check_visible_names(services.folder, index, services.sandbox.name, services.options.sandbox)
+        services.restrict_to_training_cases(selection)
 
 
 class ModuleStage(Stage[TrainingModule]):

@@ -186,6 +186,7 @@ def check_model(
     acceptable_range: tuple[float, float | None] | None,
     *,
     root: Path,
+    keep_failed_output: Callable[[str], Path],
     predict_baseline: PredictBaseline | None = None,
     earlier_predictions: str = "",
 ) -> CheckResult:
@@ -198,6 +199,7 @@ def check_model(
         index: the locked index.
         store_test_result: stores the predictions on the test cases where agents cannot see them.
         root: base folder of the paths in the index.
+        keep_failed_output: stores the output of a predict.py that fails on test cases for the user alone, and returns the file.
         predict_baseline: computes the image-blind baseline; by default the task family does, in this process.
         earlier_predictions: file of an earlier training like `VALID_PREDICTIONS_FILE`; its cases are measured if this
             project held out all of them, so that both models can be compared.
@@ -264,7 +266,10 @@ def check_model(
             f"{DELIVERABLE_FOLDER}/predict.py predicts training cases, but fails on the locked test cases ({failure}). Its output "
             "stays hidden, since it could tell labels. Look for what only some images have: size, channels, type of pixels."
         )
-        user_message = f"The trained model's predict.py fails on the locked test cases ({failure})."
+        user_message = (
+            f"The trained model's predict.py fails on the locked test cases ({failure}). Its output, which no agent saw, is in "
+            f"{keep_failed_output(str(error))}."
+        )
         return reject(Issue(agent_message, user_message, "predict_fails_on_test"))
     store_test_result(LockedTestResult(tuple(rows[len(valid) :])))
     scores = score_validation(root, valid, rows[: len(valid)], index, selection, predict_baseline)

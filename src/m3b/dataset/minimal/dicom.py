@@ -12,6 +12,8 @@ from typing import Any
 
 from pydicom.multival import MultiValue
 
+from m3b.dataset.minimal.pictures import blank_comments
+
 _PIXELS = """
 SamplesPerPixel PhotometricInterpretation PlanarConfiguration NumberOfFrames Rows Columns BitsAllocated BitsStored HighBit
 PixelRepresentation PixelAspectRatio PixelPaddingValue PixelPaddingRangeLimit PixelData FloatPixelData DoubleFloatPixelData
@@ -83,6 +85,8 @@ def write_dicom(source: Path, target: Path) -> bool:
     copy = _select_elements(data, keywords)
     _move_dates(copy)
     syntax = getattr(data.file_meta, "TransferSyntaxUID", None)
+    if syntax is not None and syntax.is_encapsulated and "PixelData" in copy:
+        copy["PixelData"].value = _blank_fragments(copy.PixelData)
     copy.file_meta = FileMetaDataset()
     for keyword in ("MediaStorageSOPClassUID", "TransferSyntaxUID"):
         if (value := data.file_meta.get(keyword)) is not None:
@@ -98,6 +102,16 @@ def write_dicom(source: Path, target: Path) -> bool:
     if is_little and not (syntax is not None and syntax.is_deflated):
         _pad(target, is_implicit)
     return True
+
+
+def _blank_fragments(pixels: bytes) -> bytes:
+    """Return encapsulated frames (DICOM PS3.5 A.4) without comments in their streams, each as long as before."""
+    parts, position = [], 0
+    while position + 8 <= len(pixels):
+        _, length = struct.unpack_from("<II", pixels, position)
+        parts += [pixels[position : position + 8], blank_comments(pixels[position + 8 : position + 8 + length])]
+        position += 8 + length
+    return b"".join([*parts, pixels[position:]])
 
 
 def _select_elements(data: Any, keywords: frozenset[str] | set[str]) -> Any:

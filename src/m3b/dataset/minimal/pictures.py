@@ -18,11 +18,14 @@ _PNG_CHUNKS = frozenset(
 )
 _PADDING_CHUNK = b"paDd"
 _JFIF, _ADOBE, _COMMENT = 0xE0, 0xEE, 0xFE
+_JPEG_TEXTS = frozenset(range(0xE1, 0xF0)) - {0xE8, _ADOBE} | {_COMMENT}
+"""Segments without meaning for pixels; APP8 has the colour transform of JPEG-LS."""
 _MAX_SEGMENT = 65_000
 _WEBP_CHUNKS = frozenset((b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"))
 _WEBP_TEXT_FLAGS = 0x20 | 0x08 | 0x04
 """Flags of VP8X that announce an ICC profile, EXIF and XMP."""
 _JP2_BOXES = frozenset((b"jP  ", b"ftyp", b"jp2h", b"jp2c"))
+_JP2_HEADER_BOXES = frozenset((b"ihdr", b"bpcc", b"colr", b"pclr", b"cmap", b"cdef", b"res "))
 _CODE_STREAM, _TILE_START, _STREAM_COMMENT = b"\xff\x4f\xff\x51", b"\xff\x90", b"\xff\x64"
 
 
@@ -39,6 +42,26 @@ def make_exif(orientation: int) -> bytes:
     return _EXIF_TEMPLATE % orientation
 
 
+def blank_comments(stream: bytes) -> bytes:
+    """Return a JPEG, JPEG-LS or JPEG 2000 stream with zeros in place of comments and application data in front of the pixels.
+
+    Its length stays, so that offsets in the file around it hold. Other streams are returned as they are.
+    """
+    if stream.startswith(b"\xff\xd8\xff"):
+        texts, pixels, skipped = _JPEG_TEXTS, 0xDA, 4
+    elif stream.startswith(_CODE_STREAM):
+        texts, pixels, skipped = frozenset(_STREAM_COMMENT[1:]), _TILE_START[1], 6
+    else:
+        return stream
+    content, position = bytearray(stream), 2
+    while position + 4 <= len(content) and content[position] == 0xFF and content[position + 1] not in (pixels, 0xFF):
+        start, stop = position + skipped, position + 2 + struct.unpack_from(">H", content, position + 2)[0]
+        if content[position + 1] in texts:
+            content[start:stop] = bytes(len(content[start:stop]))
+        position = stop
+    return bytes(content)
+
+
 def count_padding(size: int) -> int:
     """Return the number of bytes to the next power of two."""
     return (1 << max(size - 1, 1).bit_length()) - size
@@ -48,9 +71,16 @@ def count_padding(size: int) -> int:
 
 
 def write_png(source: Path, target: Path) -> bool:
-    """Keep the chunks of pixels, palette and transparency, and the orientation."""
+    """Keep the chunks of pixels, palette and transparency, and the orientation; the pixels become one chunk."""
     content = source.read_bytes()
-    chunks = [_png_chunk(kind, data) for kind, data in _iterate_png(content) if kind in _PNG_CHUNKS]
+    kept = [(kind, data) for kind, data in _iterate_png(content) if kind in _PNG_CHUNKS]
+    pixels = b"".join(data for kind, data in kept if kind == b"IDAT")
+    first = next((position for position, (kind, _) in enumerate(kept) if kind == b"IDAT"), 0)
+    chunks = [
+        _png_chunk(kind, _cut_deflated(pixels) if position == first else data)
+        for position, (kind, data) in enumerate(kept)
+        if kind != b"IDAT" or position == first
+    ]
     if not chunks or not content.startswith(_PNG_SIGNATURE):
         return False
     if (orientation := read_orientation(source)) > 1:
@@ -59,6 +89,16 @@ def write_png(source: Path, target: Path) -> bool:
     chunks.insert(-1, _png_chunk(_PADDING_CHUNK, bytes(count_padding(size))))
     target.write_bytes(b"".join([_PNG_SIGNATURE, *chunks]))
     return True
+
+
+def _cut_deflated(stream: bytes) -> bytes:
+    """Return a zlib stream without the bytes behind its end."""
+    decoder = zlib.decompressobj()
+    for start in range(0, len(stream), 2**14):
+        decoder.decompress(stream[start : start + 2**14])
+        if decoder.eof:
+            return stream[: start + 2**14][: -len(decoder.unused_data) or None]
+    return stream
 
 
 def _iterate_png(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -205,7 +245,27 @@ def write_jpeg2000(source: Path, target: Path) -> bool:
     if content.startswith(_CODE_STREAM):
         target.write_bytes(_remove_comments(content))
         return True
-    parts, position = [], 0
+    parts = []
+    for kind, box in _iterate_boxes(content):
+        if kind == b"jp2c":
+            parts.append(_jp2_box(kind, _remove_comments(box)))
+        elif kind == b"jp2h":
+            inner = [_jp2_box(name, data) for name, data in _iterate_boxes(box) if name in _JP2_HEADER_BOXES]
+            parts.append(_jp2_box(kind, b"".join(inner)))
+        elif kind in _JP2_BOXES:
+            parts.append(_jp2_box(kind, box))
+    padding = count_padding(sum(map(len, parts)) + 8)
+    target.write_bytes(b"".join([*parts, _jp2_box(b"free", bytes(padding))]))
+    return True
+
+
+def _jp2_box(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I4s", len(content) + 8, kind) + content
+
+
+def _iterate_boxes(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield kind and content of each box. Raise ValueError if one is shorter than its own header."""
+    position = 0
     while position + 8 <= len(content):
         length, kind = struct.unpack_from(">I4s", content, position)
         header = 16 if length == 1 else 8
@@ -213,15 +273,9 @@ def write_jpeg2000(source: Path, target: Path) -> bool:
             (length,) = struct.unpack_from(">Q", content, position + 8)
         length = length or len(content) - position
         if length < header:
-            return False
-        box = content[position + header : position + length]
-        if kind in _JP2_BOXES:
-            box = _remove_comments(box) if kind == b"jp2c" else box
-            parts.append(struct.pack(">I4s", len(box) + 8, kind) + box)
+            raise ValueError("a box of JPEG 2000 is shorter than its header")
+        yield kind, content[position + header : position + length]
         position += length
-    padding = count_padding(sum(map(len, parts)) + 8)
-    target.write_bytes(b"".join([*parts, struct.pack(">I4s", padding + 8, b"free"), bytes(padding)]))
-    return True
 
 
 def _remove_comments(stream: bytes) -> bytes:

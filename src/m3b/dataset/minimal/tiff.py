@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from xml.sax.saxutils import quoteattr
 
+from m3b.dataset.minimal.pictures import blank_comments
+
 _TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
 _DESCRIPTION, _SUB_PAGES, _COMPRESSION, _OLD_JPEG = 270, 330, 259, 6
+_JPEG_KINDS, _JPEG_TABLES = frozenset((7, 33003, 33004, 33005, 33007, 34712)), 347
+"""Compressions by JPEG and JPEG 2000, and the tag with what all JPEG streams of a page share."""
 _SEGMENT_TAGS = ((273, 279), (324, 325))
 """Tags with the offsets and lengths of strips and of tiles."""
 _TAGS = frozenset(
@@ -58,11 +62,14 @@ def write_tiff(source: Path, target: Path) -> bool:
     with source.open("rb") as stream, target.open("wb") as copy:
         copy.write(stream.read(16 if is_big else 8))
         copy.truncate(source.stat().st_size)
+        jpeg_starts: set[int] = set()
         for page in _Pages(stream, byte_order, is_big):
             if (segments := page.find_segments()) is None:
                 return False
             page.write_tags(copy)
             stacks += segments
+            if page.is_jpeg:
+                jpeg_starts |= {start for start, _ in segments}
         end = 0
         for start, count in sorted(stacks):
             stream.seek(first := max(start, end))
@@ -70,7 +77,7 @@ def write_tiff(source: Path, target: Path) -> bool:
             end = max(end, start + count)
             remaining = end - first
             while remaining > 0 and (block := stream.read(min(remaining, 2**20))):
-                copy.write(block)
+                copy.write(blank_comments(block) if remaining == end - first and first in jpeg_starts else block)
                 remaining -= len(block)
     return True
 
@@ -131,6 +138,11 @@ class _Page:
         """Return the offsets of pages below this one."""
         return self._read_numbers(_SUB_PAGES)
 
+    @property
+    def is_jpeg(self) -> bool:
+        """Whether strips or tiles are streams of JPEG or JPEG 2000."""
+        return not _JPEG_KINDS.isdisjoint(self._read_numbers(_COMPRESSION))
+
     def find_segments(self) -> list[tuple[int, int]] | None:
         """Return offset and length of each strip or tile; None if the tags do not say them."""
         segments: list[tuple[int, int]] = []
@@ -149,6 +161,8 @@ class _Page:
                 continue
             value = self._read_value(entry)
             content = entry.content
+            if entry.code == _JPEG_TABLES:
+                value = blank_comments(value)
             if entry.code == _DESCRIPTION:
                 reduced = reduce_description(value.rstrip(b"\0").decode("utf-8", "replace")).encode()
                 if not reduced or len(reduced) >= entry.value_bytes or not entry.is_outside:
