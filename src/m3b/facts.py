@@ -105,6 +105,7 @@ class ScriptOutcome(Summary):
         job: its number.
         exit_code: None while it runs.
         reason: why it ended: `exit`, or what ended it.
+        disk_full: whether it failed and the disk was full.
         output: path of its output, as agents spell it.
         error: the last traceback.
         wall_s: seconds since its start.
@@ -115,6 +116,7 @@ class ScriptOutcome(Summary):
     running: bool = False
     exit_code: int | None = None
     reason: str = ""
+    disk_full: bool = False
     output: str = ""
     error: str = ""
     wall_s: float = 0.0

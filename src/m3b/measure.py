@@ -28,8 +28,11 @@ def describe_unknown_patients(grouped_by: str = "") -> str:
 
 
 def to_number(value: object) -> float | None:
-    """Return the value as a float; None if it is no number."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Return the value as a float; None if it is no number, or too large for one."""
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
 
 
 def format_measure(measure: Mapping[str, Any] | None, *, with_baseline: bool = False) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from m3b.agents.agent_state import AgentState
 from m3b.agents.budget import Budget
 from m3b.agents.check_result import CheckResult, accept, reject
-from m3b.agents.conversation import DROPPED_RESULT_NOTE
+from m3b.agents.conversation import DROPPED_RESULT_NOTE, Conversation
 from m3b.agents.loop import WRAP_UP_PROMPT
 from m3b.errors import Authentication, BudgetExceeded, ContextOverflow, NoDatasetFound, RunCancelled, RunFailed
 from m3b.llm import ModelFacts
@@ -351,6 +352,28 @@ def test_rounds_of_mending_end(make_stage: Any) -> None:
         stage.run()
     assert ended.value.code == "script_failed"
     assert len(stage.of("result")) == 3
+
+
+FULL_DISK = "echo 'OSError: [Errno 28] No space left on device' >&2; exit"
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_tries_on_a_full_disk_are_not_counted_after_a_resume(make_stage: Any, is_handed_over: bool) -> None:
+    """They end one process as others do, and leave the next one all its debug iterations."""
+    scripts = [run_script(command=f"{FULL_DISK} {code}") for code in (1, 2, 3)] + [run_script(command="true")]
+    steps = [scripts[0], *[say("done")] * 3] if is_handed_over else scripts
+    stage = make_stage(*steps, budget=Budget(max_iterations=2))
+    with pytest.raises(RunFailed) as ended:
+        stage.run(fails(99))
+    assert ended.value.code == ("rejected" if is_handed_over else "script_failed")
+    state = AgentState.from_events(stage.events)
+    assert (state.iterations, state.script_failed, state.disk_was_full) == (0, True, True)
+    steps = [run_script(command="exit 4"), run_script(command="true"), say("done")]
+    conversation = Conversation.from_events(stage.events, keep_open_calls=True)
+    next_stage = make_stage(*steps, budget=Budget(max_iterations=2), conversation=conversation)
+    next_stage.agent.resume(state)
+    next_stage.run(fails(int(is_handed_over)))
+    assert next_stage.agent.usage.iterations == 1
 
 
 def test_without_debugging_a_failed_script_is_the_last_one(make_stage: Any) -> None:

@@ -91,6 +91,37 @@ def test_a_script_that_fills_the_disk(tmp_path: Path, halfway_run: Path) -> None
     assert not any("lost" in e["text"] for e in tool_results), "that the disk is full is no riddle"
 
 
+NO_ROOM = """
+import os
+
+def train(messages, tools):
+    if 'exported' in messages[-1].text:
+        return say('Done.')
+    if messages[-1].role == 'tool' and not os.path.exists({room!r}):
+        return say('I am done.')
+    return script(TRAIN if os.path.exists({room!r}) else 'cat /dev/zero > big.bin')
+
+acts = play(model=[train])
+"""
+
+
+@pytest.mark.slow
+def test_tries_on_a_full_disk_are_given_back(tmp_path: Path, halfway_run: Path) -> None:
+    run, room = tmp_path / "disk" / "run", tmp_path / "room"
+    env = plugin(tmp_path / "plugin", NO_ROOM.format(room=str(room)))
+    resume = m3b("resume", run, "--llm", "played:x", "--json")
+    steps = [
+        f"cp -a {halfway_run} {run}",
+        f"{resume} > first.json",
+        f"rm -f {run}/work/big.bin; touch {room}; {resume} > second.json",
+    ]
+    ended = small_disk(tmp_path, 14, "\n".join(steps), env)
+    assert "Traceback" not in ended.stderr, ended.stderr
+    first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("first", "second"))
+    assert (first["status"], second["status"]) == ("failed", "completed"), second["reason"]
+    assert second["roles"]["model_trainer"]["iterations"] == 0
+
+
 @pytest.mark.slow
 def test_a_disk_that_is_full_while_the_model_is_asked(tmp_path: Path, halfway_run: Path) -> None:
     """Somebody else fills it to the last byte: no event is torn, and the run goes on once there is room."""

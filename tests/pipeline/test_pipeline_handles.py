@@ -14,8 +14,8 @@ from pipeline_kit import REQUEST, actor, check_end, check_left, left_running, pl
 
 from m3b import Pipeline, UsageError, resume
 from m3b.agents.artifacts import Selection
-from m3b.errors import LLMError
-from m3b.events import RunEnded, RunStarted, ToolCalled
+from m3b.errors import LLMError, RunFailed
+from m3b.events import Event, FilesRecorded, RunEnded, RunStarted, ToolCalled
 from m3b.resources import get_resources_folder
 from m3b.testing import llm_error
 from m3b.workspace import Workspace
@@ -119,6 +119,32 @@ def test_an_error_that_nobody_expected_ends_in_a_result(build: Any, monkeypatch:
     monkeypatch.setattr("m3b.run.orchestrator.check_data_folders", raise_error)
     result = build()
     check_end(result, "failed", "m3b itself failed with ValueError: an odd card", "error.txt")
+
+
+def test_the_end_is_announced_although_no_report_can_be_written(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> str:
+        raise RunFailed("no report")
+
+    events: list[Event] = []
+    monkeypatch.setattr("m3b.run.reporting.write_run_report", refuse)
+    result = build(index=[STOP], on_event=events.append)
+    assert isinstance(events[-1], RunEnded)
+    assert (events[-1].result["status"], result.report) == (result.status, None)
+
+
+def test_the_end_is_announced_although_run_json_cannot_be_written(build: Any, tmp_path: Path) -> None:
+    events: list[Event] = []
+
+    def block(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, FilesRecorded):
+            record = next(tmp_path.rglob("run.json"))
+            record.unlink()
+            (record / "in the way").mkdir(parents=True)
+
+    result = build(index=[STOP], on_event=block)
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].result["status"] == result.status
 
 
 # --- what is found again on resume -----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class AgentState:
         started_calls: calls of the last reply that were started and never answered, so that their effect is unknown.
         waiting_calls: calls of the last reply that were never started.
         has_reflected: whether the reflection was sent.
-        script_failed: whether the last script failed; `script_error` says why.
+        script_failed: whether the last script failed; `script_error` says why, `disk_was_full` whether for lack of room.
         unusable_replies: number of unusable replies in a row.
         lost_jobs: number -> command of background scripts, which ended with their process.
     """
@@ -89,6 +89,7 @@ class AgentState:
     repetitions: RepetitionDetector = field(default_factory=RepetitionDetector)
     script_failed: bool = False
     script_error: str = ""
+    disk_was_full: bool = False
     unusable_replies: int = 0
     lost_jobs: dict[int, str] = field(default_factory=dict)
 
@@ -123,7 +124,7 @@ class AgentState:
         self.waiting_calls = [call for call in self.waiting_calls if call.id != event.id]
         facts = event.facts
         if event.name == "run_script" and "exit_code" in facts:
-            self.script_failed = facts["exit_code"] != 0
+            self.script_failed, self.disk_was_full = facts["exit_code"] != 0, bool(facts.get("disk_full"))
             self.script_error = (
                 describe_script_failure(ToolResult(event.text, event.is_error, facts)) if self.script_failed else ""
             )

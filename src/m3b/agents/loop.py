@@ -108,7 +108,9 @@ class Agent:
                 call is run again.
         """
         self.usage.iterations, self.repetitions = state.iterations, state.repetitions
-        self._script_failed, self._script_error = state.script_failed, state.script_error
+        # Tries on a full disk count in their own process only: the disk may have room again.
+        self._script_failed, self._script_error = state.script_failed and not state.disk_was_full, state.script_error
+        self._disk_was_full, self._full_disk_iterations = state.disk_was_full, 0
         self._has_reflected, self._unusable_replies = state.has_reflected, state.unusable_replies
         self._resumed_state, self._describe_interrupted = state, describe_interrupted
 
@@ -294,6 +296,7 @@ class Agent:
         result = self.tools.call(call, self.allowed_tools)
         if call.name == "run_script" and "exit_code" in result.data:
             self._script_failed = result.data["exit_code"] != 0
+            self._disk_was_full = bool(result.data.get("disk_full"))
             self._script_error = describe_script_failure(result) if self._script_failed else ""
         if "job" in result.data:
             (self._running_jobs.add if result.data.get("running") else self._running_jobs.discard)(result.data["job"])
@@ -335,13 +338,24 @@ class Agent:
         )
 
     def _start_iteration(self) -> int:
-        """Return the number of the debug iteration that begins with this call."""
+        """Return the number of the debug iteration that begins with this call; see `_count_iteration`."""
         if not self.budget.max_iterations:
             message = "A script failed, and no debug iteration is allowed in this run."
             raise RunFailed(self._explain_failure(message), code="script_failed")
-        if self.usage.iterations >= self.budget.max_iterations:
+        if not self._has_iterations_left:
             spent = f"{self.budget.max_iterations} debug iterations are spent: a script failed again and again."
             raise RunFailed(self._explain_failure(spent), code="script_failed")
+        return self._count_iteration()
+
+    @property
+    def _has_iterations_left(self) -> bool:
+        return self.usage.iterations + self._full_disk_iterations < self.budget.max_iterations
+
+    def _count_iteration(self) -> int:
+        """Return the number of the debug iteration that begins; 0 if the disk was full, so that a resume does not count it."""
+        if self._disk_was_full:
+            self._full_disk_iterations += 1
+            return 0
         self.usage.iterations += 1
         return self.usage.iterations
 
@@ -349,16 +363,16 @@ class Agent:
         end_error = check_result.end_error or RunFailed
         if check_result.is_fatal:
             raise end_error(" ".join(check_result.user_messages), code="rejected")
-        if self.usage.iterations >= self.budget.max_iterations:
+        if not self._has_iterations_left:
             message = self._explain_failure(*check_result.user_messages, iterations=self.budget.max_iterations)
             raise end_error(message, code="rejected")
-        self.usage.iterations += 1
+        iteration = self._count_iteration()
         notes = f"\nIt noted besides:\n{_bullet_list(check_result.warnings)}" if check_result.warnings else ""
         message = (
             f"The check does not accept this yet:\n{_bullet_list(check_result.agent_messages)}{notes}\nFix this, "
             f"then say that you are done."
         )
-        self._send_message(message, "rejected", self.usage.iterations, facts=check_result.to_rejection().to_json())
+        self._send_message(message, "rejected", iteration, facts=check_result.to_rejection().to_json())
 
     def _explain_failure(self, *findings: str, iterations: int = 0) -> str:
         """Return the reason for people; it includes the last script error, which usually names the cause."""

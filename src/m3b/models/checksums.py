@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from m3b.display import shorten
 from m3b.errors import IntegrityError
 from m3b.isolation import untrusted
 
@@ -76,13 +77,13 @@ def verify_integrity(folder: Path) -> None:
     if not provenance_file.is_file():
         return
     try:
-        provenance = untrusted.read_json(folder, PROVENANCE_FILE)
-        hashes = {str(name): str(value) for name, value in provenance.get("files", {}).items()}
+        provenance = untrusted.parse_data_json(untrusted.read_bytes(folder, PROVENANCE_FILE))
+        differences = find_changes(folder, {name: str(value) for name, value in provenance.get("files", {}).items()})
     except (OSError, ValueError, AttributeError) as error:
         raise IntegrityError(
-            f"{provenance_file} cannot be read ({error}); take a fresh copy of the model folder"
+            f"the files of {provenance_file} cannot be read ({shorten(error)}); take a fresh copy of the model folder"
         ) from error
-    if differences := find_changes(folder, hashes):
+    if differences:
         summary = ", ".join(differences[:5]) + (f" and {len(differences) - 5} more" if len(differences) > 5 else "")
         raise IntegrityError(
             f"{folder} is not the model that m3b measured and delivered: {summary}. Take a fresh copy of it. If you made "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from m3b.data.records import Image
+from m3b.measure import to_number
 
 SINGLE_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
 """Suffixes of files that hold one 2D image."""
@@ -30,6 +32,49 @@ def covariate_rules_of(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ..
     """Return the covariates of a model: objects with `name` and `kind` (`number`, or `category` with its `values`)."""
     rules = plan_of(config).get("covariates")
     return tuple(rules) if isinstance(rules, list) else ()
+
+
+def find_plan_problem(config: Mapping[str, Any]) -> str:
+    """Return which entry of the plan in config.json has a type that m3b cannot use; empty if none has."""
+    plan = plan_of(config)
+    names, rules, spacing, window = (plan.get(key) for key in ("channel_names", "covariates", "spacing", "intensity"))
+    if names is not None and not (_is_text_list(names) and len(set(names)) == len(names)):
+        return "`plan.channel_names` must be a list of different names"
+    if rules is not None and not (isinstance(rules, list) and all(map(_is_covariate_rule, rules))):
+        return (
+            "`plan.covariates` must be a list of objects with a `name` and a `kind`: `number` with its `centre`, or "
+            "`category` with its `values`"
+        )
+    if plan.get("dims") == 3 and spacing and not _is_spacing(spacing):
+        return "`plan.spacing` must be 3 positive numbers"
+    if isinstance(window, dict) and window.get("mode") == "window" and not _has_limits(window):
+        return "`plan.intensity` must have `low` and `high`, the numbers of its window"
+    return ""
+
+
+def _is_text_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_number(value: Any) -> bool:
+    number = to_number(value)
+    return number is not None and math.isfinite(number)
+
+
+def _has_limits(window: Mapping[str, Any]) -> bool:
+    return _is_number(window.get("low")) and _is_number(window.get("high"))
+
+
+def _is_spacing(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(_is_number(size) and size > 0 for size in value)
+
+
+def _is_covariate_rule(rule: Any) -> bool:
+    if not isinstance(rule, dict) or not isinstance(rule.get("name"), str):
+        return False
+    values = rule.get("values")
+    is_category = rule.get("kind") == "category" and bool(values) and _is_text_list(values)
+    return is_category or (rule.get("kind") == "number" and _is_number(rule.get("centre")))
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from m3b.data.records import Image, plain
 from m3b.display import make_html_table, shorten
 from m3b.errors import DataError, M3bError, ModelError
 from m3b.isolation.sandbox.off import Unconfined
-from m3b.isolation.untrusted import is_file, read_json, read_start
+from m3b.isolation.untrusted import is_file, parse_data_json, read_bytes, read_start
 from m3b.measure import format_measure
 from m3b.models.checksums import verify_integrity
 from m3b.models.input_cases import InputCases
 from m3b.models.input_rules import channel_names_of, covariate_rules_of
-from m3b.models.predict_process import read_model_info, require_saliency
+from m3b.models.predict_process import read_model_config, read_model_info, require_saliency
 from m3b.models.prediction_session import PredictionSession, ProgressCallback
 from m3b.models.prediction_store import PREDICTIONS_FILE, PredictionStore, with_relative_files
 from m3b.models.predictions import Prediction
@@ -256,7 +256,7 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
         raise ModelError(f"{path} holds no predict.py; give the folder of a run, or its `model/`", code="no_model")
     verify_integrity(path)
     model_info = read_model_info(path)
-    config = read_json(path, "config.json")
+    config = read_model_config(path)
     text = read_start(path, "README.md", MAX_CARD_BYTES) if is_file(path, "README.md") else ""
     return Model(
         path,
@@ -272,9 +272,11 @@ def load_model(folder: str | Path, *, unconfined: bool = False) -> Model:
 
 def _read_metrics(file: Path) -> Mapping[str, Any]:
     try:
-        metrics = read_json(file.parent, file.name)
+        metrics = parse_data_json(read_bytes(file.parent, file.name))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read as JSON: {error}") from error
-    return metrics if isinstance(metrics, dict) else {}
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("primary") or {}, dict):
+        raise ModelError(f"{file} must be a JSON object whose `primary` is an object: a metric and its value")
+    return metrics

@@ -19,10 +19,12 @@ from m3b.errors import ModelError
 from m3b.isolation import untrusted
 from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks, parse_reliability, parse_saliency
 from m3b.models.confinement import LOG_BYTES, TIMEOUT_S
-from m3b.models.input_rules import NOT_PREDICTED
+from m3b.models.input_rules import NOT_PREDICTED, find_plan_problem, plan_of
 from m3b.models.predictions import ModelInfo, Prediction
 
 MAX_OUTPUT_BYTES = 2**30
+MAX_LABEL = 2**32
+"""Values of masks are below this."""
 SALIENCY_FOLDER = "saliency"
 
 
@@ -197,32 +199,52 @@ def _kill_process_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def read_model_config(model_dir: Path) -> dict[str, Any]:
+    """Return config.json of a model, whose channels, covariates, spacing and window have the types that m3b needs.
+
+    Raises:
+        ModelError: it cannot be read, or an entry is malformed.
+    """
+    file = model_dir / "config.json"
+    try:
+        config = untrusted.parse_data_json(untrusted.read_bytes(model_dir, file.name))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} must be a JSON object, it is a {type(config).__name__}")
+    if problem := find_plan_problem(config):
+        raise ModelError(f"{file}: {problem}")
+    return config
+
+
 def read_model_info(model_dir: Path) -> ModelInfo:
     """Return the model's info from its config.json: task (diagnosis by default), classes, and labels.
 
     Raises:
-        ModelError: no readable config.json, an unknown task, or no classes for a task that needs them.
+        ModelError: as `read_model_config`; an unknown task, or no classes for a task that needs them.
     """
-    file = model_dir / "config.json"
-    try:
-        config = untrusted.read_json(model_dir, "config.json")
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read as JSON: {error}") from error
-    config_layers = (
-        [layer for layer in (config, config.get("plan")) if isinstance(layer, dict)] if isinstance(config, dict) else []
-    )
+    file, config = model_dir / "config.json", read_model_config(model_dir)
+    config_layers = [config, dict(plan_of(config))]
     task = _first_value(config_layers, "task") or DEFAULT
-    try:
-        answer_format = answer_format_of(task)
-    except ModelError:
-        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(answer_tasks())}") from None
+    if not isinstance(task, str) or task not in answer_tasks():
+        raise ModelError(f"{file} has the `task` {task!r}; known are {', '.join(answer_tasks())}")
+    answer_format = answer_format_of(task)
     classes = _first_value(config_layers, "classes") or []
     is_name_list = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
     if not is_name_list or len(set(classes)) != len(classes) or not (classes or not answer_format.requires_classes):
         raise ModelError(f"{file} must have `classes`, a list of different names in the order of the model's outputs")
-    labels = _first_value(config_layers, "labels")
-    label_values = {str(k): int(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
-    return ModelInfo(task, tuple(classes), bool(_first_value(config_layers, "multi_label")), label_values)
+    labels = _first_value(config_layers, "labels") or {}
+    if isinstance(labels, dict):
+        if not all(type(value) is int and 0 <= value < MAX_LABEL for value in labels.values()):
+            raise ModelError(f"{file} must have whole numbers as `labels`, the value of each class in mask files")
+    elif answer_format.has_masks_option:
+        raise ModelError(f"{file} must have `labels`, an object with the value of each class in mask files")
+    return ModelInfo(
+        task,
+        tuple(classes),
+        bool(_first_value(config_layers, "multi_label")),
+        labels if isinstance(labels, dict) else {},
+    )
 
 
 def _predict_inputs(paths: Sequence[Reference], covariates: Sequence[Mapping[str, Covariate]]) -> list[Any]:

@@ -499,6 +499,7 @@ def _finish_run(
     run: RunFolder, record: dict[str, Any], result: Result, state: RunState, services: RunServices | None, wall_s: float
 ) -> Result:
     """Stop everything that still runs, then write the result; a full disk or a second Ctrl-C must not hide it."""
+    from m3b.report.page import REPORT_FILE
     from m3b.run.reporting import draw_run_pictures, write_run_report
 
     result.usage["wall_s"] = round(wall_s, 1)
@@ -513,27 +514,24 @@ def _finish_run(
         if result.status in FINAL_STATUSES:
             remove_caches(run)
     record.update(status=result.status, reason=result.reason)
+    ended = RunEnded({**result.to_json(), "report": str(run.path / REPORT_FILE)}, at=round(time.time(), 3))
     with contextlib.suppress(OSError, RunFailed):
-        ended = _record_end(run, record, result, services)
-        with contextlib.suppress(OSError):
-            result = replace(result, report=write_run_report(run, should_draw=False))
-        if services is not None:
-            services.announce_event(ended)
+        _record_end(run, record, ended, services)
+        result = replace(result, report=write_run_report(run, should_draw=False))
     if services is not None:
+        with contextlib.suppress(RunFailed):
+            services.announce_event(ended)
         services.close()
     return result
 
 
-def _record_end(run: RunFolder, record: dict[str, Any], result: Result, services: RunServices | None) -> RunEnded:
+def _record_end(run: RunFolder, record: dict[str, Any], ended: RunEnded, services: RunServices | None) -> None:
     """Write the end of the run to the journal, then to run.json; if the journal has no room, run.json stays `working`.
 
     Raises:
         OSError, RunFailed: a file cannot be written.
     """
-    from m3b.report.page import REPORT_FILE
-
     journal = services.journal if services is not None else Journal(run.journal_file)
-    ended = RunEnded({**result.to_json(), "report": str(run.path / REPORT_FILE)}, at=round(time.time(), 3))
     try:
         files = FilesRecorded(hash_recorded_files(run), digest_entries(record))
         if services is not None:
@@ -547,7 +545,6 @@ def _record_end(run: RunFolder, record: dict[str, Any], result: Result, services
             journal.close()
     position = {"lines": journal.line_count, "head": journal.last_digest}
     run.save_record({**record, "result": ended.result, "ended": ended.at, "journal": position})
-    return ended
 
 
 def _make_result(record: Mapping[str, Any], state: RunState, status: Status, reason: str) -> Result:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import time
 from pathlib import Path
@@ -31,9 +33,16 @@ MIN_FREE_BYTES = 32 << 20
 """Less free space than this counts as a full disk."""
 
 
+def _is_disk_full(work: Path, output: str = "") -> bool:
+    """Return whether the disk has no room now, or had none for a script with this output, which may have freed it since."""
+    return shutil.disk_usage(work).free < MIN_FREE_BYTES or any(
+        os.strerror(code) in output for code in (errno.ENOSPC, errno.EDQUOT)
+    )
+
+
 def _describe_exit_reason(reason: str, work: Path) -> str:
     """Return why a script was ended; a full disk is told from a script that wrote too much."""
-    if reason == "disk" and shutil.disk_usage(work).free < MIN_FREE_BYTES:
+    if reason == "disk" and _is_disk_full(work):
         return f"killed: the disk of {work} is full. Make room on it, then run it again"
     return _EXIT_REASON_TEXTS.get(reason, reason)
 
@@ -102,11 +111,12 @@ def _format_result(ctx: ToolContext, job: ScriptJob, was_cancelled: bool) -> Too
         running=job.is_running,
         exit_code=job.exit.code if job.exit else None,
         reason=job.exit.reason if job.exit else "",
+        disk_full=bool(job.exit and job.exit.code) and _is_disk_full(ctx.roots.work, output),
         output=log,
         error=error,
         wall_s=round(job.exit.wall_s if job.exit else time.monotonic() - job.started_at, 2),
     )
-    data = outcome.model_dump(exclude=set() if job.exit else {"exit_code", "reason"})
+    data = outcome.model_dump(exclude=set() if job.exit else {"exit_code", "reason", "disk_full"})
     return ToolResult("\n".join(lines), is_error=bool(job.exit and job.exit.code != 0), data=data)
 
 
