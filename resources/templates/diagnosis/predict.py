@@ -41,6 +41,7 @@ from m3b.training.channels import read_case
 from m3b.training.diagnosis.answers import format_answer, interpret_logits
 from m3b.training.diagnosis.covariates import encode, split_case
 from m3b.training.diagnosis.features import record_features
+from m3b.training.diagnosis.linear_probe import LinearProbe, load_linear_probe
 from m3b.training.diagnosis.network import build_model
 from m3b.training.diagnosis.saliency import choose_target, compute_saliency, hide_part, read_score, shift_part
 from m3b.training.diagnosis.tta import apply_view
@@ -65,6 +66,14 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
     return config, [model.to(device).eval() for model in models], device
 
 
+@lru_cache(maxsize=1)
+def load_probe() -> LinearProbe | None:
+    """Return the linear probe of the model; None if it has none."""
+    config, _, device = load()
+    probe = load_linear_probe(HERE, config)
+    return None if probe is None else probe.to(device)
+
+
 def compute_logits(
     models: Sequence[torch.nn.Module],
     batch: torch.Tensor,
@@ -72,7 +81,7 @@ def compute_logits(
     view_mask: np.ndarray | None,
     transforms: Sequence[dict[str, Any]],
 ) -> torch.Tensor:
-    """Return the calibrated mean logits (B, K) of networks and transforms.
+    """Return the calibrated mean logits (B, K) of networks and transforms, with those of the linear probe if there is one.
 
     `covariates` (B, width) are required if the model has some; with several views, `batch` is (B, V, C, H, W[, D]) and `view_mask`
     (B, V) 1 for existing views. Both may have one row for all images.
@@ -87,6 +96,8 @@ def compute_logits(
     }
     transformed = [apply_view(batch, transform, view_mask is not None) for transform in transforms]
     logits = torch.stack([model(view, **extra)["logits"].float() for view in transformed for model in models]).mean(0)
+    if (probe := load_probe()) is not None:
+        logits = probe(logits, batch, extra.get("views"))
     return logits / temperature + bias
 
 

@@ -59,7 +59,7 @@ class RunFiles:
     plan: dict[str, Any] = field(default_factory=dict)
     """The plan of the training."""
     parameter_count: int | None = None
-    """Number of weights of the measured network."""
+    """Number of weights in all networks of the measured model."""
     test_rows: list[dict[str, Any]] = field(default_factory=list)
     """The measured test cases, as `m3b.run.packaging.write_test_result` stored them."""
     pictures: CasePictures = field(default_factory=CasePictures)
@@ -153,21 +153,30 @@ def _read_plan(folder: Path) -> dict[str, Any]:
 
 
 def _count_parameters(folder: Path) -> int | None:
-    """Return the number of weights by the headers of the model's safetensors files; of several networks one's."""
-    try:
-        names = sorted(file.name for file in (folder / "locked/model").iterdir() if file.suffix == ".safetensors")
-    except OSError:
-        return None
-    for name in names[:1]:
-        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-            with untrusted.open_file(folder / "locked/model", name) as stream:
-                size = int.from_bytes(stream.read(8) or b"", "little")
-                if not 0 < size <= MAX_HEADER_BYTES:
-                    continue
-                header = json.loads(stream.read(size) or b"{}")
-            shapes = [as_list(as_dict(item).get("shape")) for key, item in header.items() if key != "__metadata__"]
-            return sum(int(math.prod(shape)) for shape in shapes)
+    """Return the number of weights in the model's networks, by the headers of their files; None if one cannot be read.
+
+    The files are those that config.json names in `weights`, `shared_weights` and `linear_probe_weights`; if it names none, all
+    safetensors files.
+    """
+    model = folder / "locked/model"
+    config = _read_json(model, "config.json")
+    entries = (*as_list(config.get("weights")), config.get("shared_weights"), config.get("linear_probe_weights"))
+    names = [name for name in entries if isinstance(name, str)]
+    with contextlib.suppress(OSError, ValueError, TypeError, OverflowError, RecursionError):
+        names = names or [file.name for file in model.iterdir() if file.suffix == ".safetensors"]
+        return sum(_count_values(model, name) for name in set(names)) or None
     return None
+
+
+def _count_values(folder: Path, name: str) -> int:
+    """Return the number of values in a safetensors file, by its header."""
+    with untrusted.open_file(folder, name) as stream:
+        size = int.from_bytes(stream.read(8) or b"", "little")
+        if not 0 < size <= MAX_HEADER_BYTES:
+            raise ValueError(f"{name}: a header of {size:,} bytes")
+        header = json.loads(stream.read(size) or b"{}")
+    shapes = [as_list(as_dict(item).get("shape")) for key, item in as_dict(header).items() if key != "__metadata__"]
+    return sum(int(math.prod(shape)) for shape in shapes)
 
 
 def _iter_lines(folder: Path, name: str) -> Iterator[str]:

@@ -171,6 +171,7 @@ def list_plan_rows(files: RunFiles) -> list[tuple[str, str]]:
         ("Starts from", _describe_start(network)),
         ("Input", _describe_input(plan)),
         ("Networks", _describe_folds(plan)),
+        ("Linear probe", _describe_probe(as_dict(plan.get("linear_probe")))),
         ("Trained for", _describe_exact_amount(files) or _describe_amount(files.training_log)),
         ("Time planned", format_duration(60 * plan["minutes"]) if _is_number(plan.get("minutes")) else ""),
         ("Batch", f"{plan['batch']:g} at a time" if _is_number(plan.get("batch")) else ""),
@@ -224,6 +225,18 @@ def _describe_input(plan: dict[str, Any]) -> str:
     if intensity.get("mode"):
         parts.append(f"intensities: {shorten(intensity['mode'], 40)}")
     return ", ".join(parts)
+
+
+def _describe_probe(rule: dict[str, Any]) -> str:
+    """Return the frozen weights of a linear probe and, for a delivered model, its share."""
+    name = as_dict(rule.get("origin")).get("name")
+    if not name:
+        return ""
+    weight = to_finite_number(rule.get("weight"))
+    part = (
+        "delivered if it lowers the validation loss" if weight is None else f"weight {weight:g}, chosen on validation"
+    )
+    return f"frozen features of {shorten(name, 80)} ({part})"
 
 
 def _describe_folds(plan: dict[str, Any]) -> str:

@@ -20,6 +20,8 @@ import numpy as np
 Plan = dict[str, Any]
 LOGOUT = Path("Logout")
 WEIGHTS_FILE = "best.safetensors"
+DELIVERED_FILE = "delivered.safetensors"
+"""Weights of a network with what was fitted after its training, if there is any; in the same folder."""
 TRIAL_PREFIX = "trial-"
 """Beginning of the name of a network that is trained briefly, to compare starts."""
 REFIT_NAME = "all"
@@ -94,8 +96,13 @@ def count_rounds(plan: Mapping[str, Any], parallel: int | None = None) -> int:
 
 def list_delivered_weights(plan: Mapping[str, Any]) -> list[Path]:
     """Return the weight files of a deliverable: that of the refit, or one a fold."""
-    overrides = [REFIT_NAME] if plan.get("refit") else list_network_names(plan)
-    return [LOGOUT / name / WEIGHTS_FILE for name in overrides]
+    names = [REFIT_NAME] if plan.get("refit") else list_network_names(plan)
+    return [_find_weights(name) for name in names]
+
+
+def _find_weights(name: str) -> Path:
+    file = LOGOUT / name / DELIVERED_FILE
+    return file if file.is_file() else LOGOUT / name / WEIGHTS_FILE
 
 
 def format_fold_note(plan: Mapping[str, Any]) -> str:
@@ -272,5 +279,5 @@ def count_refit_steps(plan: Mapping[str, Any]) -> int:
 
 def write_member_list(plan: Mapping[str, Any]) -> None:
     """Write Logout/members.json with the weights of each fold, so that a refit can be measured on held-out cases."""
-    files = [(LOGOUT / name / WEIGHTS_FILE).as_posix() for name in list_network_names(plan) if name != REFIT_NAME]
+    files = [_find_weights(name).as_posix() for name in list_network_names(plan) if name != REFIT_NAME]
     (LOGOUT / "members.json").write_text(json.dumps({"weights": files, "refit": bool(plan.get("refit"))}))

@@ -12,6 +12,8 @@ from torch import nn
 
 SHARED_FILE = "shared.safetensors"
 """Tensors that are equal in all networks of a deliverable."""
+PROBE_PREFIX = "linear_probe."
+"""Beginning of the names of tensors of a linear probe, which a network does not have itself."""
 
 
 def copy_weights(files: Sequence[Path], out: Path, network: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def load_networks(
     """
     networks = [build() for _ in config["weights"]]
     for network, state in zip(networks, load_weights(folder, config), strict=True) if weights else ():
-        network.load_state_dict(state)
+        network.load_state_dict({key: value for key, value in state.items() if not key.startswith(PROBE_PREFIX)})
     if config.get("shared_weights"):
         share_frozen_backbone(networks)
     return networks

@@ -128,7 +128,8 @@ def choose_precision(plan: Plan, seconds: Callable[[Plan], float]) -> None:
 
 def estimate_steps(plan: Plan, seconds: float, models: int = 1) -> int:
     """Estimate the training steps of each of `models`, for comparing plans."""
-    return int(STEP_SHARE * 60 * float(plan["minutes"]) / models / seconds)
+    probe_seconds = float((plan.get("linear_probe") or {}).get("seconds") or 0)
+    return int(STEP_SHARE * max(0.0, 60 * float(plan["minutes"]) - probe_seconds) / models / seconds)
 
 
 def reduce_plan(

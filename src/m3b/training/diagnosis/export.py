@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.training.deliverable import copy_code, list_scripts, write_texts
+from m3b.training.diagnosis.linear_probe_fit import copy_backbone, delivered_rule, format_probe_note
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.entry import hash_validation_cases
 from m3b.training.folds import format_fold_note, list_delivered_weights
@@ -29,24 +30,30 @@ def main(argv: list[str] | None = None) -> None:
     missing = [str(file) for file in (*weights, Path("Logout/calibration.json")) if not file.exists()]
     if missing:
         raise SystemExit(f"{', '.join(missing)} missing: run train.py to its end first")
-    copy_code(out, plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
-    stored_weights = copy_weights(weights, out, plan["network"])
-    config = make_config(plan, stored_weights)
+    calibration = json.loads(Path("Logout/calibration.json").read_text())
+    probe = delivered_rule(plan, calibration.pop("linear_probe", None))
+    copy_code(out, probe or plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
+    stored_weights = {**copy_weights(weights, out, plan["network"]), **copy_backbone(out, probe)}
+    config = make_config({**plan, "linear_probe": probe}, stored_weights, calibration)
     config["familiar"] = fit_ood_detector(plan, config, out)
-    extra_packages = ["monai", *(["av"] if plan.get("frames") else []), *list_packages(plan["network"])]
-    write_texts(out, config, extra_packages, _readme(plan, config))
+    extra_packages = [
+        "monai",
+        *(["av"] if plan.get("frames") else []),
+        *list_packages(plan["network"]),
+        *list_packages(probe or {}),
+    ]
+    write_texts(out, config, extra_packages, _readme(plan, config) + format_probe_note(probe))
     print(
         f"wrote {out}: {len(weights)} network(s), temperature {config['temperature']}, thresholds {config['thresholds']}"
     )
 
 
-def make_config(plan: dict[str, Any], stored_weights: dict[str, Any]) -> dict[str, Any]:
+def make_config(plan: dict[str, Any], stored_weights: dict[str, Any], calibration: dict[str, Any]) -> dict[str, Any]:
     """Return config.json of the deliverable, with the shape of a pretrained network and without its path.
 
     Args:
         stored_weights: from `copy_weights`.
     """
-    calibration = json.loads(Path("Logout/calibration.json").read_text())
     if "alone" in calibration:
         calibration["alone"] = dict(zip(stored_weights["weights"], calibration["alone"], strict=True))
     plan = {key: value for key, value in plan.items() if key != "scratch"}
@@ -88,7 +95,7 @@ def fit_ood_detector(plan: dict[str, Any], config: dict[str, Any], out: Path) ->
                 model(batch)
         if not features_seen:
             raise LookupError
-        return [feature_rows[0] for feature_rows in features_seen]
+        return [rows[0] for rows in features_seen]
 
     try:
         detector, arrays = fit_detector(plan, features)

@@ -17,6 +17,7 @@ from torch import nn
 
 from m3b.training.diagnosis.answers import format_answer, interpret_logits
 from m3b.training.diagnosis.covariates import encode, input_width, split_case
+from m3b.training.diagnosis.linear_probe import LinearProbe, has_linear_probe
 from m3b.training.diagnosis.network import build_model
 from m3b.training.diagnosis.tta import apply_view
 from m3b.training.diagnosis.views import input_shape, make_view_mask, prepare_case, view_count
@@ -34,9 +35,9 @@ class Ensemble(nn.Module):
     existing views.
     """
 
-    def __init__(self, networks: Sequence[nn.Module], config: dict[str, Any]) -> None:
+    def __init__(self, networks: Sequence[nn.Module], probe: nn.Module | None, config: dict[str, Any]) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(networks)
+        self.networks, self.probe = nn.ModuleList(networks), probe
         self.views, self.config, self.extra_inputs = list(config["views"]), config, _list_extra_inputs(config["plan"])
         self.register_buffer("temperature", torch.tensor(config["temperature"]), persistent=False)
         self.register_buffer("bias", torch.tensor(config["bias"]), persistent=False)
@@ -47,6 +48,8 @@ class Ensemble(nn.Module):
         logits = torch.stack(
             [network(view, **extra)["logits"].float() for view in views for network in self.networks]
         ).mean(0)
+        if self.probe is not None:
+            logits = self.probe(logits, image, extra.get("views"))
         return interpret_logits(logits / self.temperature + self.bias, self.config)
 
 
@@ -78,11 +81,14 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
     """Return graph name -> {"module" in evaluation mode on the CPU, "inputs", "outputs": names}; random weights without `weights`."""
     config = read_config()
     plan = config["plan"]
+    probe = None
     if weights:
         networks = [model.cpu() for model in predict.load()[1]]
+        probe = loaded.cpu() if (loaded := predict.load_probe()) is not None else None
     else:
         networks = load_networks(MODEL_FOLDER, config, lambda: build_model(plan, with_loss=False), weights=False)
-    module = Ensemble(networks, config)
+        probe = LinearProbe(plan) if has_linear_probe(plan) else None
+    module = Ensemble(networks, probe, config)
     inputs = ["image", *_list_extra_inputs(plan)]
     return {"model": {"module": module.eval(), "inputs": inputs, "outputs": [_name_output(config)]}}
 

@@ -16,6 +16,7 @@ import numpy as np
 from m3b.training.diagnosis.fingerprint import fingerprint
 from m3b.training.diagnosis.gpu_fit import STEP_COSTS, list_plan_changes
 from m3b.training.diagnosis.holdout import held_out_share
+from m3b.training.diagnosis.linear_probe_fit import choose_linear_probe
 from m3b.training.diagnosis.plan_cost import measure_costs
 from m3b.training.diagnosis.plan_summary import format_summary
 from m3b.training.diagnosis.pretrained_files import (
@@ -89,6 +90,8 @@ def main(argv: list[str] | None = None) -> None:
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     if options.time_only or options.keep:
         plan = load_edited_plan(options.set)
+        if "linear_probe.weights" in overridden_keys(options.set):
+            print("\n".join(choose_linear_probe(plan, len(records))))
         check_fold_count(plan, len(set(list_patients(records))))
         print(describe_time(plan, len(records)))
         if options.keep:
@@ -102,7 +105,8 @@ def main(argv: list[str] | None = None) -> None:
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
     for setting in without_start(options.set):
         apply_override(plan, setting)
-    changes = fit_minutes(facts, plan, [*options.set, *use_site_folds(plan, list_sites(records))])
+    changes = choose_linear_probe(plan, facts["cases"])
+    changes += fit_minutes(facts, plan, [*options.set, *use_site_folds(plan, list_sites(records))])
     check_fold_count(plan, facts["patients"])
     changes.append(describe_time(plan, facts["cases"]))
     save_plan(plan)
@@ -167,6 +171,7 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         "fold_groups": "patients",
         "why_folds": "",
         "validation_share": 0.15,
+        "linear_probe": {"weights": "auto"},
         "ema": 0.99,
         "augment": choose_whole_image_augmentation(facts, is_small, AUGMENTATION_LIMITS, _choose_flips(facts)),
         "tta": {"use": "auto", "views": 4, "zoom": 0.05, "shift": 0.03, "max_seconds": 2.0},

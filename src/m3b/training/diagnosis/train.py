@@ -18,6 +18,7 @@ import torch
 
 from m3b.training.curves import draw_curves
 from m3b.training.diagnosis.dataset import CaseDataset, build_refit_dataset
+from m3b.training.diagnosis.linear_probe_fit import add_linear_probe, compute_probe_features
 from m3b.training.diagnosis.network import build_model
 from m3b.training.diagnosis.plan_cost import final_seconds
 from m3b.training.diagnosis.scoring import make_scorer, run_model
@@ -78,7 +79,9 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
         train, valid = load_parts(plan, fold)
         if shares is None:
             # decoding all images for the first time does not count as training
-            shares = TimeShares(plan, minutes * 60 - reserve, count_processes(plan))
+            with main_first():
+                feature_seconds = compute_probe_features(plan, (train, valid))
+            shares = TimeShares(plan, minutes * 60 - reserve - feature_seconds, count_processes(plan))
             train_folds_in_parallel(plan, shares)
         if not read_result(f"fold{fold}"):
             seconds = shares.seconds_for(f"fold{fold}")
@@ -160,6 +163,7 @@ def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[n
 def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     """Write metrics.json, calibration.json, valid_predictions.json and curves.png from all held-out cases."""
     logits, view_choice = choose_views(plan, results)
+    logits, probe_choice = add_linear_probe(plan, results, logits)
     predictions = gather_predictions(plan, results, logits)
     logits, labels, records, target = predictions.logits, predictions.labels, predictions.records, get_target(plan)
     shared_arguments = (None, None) if predictions.shared is None else (predictions.shared, predictions.networks)
@@ -173,6 +177,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         "recall": target.recall(logits, labels),
         "calibration": fitted.pop("figures"),
         "tta": view_choice.pop("figures"),
+        **({"linear_probe": probe_choice} if probe_choice else {}),
         "epochs": [result["epochs"] for result in results],
         "best_epoch": [result["best_epoch"] for result in results],
         "seconds": round(
@@ -186,7 +191,9 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     if predictions.shared is not None:
         arrays["shared"] = predictions.shared
     np.savez(LOGOUT / "valid_logits.npz", **arrays)
-    (LOGOUT / "calibration.json").write_text(json.dumps({**fitted, **view_choice}, indent=2))
+    (LOGOUT / "calibration.json").write_text(
+        json.dumps({**fitted, **view_choice, "linear_probe": probe_choice}, indent=2)
+    )
     (LOGOUT / "valid_predictions.json").write_text(
         json.dumps(_format_cases(plan, records, target.scores(logits), labels), indent=1)
     )
@@ -200,6 +207,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
             else f", the average of {len(results)} networks"
         )
     description += f", mean of {len(view_choice['views'])} views of each" if len(view_choice["views"]) > 1 else ""
+    description += ", with the linear probe" if probe_choice.get("weight") else ""
     description += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
     for site, values in site_figures.items():
         print(f"{site}: {', '.join(f'{name} {value}' for name, value in values.items())}", flush=True)

@@ -6,9 +6,11 @@ inflated (`tensors.adapt_tensor`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -160,6 +162,23 @@ class _TransformerLayer(nn.Module):
         return x + torch.as_tensor(self.mlp["fc2"](functional.gelu(self.mlp["fc1"](self.norm2(x)))))
 
 
+def resize_positions(embeddings: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
+    """Return position embeddings (1, C, H, W) interpolated to a grid: products with constants, which ONNX graphs can contain."""
+    rows, columns = (
+        torch.from_numpy(_interpolation_matrix(int(side), int(target))).to(embeddings)
+        for side, target in zip(embeddings.shape[2:], grid, strict=True)
+    )
+    with torch.autocast(embeddings.device.type, enabled=False):
+        return rows @ embeddings @ columns.T
+
+
+@lru_cache
+def _interpolation_matrix(side: int, target: int) -> np.ndarray:
+    """Return (target, side) weights of bicubic interpolation."""
+    image = torch.eye(side)[None, None]
+    return np.asarray(functional.interpolate(image, size=(target, side), mode="bicubic", antialias=True)[0, 0].numpy())
+
+
 class ViT(nn.Module):
     """Vision transformer with timm's names (Dosovitskiy et al., ICLR 2021); position embeddings are interpolated to other sizes.
 
@@ -181,7 +200,7 @@ class ViT(nn.Module):
     def _places(self, grid: torch.Size) -> torch.Tensor:
         embeddings = self.pos_embed[:, 1:].transpose(1, 2).unflatten(2, (self.side, self.side))
         if tuple(grid[:2]) != (self.side, self.side):
-            embeddings = functional.interpolate(embeddings, size=tuple(grid[:2]), mode="bicubic", antialias=True)
+            embeddings = resize_positions(embeddings, grid[:2])
         return embeddings if len(grid) == 2 else embeddings[..., None].expand(*embeddings.shape, grid[2])
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:

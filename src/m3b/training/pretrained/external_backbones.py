@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from m3b.training.pretrained.backbones_2d import resize_positions
 from m3b.training.pretrained.tensors import OPTIONAL_NAMES, LoadedTensors
 from m3b.training.pretrained.weight_files import StartError
 
@@ -91,10 +92,7 @@ def _run_sam(model: Any, x: torch.Tensor) -> torch.Tensor:
     if positions is not None:
         if positions.shape[1:3] != states.shape[1:3]:
             grid = (int(states.shape[1]), int(states.shape[2]))
-            resized = nn.functional.interpolate(
-                positions.permute(0, 3, 1, 2), size=grid, mode="bicubic", antialias=True
-            )
-            positions = resized.permute(0, 2, 3, 1)
+            positions = resize_positions(positions.permute(0, 3, 1, 2), grid).permute(0, 2, 3, 1)
         states = states + positions
     for layer in encoder.layers:
         states = layer(states)

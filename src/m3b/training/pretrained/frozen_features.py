@@ -107,18 +107,18 @@ def choose_feature_views(
     ]
 
 
-def time_image(plan: Plan) -> float:
+def time_image(plan: Plan, device: str | torch.device = "cpu") -> float:
     """Return the seconds that the backbone of the plan takes for one image of its `patch` or `size`."""
     from m3b.training.precision import autocast
     from m3b.training.pretrained.backbones import build_backbone
 
     body = build_backbone({**plan["network"], "feature_views": 0}, int(plan["dims"]), int(plan["channels"]), load=False)
-    image = torch.randn(1, int(plan["channels"]), *(plan.get("patch") or plan["size"]))
-    body.eval()
+    image = torch.randn(1, int(plan["channels"]), *(plan.get("patch") or plan["size"]), device=device)
+    body.to(device).eval()
     times = []
-    with torch.inference_mode(), autocast(plan, torch.device("cpu")):
+    with torch.inference_mode(), autocast(plan, torch.device(device)):
         for _ in range(3):
             start = time.monotonic()
-            body(image)
+            body(image)[-1].cpu()
             times.append(time.monotonic() - start)
     return min(times)

@@ -194,9 +194,11 @@ def repeat_channels(rule: Mapping[str, Any], channels: int) -> dict[str, Any]:
 
 
 def training_share(plan: Mapping[str, Any]) -> float:
-    """Return the share of the minutes that is left for training after a short one of each start, and after frozen features."""
+    """Return the share of the minutes that is left for training after a short one of each start, and after frozen features, also those
+    of a linear probe."""
     trials = 2 * float(plan["network"].get("trial") or 0) if plan.get("scratch") else 0.0
-    features = float(plan["network"].get("feature_seconds") or 0) / (60 * float(plan["minutes"]))
+    seconds = [plan["network"].get("feature_seconds"), (plan.get("linear_probe") or {}).get("seconds")]
+    features = sum(float(value or 0) for value in seconds) / (60 * float(plan["minutes"]))
     return max(0.0, 1 - trials - features)
 
 
