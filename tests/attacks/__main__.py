@@ -17,7 +17,7 @@ from pathlib import Path
 ATTACKS_FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(ATTACKS_FOLDER.parent))
 
-from attacks import cheats  # noqa: E402
+from attacks import around, cheats  # noqa: E402
 from attacks.table import BACKENDS, OPEN, Row, rows_of, table  # noqa: E402
 from m3b.isolation.untrusted import remove_tree  # noqa: E402
 
@@ -123,7 +123,8 @@ def run(python: list[str], arguments: list[str]) -> list[Row]:
             "not real",
         ]
         env = {**os.environ, "PYTHONPATH": str(ATTACKS_FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [*python, "-m", "pytest", str(ATTACKS_FOLDER), *options, *arguments]
+        tests = {test for attack in around.ATTACKS for test in attack.tests if not test.startswith(around.HERE)}
+        command = [*python, "-m", "pytest", str(ATTACKS_FOLDER), *sorted(tests), *options, *arguments]
         subprocess.run(command, env=env, cwd=ATTACKS_FOLDER.parents[1], stdout=sys.stderr, check=False)
         return [tuple(row) for row in json.loads(file.read_text())] if file.exists() else []  # type: ignore[misc]
 

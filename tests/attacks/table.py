@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from attacks.around import title_of
+
 BACKENDS = ("bubblewrap", "landlock")
 STOPPED, OPEN, SKIPPED = "stopped", "NOT STOPPED", "not run"
 HARMLESS = "without effect"
@@ -54,6 +56,8 @@ def rows_of(node: str, outcome: str, output: str, skip_reason: str) -> list[Row]
     user = "nobody" if "nobody" in parts else ""
     other_ids = "-".join(part for part in parts if part not in (*BACKENDS, "own", "nobody"))
     title = name.removeprefix("test_").replace("_", " ") + (f" ({other_ids})" if other_ids else "")
+    if attack := title_of(node):
+        title = f"{attack}: {title}"
     how = {"passed": STOPPED, "failed": OPEN}.get(
         outcome, f"{SKIPPED}: {' '.join(skip_reason.removeprefix('Skipped: ').split())[:120]}"
     )

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from attacks import cheats
+from attacks import around, cheats
 from attacks.table import BACKENDS, rows_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +33,14 @@ def test_users_and_reasons_are_told_apart() -> None:
     assert "landlock, root: 0 stopped, 1 not stopped, 0 not run" in text
 
 
+def test_a_test_of_another_folder_is_a_row_of_its_attack() -> None:
+    node = "tests/llm/test_streaming.py::test_a_key_in_a_good_answer_is_cut[anthropic]"
+    assert rows_of(node, "passed", "", "") == [
+        ("a server that repeats the key: a key in a good answer is cut (anthropic)", "", "", "stopped")
+    ]
+    assert len({attack.name for attack in around.ATTACKS}) == len(around.ATTACKS) >= 19
+
+
 def test_attacks_are_counted_by_collecting_them() -> None:
     completed = subprocess.run(
         [sys.executable, "-m", "tests.attacks", "count"], capture_output=True, text=True, cwd=ROOT, check=True
@@ -45,10 +53,11 @@ def test_attacks_are_counted_by_collecting_them() -> None:
     assert min(counts[backend] for backend in BACKENDS) >= 80
 
 
-def test_the_page_shows_the_twelve_cheats_and_their_tests_exist() -> None:
+def test_the_page_shows_cheats_and_attacks_and_their_tests_exist() -> None:
     assert len(cheats.CHEATS) == 12
     assert cheats.table() in (ROOT / "docs/security.md").read_text(encoding="utf-8")
-    for test in {test for cheat in cheats.CHEATS for test in cheat.tests}:
+    assert cheats.table(None, around.ATTACKS, "attack") in (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    for test in {test for cheat in (*cheats.CHEATS, *around.ATTACKS) for test in cheat.tests}:
         file, _, name = test.partition("::")
         assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(encoding="utf-8"), test
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import os
 import random
+import time
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
 
+import h5py
 import numpy as np
+import pydicom
 import pytest
 from dataset_folders import blocks, colour, fill, grey, save, save_nifti, save_slice, write_table
 
@@ -99,6 +103,47 @@ def test_a_picture_that_unpacks_to_gigabytes_is_not_read(tmp_path: Path) -> None
     facts = check(tmp_path)
     assert facts.groups[0].content is not None
     assert facts.groups[0].content.failed == 3
+
+
+@pytest.mark.parametrize("syntax", [pydicom.uid.ExplicitVRLittleEndian, pydicom.uid.RLELossless])
+def test_a_slice_that_declares_gigabytes_is_refused_before_memory_is_taken(
+    tmp_path: Path, syntax: pydicom.uid.UID
+) -> None:
+    save_slice(tmp_path / "a.dcm", "1", 3)
+    header = pydicom.dcmread(tmp_path / "a.dcm")
+    header.Rows = header.Columns = 65_000
+    if syntax.is_compressed:
+        header.PixelData = pydicom.encaps.encapsulate([(1).to_bytes(4, "little") + bytes(60) + b"\x81\0" * 10_000])
+        header["PixelData"].VR, header["PixelData"].is_undefined_length = "OB", True
+    header.file_meta.TransferSyntaxUID = syntax
+    header.save_as(tmp_path / "a.dcm")
+    tracemalloc.start()
+    facts = check(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "sample_large" in {note.code for note in facts.notes}
+    assert peak < 100 * 2**20
+
+
+def test_a_virtual_dataset_of_a_terabyte_is_not_read(tmp_path: Path) -> None:
+    layout = h5py.VirtualLayout(shape=(1_000_000, 1_000, 1_000), dtype="u1")
+    layout[0] = h5py.VirtualSource(".", "x", shape=(1_000, 1_000))
+    with h5py.File(tmp_path / "a.h5", "w") as store:
+        store["x"] = np.zeros((1_000, 1_000), np.uint8)
+        store.create_virtual_dataset("image", layout, fillvalue=1)
+    facts = check(tmp_path)
+    assert not facts.containers
+
+
+def test_millions_of_numbers_are_counted_and_not_written_one_by_one(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as store:
+        store.create_dataset("image", shape=(4_000_000, 9, 9), dtype="u1", chunks=(1_000, 9, 9))
+        store["label"] = np.arange(4_000_000, dtype=np.int32) // 1_000_000
+    begin = time.process_time()
+    facts = check(tmp_path)
+    assert time.process_time() - begin < 0.8
+    label = next(member for member in facts.containers[0].members if member.key == "label")
+    assert [(value.text, value.count) for value in label.values] == [(str(n), 10**6) for n in range(4)]
 
 
 def test_archives_within_archives_and_paths_that_lead_out(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from PIL import Image as Pillow
 
 from formats.store_kit import film, photograph, volume, write_series
 from m3b.dataset.formats import DataError, base, describe_file, get_format, probe_image, read_image, read_labels
-from m3b.dataset.reading import read_array
+from m3b.dataset.formats import arrays as array_formats
+from m3b.dataset.formats.arrays import Hdf5
+from m3b.dataset.reading import open_arrays, read_array, read_values
 
 
 def png(array: np.ndarray) -> bytes:
@@ -299,3 +301,21 @@ def test_texts_of_a_matlab_file_are_read(tmp_path):
     names = np.array(["P01", "P01", "P02"], dtype=object)
     scipy.io.savemat(tmp_path / "set.mat", {"images": np.stack([film()] * 3), "patients": names})
     assert read_array(tmp_path / "set.mat", "patients").tolist() == ["P01", "P01", "P02"]
+
+
+def test_datasets_of_one_file_are_opened_when_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as store:
+        for number in range(300):
+            store[f"case {number}/image"] = np.full((4, 5), number % 200, np.uint8)
+            store[f"case {number}/label"] = f"c{number % 2}"
+            store[f"case {number}"].attrs["names"] = ["plain", "spot"]
+    arrays = open_arrays(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "r") as store:
+        assert h5py.h5f.get_obj_count(store.id, h5py.h5f.OBJ_DATASET) == 0
+    assert (len(arrays), arrays["case 7/image"].shape, arrays["case 7/image"][3].tolist()) == (300, (4, 5), [7] * 5)
+    values = read_values(tmp_path / "a.h5")
+    assert (str(values["case 7/label"]), values["case 7@names"].tolist()) == ("c1", ["plain", "spot"])
+    monkeypatch.setattr(array_formats, "MAX_HDF5_OBJECTS", 899)
+    for read in (read_values, Hdf5().open_arrays):
+        with pytest.raises(DataError):
+            read(tmp_path / "a.h5")

@@ -492,6 +492,16 @@ def test_large_tables_are_quick_and_bounded(tmp_path):
     assert load_table(tmp_path, [name], limits=TableLimits(rows=100)).frame.height == 100
 
 
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_wide_table_is_read_in_part(tmp_path: Path, quote: str) -> None:
+    rows = [["name", "label", "x", "y"], ["a", "0", "3", "4"], ["b", "1", "5", "6"]]
+    (tmp_path / "t.csv").write_text("".join(",".join(f"{quote}{cell}{quote}" for cell in row) + "\n" for row in rows))
+    table = load_table(tmp_path, ["t.csv"], limits=TableLimits(columns=2))
+    assert table.frame.columns == ["name", "label", "(row)"]
+    assert table.frame["label"].to_list() == ["0", "1"]
+    assert table.info.partial
+
+
 def test_a_workbook_that_unpacks_to_more_than_the_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(workbooks, "_MAX_UNPACKED_BYTES", 3 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:

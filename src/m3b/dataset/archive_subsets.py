@@ -224,7 +224,7 @@ def _hdf5(source: Path, target: Path, arrays: Mapping[str, Any], selection: Mapp
 
     with h5py.File(target, "w") as out:
         for name, items in selection.items():
-            old = arrays[name]
+            old = arrays[name].open()
             chunks = old.chunks or (1, *old.shape[1:])
             new = out.create_dataset(
                 name, shape=old.shape, dtype=old.dtype, chunks=chunks if 0 not in chunks else None,

@@ -7,6 +7,7 @@ differs from two equal ones or is less than half as long as the others; all othe
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import threading
@@ -37,6 +38,8 @@ _ITEM = re.compile(r"(?P<key>[^\[\]]*)(?:\[(?P<index>-?\d{1,12})\])?")
 MAX_LISTED_KEYS = 12
 MAX_TEXTS = 2**20
 """Texts of one array that are read."""
+MAX_HDF5_OBJECTS = 200_000
+"""Groups and datasets of one HDF5 file, some twenty seconds to read."""
 ATTRIBUTE = "@"
 """Sign between the key of an array or group and the name of its attribute: `label@names`."""
 
@@ -157,7 +160,7 @@ class ArrayFormat(Format):
             elif hasattr(array, "shape"):
                 hint = f"name one item as {path}#key[0]" if len(array.shape) > 2 else ""
                 check_memory(path, array.shape, array.dtype.itemsize, hint)
-            return np.asarray(array[...] if hasattr(array, "id") else array)
+            return np.asarray(array)
 
     def array_shape(self, path: Path, item: str = "") -> tuple[tuple[int, ...], Any]:
         """Return shape and dtype of what `read_array` gives, without decoding if the format allows it."""
@@ -361,34 +364,86 @@ class Hdf5(ArrayFormat):
         import h5py
 
         values: dict[str, np.ndarray] = {}
-
-        def collect(name: str, item: Any) -> None:
-            values.update(attribute_names(name, item.attrs))
-            if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.size > MAX_TEXTS:
-                return
-            if h5py.check_string_dtype(item.dtype):
-                values[name] = np.asarray(item.asstr(errors="replace")[()], dtype=str)
-            elif not item.ndim and item.dtype.kind in "biuf":
-                values[name] = np.asarray(item[()])
-
         with h5py.File(path, "r") as store:
             values.update(attribute_names("", store.attrs))
-            store.visititems(collect)
+            for raw_name, is_dataset in _list_objects(path, store):
+                name = os.fsdecode(raw_name)
+                object_id = h5py.h5o.open(store.id, raw_name)
+                if h5py.h5a.get_num_attrs(object_id):
+                    values.update(attribute_names(name, h5py.AttributeManager(h5py.HLObject(object_id))))
+                if not is_dataset or _lies_elsewhere(object_id) or math.prod(object_id.shape) > MAX_TEXTS:
+                    continue
+                if object_id.get_type().get_class() == h5py.h5t.STRING and h5py.check_string_dtype(object_id.dtype):
+                    values[name] = np.asarray(h5py.Dataset(object_id).asstr(errors="replace")[()], dtype=str)
+                elif not object_id.shape and object_id.dtype.kind in "biuf":
+                    values[name] = np.asarray(h5py.Dataset(object_id)[()])
         return values
+
+
+class Hdf5Dataset:
+    """A dataset of an HDF5 file, opened when it is read: each open one takes 20 KB of memory."""
+
+    def __init__(self, store: Any, raw_name: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._store, self._raw_name, self.shape, self.dtype = store, raw_name, shape, dtype
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[()] if dtype is None else self[()].astype(dtype))
+
+    def __getitem__(self, item: Any) -> Any:
+        return self.open()[item]
+
+    def open(self) -> Any:
+        """Return the dataset of h5py."""
+        import h5py
+
+        return h5py.Dataset(h5py.h5d.open(self._store.id, self._raw_name))
+
+
+def _list_objects(path: Path, store: Any) -> list[tuple[bytes, bool]]:
+    """Return the stored names of the groups and datasets of an HDF5 file, and which are datasets. Links are not followed.
+
+    Raises:
+        DataError: there are more than `MAX_HDF5_OBJECTS`.
+    """
+    import h5py
+
+    objects: list[tuple[bytes, bool]] = []
+
+    def collect(name: bytes, info: Any) -> bool | None:
+        objects.append((name, info.type == h5py.h5o.TYPE_DATASET))
+        return True if len(objects) > MAX_HDF5_OBJECTS else None  # ends the visit
+
+    if h5py.h5o.visit(store.id, collect, info=True):
+        raise DataError(
+            f"{path}: holds more than {MAX_HDF5_OBJECTS:,} groups and datasets; store cases as one array, or in several files"
+        )
+    return objects
+
+
+def _lies_elsewhere(dataset_id: Any) -> bool:
+    """Whether the values of an HDF5 dataset are those of other files or datasets."""
+    import h5py
+
+    creation = dataset_id.get_create_plist()
+    return bool(creation.get_layout() == h5py.h5d.VIRTUAL or creation.get_external_count())
 
 
 def _hdf5_arrays(path: Path) -> dict[str, Any]:
     import h5py
 
     arrays: dict[str, Any] = {}
-
-    def collect(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.ndim and item.dtype.kind in "biuf":
-            if item.external or item.is_virtual:
+    store = h5py.File(path, "r")  # stays open: the datasets are read from it item by item
+    for raw_name, is_dataset in _list_objects(path, store):
+        if not is_dataset:
+            continue
+        dataset_id, name = h5py.h5d.open(store.id, raw_name), os.fsdecode(raw_name)
+        if dataset_id.shape and dataset_id.dtype.kind in "biuf":
+            if _lies_elsewhere(dataset_id):
                 raise DataError(f"{path}: its dataset {name!r} has its values in other files, which are not opened")
-            arrays[name] = item
-
-    h5py.File(path, "r").visititems(collect)  # stays open: the datasets read from it item by item
+            arrays[name] = Hdf5Dataset(store, raw_name, dataset_id.shape, dataset_id.dtype)
     return arrays
 
 
@@ -420,7 +475,8 @@ class Matlab(ArrayFormat):
         if h5py.is_hdf5(path):
             texts: dict[str, list[str]] = {}
             with h5py.File(path, "r") as store:
-                store.visititems(lambda name, item: texts.update({name: _matlab_texts(store, item)}))
+                for raw_name, _ in _list_objects(path, store):
+                    texts[os.fsdecode(raw_name)] = _matlab_texts(store, store[raw_name])
             return {name: np.asarray(items, str) for name, items in texts.items() if items and name[0] != "#"}
         variables = {name: array for name, array in loadmat(path).items() if not name.startswith("__")}
         return {

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -41,7 +41,7 @@ MAX_ITEM_FILES = 24
 """Files up to which every one is opened to count its items."""
 _MAX_VOCABULARY = 60
 _MAX_TEXTS = 100_000
-"""Texts of an array that are counted."""
+"""Texts and numbers of an array that are counted."""
 _MAX_WIDE_VECTOR, _MAX_COORDINATES = 32, 8
 """Columns of an array with a row for each item: one-hot classes, and coordinates."""
 _MAX_NAMED_KEYS = 8
@@ -60,7 +60,8 @@ class _Array:
     kind: MemberKind
     length: int | None = None
     samples: tuple[Sample, ...] = ()
-    values: tuple[str, ...] = ()
+    values: Mapping[str, int] = field(default_factory=dict)
+    """Texts and numbers, and how often each occurs."""
 
 
 def describe_container(
@@ -204,13 +205,13 @@ def _read_array(
         flat = np.asarray(array[...] if shape else array).ravel()[:_MAX_TEXTS] if size <= 2**22 else np.empty(0, str)
         values = _write_records(flat) if flat.dtype.names else tuple(map(_decode, flat))
         if size == 1:
-            return _Array(shape, dtype, "scalar", values=values)
-        return _Array(shape, dtype, "text", shape[0] if shape else None, values=values)
+            return _Array(shape, dtype, "scalar", values=Counter(values))
+        return _Array(shape, dtype, "text", shape[0] if shape else None, values=Counter(values))
     if size == 1:
-        return _Array(shape, dtype, "scalar", values=(_write(np.asarray(array[...] if shape else array).ravel()[0]),))
+        return _Array(shape, dtype, "scalar", values=_count_numbers(array[...] if shape else array))
     if is_vector:
-        values = tuple(_write(value) for value in np.asarray(array[...]).ravel()) if size <= 2**22 else ()
-        return _Array(shape, dtype, "vector", shape[0], values=values)
+        counts = _count_numbers(array[...]) if size <= 2**22 else {}
+        return _Array(shape, dtype, "vector", shape[0], values=counts)
     stack = is_stack(shape, vectors, files, is_part=is_part)
     if size // (shape[0] if stack else 1) > limits.pixels:
         return _Array(shape, dtype, "unknown", shape[0] if stack else None)
@@ -236,6 +237,17 @@ def _write_records(records: Any) -> tuple[str, ...]:
     return tuple(f"({', '.join(row)})" for row in zip(*columns, strict=True))
 
 
+def _count_numbers(array: Any) -> dict[str, int]:
+    """Return the first numbers of an array as texts in their order, and how often each occurs."""
+    import numpy as np
+
+    numbers, places, counts = np.unique(np.asarray(array), return_index=True, return_counts=True)
+    texts: Counter[str] = Counter()
+    for rank in np.argsort(places)[:_MAX_TEXTS]:
+        texts[_write(numbers[rank])] += int(counts[rank])
+    return texts
+
+
 def _write(value: Any) -> str:
     number = float(value)
     return str(int(number)) if number.is_integer() else f"{number:.6g}"
@@ -246,7 +258,9 @@ def _describe_member(key: str, arrays: Sequence[_Array], keys: int) -> Member:
     kind = kinds.most_common(1)[0][0]
     samples = [sample for array in arrays for sample in array.samples]
     lengths = [array.length for array in arrays if array.length is not None]
-    values = Counter(value for array in arrays for value in array.values)
+    values: Counter[str] = Counter()
+    for array in arrays:
+        values.update(array.values)
     frequent = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     if len(set(values.values())) == 1:
         frequent = list(values.items())  # a list of names, in its order

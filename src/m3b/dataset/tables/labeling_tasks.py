@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
+
+from m3b.dataset.tables.text_tables import names_of_true
 
 _UPLOADED = r"^(?:.*/)?[0-9a-f]{8}-([^/]+\.[A-Za-z0-9.]{2,8})$"
 """Names of uploaded files: eight hexadecimal digits go before the name."""
@@ -71,13 +73,9 @@ def _fold(answer: Any) -> Any:
 
 def add_file_names(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a table with the names of uploaded files as they were called before, beside each column of uploaded names."""
+    texts = pl.col(pl.String)
+    is_upload = (texts.count() > 1) & texts.str.contains(_UPLOADED).all()
     return frame.with_columns(
-        pl.col(name).str.extract(_UPLOADED, 1).alias(f"{name} {FILE_NAME}") for name in _list_uploads(frame)
+        pl.col(name).str.extract(_UPLOADED, 1).alias(f"{name} {FILE_NAME}")
+        for name in names_of_true(frame.select(is_upload))
     )
-
-
-def _list_uploads(frame: pl.DataFrame) -> Iterator[str]:
-    for name, dtype in frame.schema.items():
-        texts = frame[name].drop_nulls()
-        if dtype == pl.String and len(texts) > 1 and texts.str.contains(_UPLOADED).all():
-            yield name

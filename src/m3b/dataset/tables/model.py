@@ -32,6 +32,7 @@ class TableLimits:
         megabytes: of one file.
         text_kilobytes: of one small text file of which each is a row.
         seconds: for all files of a table.
+        columns: of a delimited text; the first ones.
     """
 
     megabytes: int = 512
@@ -39,6 +40,7 @@ class TableLimits:
     cells: int = 100_000_000
     text_kilobytes: int = 64
     seconds: float = 300.0
+    columns: int = 50_000
 
 
 @dataclass

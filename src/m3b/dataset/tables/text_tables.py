@@ -8,6 +8,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 import polars as pl
@@ -85,6 +86,10 @@ def read_delimited(
     info = TableInfo("delimited", separator, encoding, partial=is_partial)
     head = list(islice(_parse_rows(text[:_HEAD_CHARACTERS], separator), HEAD_ROWS))
     layout = find_header(head, header)
+    if len(layout.names) > limits.columns:
+        info.partial = True
+        info.notes.append(f"read in part: the first {limits.columns:,} of {len(layout.names):,} columns")
+        layout = replace(layout, names=layout.names[: limits.columns])
     width = len(layout.names)
     max_rows = min(limits.rows, max(1, limits.cells // max(width, 1)))
     if '"' in text or separator == " ":
@@ -251,15 +256,19 @@ def clean_cells(frame: pl.DataFrame) -> pl.DataFrame:
 
 def read_written_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """Join the items of lists of texts (`["a", "b"]`, `['a']`) in columns whose filled cells are all such lists."""
-    for name in frame.columns:
+    is_list = pl.col(pl.String).str.starts_with("[").all() & pl.col(pl.String).str.contains("['\"]").any()
+    for name in names_of_true(frame.select(is_list)):
         cells = frame[name].drop_nulls().unique()
-        if not len(cells) or not cells.str.starts_with("[").all() or not cells.str.contains("['\"]").any():
-            continue
         lists = {text: _parse_written_list(text) for text in cells.to_list()}
         if all(items is not None and not any(LIST_SEPARATOR in item for item in items) for items in lists.values()):
             joined_cells = {text: LIST_SEPARATOR.join(items) if items else EMPTY_LIST for text, items in lists.items()}
             frame = frame.with_columns(pl.col(name).replace_strict(joined_cells, default=None, return_dtype=pl.String))
     return frame
+
+
+def names_of_true(answers: pl.DataFrame) -> list[str]:
+    """Return the names of columns whose only cell is true: one query for all columns, of which there may be many thousands."""
+    return [name for name, is_true in zip(answers.columns, next(answers.iter_rows(), ()), strict=False) if is_true]
 
 
 def _parse_written_list(text: str) -> list[str] | None:
