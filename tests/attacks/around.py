@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from attacks.cheats import LABELLED, PREVENTED, Cheat
 
-NOT_STOPPED = "prevented with bubblewrap; **not stopped** with Landlock"
+REFUSED = "prevented with bubblewrap; with Landlock the run ends, unless `--sandbox landlock` was given"
 BY_KIND = "prevented for the kinds that are named below; **not stopped** for others"
 HERE, SURVEY, HIDDEN = (
     "tests/attacks/",
@@ -30,20 +30,23 @@ ATTACKS = (
           (f"{EXPORTS}test_no_cell_of_predictions_is_a_formula",)),
     Cheat("test labels in the Data Engineer's words", PREVENTED, "only m3b's own sentences reach those who train",
           ("tests/pipeline/test_pipeline_happy.py::test_closing_words_of_a_role_that_saw_test_labels_reach_no_role_that_trains",)),
-    Cheat("labels in paths, joined with an identifier in staged copies", NOT_STOPPED, "no raw data is mounted; with Landlock, "
-          "names and links outside are visible, and minimal copies hold no identifier to join them with",
-          ("tests/models/test_staging.py::test_copies_hold_no_texts_or_are_named",)),
+    Cheat("labels in paths, joined with an identifier in staged copies", REFUSED, "no raw data is mounted; with Landlock, which "
+          "cannot hide names, those that tell labels are looked for; minimal copies hold no identifier to join names with",
+          ("tests/run/test_visible_names.py::test_classes_in_folders_and_names",
+           "tests/run/test_visible_names.py::test_the_manifest_says_that_a_label_comes_from_the_path",
+           "tests/models/test_staging.py::test_copies_hold_no_texts_or_are_named")),
     Cheat("labels in headers of staged copies", PREVENTED, "copies hold what decoding needs; others are named in the model card",
           ("tests/formats/test_minimal_copies.py::test_dicom",
            "tests/formats/test_minimal_copies.py::test_png_keeps_pixels_of_every_mode",
            "tests/models/test_staging.py::test_copies_hold_no_texts_or_are_named")),
     Cheat("output of predict.py on test cases", PREVENTED, "only exit status and class of the exception are told",
-          ("tests/agents/test_check_model.py::test_output_on_test_cases_reaches_nobody",)),
+          ("tests/agents/test_check_model.py::test_output_on_test_cases_reaches_the_user_alone",)),
     Cheat("images and tables hidden in a delivered folder", BY_KIND, "weights, code and texts are searched",
           (f"{HIDDEN}test_data_in_tensors", f"{HIDDEN}test_data_in_code", f"{HIDDEN}test_data_in_texts",
            f"{HIDDEN}test_bytes_that_pass_for_a_vocabulary")),
     Cheat("a configuration that m3b cannot read", PREVENTED, "the model is rejected, and the run goes on",
-          (f"{HERE}test_hand_over_files.py::test_a_deep_configuration_is_a_model_error",)),
+          (f"{HERE}test_hand_over_files.py::test_a_deep_configuration_is_a_model_error",
+           "tests/models/test_malformed_files.py::test_m3b_predict_refuses")),
     Cheat("edits of a finished run", LABELLED, "`m3b verify`; if all records are rewritten consistently, only with `--expect`",
           ("tests/run/test_edit_matrix.py::test_an_edit_is_found",
            "tests/run/test_edit_matrix.py::test_a_forger_is_found_by_a_fingerprint_that_was_kept")),

@@ -5,6 +5,7 @@ A model that is measured gets such copies: names, identifiers, descriptions and 
 
 from __future__ import annotations
 
+import importlib
 import struct
 import zlib
 from collections.abc import Callable
@@ -15,24 +16,24 @@ import numpy as np
 
 from m3b.dataset.formats import DataError, ImageInfo, get_format
 from m3b.dataset.formats.sidecars import find_data_file, header_kind
-from m3b.dataset.minimal import dicom, pictures, tiff, volumes
 
 WriteCopy = Callable[[Path, Path], bool]
 """Writes a minimal copy of a file to a new path; returns False, with nothing written, if the content cannot be told apart."""
-_WRITERS: dict[str, WriteCopy] = {
-    "png": pictures.write_png,
-    "jpeg": pictures.write_jpeg,
-    "webp": pictures.write_webp,
-    "gif": pictures.write_gif,
-    "jpeg2000": pictures.write_jpeg2000,
-    "bmp": pictures.write_bmp,
-    "tiff": tiff.write_tiff,
-    "dicom": dicom.write_dicom,
-    "nifti": volumes.write_nifti,
-    "mgh": volumes.write_mgh,
-    "nrrd": volumes.write_nrrd,
-    "metaimage": volumes.write_metaimage,
+_WRITERS = {
+    "png": "pictures.write_png",
+    "jpeg": "pictures.write_jpeg",
+    "webp": "pictures.write_webp",
+    "gif": "pictures.write_gif",
+    "jpeg2000": "pictures.write_jpeg2000",
+    "bmp": "pictures.write_bmp",
+    "tiff": "tiff.write_tiff",
+    "dicom": "dicom.write_dicom",
+    "nifti": "volumes.write_nifti",
+    "mgh": "volumes.write_mgh",
+    "nrrd": "volumes.write_nrrd",
+    "metaimage": "volumes.write_metaimage",
 }
+"""Format -> module and function that write its copies; imported on use, since they load parsers of foreign files."""
 PADDED_AT_THE_END = ("tiff", "nifti", "mgh", "gif", "bmp")
 """Formats whose readers ignore bytes after the content."""
 
@@ -48,7 +49,7 @@ def write_minimal_copy(source: Path, target: Path) -> bool:
     """
     try:
         file_format = get_format(source)
-        writer = _WRITERS.get(file_format.name)
+        writer = _find_writer(file_format.name)
         if writer is not None and writer(source, target):
             if file_format.name in PADDED_AT_THE_END:
                 pad_file(target)
@@ -60,6 +61,11 @@ def write_minimal_copy(source: Path, target: Path) -> bool:
         pass  # a damaged file, which the copy would hide
     target.unlink(missing_ok=True)
     return False
+
+
+def _find_writer(format_name: str) -> WriteCopy | None:
+    module, _, function = _WRITERS.get(format_name, "").partition(".")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), function) if module else None
 
 
 def _is_same(first: ImageInfo, second: ImageInfo) -> bool:
