@@ -17,6 +17,7 @@ from m3b.data.phi import cell, is_personal, masked_json, personal_columns
 from m3b.dataset.tables import describe_columns
 from m3b.tools.previews.arrays import preview as preview_arrays
 from m3b.tools.previews.masking import masked_line
+from m3b.tools.previews.plain import preview as preview_text
 from m3b.tools.previews.records import preview as preview_records
 from m3b.tools.previews.tables import preview as preview_table
 
@@ -50,6 +51,14 @@ def in_lines(header: str, values: tuple[str, ...], folder: Path) -> str:
     return "\n".join(map(masked_line, lines))
 
 
+def in_html(header: str, values: tuple[str, ...], folder: Path) -> str:
+    """A table as pandas writes it, headings in a row of their own, and as a viewer does: a cell a line."""
+    cells = [f"<tr>\n<td>{at}.png</td>\n<td><b>{value}</b></td></tr>" for at, value in enumerate(values)]
+    head = f"<table border=1><thead><tr><th>image</th>\n<th>{html.escape(header)}</th></tr></thead>\n<tbody>"
+    (folder / "a.html").write_text("\n".join([head, *cells, "</tbody></table>"]), "utf-8")
+    return "\n".join(preview_text(folder / "a.html", "mask"))
+
+
 def in_npz(header: str, values: tuple[str, ...], folder: Path) -> str:
     np.savez(folder / "a.npz", **{header.replace("/", "_"): np.array(values)})
     return "\n".join(preview_arrays(folder / "a.npz", "mask"))
@@ -70,7 +79,7 @@ def is_shape(header: str) -> bool:
 
 
 CARRIERS: dict[str, Callable[[str, tuple[str, ...], Path], str]] = {
-    "table": in_table, "column": in_column, "json": in_json, "lines": in_lines, "npz": in_npz, "hdf5": in_hdf5
+    "table": in_table, "column": in_column, "json": in_json, "lines": in_lines, "html": in_html, "npz": in_npz, "hdf5": in_hdf5
 }  # fmt: skip
 
 

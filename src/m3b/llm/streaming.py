@@ -32,7 +32,7 @@ class TextStream:
     a second, and passes on there what came since. A request that was left behind by a cancellation is thus not heard.
     """
 
-    def __init__(self, on_text: OnText | None, is_cancelled: IsCancelled | None, secret: str = "") -> None:
+    def __init__(self, on_text: OnText | None, is_cancelled: IsCancelled | None, secret: str = "") -> None:  # nosec B107
         self._on_text, self._is_cancelled = on_text, is_cancelled
         self._secret, self._held_back = secret, ""
         self._pieces: deque[str] = deque()

@@ -59,7 +59,7 @@ def _read_file(ctx: PreviewContext, path: str, offset: int, limit: int, chars_le
         return (
             f"== {to_one_line(path)}: offset {offset} is past the end; the file has {pluralize(total or 0, 'line')} =="
         )
-    lines, masked = masked_lines(real, lines, ctx)
+    lines, masked = masked_lines(real, lines, ctx, offset)
     range_text = (
         f"lines {offset + 1}-{last} of {total:,}"
         if total

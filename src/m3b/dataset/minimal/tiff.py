@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import struct
@@ -9,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
-from xml.sax.saxutils import quoteattr
 
 from m3b.dataset.minimal.pictures import blank_comments
 
@@ -227,7 +227,7 @@ def _reduce_ome(text: str) -> str:
     except (ParseError, ValueError):
         return ""
     namespace = re.sub(r"[^\w.:/-]", "", root.tag.rpartition("}")[0].lstrip("{"))[:100]
-    return _format_element(root, f" xmlns={quoteattr(namespace)}" if namespace else "")
+    return _format_element(root, f' xmlns="{html.escape(namespace)}"' if namespace else "")
 
 
 def _format_element(element: Any, namespace: str = "") -> str:
@@ -235,7 +235,7 @@ def _format_element(element: Any, namespace: str = "") -> str:
     if name not in _OME_ELEMENTS:
         return ""
     attributes = "".join(
-        f" {key}={quoteattr(_OME_REFUSED.sub('', element.get(key))[:40])}"
+        f' {key}="{html.escape(_OME_REFUSED.sub("", element.get(key))[:40])}"'
         for key in _OME_ELEMENTS[name]
         if element.get(key) is not None
     )

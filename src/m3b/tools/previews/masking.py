@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from m3b.data.phi import Siblings, is_personal, mask, personal_columns, record_numbers, scrub
 from m3b.isolation.untrusted import parse_data_json
 from m3b.tools.paths import open_for_reading
+from m3b.tools.previews.markup_tables import mask_markup
 
 if TYPE_CHECKING:
     from m3b.tools.context import PreviewContext
@@ -29,8 +30,10 @@ _RECORDS = {".json", ".jsonl", ".ndjson"}
 _PAIR = re.compile(r'"((?:[^"\\]|\\.){1,80})"(\s*:\s*)("(?:[^"\\]|\\.)*"|-?[\d.eE+-]+)')
 
 
-def masked_lines(path: Path, lines: list[str], ctx: PreviewContext) -> tuple[list[str], str]:
+def masked_lines(path: Path, lines: list[str], ctx: PreviewContext, offset: int = 0) -> tuple[list[str], str]:
     """The same lines, personal cells and values masked; and a note that says so, empty when nothing was.
+
+    `offset` is the number of lines of the file before the first one.
 
     Raw data is masked, and so are copies of it in the working folder; code is shown as it is, for edits need its exact text.
     """
@@ -40,8 +43,25 @@ def masked_lines(path: Path, lines: list[str], ctx: PreviewContext) -> tuple[lis
     if (ctx.roots.is_writable(path) and suffix in _CODE) or ctx.roots.display_path(path).startswith("resources"):
         return lines, ""
     one = partial(_record, numbers=_numbers(path)) if suffix in _RECORDS else masked_line
-    shown = _table(path, lines) if suffix in _TABLES else [one(line) for line in lines]
+    if suffix in _TABLES:
+        shown = _table(path, lines)
+    else:
+        shown = [one(line) for line in (lines if suffix in _RECORDS else _mask_markup_lines(path, lines, offset))]
     return shown, "personal data masked" if shown != lines else ""
+
+
+def _mask_markup_lines(path: Path, lines: list[str], offset: int) -> list[str]:
+    """The lines with what headings and elements in other lines say to name a person masked."""
+    with open_for_reading(path, path.name) as file:
+        head = file.read(MAX_PARSED).decode("utf-8", "replace")
+    masked = mask_markup(head)
+    if masked == head:
+        return lines
+    before, after = (text.split("\n")[offset : offset + len(lines)] for text in (head, masked))
+    changed = {
+        at: new.rstrip("\r")[:_SHOWN] for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new
+    }
+    return [changed.get(at, line) for at, line in enumerate(lines)]
 
 
 def _table(path: Path, lines: list[str]) -> list[str]:

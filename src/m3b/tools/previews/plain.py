@@ -8,6 +8,7 @@ from m3b.data.phi import Phi
 from m3b.dataset.tables.text_tables import decode_text
 from m3b.tools.paths import open_for_reading
 from m3b.tools.previews.lines import count_lines
+from m3b.tools.previews.markup_tables import mask_markup
 from m3b.tools.previews.masking import masked_line
 from m3b.tools.text import pluralize, shorten
 
@@ -23,10 +24,12 @@ def preview(path: Path, phi: Phi) -> list[str]:
     with open_for_reading(path, path.name) as file:
         head = file.read(1 << 16)
     text, encoding = decode_text(head)
-    lines = text.split("\n")[:25]
+    lines = [shorten(line.rstrip("\r"), LONGEST) for line in text.split("\n")[:25]]
     total = count_lines(path)
-    lines = [shorten(line.rstrip("\r"), LONGEST) for line in lines]
-    shown = [masked_line(line) for line in lines] if phi == "mask" else lines
+    shown = lines
+    if phi == "mask":
+        masked = mask_markup(text).split("\n")[:25]
+        shown = [masked_line(shorten(line.rstrip("\r"), LONGEST)) for line in masked]
     is_personal = shown != lines
     shown = [shorten(line, 200) for line in shown]
     described = [f"text, {encoding}, {pluralize(total, 'line')}; the first:", *shown]
