@@ -10,7 +10,8 @@ import pytest
 from pipeline_kit import REQUEST, TRAIN, actor, check_end, copy_run, make_spots, play, say, script
 
 from m3b import Pipeline
-from m3b.models import staging
+from m3b.models import StagedCases
+from m3b.run import sandbox_executor
 from m3b.run.result import Result
 
 LEAK = """python - <<'END'
@@ -94,17 +95,22 @@ def test_a_locked_copy_that_changes(tmp_path: Path, finish, halfway_run: Path) -
     check_end(result, "failed", "locked copy of test.json changed")
 
 
-def test_large_cases_are_staged_as_links_and_the_run_stays_clean(finish, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hard link changes the ctime of the raw file, which is no change of the data."""
-    monkeypatch.setattr(staging, "MIN_LINK_BYTES", 1)
-    monkeypatch.setattr(staging, "MAX_COPY_BYTES", 0)
-    monkeypatch.setattr(staging, "clone", lambda real, target: False)
-    linked = []
-    link = staging._try_link
-    monkeypatch.setattr(staging, "_try_link", lambda real, target: linked.append(real) or link(real, target))
+def test_cases_that_are_linked_while_they_are_staged_leave_the_run_clean(
+    finish, spots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hard link, as large files without minimal copies get, changes the ctime of the raw file, which is no change of the data."""
+    place_links, links = sandbox_executor.place_links, tmp_path / "links"
+    links.mkdir()
+
+    def place_and_link(staged: StagedCases, base: Path) -> None:
+        place_links(staged, base)
+        for file in sorted(spots.rglob("*.png")):
+            (links / f"{len(list(links.iterdir()))}.png").hardlink_to(file)
+
+    monkeypatch.setattr(sandbox_executor, "place_links", place_and_link)
     result: Result = finish()
     check_end(result, "completed")
-    assert linked
+    assert any(links.iterdir())
     assert result.integrity == "clean"
 
 
