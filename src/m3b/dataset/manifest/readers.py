@@ -6,7 +6,7 @@ Nothing here looks at pixels. The files are untrusted: callers run in the confin
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -69,6 +69,8 @@ class FolderReaders:
     _tables: dict[str, StackedTable] = field(default_factory=dict)
     _members: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     _values: dict[tuple[str, str], list[str] | str | None] = field(default_factory=dict)
+    _contents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _arrays: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _tags: dict[str, dict[str, str | None]] = field(default_factory=dict)
     _annotations: dict[tuple[str, tuple[str, ...]], AnnotationSet] = field(default_factory=dict)
 
@@ -170,9 +172,9 @@ class FolderReaders:
         if file.suffix.lower() == ".parquet":
             return _parquet_values(file, name)
         try:
-            content = read_values(file).get(name)
+            content = _read_once(self._contents, path, lambda: read_values(file)).get(name)
             if content is None:
-                array = open_arrays(file).get(name)
+                array = _read_once(self._arrays, path, lambda: open_arrays(file)).get(name)
                 if array is None or prod(getattr(array, "shape", ())) > MAX_VALUES:
                     return None
                 content = read_array(file, name)
@@ -322,6 +324,16 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
+
+
+def _read_once(
+    contents: dict[str, Mapping[str, Any]], path: str, read: Callable[[], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return the content of a file; that of the last file is kept, since its members are asked for one after another."""
+    if path not in contents:
+        contents.clear()
+        contents[path] = read()
+    return contents[path]
 
 
 def _parquet_members(file: Path) -> dict[str, tuple[int, ...]]:
