@@ -35,10 +35,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "pipeline"))
 
-from kill_kit import command, ended, faults_of, outcome
+from kill_kit import KIT_FOLDER, faults_of, outcome
 from pipeline_kit import journal, make_spots
 
 KILLED = -signal.SIGKILL
+
+
+def start_run(run: Path, data: Path, at: int = 0) -> subprocess.Popen[bytes]:
+    """Start a process that works on a run to its end, or kills itself right after the run's event `at`."""
+    run.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(KIT_FOLDER / "kill_kit.py"), str(run), str(data), str(at)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @dataclass(frozen=True)
@@ -52,9 +59,8 @@ class Kill:
     def begin(self, run: Path, data: Path) -> int:
         """Start a run and kill its process, and nothing else; return the exit code."""
         if self.at:
-            return ended(run, data, self.at)
-        run.parent.mkdir(parents=True, exist_ok=True)
-        process = subprocess.Popen(command(run, data), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            return start_run(run, data, self.at).wait()
+        process = start_run(run, data)
         try:
             return process.wait(timeout=self.seconds)
         except subprocess.TimeoutExpired:
@@ -90,13 +96,14 @@ def kill_and_resume(run: Path, data: Path, kill: Kill, expected: dict[str, Any])
     """Start, kill and resume one run; return the problems after a second process has ended it."""
     before, temporary = get_processor_s(), run.parent / "tmp"
     temporary.mkdir(parents=True)
-    os.environ["TMPDIR"] = os.environ["XDG_STATE_HOME"] = str(temporary)  # and no entry in the user's list of runs
+    os.environ["TMPDIR"] = str(temporary)
+    os.environ["XDG_STATE_HOME"] = str(run.parent / "state")  # no entry in the user's list of runs
     exit_code, event_count, faults = kill.begin(run, data), 0, []
     if (run / "journal.jsonl").is_file():
         event_count = (run / "journal.jsonl").read_bytes().count(b"\n")
     if exit_code not in (0, KILLED):
         faults = [f"the process ended with {exit_code} before it was killed"]
-    elif exit_code == KILLED and (code := ended(run, data)) != 0:
+    elif exit_code == KILLED and (code := start_run(run, data).wait()) != 0:
         faults = [f"the resumed process ended with {code}"]
     else:
         faults = faults_of(run, expected)
@@ -157,7 +164,7 @@ def main() -> int:
     try:
         data = make_spots(folder / "data" / "spots")
         started = time.monotonic()
-        if ended(folder / "undisturbed" / "run", data) != 0:
+        if start_run(folder / "undisturbed" / "run", data).wait() != 0:
             raise RuntimeError("The run that nobody kills does not end; nothing can be compared.")
         length, expected = time.monotonic() - started, outcome(folder / "undisturbed" / "run")
         count = len(journal(folder / "undisturbed" / "run"))
