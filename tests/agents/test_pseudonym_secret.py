@@ -12,7 +12,7 @@ import pytest
 
 from m3b.data.phi import mask
 from m3b.isolation.sandbox import choose_sandbox
-from m3b.isolation.user_secret import NAME, purpose_key, state_folder
+from m3b.isolation.user_secret import KEY_FILE, purpose_key, state_folder
 from m3b.messages import ToolCall
 from m3b.tools import Roots, Toolbox
 
@@ -30,10 +30,10 @@ def test_the_same_in_every_process_of_a_user_and_different_without_the_secret(tm
     first = printed(XDG_STATE_HOME=str(tmp_path / "a"))
     assert printed(XDG_STATE_HOME=str(tmp_path / "a")) == first
     assert printed(XDG_STATE_HOME=str(tmp_path / "b")) != first, "of the same host and user"
-    secret = tmp_path / "a/m3b" / NAME
+    secret = tmp_path / "a/m3b" / KEY_FILE
     assert secret.stat().st_mode & 0o777 == 0o600
     assert len(secret.read_bytes()) == 32
-    assert [file.name for file in secret.parent.iterdir()] == [NAME]
+    assert [file.name for file in secret.parent.iterdir()] == [KEY_FILE]
 
 
 def test_without_a_home_the_secret_lasts_for_the_process(tmp_path: Path) -> None:
@@ -46,15 +46,15 @@ def test_without_a_home_the_secret_lasts_for_the_process(tmp_path: Path) -> None
 def test_a_secret_that_others_may_know_is_replaced(harm: str, own_state: Path) -> None:
     folder = state_folder()
     folder.mkdir(parents=True)
-    (folder / NAME).write_bytes(b"k" * (5 if harm == "short" else 32))
-    (folder / NAME).chmod(0o644 if harm == "readable" else 0o600)
+    (folder / KEY_FILE).write_bytes(b"k" * (5 if harm == "short" else 32))
+    (folder / KEY_FILE).chmod(0o644 if harm == "readable" else 0o600)
     if harm == "link":
-        (folder / NAME).rename(folder / "other")
-        (folder / NAME).symlink_to(folder / "other")
+        (folder / KEY_FILE).rename(folder / "other")
+        (folder / KEY_FILE).symlink_to(folder / "other")
     assert purpose_key("masks") != hashlib.blake2b(b"k" * 32, person=b"masks", digest_size=32).digest()
-    assert stat.S_IMODE((folder / NAME).lstat().st_mode) == 0o600
-    assert not (folder / NAME).is_symlink()
-    expected = hashlib.blake2b((folder / NAME).read_bytes(), person=b"masks", digest_size=32).digest()
+    assert stat.S_IMODE((folder / KEY_FILE).lstat().st_mode) == 0o600
+    assert not (folder / KEY_FILE).is_symlink()
+    expected = hashlib.blake2b((folder / KEY_FILE).read_bytes(), person=b"masks", digest_size=32).digest()
     assert purpose_key("masks") == expected
 
 

@@ -14,24 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
 from m3b.metrics import ClassificationCase
 from m3b.models import check_deliverable, write_metrics, write_model_card, write_provenance
 from m3b.models.deliverable_check import find_content_problem
 from m3b.tasks.diagnosis import score_diagnosis
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    target = tmp_path / "model"
-    target.mkdir()
-    (target / "predict.py").write_text("from pathlib import Path\nHERE = Path(__file__).parent\n")
-    (target / "config.json").write_text('{"classes": ["a", "b"], "inputs": [".png", ".nii.gz"]}')
-    (target / "README.md").write_text("# card")
-    (target / "requirements.txt").write_text("torch>=2.6\n")
-    save_file({"w": np.zeros(3, np.float32)}, target / "model.safetensors")
-    return target
 
 
 def test_a_complete_folder_passes(folder: Path) -> None:

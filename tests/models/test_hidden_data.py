@@ -20,18 +20,6 @@ from m3b.models import check_deliverable, hidden_data
 from m3b.models.deliverable_check import find_patient_identifiers
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    target = tmp_path / "model"
-    target.mkdir()
-    (target / "predict.py").write_text("from pathlib import Path\n")
-    (target / "config.json").write_text('{"classes": ["a", "b"]}')
-    (target / "README.md").write_text("# card")
-    (target / "requirements.txt").write_text("torch>=2.6\nnumpy>=1\nPillow>=10\n")
-    save_file({"w": np.zeros(3, np.float32)}, target / "model.safetensors")
-    return target
-
-
 def draw_pictures(count: int = 4, size: int = 128) -> np.ndarray:
     noise = np.random.default_rng(0).normal(size=(count, size, size))
     smooth = ndimage.gaussian_filter(noise, (0, 3, 3)) * 8 + noise * 0.3

@@ -232,9 +232,8 @@ HTML = re.compile(
 
 def tidy(markdown: str) -> str:
     """Markdown without images, link targets, badges, HTML tags and blank runs: what is worth a token."""
-    before, end, rest = markdown.rpartition(
-        "-->"
-    )  # no end of a comment is searched for behind the last one: that takes long
+    # Behind the last end of a comment none is searched for: that takes quadratic time.
+    before, end, rest = markdown.rpartition("-->")
     text = re.sub(r"<!--.*?-->", "", before + end, flags=re.DOTALL) + rest
     text = re.sub(r"!\[[^\[\]]*\]\([^)]{0,2000}\)", "", text)
     text = re.sub(r"\[([^\[\]]*)\]\([^)]{0,2000}\)", r"\1", text)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-NAME = "pseudonyms.key"
+KEY_FILE = "pseudonyms.key"
 SECRET_BYTES = 32
 _received: dict[str, bytes] = {}
 
@@ -72,11 +72,11 @@ def _secret_in(folder: Path) -> bytes:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ELOOP):
             raise
-        (folder / NAME).unlink()
+        (folder / KEY_FILE).unlink()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    draft = folder / f".{NAME}.{secrets.token_hex(8)}"
+    draft = folder / f".{KEY_FILE}.{secrets.token_hex(8)}"
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(handle, "wb") as file:
@@ -84,7 +84,7 @@ def _secret_in(folder: Path) -> bytes:
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):  # another process was quicker: its secret counts
-            os.link(draft, folder / NAME)
+            os.link(draft, folder / KEY_FILE)
     finally:
         draft.unlink()
     return _read(folder)
@@ -92,11 +92,11 @@ def _secret_in(folder: Path) -> bytes:
 
 def _read(folder: Path) -> bytes:
     """Return the secret. Raises OSError if it is missing, or another user could have read or written it."""
-    handle = os.open(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(folder / KEY_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         status = os.fstat(file.fileno())
         content = file.read(SECRET_BYTES + 1)
     is_private = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077 and status.st_uid == os.getuid()
     if not is_private or len(content) != SECRET_BYTES:
-        raise PermissionError(errno.EPERM, "the secret is not a private file of this user", str(folder / NAME))
+        raise PermissionError(errno.EPERM, "the secret is not a private file of this user", str(folder / KEY_FILE))
     return content

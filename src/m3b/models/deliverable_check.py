@@ -203,7 +203,9 @@ def _parse_json_lines(text: str) -> Iterator[Any]:
 
 
 MAX_SEARCHED_BYTES = 32 * 2**20
-"""Maximum bytes read from one text file, or from one header of weights."""
+"""Maximum bytes that are searched of one text file, or of one tensor."""
+MAX_HEADER_BYTES = 100_000_000
+"""Maximum size of the header of a safetensors file."""
 MIN_ALPHANUMERIC_CHARS, MIN_DIGIT_CHARS = 4, 7
 """Minimum length of an identifier to search for: of letters and digits (or several words), and of digits alone.
 
@@ -260,16 +262,12 @@ def _has_identifier(text: str, identifiers: set[str]) -> bool:
 
 def _searchable_texts(file: Path) -> Iterator[str]:
     if file.suffix.lower() == ".safetensors":
-        with untrusted.open_file(file.parent, file.name) as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            content = stream.read(min(length, MAX_SEARCHED_BYTES))
-        try:
-            header = json.loads(content)
-        except (ValueError, RecursionError):
+        header, start = _read_header(file)
+        if header is None:
             return
         yield json.dumps(header, ensure_ascii=False)
-        if isinstance(header, dict) and _tensor_data_end(header) >= 0:
-            for values in hidden_data.read_whole_numbers(file, header, 8 + length):
+        if _tensor_data_end(header) >= 0:
+            for values in hidden_data.read_whole_numbers(file, header, start):
                 yield values[:MAX_SEARCHED_BYTES].replace(b"\0", b"").decode("latin-1")
     elif file.stat().st_size <= MAX_SEARCHED_BYTES:
         yield untrusted.read_text(file.parent, file.name, MAX_SEARCHED_BYTES)
@@ -358,22 +356,28 @@ def _file_problems(file: Path, folder: Path) -> Iterator[str]:
 
 
 def _weights_problems(file: Path, name: str) -> Iterator[str]:
-    """Yield problems of a safetensors file: 8 bytes little-endian header length, that many bytes of JSON, the data."""
+    """Yield problems of a safetensors file."""
+    header, start = _read_header(file)
+    if header is None:
+        yield f"{name} is no safetensors file; write it with safetensors.torch.save_file"
+    elif not set(header) - {"__metadata__"}:
+        yield f"{name} holds no tensor"
+    elif start + _tensor_data_end(header) != file.stat().st_size:
+        yield f"{name} has bytes that belong to no tensor; write it with safetensors.torch.save_file"
+    else:
+        yield from (f"{name} {problem}" for problem in hidden_data.find_data_in_weights(file, header, start))
+
+
+def _read_header(file: Path) -> tuple[dict[str, Any] | None, int]:
+    """Return the header of a safetensors file and where its data begins: 8 bytes of length, little-endian, then so much JSON."""
     with untrusted.open_file(file.parent, file.name) as stream:
         length = int.from_bytes(stream.read(8), "little")
-        is_plausible = 2 <= length <= min(file.stat().st_size - 8, 100_000_000)
+        is_plausible = 2 <= length <= min(file.stat().st_size - 8, MAX_HEADER_BYTES)
         try:
             header = json.loads(stream.read(length)) if is_plausible else None
         except (ValueError, RecursionError):
             header = None
-    if not isinstance(header, dict):
-        yield f"{name} is no safetensors file; write it with safetensors.torch.save_file"
-    elif not set(header) - {"__metadata__"}:
-        yield f"{name} holds no tensor"
-    elif 8 + length + _tensor_data_end(header) != file.stat().st_size:
-        yield f"{name} has bytes that belong to no tensor; write it with safetensors.torch.save_file"
-    else:
-        yield from (f"{name} {problem}" for problem in hidden_data.find_data_in_weights(file, header, 8 + length))
+    return (header if isinstance(header, dict) else None), 8 + length
 
 
 def _tensor_data_end(header: dict[str, Any]) -> int:

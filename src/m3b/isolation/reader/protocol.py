@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-MAX_MESSAGE_BYTES = 512 * 2**20
-"""Maximum size of one message; whole pictures are below one MiB each."""
-MAX_MESSAGE_NODES = 16 * 2**20
-"""Maximum count of values in one message; as Python objects they take at most some 1.3 GB."""
+MAX_MESSAGE_BYTES = 256 * 2**20
+"""Maximum size of one message in bytes; whole pictures are below one MiB each."""
+MAX_MESSAGE_NODES = 8 * 2**20
+"""Maximum count of values in one message. As Python objects, with the message itself, so many short texts take 1.2 GB, and 2.5 GB if
+each has a sign outside of the Basic Multilingual Plane."""
 _LENGTH_BYTES = 4
 
 
