@@ -316,6 +316,17 @@ def test_datasets_of_one_file_are_opened_when_they_are_read(tmp_path: Path, monk
     values = read_values(tmp_path / "a.h5")
     assert (str(values["case 7/label"]), values["case 7@names"].tolist()) == ("c1", ["plain", "spot"])
     monkeypatch.setattr(array_formats, "MAX_HDF5_OBJECTS", 899)
-    for read in (read_values, Hdf5().open_arrays):
+    for read in (Hdf5().read_values, Hdf5().open_arrays):
         with pytest.raises(DataError):
             read(tmp_path / "a.h5")
+
+
+def test_values_of_a_file_are_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings: list[Path] = []
+    read = Hdf5.read_values
+    monkeypatch.setattr(Hdf5, "read_values", lambda self, path: (readings.append(path), read(self, path))[1])
+    for label, number in (("plain", 1), ("spot with a border", 2)):
+        with h5py.File(tmp_path / "a.h5", "w") as store:
+            store["label"] = label
+        assert [str(read_values(tmp_path / "a.h5")["label"]) for _ in range(2)] == [label, label]
+        assert len(readings) == number

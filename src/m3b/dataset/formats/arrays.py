@@ -108,10 +108,11 @@ class ArrayFormat(Format):
         return {}
 
     def values(self, path: Path) -> Mapping[str, np.ndarray]:
-        """Return `read_values` of a file that was checked. Raises DataError."""
+        """Return `read_values` of a file that was checked, cached until the file changes. Raises DataError."""
         with naming_file(path):
             check_plain_file(path)
-            return self.read_values(path)
+            state = os.stat(path)
+            return read_values_cached(self, str(path), state.st_mtime_ns, state.st_size)
 
     def arrays(self, path: Path) -> Mapping[str, Any]:
         """Return `open_arrays`, cached until the file changes. Raises DataError if there is none."""
@@ -224,6 +225,11 @@ class ArrayFormat(Format):
 @lru_cache(maxsize=16)
 def open_cached(file_format: ArrayFormat, path: str, modified: int, size: int) -> Mapping[str, Any]:
     return file_format.open_arrays(Path(path))
+
+
+@lru_cache(maxsize=2)
+def read_values_cached(file_format: ArrayFormat, path: str, modified: int, size: int) -> Mapping[str, np.ndarray]:
+    return file_format.read_values(Path(path))
 
 
 def _full_name(path: Path, item: str) -> str:
