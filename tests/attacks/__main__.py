@@ -1,10 +1,12 @@
 """`python -m tests.attacks`: all attacks against each backend, as this user and, where root asks, as an ordinary one;
-prints attack by backend and user. Ends with 1 where an attack was not stopped. Arguments go to pytest (`-k headers`).
+prints attack by backend and user, and writes how many of each kind were stopped to FILE with `--summary FILE` as first arguments.
+Ends with 1 where an attack was not stopped. Arguments go to pytest (`-k headers`).
 `count` alone runs nothing and says how many tests there are against each backend; `cheats` runs the twelve cheats."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -18,7 +20,7 @@ ATTACKS_FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(ATTACKS_FOLDER.parent))
 
 from attacks import around, cheats  # noqa: E402
-from attacks.table import BACKENDS, OPEN, Row, rows_of, table  # noqa: E402
+from attacks.table import BACKENDS, OPEN, Row, rows_of, summary_table, table  # noqa: E402
 from m3b.isolation.untrusted import remove_tree  # noqa: E402
 
 NOBODY = 65534
@@ -31,6 +33,8 @@ def main(arguments: list[str]) -> int:
         return 0
     if arguments[:1] == ["cheats"]:
         return cheats.main()
+    summary_file = Path(arguments[1]) if arguments[:1] == ["--summary"] else None
+    arguments = arguments[2:] if summary_file else arguments
     user = "root" if os.getuid() == 0 else "ordinary user"
     rows = [(user, row) for row in run([sys.executable], arguments)]
     if user == "root":
@@ -40,22 +44,47 @@ def main(arguments: list[str]) -> int:
                 print("As an ordinary user: not run; it takes setpriv, and a Python and packages that all can read.")
             rows += [("ordinary user", row) for row in (run(python, arguments) if python else ())]
     print(table(rows))
-    return int(any(row[3] == OPEN for _, row in rows))
+    if summary_file:
+        summary_file.write_text(summary_table(rows), encoding="utf-8")
+    return int(any(row.outcome == OPEN for _, row in rows))
+
+
+@functools.lru_cache
+def collect_nodes() -> tuple[str, ...]:
+    """Return the ids of all tests that try attacks."""
+    options = [
+        "-p",
+        "attacks.table",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=",
+        "-m",
+        "not real",
+        "--collect-only",
+        "-q",
+    ]
+    env = {**os.environ, "PYTHONPATH": str(ATTACKS_FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", *list_paths(), *options]
+    completed = subprocess.run(
+        command, env=env, cwd=ATTACKS_FOLDER.parents[1], capture_output=True, text=True, check=True
+    )
+    return tuple(line for line in completed.stdout.splitlines() if "::" in line)
+
+
+def list_paths() -> list[str]:
+    """Return the files and ids of tests for pytest: this folder, and the tests of attacks around the sandbox elsewhere."""
+    tests = {test for attack in around.ATTACKS for test in attack.tests if not test.startswith(around.HERE)}
+    return [str(ATTACKS_FOLDER), f"--ignore={ATTACKS_FOLDER / 'test_table.py'}", *sorted(tests)]
 
 
 def count() -> dict[str, int]:
     """How many attack tests pytest collects, by backend; one test's script may try several ways out."""
-    options = ["-p", "attacks.table", "-p", "no:cacheprovider", "-o", "addopts=", "--collect-only", "-q"]
-    env = {**os.environ, "PYTHONPATH": str(ATTACKS_FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", str(ATTACKS_FOLDER), *options]
-    listing = subprocess.run(
-        command, env=env, cwd=ATTACKS_FOLDER.parents[1], capture_output=True, text=True, check=True
-    ).stdout
     counts = {"all": 0, **dict.fromkeys(BACKENDS, 0), "m3b itself, whatever the backend": 0}
-    for node in (line for line in listing.splitlines() if "::" in line):
-        ((_, backend, _, _),) = rows_of(node, "passed", "", "")
+    for node in collect_nodes():
+        (row,) = rows_of(node, "passed", "", "")
         counts["all"] += 1
-        counts[backend or "m3b itself, whatever the backend"] += 1
+        counts[row.backend or "m3b itself, whatever the backend"] += 1
     return counts
 
 
@@ -122,11 +151,11 @@ def run(python: list[str], arguments: list[str]) -> list[Row]:
             "-m",
             "not real",
         ]
-        env = {**os.environ, "PYTHONPATH": str(ATTACKS_FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        tests = {test for attack in around.ATTACKS for test in attack.tests if not test.startswith(around.HERE)}
-        command = [*python, "-m", "pytest", str(ATTACKS_FOLDER), *sorted(tests), *options, *arguments]
+        home = {"HOME": place} if len(python) > 1 else {}
+        env = {**os.environ, **home, "PYTHONPATH": str(ATTACKS_FOLDER.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [*python, "-m", "pytest", *list_paths(), *options, *arguments]
         subprocess.run(command, env=env, cwd=ATTACKS_FOLDER.parents[1], stdout=sys.stderr, check=False)
-        return [tuple(row) for row in json.loads(file.read_text())] if file.exists() else []  # type: ignore[misc]
+        return [Row(*row) for row in json.loads(file.read_text())] if file.exists() else []
 
 
 if __name__ == "__main__":

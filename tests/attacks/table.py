@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import defaultdict
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from attacks.around import title_of
+from attacks.around import ATTACKS, title_of
 
 BACKENDS = ("bubblewrap", "landlock")
 STOPPED, OPEN, SKIPPED = "stopped", "NOT STOPPED", "not run"
 HARMLESS = "without effect"
 """The call answers, and changes or shows nothing but the sandbox's own: what the test looks at."""
-Row = tuple[str, str, str, str]
-"""Attack, backend (empty: m3b itself, whatever the backend), `nobody` or empty for the user of the tests, outcome."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Row(NamedTuple):
+    """One attack under one backend as one user.
+
+    Args:
+        kind: an attack of `around.ATTACKS`, or what the test's file says of itself.
+        backend: empty for m3b itself, whatever the backend.
+        user: `nobody`, or empty for the user of the tests.
+    """
+
+    kind: str
+    attack: str
+    backend: str
+    user: str
+    outcome: str
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,25 +73,61 @@ def rows_of(node: str, outcome: str, output: str, skip_reason: str) -> list[Row]
     user = "nobody" if "nobody" in parts else ""
     other_ids = "-".join(part for part in parts if part not in (*BACKENDS, "own", "nobody"))
     title = name.removeprefix("test_").replace("_", " ") + (f" ({other_ids})" if other_ids else "")
-    if attack := title_of(node):
-        title = f"{attack}: {title}"
+    kind = title_of(node)
+    if kind:
+        title = f"{kind}: {title}"
+    else:
+        kind = _describe_file(node.partition("::")[0])
     how = {"passed": STOPPED, "failed": OPEN}.get(
         outcome, f"{SKIPPED}: {' '.join(skip_reason.removeprefix('Skipped: ').split())[:120]}"
     )
     went = HARMLESS if outcome == "passed" else OPEN
-    return [(title, backend, user, how)] + [
-        (f"{title}: {way}", backend, user, STOPPED if end == "stopped" else went)
+    return [Row(kind, title, backend, user, how)] + [
+        Row(kind, f"{title}: {way}", backend, user, STOPPED if end == "stopped" else went)
         for way, end in dict.fromkeys(re.findall(r"(?m)^tried\t(.+)\t(stopped|open)$", output))
     ]
+
+
+@lru_cache
+def _describe_file(path: str) -> str:
+    """Return the first words of a test file's docstring."""
+    file = ROOT / path
+    text = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "") if file.is_file() else ""
+    return re.split(r"[:.](?=\s|$)", text, maxsplit=1)[0] or path
+
+
+def _name_column(default_user: str, row: Row) -> str:
+    return f"{row.backend or 'm3b itself'}, {row.user or default_user}"
+
+
+def summary_table(rows: list[tuple[str, Row]]) -> str:
+    """Markdown: a kind of attack a line, a backend and user a column, and how many attacks were stopped."""
+    counts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for default_user, row in rows:
+        counts[row.kind][_name_column(default_user, row)].append(row.outcome)
+    columns = sorted({column for cells in counts.values() for column in cells})
+    lines = ["| attack | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    around_names = [attack.name for attack in ATTACKS]
+    for kind in sorted(counts, key=lambda kind: (kind in around_names, kind.lower())):
+        cells = [_count_outcomes(counts[kind][column]) for column in columns]
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _count_outcomes(outcomes: list[str]) -> str:
+    stopped, failed = sum(end in (STOPPED, HARMLESS) for end in outcomes), outcomes.count(OPEN)
+    skipped = len(outcomes) - stopped - failed
+    counts = {str(stopped): stopped, f"**{failed} not stopped**": failed, f"{skipped} not run": skipped}
+    return ", ".join(text for text, count in counts.items() if count)
 
 
 def table(rows: list[tuple[str, Row]]) -> str:
     """Markdown: an attack a line, a backend and user a column. `rows`: the user of the tests, and a row."""
     outcomes: dict[str, dict[str, str]] = defaultdict(dict)
-    for default_user, (title, backend, user, how) in rows:
-        column = f"{backend or 'm3b itself'}, {user or default_user}"
-        if how == OPEN or column not in outcomes[title]:
-            outcomes[title][column] = how
+    for default_user, row in rows:
+        column = _name_column(default_user, row)
+        if row.outcome == OPEN or column not in outcomes[row.attack]:
+            outcomes[row.attack][column] = row.outcome
     columns = sorted({column for cells in outcomes.values() for column in cells})
     lines = ["| attack | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     lines += [

@@ -77,3 +77,12 @@ def test_the_list_says_which_are_here(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "medgemma/4b-it" not in {entry["name"] for entry in only["models"]}
     wrong = CliRunner().invoke(app, ["models", "list", "--task", "cooking"])
     assert isinstance(wrong.exception, UsageError)
+
+
+def test_a_store_that_cannot_be_looked_into_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from m3b.training.pretrained.starts import list_suitable
+
+    monkeypatch.delenv("M3B_WEIGHTS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", f"/{'a' * 300}")  # an OSError on every call, as a folder of another user is
+    assert find_stored_weights("biomedclip") is None
+    assert not any(list_suitable(2, "diagnosis", False).values())

