@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from m3b.errors import UsageError
+from m3b.errors import ModelError, UsageError
 from m3b.models import load_model
 from m3b.models.recalibration import recalibrate_config, recalibrate_model
 from m3b.run.verification import verify
@@ -167,6 +167,15 @@ def test_what_cannot_be_recalibrated_is_refused(delivered: Path, tmp_path: Path,
         (delivered / "config.json").write_text(json.dumps({**config, "task": "report"}))
     with pytest.raises(UsageError):
         recalibrate_model(delivered, index, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("plan", [["diagnosis"], "diagnosis", None, {}])
+def test_a_model_without_a_plan_is_refused(delivered: Path, tmp_path: Path, plan: Any) -> None:
+    config = json.loads((delivered / "config.json").read_text())
+    (delivered / "config.json").write_text(json.dumps({**config, "plan": plan}))
+    with pytest.raises(ModelError):
+        recalibrate_model(delivered, write_site(tmp_path, 30), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

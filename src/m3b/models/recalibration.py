@@ -68,6 +68,7 @@ def recalibrate_model(
     """
     from m3b.data.index import read_records
     from m3b.data.records import relocated
+    from m3b.models.input_rules import plan_of
     from m3b.models.loading import load_model
 
     source, index_file, target = Path(model), Path(index), Path(out)
@@ -77,6 +78,11 @@ def recalibrate_model(
     if opened_model.task not in RECALIBRATED_TASKS:
         raise UsageError(
             f"{source} is a model for {opened_model.task}; {', '.join(RECALIBRATED_TASKS)} can be recalibrated."
+        )
+    config = dict(opened_model.config)
+    if "temperature" not in config or plan_of(config).get("task") != opened_model.task:
+        raise ModelError(
+            f"{source} has no calibration in config.json: only models of m3b's own templates can be recalibrated."
         )
     records = read_records(index_file, opened_model.task)
     patients = [record.patient for record in records]
@@ -94,11 +100,6 @@ def recalibrate_model(
     with opened_model:
         predictions = opened_model.predict(cases)
     rows = json.loads(index_file.read_text(encoding="utf-8"))
-    config = dict(opened_model.config)
-    if "temperature" not in config or config.get("plan", {}).get("task") != opened_model.task:
-        raise ModelError(
-            f"{source} has no calibration in config.json: only models of m3b's own templates can be recalibrated."
-        )
     outputs = np.array([_read_outputs(prediction, config) for prediction in predictions])
     new_config, figures = recalibrate_config(config, outputs, rows, patients)
     result = Recalibration(target, len(records), len(set(patients)), figures)
