@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from m3b.interactive.segmenter import BoxPrompt, ByteImage, Mask, MaskProposal, Point
 
@@ -22,6 +25,39 @@ def make_disk_image(
     noise = np.random.default_rng(0).normal(0, 12, shape)
     grey = np.clip(90 + 90 * truth + noise, 0, 255).astype(np.uint8)
     return np.repeat(grey[..., None], 3, axis=-1), truth
+
+
+def write_masked_case(work: Path, truth: np.ndarray, ignored: np.ndarray) -> None:
+    """Write an index with one test case, whose mask and ignored pixels these are: PNG for (H, W), .npy for (H, W, D)."""
+    (work / "Datapath").mkdir(parents=True)
+    grey = (60 + 120 * truth).astype(np.uint8)
+    for name, array in {"image": grey, "mask": truth, "ignore": ignored}.items():
+        if truth.ndim == 2:
+            Image.fromarray(array).save(work / f"{name}.png")
+        else:
+            np.save(work / f"{name}.npy", array)
+    suffix = "png" if truth.ndim == 2 else "npy"
+    record = {f"{name}_path": f"{name}.{suffix}" for name in ("image", "mask", "ignore")}
+    (work / "Datapath/train.json").write_text(json.dumps([{**record, "patient": "q"}]))
+    (work / "Datapath/test.json").write_text(json.dumps([{**record, "patient": "p"}]))
+    (work / "Datapath/label_dict.json").write_text(json.dumps({"disk": 1}))
+
+
+class FixedMask:
+    """A segmenter that always proposes the same mask."""
+
+    name = "fixed"
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask = mask
+
+    def set_image(self, image: ByteImage) -> None:
+        """Ignore the image."""
+
+    def predict(
+        self, boxes: Sequence[BoxPrompt], points: Sequence[Point], previous: MaskProposal | None = None
+    ) -> MaskProposal:
+        return MaskProposal(self.mask, 0.9)
 
 
 class Threshold:

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interactive_kit import Threshold
+from interactive_kit import FixedMask, Threshold, write_masked_case
 
 from m3b.cli import main
 from m3b.errors import DataError, UsageError
 from m3b.interactive.benchmark import run_benchmark
+from m3b.interactive.episode import Episode
 from m3b.interactive.prompting_metrics import compute_dsc_auc, count_clicks_to, summarize_episodes
-from m3b.interactive.segmenter_training import SegmenterRecipe, train_segmenter
+from m3b.interactive.segmenter_training import MIN_TARGETS, SegmenterRecipe, prepare_samples, train_segmenter
 from m3b.interactive.segmenters.loading import open_segmenter
-from m3b.interactive.targets import TargetSet
+from m3b.interactive.simulated_user import SimulatedUser, prompt_from_truth
+from m3b.interactive.targets import TargetSet, compute_overlap
 from m3b.llm.base import ModelFacts
+from m3b.teaching.reward import EpisodeOutcome
 from m3b.testing.scripted_model import ScriptedModel, call
 from watch_kit import opens_below
 
@@ -130,3 +133,23 @@ def test_the_commands_run_whole(index: Path, tmp_path: Path, capsys: pytest.Capt
         == 2
     )
     assert "takes no images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_pixels_that_nobody_labelled_count_neither_as_target_nor_as_background(tmp_path: Path, dims: int) -> None:
+    shape = (40, 50) if dims == 2 else (40, 50, 5)
+    truth, ignored = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
+    truth[10:20, 10:30], ignored[15:25, 10:30] = 1, 1
+    write_masked_case(tmp_path, truth, ignored)
+    (target,) = TargetSet.from_folder(tmp_path, "test")
+    assert int(target.truth.sum()) == 100
+    whole = np.zeros((40, 50), bool)
+    whole[10:25, 10:30] = True
+    assert compute_overlap(target.clear_ignored(whole), target.truth) == (1.0, 1.0)
+    episode = Episode(FixedMask(whole), target.image)
+    prompt_from_truth(episode, target, SimulatedUser(box_first=True), np.random.default_rng(0))
+    assert len(episode.turns) == 1, "no click corrects what is not known"
+    assert EpisodeOutcome.from_episode(episode, target, stopped=True).delivered == (1.0, 1.0)
+    (sample,) = prepare_samples([target] * MIN_TARGETS, 64)[:1]
+    assert not sample.is_labelled[int(18 * 64 / 50), 20]
+    assert sample.is_labelled[int(12 * 64 / 50), 20]

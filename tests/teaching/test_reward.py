@@ -102,7 +102,7 @@ def test_an_episode_is_measured_by_its_masks() -> None:
     tight = BoxPrompt(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     second = episode.add(tight).mask
     episode.stop(1)
-    outcome = EpisodeOutcome.from_episode(episode, target.truth, stopped=True)
+    outcome = EpisodeOutcome.from_episode(episode, target, stopped=True)
     assert outcome.iou == (compute_overlap(first, target.truth)[1], compute_overlap(second, target.truth)[1])
     assert outcome.delivered == compute_overlap(first, target.truth), "the mask that was chosen, not the last"
     assert RewardWeights().score(outcome).overshoot == pytest.approx(outcome.iou[1] - outcome.iou[0])
@@ -113,4 +113,4 @@ def test_what_is_said_to_be_absent_delivers_nothing() -> None:
     episode = Episode(Brush(), target.image)
     episode.add(Point(32, 32))
     episode.stop(absent=True)
-    assert EpisodeOutcome.from_episode(episode, target.truth, stopped=True).delivered == (0.0, 0.0)
+    assert EpisodeOutcome.from_episode(episode, target, stopped=True).delivered == (0.0, 0.0)

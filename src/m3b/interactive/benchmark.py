@@ -121,8 +121,8 @@ def _run_simulated_user(
         limited_user = SimulatedUser(
             user.box_first, user.box_noise, user.click_noise, min(user.max_clicks, turns - user.box_first)
         )
-        masks = prompt_from_truth(episode, target.truth, limited_user, rng)
-    overlaps = [compute_overlap(mask, target.truth) for mask in masks]
+        masks = prompt_from_truth(episode, target, limited_user, rng)
+    overlaps = [compute_overlap(target.clear_ignored(mask), target.truth) for mask in masks]
     dice, iou = tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps)
     return EpisodeFigures(target.case, target.patient, target.name, dice, iou, max(dice, default=0.0))
 
@@ -130,10 +130,11 @@ def _run_simulated_user(
 def _run_agent(target: Target, segmenter: Segmenter, llm: LLM, turns: int) -> EpisodeFigures:
     episode = Episode(segmenter, target.image)
     result = run_episode(episode, EpisodeRequest(target.name, turns), llm)
-    overlaps = [compute_overlap(turn.mask, target.truth) for turn in result.turns]
+    overlaps = [compute_overlap(target.clear_ignored(turn.mask), target.truth) for turn in result.turns]
     return EpisodeFigures(
         target.case, target.patient, target.name,
-        tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps), compute_overlap(result.mask, target.truth)[0],
+        tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps),
+        compute_overlap(target.clear_ignored(result.mask), target.truth)[0],
         result.usage.total_tokens, result.usage.cost_usd, result.usage.requests,
     )  # fmt: skip
 

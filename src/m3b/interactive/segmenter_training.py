@@ -56,11 +56,11 @@ class SegmenterRecipe:
 
 @dataclass(frozen=True)
 class Sample:
-    """A target as the network sees it: (3, S, S) image, (S, S) truth, and the size of the image inside the square."""
+    """A target as the network sees it: (3, S, S) image, (S, S) truth, and (S, S) whether a pixel is labelled: in the image."""
 
     image: Any
     truth: np.ndarray
-    image_size: tuple[int, int]
+    is_labelled: np.ndarray
 
 
 def prepare_samples(targets: Sequence[Target], size: int) -> list[Sample]:
@@ -74,11 +74,13 @@ def prepare_samples(targets: Sequence[Target], size: int) -> list[Sample]:
     samples = []
     for target in targets:
         height, width = fit_size(target.truth.shape, size)
-        resized = np.array(Image.fromarray(target.truth.astype(np.uint8) * 255).resize((width, height))) > 127
-        truth = np.zeros((size, size), dtype=bool)
-        truth[:height, :width] = resized
+        labelled = np.ones(target.truth.shape, bool) if target.ignored is None else ~target.ignored
+        truth, is_labelled = np.zeros((2, size, size), bool)
+        for mask, square in ((target.truth, truth), (labelled, is_labelled)):
+            resized = Image.fromarray(mask.astype(np.uint8) * 255).resize((width, height))
+            square[:height, :width] = np.array(resized) > 127
         if truth.any():
-            samples.append(Sample(make_image_input(target.image, size), truth, (height, width)))
+            samples.append(Sample(make_image_input(target.image, size), truth, is_labelled | truth))
     if len(samples) < MIN_TARGETS:
         raise DataError(f"{len(samples)} targets are too few to train a segmenter; at least {MIN_TARGETS} are needed.")
     return samples
@@ -127,8 +129,8 @@ def _run_training(
         for group in optimiser.param_groups:
             group["lr"] = recipe.lr * _learning_rate_factor(progress)
         batch = [samples[index] for index in rng.integers(0, len(samples), recipe.batch)]
-        inputs, truth, valid_area = _simulate_prompts(network, batch, recipe, rng, device)
-        loss = _compute_loss(network(inputs), truth, valid_area)
+        inputs, truth, labelled_area = _simulate_prompts(network, batch, recipe, rng, device)
+        loss = _compute_loss(network(inputs), truth, labelled_area)
         if not torch.isfinite(loss):
             raise DataError(f"The training diverged at step {step}: the loss is not finite. Lower lr ({recipe.lr:g}).")
         optimiser.zero_grad()
@@ -156,7 +158,7 @@ def _learning_rate_factor(progress: float) -> float:
 def _simulate_prompts(
     network: Any, batch: Sequence[Sample], recipe: SegmenterRecipe, rng: np.random.Generator, device: str
 ) -> Any:
-    """Return inputs as in some turn of an episode, the truths, and the valid area of the square."""
+    """Return inputs as in some turn of an episode, the truths, and the labelled area of the square."""
     import torch
 
     size = recipe.size
@@ -172,12 +174,13 @@ def _simulate_prompts(
             )
         previous_masks = probabilities
         for index, truth in enumerate(truths):
-            click = find_next_click((probabilities[index, 0] > 0.5).numpy(), truth, points[index])
+            mask = (probabilities[index, 0] > 0.5).numpy() & (augmented[index][2] > 0)
+            click = find_next_click(mask, truth, points[index])
             points[index] = [*points[index], click] if click is not None else points[index]
     inputs = _stack_inputs(images, boxes, points, previous_masks, size).to(device)
     truth = torch.from_numpy(np.stack(truths)[:, None].astype(np.float32)).to(device)
-    valid_area = torch.stack([torch.from_numpy(image_area) for _, _, image_area in augmented])[:, None].to(device)
-    return inputs, truth, valid_area
+    labelled_area = torch.stack([torch.from_numpy(area) for _, _, area in augmented])[:, None].to(device)
+    return inputs, truth, labelled_area
 
 
 def _stack_inputs(
@@ -203,27 +206,25 @@ def _sample_first_prompts(
 
 
 def _augment(sample: Sample, rng: np.random.Generator) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Apply flips, quarter turns, brightness and contrast; the valid area of the square turns with the image."""
+    """Apply flips, quarter turns, brightness and contrast; the labelled area of the square turns with the image."""
     import torch
 
-    size = sample.truth.shape[0]
-    image_area = np.zeros((size, size), dtype=np.float32)
-    image_area[: sample.image_size[0], : sample.image_size[1]] = 1
     turns, flip = int(rng.integers(0, 4)), bool(rng.integers(0, 2))
     image = sample.image * float(rng.uniform(0.8, 1.2)) + float(rng.uniform(-0.15, 0.15))
     image = torch.rot90(image, turns, (1, 2))
-    truth, image_area = np.rot90(sample.truth, turns), np.rot90(image_area, turns)
+    truth, labelled_area = np.rot90(sample.truth, turns), np.rot90(sample.is_labelled, turns)
     if flip:
-        image, truth, image_area = torch.flip(image, (2,)), truth[:, ::-1], image_area[:, ::-1]
-    return image, np.ascontiguousarray(truth), np.ascontiguousarray(image_area)
+        image, truth, labelled_area = torch.flip(image, (2,)), truth[:, ::-1], labelled_area[:, ::-1]
+    return image, np.ascontiguousarray(truth), np.ascontiguousarray(labelled_area, np.float32)
 
 
-def _compute_loss(logits: Any, truth: Any, valid_area: Any) -> Any:
-    """Return binary cross-entropy plus soft Dice loss, over the valid area of the square."""
+def _compute_loss(logits: Any, truth: Any, labelled_area: Any) -> Any:
+    """Return binary cross-entropy plus soft Dice loss, over the labelled area of the square."""
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    entropy = (binary_cross_entropy_with_logits(logits, truth, reduction="none") * valid_area).sum() / valid_area.sum()
-    probability = logits.sigmoid() * valid_area
+    entropies = binary_cross_entropy_with_logits(logits, truth, reduction="none") * labelled_area
+    entropy = entropies.sum() / labelled_area.sum()
+    probability = logits.sigmoid() * labelled_area
     intersection = (probability * truth).sum(dim=(1, 2, 3))
     dice = (2 * intersection + 1) / (probability.sum(dim=(1, 2, 3)) + truth.sum(dim=(1, 2, 3)) + 1)
     return entropy + 1 - dice.mean()

@@ -14,6 +14,7 @@ from scipy import ndimage
 
 from m3b.interactive.episode import Episode
 from m3b.interactive.segmenter import BoxPrompt, Mask, Point
+from m3b.interactive.targets import Target
 
 STOP_IOU = 0.98
 """IoU from which the user stops clicking."""
@@ -44,17 +45,18 @@ CAREFUL_USER = SimulatedUser(True, box_noise=0.08, click_noise=2.0)
 """A careful user: a box a few per cent off, clicks two pixels off."""
 
 
-def prompt_from_truth(episode: Episode, truth: Mask, user: SimulatedUser, rng: np.random.Generator) -> list[Mask]:
+def prompt_from_truth(episode: Episode, target: Target, user: SimulatedUser, rng: np.random.Generator) -> list[Mask]:
     """Prompt until the mask is right or the turns are used.
 
     Returns:
         The mask after each prompt.
     """
     masks: list[Mask] = []
+    truth = target.truth
     if user.box_first:
         masks.append(episode.add(make_true_box(truth, user.box_noise, rng)).mask)
     for _ in range(user.max_clicks):
-        current = episode.current.mask if episode.current else None
+        current = target.clear_ignored(episode.current.mask) if episode.current else None
         if current is not None and _iou(current, truth) >= STOP_IOU:
             break
         click = find_next_click(current, truth, episode.points)

@@ -31,6 +31,7 @@ class Target:
         patient: the patient of the index; the case if there is none.
         image: (H, W, 3) uint8.
         truth: (H, W) bool, not empty.
+        ignored: (H, W) bool: pixels that nobody labelled, where `truth` is False; None if there are none.
     """
 
     case: str
@@ -39,6 +40,11 @@ class Target:
     image: ByteImage
     truth: Mask
     slice_index: int | None = None
+    ignored: Mask | None = None
+
+    def clear_ignored(self, mask: Mask) -> Mask:
+        """Return a mask without its ignored pixels, which are neither right nor wrong."""
+        return mask if self.ignored is None else mask & ~self.ignored
 
 
 @dataclass
@@ -115,6 +121,7 @@ class TargetSet:
             truth = _to_array(plane.mask, target_planes.shape) > 0
             if int(truth.sum()) >= MIN_TARGET_PIXELS and 0 <= plane.picture_index < len(target_planes.pictures):
                 picture = _to_array(target_planes.pictures[plane.picture_index], (*target_planes.shape, 3))
+                ignored = target_planes.ignored[plane.picture_index :][:1]
                 yield Target(
                     record.key,
                     record.patient or record.key,
@@ -122,6 +129,7 @@ class TargetSet:
                     picture,
                     truth,
                     plane.slice_index,
+                    _to_array(ignored[0], target_planes.shape) > 0 if ignored else None,
                 )
 
     def _exclude(self, reason: str) -> None:

@@ -176,7 +176,7 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
 
     path, image, picture, has_orientation = _read_picture(record, index, base)
     shape = picture.shape[:-1]
-    true_masks, ignored = read_true_masks(record, index, base, shape)
+    true_masks, ignored = read_true_masks(record, index.values if index.masked else {}, base, shape)
     answer_masks = _read_answer_masks(answer, index, shape, base, path)
     true_boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), index.classes.index(box.label)) for box in record.boxes or ()

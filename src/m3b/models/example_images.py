@@ -103,7 +103,8 @@ def _make_panels(record: Record, index: Index, base: str) -> list[Panel]:
     path = record.images[0] if separate else record.image
     image = read_image(path if isinstance(path, str) else list(path), base)
     picture = to_display_rgb(image.array, image.modality)
-    masks, ignored = read_true_masks(record, index, base, picture.shape[:-1])
+    values = index.values if index.masked else {}
+    masks, ignored = read_true_masks(record, values, base, picture.shape[:-1])
     boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), index.classes.index(box.label)) for box in record.boxes or ()
     ]

@@ -182,19 +182,24 @@ def make_legend(index: Index) -> list[tuple[str, str]]:
     return [(name, "#{:02x}{:02x}{:02x}".format(*class_colour(number))) for number, name in enumerate(names)]
 
 
-def read_true_masks(record: Record, index: Index, base: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def read_true_masks(
+    record: Record, values: Mapping[str, int], base: str, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (K, ...) bool masks of the classes, and (0 or 1, ...) of the pixels that nobody labelled, where no class is.
 
     Without a mask, K is 0.
+
+    Args:
+        values: class -> its number in a mask; empty if the targets are no masks.
 
     Raises:
         DataError: a mask cannot be read, or has another shape than the image.
     """
     nothing = np.zeros((0, *shape), bool)
-    if record.mask is None or not index.masked:
+    if record.mask is None or not values:
         return nothing, nothing
     mask = list(record.mask) if isinstance(record.mask, tuple) else record.mask
-    masks = np.asarray(read_masks(mask, index.values, base, shape, record.reference))
+    masks = np.asarray(read_masks(mask, values, base, shape, record.reference))
     if record.ignored is None:
         return masks, masks[:0]
     ignored = np.asarray(align_mask(record.ignored, record.reference, base) != 0)

@@ -7,7 +7,7 @@ result itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,11 +82,13 @@ class TargetPlanes:
     Args:
         shape: rows and columns of every picture.
         pictures: (H, W, 3) bytes each.
+        ignored: (H, W) bytes of 0 and 1 for each picture: pixels that nobody labelled; empty if the record names none.
         sizes: class -> pixels in its plane; classes with too few pixels have no plane.
     """
 
     shape: tuple[int, int] = (0, 0)
     pictures: list[Blob] = field(default_factory=list)
+    ignored: list[Blob] = field(default_factory=list)
     planes: list[MaskPlane] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     error: str = ""
@@ -124,16 +126,13 @@ def save_mask(request: SaveMaskRequest) -> str:
 
 def extract_target_planes(request: TargetPlanesRequest) -> TargetPlanes:
     """Worker job: return the classes of a record as planes. Raises DataError."""
-    from m3b.dataset.reading import read_image, read_masks
-    from m3b.models.overlay import to_display_rgb
+    from m3b.dataset.reading import read_image
+    from m3b.models.overlay import read_true_masks, to_display_rgb
 
-    base, mask_reference = str(request.base), request.record.mask
+    base = str(request.base)
     image = read_image(plain(request.record.image), base)
     picture = to_display_rgb(image.array, image.modality)
-    mask_files: Any = (
-        mask_reference if isinstance(mask_reference, str | Mapping) or mask_reference is None else list(mask_reference)
-    )
-    masks = np.asarray(read_masks(mask_files, request.values, base, picture.shape[:-1], plain(request.record.image)))
+    masks, ignored = read_true_masks(request.record, request.values, base, picture.shape[:-1])
     if masks.shape[1:] != picture.shape[:-1]:
         return TargetPlanes(error="the mask is of another shape than the image")
     target_planes = TargetPlanes((int(picture.shape[0]), int(picture.shape[1])))
@@ -146,7 +145,9 @@ def extract_target_planes(request: TargetPlanesRequest) -> TargetPlanes:
             continue
         if index not in planes:
             planes[index] = len(target_planes.pictures)
-            target_planes.pictures.append((picture if index is None else picture[:, :, index]).tobytes())
+            plane = slice(None) if index is None else (slice(None), slice(None), index)
+            target_planes.pictures.append(picture[plane].tobytes())
+            target_planes.ignored.extend(mask[plane].astype(np.uint8).tobytes() for mask in ignored)
         target_planes.planes.append(MaskPlane(name, planes[index], index, plane_mask.astype(np.uint8).tobytes()))
     return target_planes
 

@@ -153,7 +153,7 @@ class PromptingEnvironment:
         assert self._target is not None
         outcome = EpisodeOutcome.from_episode(
             self._episode,
-            self._target.truth,
+            self._target,
             stopped=self._last_call == "stop" and self._episode.is_stopped,
             faults=self._fault_count,
         )

@@ -68,7 +68,7 @@ def play_episodes(
         faults = sum(event.is_error for event in answers)
         stopped = bool(calls) and calls[-1] == "stop" and not answers[-1].is_error
         stopped = stopped or result.status == "turns_used"  # the loop ends there, and no further call is possible
-        outcome = EpisodeOutcome.from_episode(episode, target.truth, stopped=stopped, faults=faults)
+        outcome = EpisodeOutcome.from_episode(episode, target, stopped=stopped, faults=faults)
         scores.append(EpisodeScore(target.patient, calls, outcome, weights.score(outcome)))
         on_progress(number)
     return scores

@@ -117,17 +117,17 @@ def demonstrate(
     messages = make_opening_messages(episode, request)
     iou: list[float] = []
     while len(iou) < expert.max_turns and (not iou or iou[-1] < expert.enough):
-        step = _find_step(episode, target.truth, expert, mode == "hybrid" and not iou, rng, iou[-1] if iou else 0.0)
+        step = _find_step(episode, target, expert, mode == "hybrid" and not iou, rng, iou[-1] if iou else 0.0)
         if step is None:
             break
         _make_call(messages, tools, step)
         current = episode.current
         assert current is not None
-        iou.append(compute_overlap(current.mask, target.truth)[1])
+        iou.append(compute_overlap(target.clear_ignored(current.mask), target.truth)[1])
     if iou:
         _make_call(messages, tools, ("stop", {"keep": len(iou)}))
     messages.append(Message("assistant", CLOSING_MESSAGE))
-    score = reward.score(EpisodeOutcome.from_episode(episode, target.truth, stopped=bool(iou)))
+    score = reward.score(EpisodeOutcome.from_episode(episode, target, stopped=bool(iou)))
     reason = ""
     if not iou:
         reason = "no first prompt gained anything"
@@ -152,10 +152,10 @@ def _make_call(messages: list[Message], tools: PromptTools, step: tuple[str, dic
 
 
 def _find_step(
-    episode: Episode, truth: Mask, expert: Expert, with_box: bool, rng: np.random.Generator, current_iou: float
+    episode: Episode, target: Target, expert: Expert, with_box: bool, rng: np.random.Generator, current_iou: float
 ) -> tuple[str, dict[str, Any]] | None:
     """Return the next call that gains enough; None if no try does."""
-    current = episode.current.mask if episode.current else None
+    truth, current = target.truth, target.clear_ignored(episode.current.mask) if episode.current else None
     for attempt in range(expert.retries + 1):
         prompt: Prompt | None
         if with_box:
@@ -168,7 +168,8 @@ def _find_step(
         if prompt is None:
             return None
         grid_call, grid_prompt = _to_grid_call(prompt, episode.shape)
-        gain = compute_overlap(episode.preview(grid_prompt).mask, truth)[1] - current_iou
+        preview = target.clear_ignored(episode.preview(grid_prompt).mask)
+        gain = compute_overlap(preview, truth)[1] - current_iou
         if gain > expert.min_gain:
             return grid_call
     return None

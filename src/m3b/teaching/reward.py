@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields
 
 from m3b.errors import UsageError
 from m3b.interactive.episode import Episode
-from m3b.interactive.segmenter import Mask
-from m3b.interactive.targets import compute_overlap
+from m3b.interactive.targets import Target, compute_overlap
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,14 @@ class EpisodeOutcome:
     faults: int = 0
 
     @classmethod
-    def from_episode(cls, episode: Episode, truth: Mask, *, stopped: bool, faults: int = 0) -> EpisodeOutcome:
-        """Return the outcome of an episode.
-
-        Args:
-            truth: (H, W) bool, not empty.
-        """
-        overlaps = [compute_overlap(turn.mask, truth) for turn in episode.turns if turn.prompt is not None]
+    def from_episode(cls, episode: Episode, target: Target, *, stopped: bool, faults: int = 0) -> EpisodeOutcome:
+        """Return the outcome of an episode."""
+        masks = [target.clear_ignored(turn.mask) for turn in episode.turns if turn.prompt is not None]
+        overlaps = [compute_overlap(mask, target.truth) for mask in masks]
         best_turn = None if episode.is_absent else episode.best
-        delivered = (0.0, 0.0) if best_turn is None else compute_overlap(best_turn.mask, truth)
+        delivered = (0.0, 0.0)
+        if best_turn is not None:
+            delivered = compute_overlap(target.clear_ignored(best_turn.mask), target.truth)
         return cls(tuple(pair[0] for pair in overlaps), tuple(pair[1] for pair in overlaps), delivered, stopped, faults)
 
 
