@@ -224,10 +224,38 @@ def test_detection_counts_no_lesion_in_ignored_voxels() -> None:
     mask[0, 2:6, 2:6], mask[0, 10:, :] = 1, IGNORE
     probability = np.zeros((1, 20, 20), np.float32)
     probability[0, 2:6, 2:6], probability[0, 12:16, 2:6] = 0.9, 0.9
-    ((cleared, truth),) = scoring.leave_out_ignored(probability, mask)
-    counts, overlap = scoring.score_settings(cleared, truth)
+    counts, overlap = scoring.score_settings(probability[0], mask[0])
     assert counts[4, 0].tolist() == [1, 1, 1]
     assert overlap[4, 0] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_minimum_sizes_of_lesions_count_their_ignored_voxels(seed: int) -> None:
+    """Lesions drawn as thin strokes between ignored voxels: the model marks them whole, as the deliverable measures them."""
+    scoring, random = own("detection.scoring"), np.random.default_rng(seed)
+    mask = np.full((60, 60), IGNORE, np.uint8)
+    probability = np.zeros((60, 60), np.float32)
+    for row, column in ((5, 5), (5, 40), (40, 5), (40, 40)):
+        side = int(random.integers(8, 12))
+        probability[row : row + side, column : column + side] = 0.9
+        mask[row + 2, column + 1 : column + 5] = 1  # four voxels of a lesion of 64 and more
+    mask[25:30] = 0
+    counts, overlap = scoring.score_settings(probability, mask)
+    half = scoring.THRESHOLDS.index(0.5)
+    size = scoring.MIN_SIZES.index(50)
+    assert counts[half, size].tolist() == [4, 4, 4]
+    assert overlap[half, size] == 1
+
+
+def test_a_lesion_without_a_true_one_counts_by_where_it_lies() -> None:
+    scoring = own("detection.scoring")
+    mask = np.zeros((30, 30), np.uint8)
+    mask[15:] = IGNORE
+    for rows, lesions in ((slice(12, 20), 0), (slice(10, 18), 1)):  # three and five of eight rows are labelled
+        predicted = np.zeros((30, 30), bool)
+        predicted[rows, 5:10] = True
+        counts, _ = scoring.score_settings(predicted * 0.9, mask)
+        assert counts[scoring.THRESHOLDS.index(0.5), 0].tolist() == [0, lesions, 0]
 
 
 @pytest.mark.parametrize("overlap", [False, True])

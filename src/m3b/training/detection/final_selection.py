@@ -25,7 +25,6 @@ from m3b.training.detection.scoring import (
     THRESHOLDS,
     box_metrics,
     choose_settings,
-    leave_out_ignored,
     score_settings,
 )
 from m3b.training.lesions import label_lesions, lesion_f1, mean_defined
@@ -104,7 +103,8 @@ def _predict_target(
     if plan["target"] == "boxes":
         return find_boxes(model, image, plan, device, batch)
     probabilities = mask_probabilities(model, image, plan, device, batch)
-    scored = [score_settings(*pair) for pair in leave_out_ignored(probabilities, valid.cases.volumes.mask(row))]
+    masks = map(np.asarray, valid.cases.volumes.mask(row))
+    scored = [score_settings(probability, mask) for probability, mask in zip(probabilities, masks, strict=True)]
     counts, overlaps = (np.stack(values) for values in zip(*scored, strict=True))
     return counts, overlaps, anomaly_score(probabilities)
 

@@ -27,6 +27,8 @@ THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MIN_SIZES = (1, 3, 6, 12, 25, 50, 100, 200)
 MIN_CLASS_CASES = 5
 """Minimum validation cases with a class to choose a threshold for this class."""
+MAX_IGNORED_SHARE = 0.5
+"""Share of ignored voxels above which a lesion without a true one is not counted (Kirillov et al., CVPR 2019), as on test cases."""
 
 
 class Scorer:
@@ -71,10 +73,10 @@ class Scorer:
         probabilities = mask_probabilities(model, image, self.plan, device, batch)
         truth = self.valid.cases.volumes.mask(row)
         result = []
-        for probability, class_truth in leave_out_ignored(probabilities, truth):
-            predicted = probability >= 0.5
-            box = _foreground_box(predicted, class_truth)
-            result.append([dice(predicted, class_truth), *lesion_counts(predicted[box], class_truth[box])])
+        for probability, mask in zip(probabilities, map(np.asarray, truth), strict=True):
+            box = _foreground_box(probability >= 0.5, mask == 1)
+            predicted, class_truth = clear_ignored_lesions(probability[box] >= 0.5, mask[box]), mask[box] == 1
+            result.append([dice(predicted, class_truth), *lesion_counts(predicted, class_truth)])
         return result
 
     def _boxes(self, row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -82,10 +84,22 @@ class Scorer:
         return boxes[:, :-1], boxes[:, -1].astype(int)
 
 
-def leave_out_ignored(probabilities: np.ndarray, masks: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (probability, true mask) of each class, 0 and False in the ignored voxels of the (K, ...) masks."""
-    layers = zip(probabilities, map(np.asarray, masks), strict=True)
-    return [(np.where(mask == IGNORE, 0, probability), mask == 1) for probability, mask in layers]
+def clear_ignored_lesions(predicted: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return a boolean prediction of one class without the ignored voxels of its mask.
+
+    Lesions that touch no true one and lie in ignored voxels for more than `MAX_IGNORED_SHARE` are removed: nobody knows what they are.
+    """
+    ignored = mask == IGNORE
+    if not (predicted & ignored).any():
+        return predicted
+    lesions, count = label_lesions(predicted)
+    sizes, ignored_sizes, hits = (
+        np.bincount(lesions[part], minlength=count + 1)
+        for part in (predicted, predicted & ignored, predicted & (mask == 1))
+    )
+    is_known = (hits > 0) | (ignored_sizes <= MAX_IGNORED_SHARE * sizes)
+    result: np.ndarray = predicted & ~ignored & is_known[lesions]
+    return result
 
 
 def _foreground_box(*masks: np.ndarray) -> tuple[slice, ...]:
@@ -127,12 +141,19 @@ def box_metrics(predictions: list[Any], truths: list[Any], classes: int, min_iou
 # --- masks --------------------------------------------------------------------------------------------------------
 
 
-def score_settings(probability: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (thresholds, sizes, 3) lesion counts and (thresholds, sizes) Dice of one class of one case."""
+def score_settings(probability: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (thresholds, sizes, 3) lesion counts and (thresholds, sizes) Dice of one class of one case.
+
+    Minimum sizes are those of whole predicted lesions, as in the deliverable; what remains counts outside of ignored voxels.
+
+    Args:
+        mask: 0, 1 or `IGNORE`.
+    """
     counts = np.zeros((len(THRESHOLDS), len(MIN_SIZES), 3))
     overlap = np.full((len(THRESHOLDS), len(MIN_SIZES)), np.nan)
-    box = _foreground_box(probability >= THRESHOLDS[0], truth)
-    probability, truth = probability[box], truth[box]
+    box = _foreground_box(probability >= THRESHOLDS[0], mask == 1)
+    probability, mask = probability[box], mask[box]
+    truth, has_ignored = mask == 1, bool((mask == IGNORE).any())
     true_lesions, true_count = label_lesions(truth)
     for t, threshold in enumerate(THRESHOLDS):
         lesions, _ = label_lesions(probability >= threshold)
@@ -143,8 +164,10 @@ def score_settings(probability: np.ndarray, truth: np.ndarray) -> tuple[np.ndarr
             if s and not ((sizes > 0) & (sizes < min_size)).any():  # no lesion is that small
                 counts[t, s], overlap[t, s] = counts[t, s - 1], overlap[t, s - 1]
                 continue
-            remaining = np.where(is_kept, np.arange(len(sizes)), 0)[lesions]
-            counts[t, s] = count_lesion_matches(remaining, true_lesions), int(is_kept.sum()), true_count
+            remaining, count = np.where(is_kept, np.arange(len(sizes)), 0)[lesions], int(is_kept.sum())
+            if has_ignored:
+                remaining, count = label_lesions(clear_ignored_lesions(remaining > 0, mask))
+            counts[t, s] = count_lesion_matches(remaining, true_lesions), count, true_count
             overlap[t, s] = dice(remaining > 0, truth)
     return counts, overlap
 
