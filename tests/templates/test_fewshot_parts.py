@@ -684,3 +684,16 @@ def test_weights_of_patients_count_their_cases_by_hand(project: Path) -> None:
     weights = np.array([[1.0, 1, 1, 1], [1, 0, 2, 0], [0, 1, 1, 1], [0, 0, 1, 1]])
     assert choosing._weighted_auroc(one, weights)[:3] == pytest.approx([2.5 / 4, 1.0, 0.25])
     assert np.isnan(choosing._weighted_auroc(one, weights)[3]), "all that were drawn are of one state"
+
+
+def test_dice_counts_cases_without_lesion_as_the_ordinary_detector_does(project: Path, tmp_path: Path) -> None:
+    folder = conv_backbone(tmp_path / "conv")
+    described = {**part(project, "backbone").describe_backbone(folder), "folder": str(folder)}
+    plan = small_plan(described, target="masks", epochs=1)
+    cases = part(project, "data").PictureCases(pictures(project, 4, 4, masks=True), plan)
+    fitted = part(project, "cross_fitting").fit_cross(plan, cases, 60.0, 0)
+    measure = part(project, "comparison").measure_fewshot
+    share = np.mean([mask.mean() for mask in cases.masks() if mask.any()])
+    everything, nothing = (measure(plan, fitted, cases, threshold)["dice"] for threshold in (-1e6, 1e6))
+    assert everything == pytest.approx(0.5 * 2 * share / (1 + share), rel=0.05)
+    assert nothing == 0, "cases in which there is nothing and nothing is marked count not at all"

@@ -17,6 +17,7 @@ from m3b.training.detection.fewshot.data import PictureCases
 from m3b.training.detection.fewshot.fitting import Fitted, predict_images
 from m3b.training.detection.fewshot.scoring import enlarge_map, lesion_probabilities
 from m3b.training.ignored_voxels import clear_ignored
+from m3b.training.lesions import dice, mean_defined
 from m3b.training.ranking_metrics import auroc
 
 DETECTOR_FOLDER = Path("Logout/detector")
@@ -50,18 +51,15 @@ def split_rows(cases: PictureCases, held_out_images: set[str]) -> tuple[list[int
 
 
 def measure_fewshot(plan: Mapping[str, Any], fitted: Fitted, valid: PictureCases, threshold: float) -> dict[str, float]:
-    """Return AUROC of images, and mean Dice of cases with a lesion, as the ordinary detector is measured."""
+    """Return AUROC of images, and mean Dice, as the ordinary detector is measured: 0 for a case without lesion in which one is marked,
+    none if none is."""
     score, maps, _ = predict_images(fitted, valid)
-    dice = []
+    dices = []
     for truth, deviation_map in zip(valid.masks(), maps, strict=True):
         lesion = lesion_probabilities(plan, enlarge_map(deviation_map, truth.shape), threshold) >= 0.5
-        predicted, marked = clear_ignored(lesion, truth)
-        if marked.any():
-            dice.append(2 * (marked & predicted).sum() / (marked.sum() + predicted.sum()))
-    return {
-        "image_auroc": auroc(valid.abnormal.numpy(), score),
-        "dice": float(np.mean(dice)) if dice else float("nan"),
-    }
+        predicted, true_mask = clear_ignored(lesion, truth)
+        dices.append(dice(predicted, true_mask > 0))
+    return {"image_auroc": auroc(valid.abnormal.numpy(), score), "dice": mean_defined(dices)}
 
 
 def is_ordinary_better(fewshot: Mapping[str, float], ordinary: Mapping[str, Any]) -> bool:

@@ -91,13 +91,14 @@ def _compare_with_ordinary(
     """Train the ordinary detector (masks) and this engine in half of the minutes each; keep the better one on validation."""
     held_out_images = comparison.train_ordinary_detector(plan, minutes / 2, train_detector)
     rows, valid_rows = comparison.split_rows(cases, held_out_images)
-    if not rows or not valid_rows or not bool(cases.abnormal[rows].any()):
+    is_comparable = bool(rows and valid_rows and cases.abnormal[rows].any())
+    if not is_comparable:
         rows, valid_rows = split_validation(cases, float(plan["validation_share"]), int(plan["seed"]))
     train, valid = cases.part(rows), cases.part(valid_rows) if valid_rows else None
     fitted = fit(build_network(plan), train, valid, plan, 27 * minutes)
     best = DrawResult(fitted, "fewshot", train, valid, fitted.valid, float("nan"))
     write_results(plan, best, [best], time.monotonic() - started)
-    if valid is None:
+    if valid is None or not is_comparable:
         print("kept: few-shot (too few cases for a comparison on held-out cases)", flush=True)
         return
     threshold = float(json.loads((LOGOUT / "calibration.json").read_text())["map_threshold"])
