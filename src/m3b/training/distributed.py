@@ -69,6 +69,18 @@ def broadcast(values: Sequence[float]) -> list[float]:
     return [float(value) for value in table]
 
 
+def broadcast_items(items: list[Any]) -> list[Any]:
+    """Return the items of the first process, which are numbers or pairs of them."""
+    if world_size() < 2:
+        return items
+    import torch
+    from torch import distributed
+
+    shared = [items]
+    distributed.broadcast_object_list(shared, 0, device=torch.device("cpu"))
+    return shared[0]
+
+
 def barrier() -> None:
     """Wait until all processes have arrived."""
     broadcast([0.0])

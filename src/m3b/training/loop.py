@@ -58,6 +58,7 @@ from m3b.training.pretrained.backbones import FrozenBackbone
 from m3b.training.pretrained.feature_memo import FeatureMemo
 from m3b.training.pretrained.frozen_features import RepeatedViews, has_frozen_backbone, prepare_repeatably
 from m3b.training.recipe import Batch, Transform, apply_transforms, get_recipe
+from m3b.training.sampling import share_order
 from m3b.training.step_cost import micro_batch
 from m3b.training.threads import ThreadFollower
 from m3b.training.time_budget import MAX_SCORING_SHARE
@@ -126,7 +127,7 @@ class TrainingLoop:
 
     def __init__(self, plan: Plan, folder: Path, clock: Clock, parts: TrainingParts, watch: str, seed: int) -> None:
         self.plan, self.folder, self.clock, self.parts, self.watch = plan, folder, clock, parts, watch
-        self.sampler = get_recipe().build_sampler(plan, parts.dataset)
+        self.sampler = share_order(get_recipe().build_sampler(plan, parts.dataset))
         if has_frozen_backbone(plan) and plan["network"].get("feature_views"):
             parts.repeat_views(int(plan["network"]["feature_views"]), int(plan["seed"]))
         self.losses: list[torch.Tensor] = []
