@@ -95,3 +95,31 @@ def test_a_delivered_probe_answers_as_on_validation(tmp_path: Path) -> None:
     assert json.loads((model / "config.json").read_text())["plan"]["linear_probe"] is None
     assert not (model / "linear_probe.safetensors").exists()
     assert all("error" not in answer for answer in json.loads(call(project, "../out/predict.py", cases[0]).stdout))
+
+
+HALF = """
+
+class Recipe(Recipe):
+    def build_datasets(self, plan, fold=0):
+        train, valid = super().build_datasets(plan, fold)
+        train.rows, train.records = train.rows[::2], train.records[::2]
+        return train, valid
+"""
+
+
+@pytest.mark.slow
+def test_changed_datasets_hold_for_refit_and_linear_probe(tmp_path: Path) -> None:
+    project = assemble("diagnosis", tmp_path / "work")
+    code = "import sys; sys.path.insert(0, 'example'); from pathlib import Path; import make_example as m; "
+    call(project, "-c", code + "m.make_example(Path(), 60)")
+    with (project / "recipe.py").open("a") as stream:
+        stream.write(HALF)
+    tensors, arch = vit()
+    folder = put(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
+    settings = ("device=cpu", "max_steps=2", "batch=8", "size=[32,32]", "folds=3", "refit=true", "tta.use=false")
+    call(project, "plan.py", "--set", f"linear_probe.weights={folder}", "precision=fp32", *settings)
+    printed = call(project, "train.py").stdout
+    cases = len(json.loads((project / "Datapath/train.json").read_text()))
+    assert f"refit: all {-(-cases // 2)} training cases" in printed
+    assert (project / "Logout/metrics.json").exists()
+    assert len(np.load(project / FEATURES_FILE)["rows"]) == cases

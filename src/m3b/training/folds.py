@@ -26,6 +26,8 @@ TRIAL_PREFIX = "trial-"
 """Beginning of the name of a network that is trained briefly, to compare starts."""
 REFIT_NAME = "all"
 """Name of the network that is trained on all cases."""
+REFIT_FOLD = -1
+"""Its fold, for `build_datasets` of recipes: every case is for training."""
 SITES, MAX_SITES = "sites", 20
 """Value of `fold_groups` for which each fold is a site, and the maximum number of sites."""
 MAX_FOLDS = 5

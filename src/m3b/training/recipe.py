@@ -86,7 +86,11 @@ class Recipe(ABC):
 
     @abstractmethod
     def build_datasets(self, plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
-        """Return the training and the validation part of a fold, as torch data sets."""
+        """Return the training and the validation part of a fold, as torch data sets.
+
+        Args:
+            fold: from 0; `REFIT_FOLD` (-1) for a network that is trained on all cases, whose validation part is empty.
+        """
 
     def collate(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return a batch of items of the data sets: every tensor stacked."""

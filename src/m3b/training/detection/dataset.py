@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from m3b.dataset.formats import DataError
 from m3b.training.augment_masks import AugmentPatches, block_of_patch, collate_blocks, cut_block
 from m3b.training.detection.index import hold_out, patient_of, read_index, true_boxes
+from m3b.training.folds import REFIT_FOLD
 from m3b.training.patients import assign_folds
 from m3b.training.volume_cache import Volumes, build_volumes
 
@@ -204,7 +205,7 @@ def collate(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
     """Return the training and validation part of train.json: patches, or whole pictures of the few-shot engine.
 
-    With `folds` > 1 the validation part is fold `fold`; else `validation_share` of the cases.
+    With `folds` > 1 the validation part is fold `fold`; else `validation_share` of the cases; none for `REFIT_FOLD`.
     """
     if plan.get("engine", "patches") != "patches":
         from m3b.training.detection.fewshot.data import build_fewshot_datasets
@@ -212,7 +213,9 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
         return build_fewshot_datasets(plan)
     records, seed, folds = read_index(), int(plan["seed"]), int(plan.get("folds") or 1)
     cases = DetectionCases(records, plan)
-    if folds > 1:
+    if fold == REFIT_FOLD:
+        is_validation = np.zeros(len(records), bool)
+    elif folds > 1:
         patients = [patient_of(record) for record in records]
         is_validation = assign_folds(patients, cases.counts.astype(np.float32), folds, seed) == fold
     else:
@@ -221,16 +224,10 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Any, Any]:
     train, valid = np.flatnonzero(~is_validation & readable), np.flatnonzero(is_validation & readable)
     if not len(valid) and not len(train):
         raise SystemExit("no training case can be read: correct train.json")
-    if not len(train) or not len(valid):
+    if fold != REFIT_FOLD and not (len(train) and len(valid)):
         train = valid = train if len(train) else valid
         print(
             "one image only: it is used for training and validation; the metrics say nothing about other images",
             flush=True,
         )
     return Patches(cases, train, fixed=False), Patches(cases, valid, fixed=True)
-
-
-def build_full_dataset(plan: Mapping[str, Any]) -> Patches:
-    """Return patches of all readable cases, for a refit."""
-    cases = DetectionCases(read_index(), plan)
-    return Patches(cases, np.flatnonzero(cases.volumes.readable), fixed=False)

@@ -18,7 +18,7 @@ import torch
 
 from m3b.training.augment_masks import find_mover
 from m3b.training.curves import draw_curves
-from m3b.training.detection.dataset import Patches, build_full_dataset, collate
+from m3b.training.detection.dataset import Patches, collate
 from m3b.training.detection.final_selection import HeldOutCase, predict_held_out, select_settings
 from m3b.training.detection.inference import count_windows
 from m3b.training.detection.network import build_model
@@ -27,6 +27,7 @@ from m3b.training.detection.scoring import Scorer
 from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import refuse_distributed, run_training
 from m3b.training.folds import (
+    REFIT_FOLD,
     REFIT_NAME,
     TimeShares,
     count_folds,
@@ -98,7 +99,7 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[HeldOutCase]:
         train_network(plan, f"fold{fold}", train, valid, time_shares.seconds_for(f"fold{fold}"), scoring_seconds)
         cases += predict_fold(plan, fold, valid, max_cases) if is_main() else []
     if plan.get("refit") and time_shares:
-        full_set, steps = build_full_dataset(plan), count_refit_steps(plan)
+        full_set, steps = build_parts(plan, REFIT_FOLD)[0], count_refit_steps(plan)
         print(f"refit: all {len(full_set.records)} training cases, {steps} steps as the folds had", flush=True)
         train_network(plan, REFIT_NAME, full_set, None, time_shares.seconds_for(REFIT_NAME), 0.0, steps)
     return cases

@@ -16,6 +16,7 @@ from m3b.training.diagnosis.covariates import encode
 from m3b.training.diagnosis.holdout import assign_held_out
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.diagnosis.views import gather_views, index_views, view_count
+from m3b.training.folds import REFIT_FOLD
 from m3b.training.patients import list_patients, list_sites
 
 
@@ -68,24 +69,20 @@ class CaseDataset(Dataset[dict[str, torch.Tensor]]):
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[CaseDataset, CaseDataset]:
-    """Return training and validation part of the network `fold`, see `assign_held_out`."""
+    """Return training and validation part of the network `fold`, see `assign_held_out`; all cases and none for `REFIT_FOLD`."""
     images, labels, records, readable, places = _read_cases(plan)
-    strata = get_target(plan).strata(labels)
-    is_held_out = assign_held_out(plan, list_patients(records), strata, list_sites(records))[fold]
+    is_held_out = np.zeros(len(records), bool)
+    if fold != REFIT_FOLD:
+        strata = get_target(plan).strata(labels)
+        is_held_out = assign_held_out(plan, list_patients(records), strata, list_sites(records))[fold]
     items = np.flatnonzero(~is_held_out & readable), np.flatnonzero(is_held_out & readable)
-    if not len(items[0]) or not len(items[1]):
+    if not len(items[0]) or (fold != REFIT_FOLD and not len(items[1])):
         raise SystemExit(
             f"{len(records)} cases cannot be split into training and validation by patient: there are too few cases, or all "
             "records have the same patient; correct train.json"
         )
     covariates = _encode_covariates(records, plan)
     return tuple(CaseDataset(images, labels, part, records, covariates, places) for part in items)  # type: ignore[return-value]
-
-
-def build_refit_dataset(plan: Mapping[str, Any]) -> CaseDataset:
-    """Return all readable cases: the training set of a refit."""
-    images, labels, records, readable, places = _read_cases(plan)
-    return CaseDataset(images, labels, np.flatnonzero(readable), records, _encode_covariates(records, plan), places)
 
 
 def _read_cases(

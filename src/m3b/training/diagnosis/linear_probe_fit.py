@@ -20,7 +20,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from m3b.training.diagnosis.classification import ClassTarget
-from m3b.training.diagnosis.dataset import build_refit_dataset
 from m3b.training.diagnosis.linear_probe import (
     BACKBONE_FILE,
     CHANNELS,
@@ -31,7 +30,15 @@ from m3b.training.diagnosis.linear_probe import (
 from m3b.training.diagnosis.network import count_outputs
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.diagnosis.views import view_count
-from m3b.training.folds import DELIVERED_FILE, LOGOUT, REFIT_NAME, WEIGHTS_FILE, list_network_names
+from m3b.training.folds import (
+    DELIVERED_FILE,
+    LOGOUT,
+    REFIT_FOLD,
+    REFIT_NAME,
+    WEIGHTS_FILE,
+    count_folds,
+    list_network_names,
+)
 from m3b.training.machine import machine_of
 from m3b.training.patients import list_patients
 from m3b.training.precision import device_of
@@ -140,24 +147,27 @@ def _use_weights(plan: Plan, weights: str, cases: int, is_requested: bool) -> st
 
 
 @torch.no_grad()
-def compute_probe_features(plan: Plan, datasets: Sequence[Any]) -> float:
-    """Compute the features of all cases, unless an earlier start did; return the seconds that they took.
-
-    Args:
-        datasets: of disjoint cases, as `CaseDataset`.
-    """
+def compute_probe_features(plan: Plan) -> float:
+    """Compute the features of the cases of all networks, unless an earlier start did; return the seconds that they took."""
     if not has_linear_probe(plan):
         return 0.0
     if not FEATURES_FILE.exists():
-        start, device, rows = time.monotonic(), device_of(plan), []
+        start, device, recipe = time.monotonic(), device_of(plan), get_recipe()
         probe = LinearProbe(plan, load=True).to(device).eval()
-        for dataset in datasets:
-            for items in torch.utils.data.DataLoader(dataset, batch_size=8):
+        folds = [*range(count_folds(plan)), *([REFIT_FOLD] if plan.get("refit") else [])]
+        features: list[np.ndarray] = []
+        rows: dict[int, None] = {}
+        for dataset in (part for fold in folds for part in recipe.build_datasets(plan, fold)):
+            item_of_row = {int(row): item for item, row in enumerate(dataset.rows)}
+            new_rows = [row for row in item_of_row if row not in rows]
+            rows |= dict.fromkeys(new_rows)
+            subset = torch.utils.data.Subset(dataset, [item_of_row[row] for row in new_rows])
+            for items in torch.utils.data.DataLoader(subset, batch_size=8):
                 tensors = [items[key].to(device) for key in ("pixel_values", "views") if key in items]
-                rows.append(probe.extract_features(*tensors).float().cpu().numpy())
+                features.append(probe.extract_features(*tensors).float().cpu().numpy())
         save_file(probe.backbone.state_dict(), str(LOGOUT / BACKBONE_FILE))
-        part, numbers = FEATURES_FILE.with_suffix(".part.npz"), np.concatenate([dataset.rows for dataset in datasets])
-        np.savez(part, features=np.concatenate(rows), rows=numbers, seconds=time.monotonic() - start)
+        part = FEATURES_FILE.with_suffix(".part.npz")
+        np.savez(part, features=np.concatenate(features), rows=list(rows), seconds=time.monotonic() - start)
         os.replace(part, FEATURES_FILE)
     return float(np.load(FEATURES_FILE)["seconds"])
 
@@ -184,7 +194,7 @@ def add_linear_probe(plan: Plan, results: Sequence[dict[str, Any]], logits: np.n
     recipe, features = get_recipe(), read_probe_features()
     training_sets = {f"fold{fold}": recipe.build_datasets(plan, fold)[0] for fold in range(len(results))}
     if plan.get("refit"):
-        training_sets[REFIT_NAME] = build_refit_dataset(plan)
+        training_sets[REFIT_NAME] = recipe.build_datasets(plan, REFIT_FOLD)[0]
     loss, heads = recipe.build_loss(plan), {}
     for name, cases in training_sets.items():
         rows = np.stack([features[int(row)] for row in cases.rows])

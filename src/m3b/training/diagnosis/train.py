@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from m3b.training.curves import draw_curves
-from m3b.training.diagnosis.dataset import CaseDataset, build_refit_dataset
+from m3b.training.diagnosis.dataset import CaseDataset
 from m3b.training.diagnosis.linear_probe_fit import add_linear_probe, compute_probe_features
 from m3b.training.diagnosis.network import build_model
 from m3b.training.diagnosis.plan_cost import final_seconds
@@ -26,7 +26,15 @@ from m3b.training.diagnosis.targets import get_target
 from m3b.training.diagnosis.tta import make_views
 from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import run_training
-from m3b.training.folds import REFIT_NAME, TimeShares, count_folds, count_refit_steps, read_result, write_member_list
+from m3b.training.folds import (
+    REFIT_FOLD,
+    REFIT_NAME,
+    TimeShares,
+    count_folds,
+    count_refit_steps,
+    read_result,
+    write_member_list,
+)
 from m3b.training.launch import count_processes, parse_train_options, train_folds_in_parallel
 from m3b.training.loop import MIN_CASES_FOR_BEST, TrainingParts, load_best, train_by_clock
 from m3b.training.patients import list_patients, list_sites
@@ -80,7 +88,7 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
         if shares is None:
             # decoding all images for the first time does not count as training
             with main_first():
-                feature_seconds = compute_probe_features(plan, (train, valid))
+                feature_seconds = compute_probe_features(plan)
             shares = TimeShares(plan, minutes * 60 - reserve - feature_seconds, count_processes(plan))
             train_folds_in_parallel(plan, shares)
         if not read_result(f"fold{fold}"):
@@ -91,7 +99,7 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
         if is_main():
             results.append(_validate(plan, fold, valid, reserve / count_folds(plan)))
     if plan.get("refit") and shares and not read_result(REFIT_NAME):
-        train, steps = build_refit_dataset(plan), count_refit_steps(plan)
+        train, steps = load_parts(plan, REFIT_FOLD)[0], count_refit_steps(plan)
         print(f"refit: all {len(train)} training cases, {steps} steps, as many as the folds", flush=True)
         train_fold(plan, REFIT_NAME, train, None, shares.seconds_for(REFIT_NAME), steps)
     return results

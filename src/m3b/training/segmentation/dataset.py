@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from m3b.training.augment_masks import AugmentPatches, block_of_patch, cut_block
-from m3b.training.folds import count_folds, count_parts, held_out_part
+from m3b.training.folds import REFIT_FOLD, count_folds, count_parts, held_out_part
 from m3b.training.patients import assign_folds
 from m3b.training.volume_cache import Volumes, build_volumes
 
@@ -161,24 +161,20 @@ class WholeCases(Dataset[dict[str, torch.Tensor]]):
 
 
 def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[Patches, WholeCases]:
-    """Return training patches and validation cases, split by patient: fold `fold` if `folds` > 1, else `validation_share`."""
+    """Return training patches and validation cases, split by patient: fold `fold` if `folds` > 1, else `validation_share`; no
+    validation cases for `REFIT_FOLD`."""
     records, seed = read_index(), int(plan["seed"])
     volumes = build_volumes(records, plan)
     presence = volumes.presence(len(plan["classes"]))
-    if count_folds(plan) > 1:
+    if fold == REFIT_FOLD:
+        is_validation = np.zeros(len(records), bool)
+    elif count_folds(plan) > 1:
         fold_of_case = assign_folds([patient_of(record) for record in records], presence, count_parts(plan), seed)
         is_validation = fold_of_case == held_out_part(plan, fold)
     else:
         is_validation = hold_out(records, float(plan["validation_share"]), seed, presence)
     train_rows = np.flatnonzero(~is_validation & volumes.readable)
     valid_rows = np.flatnonzero(is_validation & volumes.readable)
-    if not len(train_rows) or not len(valid_rows):
+    if not len(train_rows) or (fold != REFIT_FOLD and not len(valid_rows)):
         raise SystemExit("too few readable cases for a training part and a validation part")
     return Patches(volumes, train_rows, records, plan), WholeCases(volumes, valid_rows, records)
-
-
-def build_full_dataset(plan: Mapping[str, Any]) -> Patches:
-    """Return patches of all readable cases, for a refit."""
-    records = read_index()
-    volumes = build_volumes(records, plan)
-    return Patches(volumes, np.flatnonzero(volumes.readable), records, plan)

@@ -22,7 +22,15 @@ import torch
 from m3b.training.curves import draw_curves
 from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import refuse_distributed, run_training
-from m3b.training.folds import REFIT_NAME, TimeShares, count_folds, count_refit_steps, read_result, write_member_list
+from m3b.training.folds import (
+    REFIT_FOLD,
+    REFIT_NAME,
+    TimeShares,
+    count_folds,
+    count_refit_steps,
+    read_result,
+    write_member_list,
+)
 from m3b.training.launch import count_processes, parse_train_options, train_folds_in_parallel
 from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.scoring import mean_dice
@@ -64,7 +72,6 @@ def train(plan: dict[str, Any], seconds: float) -> None:
     """Run the trainer engine, from the cache to the metrics."""
     from m3b.training.loop import train_by_clock
     from m3b.training.pretrained.trial import compare_starts, trial_seconds
-    from m3b.training.segmentation.dataset import build_full_dataset
     from m3b.training.segmentation.plan_cost import final_seconds, view_costs
 
     def train_trial(trial_plan: dict[str, Any], name: str, seconds_left: float) -> dict[str, Any]:
@@ -90,7 +97,8 @@ def train(plan: dict[str, Any], seconds: float) -> None:
         result.scores = score_fold(plan, result, seconds / count_folds(plan)) if is_main() else None
         results.append(result)
     if plan.get("refit") and time_shares:
-        full_set, steps = build_full_dataset(plan), count_refit_steps(plan)
+        with main_first():
+            full_set, steps = get_recipe().build_datasets(plan, REFIT_FOLD)[0], count_refit_steps(plan)
         print(f"refit: all {len(set(full_set.rows))} training cases, {steps} steps as the folds had", flush=True)
         factory, fold_seconds = make_trainer_factory(full_set, None), time_shares.seconds_for(REFIT_NAME)
         train_by_clock(plan, REFIT_NAME, factory, seconds=fold_seconds, watch="dice", shrink=shrink_patch, steps=steps)
