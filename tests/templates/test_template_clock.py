@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from template_kit import Run, load
@@ -75,3 +76,55 @@ def test_a_slow_start_takes_nothing_from_the_minutes(project: Path, run: Run) ->
     first = "from __future__ import annotations\n"
     recipe.write_text(recipe.read_text().replace(first, f"{first}import time\ntime.sleep(9)\n", 1))
     assert "validation cases, 10 s" in run("train.py").stdout
+
+
+@pytest.mark.parametrize(("step_s", "first_s", "scoring_s"), [(0.05, 0.05, 0.0), (0.05, 3.0, 0.4), (0.2, 1.0, 2.0)])
+def test_the_steps_that_are_left_follow_the_latest_steps(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    step_s: float,
+    first_s: float,
+    scoring_s: float,
+) -> None:
+    """A slow first step and the scorings so far do not count as steps, so that the number falls steadily."""
+    from m3b.training import clock, loop
+    from m3b.training.diagnosis.recipe import DiagnosisRecipe
+    from m3b.training.recipe import use_recipe
+
+    machine = Machine(step_s)
+    for module in (clock, loop):
+        monkeypatch.setattr(module, "time", machine)
+
+    class Network(torch.nn.Linear):
+        def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": super().forward(pixel_values).square().mean()}
+
+    def work(batch: dict[str, Any]) -> dict[str, Any]:
+        machine.now += step_s if training.clock.step else first_s
+        return batch
+
+    def score(model: torch.nn.Module, device: torch.device) -> dict[str, float]:
+        machine.now += scoring_s
+        return {"x": 1.0}
+
+    use_recipe(DiagnosisRecipe())
+    plan = {"device": "cpu", "precision": "fp32", "workers": 0, "batch": 2, "lr": 0.1, "weight_decay": 0.0, "dims": 2}
+    dataset = [{"pixel_values": torch.ones(1, 4, 4)}] * 20
+    parts = loop.TrainingParts(Network(4, 1), dataset, score, [work])
+    training = loop.TrainingLoop({**plan, "seed": 0}, tmp_path, clock.Clock(40.0, 10_000), parts, "x", seed=0)
+    monkeypatch.setattr(loop, "append_row", lambda file, row: None)
+    shown: list[tuple[int, int]] = []
+    report = training.report
+
+    def watched(figures: dict[str, float]) -> None:
+        shown.append((training.clock.step, training.estimate_steps_left()))
+        report(figures)
+
+    training.report = watched  # type: ignore[method-assign]
+    training.run()
+    use_recipe(None)
+    assert len(shown) > 3
+    for step, left in shown:
+        assert left == pytest.approx(training.clock.step - step, rel=0.15, abs=10), shown
+    assert "steps left" in capsys.readouterr().out

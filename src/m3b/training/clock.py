@@ -75,12 +75,12 @@ class Clock:
         budget = self.budget if self.step >= self.least_steps else MAX_OVERTIME * self.budget
         return self.spent() + reserve >= budget
 
-    def steps_left(self) -> int:
-        """Estimate the steps that are left from the step time so far."""
-        spent = self.spent()
-        timed = round((self.budget - spent) * self.step / max(spent, 1e-6))
-        left = self.max_steps - self.step if self.max_steps else timed
-        return max(0, min(left, self.enough_steps - self.step) if self.enough_steps else left)
+    def count_steps_left(self, timed_steps: int, epoch_steps: int) -> int:
+        """Return the steps that are left, of which the seconds allow `timed_steps`."""
+        if self.max_steps:
+            return max(0, self.max_steps - self.step)
+        limits = [timed_steps, math.ceil((self.max_epochs - self.epoch) * epoch_steps)]
+        return max(0, min([*limits, self.enough_steps - self.step] if self.enough_steps else limits))
 
 
 def one_cycle(progress: float, warmup: float = 0.08) -> float:

@@ -13,11 +13,13 @@ import math
 import os
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -61,7 +63,7 @@ from m3b.training.recipe import Batch, Transform, apply_transforms, get_recipe
 from m3b.training.sampling import share_order
 from m3b.training.step_cost import micro_batch
 from m3b.training.threads import ThreadFollower
-from m3b.training.time_budget import MAX_SCORING_SHARE
+from m3b.training.time_budget import MAX_SCORING_SHARE, TrainingCosts
 from m3b.training.trial_step import to_device
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read if a network of transformers is built
@@ -79,6 +81,8 @@ CONSOLE_LINES = 10
 CHECKPOINT_SHARE = 0.02
 """Share of the time that checkpoints may take."""
 MIN_CHECKPOINT_PAUSE_S = 5.0
+RATE_STEPS = 50
+"""Latest steps whose mean time says how many are left."""
 
 Figures = dict[str, float]
 Plan = dict[str, Any]
@@ -134,6 +138,7 @@ class TrainingLoop:
         self.checked_losses = 0
         self.best, self.best_epoch = (-math.inf, -math.inf), 0.0
         self.scoring_s, self.saving_s, self.scored_at, self.next_line = 0.0, 0.0, -math.inf, 0.0
+        self.step_seconds: deque[float] = deque(maxlen=RATE_STEPS)
         self.agree()
         self.last_save, self.threads = clock.spent(), ThreadFollower(plan)
         self.device = device = device_of(plan)
@@ -187,6 +192,7 @@ class TrainingLoop:
         clock = self.clock
         patience = float(self.plan.get("patience") or math.inf)
         for epoch in itertools.count(clock.step // self.epoch_steps):
+            began = time.monotonic()
             for batches in self.steps_of(epoch):
                 self.train_step(batches)
                 clock.step += 1
@@ -196,10 +202,14 @@ class TrainingLoop:
                 self.agree()
                 self.update_average()
                 self.threads.follow()
+                if clock.step == 2:  # the first step is slower, since everything is allocated in it
+                    self.step_seconds.clear()
+                self.step_seconds.append(time.monotonic() - began)
                 if clock.is_over(self.scoring_s):
                     break
                 if self.is_checkpoint_due():
                     self.save_checkpoint()
+                began = time.monotonic()
             self.check_losses(now=True)
             if clock.is_over(self.scoring_s) or self.is_scoring_due():
                 self.score_and_report()
@@ -337,9 +347,15 @@ class TrainingLoop:
             parts = (f"{key.replace('_', ' ')} {value:.3f}, " for key, value in select_console_figures(figures).items())
             print(
                 f"{name} epoch {format_epoch(clock.epoch)}: loss {loss:.3f}, {''.join(parts)}lr {lr:.1g}, "
-                f"{spent:.0f} of {clock.budget:.0f} s, about {clock.steps_left()} steps left",
+                f"{spent:.0f} of {clock.budget:.0f} s, about {self.estimate_steps_left()} steps left",
                 flush=True,
             )
+
+    def estimate_steps_left(self) -> int:
+        """Return the steps that are left by the time of the latest ones and of the latest scoring."""
+        costs = TrainingCosts(max(fmean(self.step_seconds or [math.inf]), 1e-6), self.scoring_s)
+        timed_steps = costs.count_steps(self.clock.budget - self.clock.spent(), self.epoch_steps)
+        return self.clock.count_steps_left(timed_steps, self.epoch_steps)
 
     def is_checkpoint_due(self) -> bool:
         """Return whether checkpoints have taken less than their share of the time."""
