@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from template_kit import call, load
 
 from m3b.resources import copy_template
+from m3b.training import time_budget
 
 COST = """
 import json, sys
@@ -40,10 +44,10 @@ plan.main(["--minutes", "2", *sys.argv[2:]])
 """
 
 
-def made(project: Path, speed: float, *settings: str) -> tuple[dict[str, Any], str]:
+def made(project: Path, speed: float, *settings: str, cost: str = COST) -> tuple[dict[str, Any], str]:
     """The plan on a processor that looks at `speed` voxels a second. The report example is enlarged to be shrunk."""
     words = ["--set", *settings] if settings else []
-    done = call(project, "-c", COST, str(speed), *words)
+    done = call(project, "-c", cost, str(speed), *words)
     return json.loads((project / "plan.json").read_text()), done.stdout
 
 
@@ -109,6 +113,46 @@ def test_ways_are_taken_in_order_until_enough_steps_fit() -> None:
     assert pace.reduce_plan(plan, [narrower, smaller], lambda p: 0, 10) == ["size 16", "size 8"], (
         "it ends where nothing helps"
     )
+
+
+@given(
+    st.floats(1e-4, 1e-1), st.floats(1e-9, 1e-5), st.integers(3, 9), st.floats(0.5, 20.0),
+)  # fmt: skip
+def test_a_reduction_that_gains_too_little_is_undone(
+    overhead: float, per_pixel: float, octaves: int, minutes: float
+) -> None:
+    """Whatever a step costs besides its pixels: each reduction that stays gained enough, and the next one would not have."""
+    min_gain, enough = time_budget.MIN_REDUCTION_GAIN, 1000
+    plan: dict[str, Any] = {"size": 2**octaves, "network": {"stem": 1}}
+
+    def smaller(plan: dict[str, Any]) -> str:
+        plan["size"] //= 2
+        plan["network"]["stem"] += 1
+        return f"size {plan['size']}" if plan["size"] >= 4 else ""
+
+    def steps(plan: dict[str, Any]) -> int:
+        return int(60 * minutes / (overhead + per_pixel * plan["size"] ** 2))
+
+    changes = time_budget.reduce_plan(plan, [smaller], steps, enough, min_gain)
+    sizes = [2 ** (octaves - number) for number in range(len(changes) + 1)]
+    counts = [steps({"size": size}) for size in sizes]
+    assert (plan["size"], plan["network"]["stem"]) == (sizes[-1], len(sizes)), "what was undone leaves no trace"
+    assert all(count < enough for count in counts[:-1])
+    assert all(later + 1 > min_gain * earlier for earlier, later in itertools.pairwise(counts))
+    half = sizes[-1] // 2
+    assert counts[-1] >= enough or half < 4 or steps({"size": half}) + 1 <= min_gain * counts[-1]
+
+
+def test_an_input_whose_size_costs_nothing_keeps_it(project: Path) -> None:
+    """Steps that take as long at every size: a smaller input would show less for the same number of steps."""
+    if project.name != "diagnosis":
+        pytest.skip("other tasks also narrow networks and batches")
+    fast, _ = made(project, 1e12)
+    slow, printed = made(project, 0.5, "max_steps=400", cost=COST.replace("/ SPEED", "/ 1e12 + SPEED"))
+    assert slow["size"] == fast["size"]
+    assert not slow["network"].get("stem")
+    epochs = re.findall(r"([0-9.]+) epochs", printed)
+    assert epochs == 2 * [f"{slow['expected']['epochs']:.1f}"], "one count: of the augmentation, and of the time"
 
 
 def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:

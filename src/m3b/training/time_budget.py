@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ MAX_SCORING_SHARE = 0.15
 """Maximum share of the time for scoring; if it is slow, epochs are skipped."""
 MIN_HALF_SPEEDUP = 1.15
 """Minimum speed-up by half precision, which is slightly less exact."""
+MIN_REDUCTION_GAIN = 1.15
+"""Minimum factor by which a smaller input, which shows less, has to raise the number of steps: where each step is short, its
+overhead decides, and nothing is gained."""
 NO_LIMIT = 1_000_000
 """`max_epochs` of plans: the minutes end a training, and the learning rate schedule with it."""
 TIMING_ROUNDS = 2
@@ -133,15 +137,30 @@ def estimate_steps(plan: Plan, seconds: float, models: int = 1) -> int:
 
 
 def reduce_plan(
-    plan: Plan, reductions: Sequence[PlanChange], steps: Callable[[Plan], float], min_steps: int
+    plan: Plan,
+    reductions: Sequence[PlanChange],
+    steps: Callable[[Plan], float],
+    min_steps: int,
+    min_gain: float = 0.0,
 ) -> list[str]:
-    """Reduce the plan, one reduction after the other, until its minutes hold `min_steps`; return the changes."""
+    """Reduce the plan, one reduction after the other, until its minutes hold `min_steps`; return the changes.
+
+    Args:
+        min_gain: a reduction is undone, and not tried again, if it multiplies the steps by less.
+    """
     changes: list[str] = []
-    while steps(plan) < min_steps:
-        change = next((text for reduction in reductions if (text := reduction(plan))), "")
-        if not change:
-            break
-        changes.append(change)
+    left, count = list(reductions), steps(plan)
+    while left and count < min_steps:
+        before = copy.deepcopy(plan)
+        change = left[0](plan)
+        count_after = steps(plan) if change else count
+        if change and count_after + 1 > min_gain * count:  # a whole number of few steps may hide a gain of almost one
+            changes.append(change)
+            count = count_after
+        else:
+            plan.clear()
+            plan.update(before)
+            left.pop(0)
     return changes
 
 

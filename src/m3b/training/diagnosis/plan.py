@@ -63,6 +63,7 @@ from m3b.training.pretrained.plan_start import (
 from m3b.training.pretrained.starts import START_FILE, suggest_packages
 from m3b.training.step_cost import step_seconds as seconds_of_step
 from m3b.training.time_budget import (
+    MIN_REDUCTION_GAIN,
     NO_LIMIT,
     describe_epochs,
     describe_reductions,
@@ -108,7 +109,8 @@ def main(argv: list[str] | None = None) -> None:
     changes = choose_linear_probe(plan, facts["cases"])
     changes += fit_minutes(facts, plan, [*options.set, *use_site_folds(plan, list_sites(records))])
     check_fold_count(plan, facts["patients"])
-    changes.append(describe_time(plan, facts["cases"]))
+    time_line = describe_time(plan, facts["cases"])
+    changes += [*adapt_augmentation(facts, plan, options.set), time_line]
     save_plan(plan)
     print("\n".join([format_summary(facts, plan), *changes]))
 
@@ -311,7 +313,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     )
     if is_small_cnn and not gpus and "network.stem" not in overrides:
         minimum = max_networks[0] if is_small and "folds" not in overrides else 1
-        changes += reduce_plan(plan, [_coarser_stem], steps, MIN_STEPS * max(count_rounds(plan), minimum))
+        min_steps = MIN_STEPS * max(count_rounds(plan), minimum)
+        changes += reduce_plan(plan, [_coarser_stem], steps, min_steps, MIN_REDUCTION_GAIN)
     if not plan["folds"] or overrides & {"folds", "refit"}:
         enough = min(MIN_STEPS, MIN_EPOCHS * epoch_steps(plan, facts["cases"]))
         fold_changes = choose_fold_count(plan, steps(plan), enough, max_networks, overrides, max(1, gpus))
@@ -324,19 +327,23 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
             *fit_to_gpu(plan, STEP_COSTS, reductions, lambda p: steps(p) // count_rounds(p), MIN_STEPS, overrides),
         ]
     if is_small_cnn and "size" not in overrides:
-        changes += reduce_plan(plan, [_smaller_input], steps, MIN_STEPS * count_rounds(plan))
+        changes += reduce_plan(plan, [_smaller_input], steps, MIN_STEPS * count_rounds(plan), MIN_REDUCTION_GAIN)
     if changes and not notes:
         choose_precision_and_layout(plan, overrides, step_seconds)
-    epochs = estimate_steps(plan, step_seconds(plan), count_rounds(plan)) / epoch_steps(plan, facts["cases"])
-    return [
-        *describe_reductions(changes),
-        *notes,
-        *(
-            weaken_augmentation(plan, min(epochs, float(plan["max_epochs"])), overrides)
-            if is_small_cnn and is_small
-            else []
-        ),
-    ]
+    return [*describe_reductions(changes), *notes]
+
+
+def adapt_augmentation(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
+    """Weaken the augmentation of few epochs of a small set, without a GPU and for networks from scratch; return a line on it."""
+    network = plan["network"]
+    if (
+        facts["cases"] >= MAX_SMALL_SET
+        or machine_of(plan).gpus
+        or network["name"] != "small_cnn"
+        or network.get("pretrained")
+    ):
+        return []
+    return weaken_augmentation(plan, float(plan["expected"]["epochs"]), overridden_keys(settings))
 
 
 def list_square_inputs(facts: dict[str, Any]) -> list[dict[str, Any]]:

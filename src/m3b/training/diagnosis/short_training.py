@@ -26,5 +26,5 @@ def weaken_augmentation(plan: dict[str, Any], epochs: float, overrides: Iterable
         return []
     plan["augment"] |= {key: round(plan["augment"][key] * strength, 3) for key in changed}
     return [
-        f"augmentation at {strength:.0%} of its usual strength: {epochs:.0f} epochs of a small set, full from {FULL_EPOCHS} on"
+        f"augmentation at {strength:.0%} of its usual strength: {epochs:.1f} epochs of a small set, full from {FULL_EPOCHS} on"
     ]

@@ -37,7 +37,14 @@ from m3b.training.report.short_training import adapt_to_few_steps
 from m3b.training.report.tokenizer import SECTIONS
 from m3b.training.report.writers import start_writer
 from m3b.training.step_cost import step_seconds as seconds_of_step
-from m3b.training.time_budget import NO_LIMIT, describe_reductions, estimate_steps, record_expected_steps, reduce_plan
+from m3b.training.time_budget import (
+    MIN_REDUCTION_GAIN,
+    NO_LIMIT,
+    describe_reductions,
+    estimate_steps,
+    record_expected_steps,
+    reduce_plan,
+)
 from m3b.training.voxel_spacing import physical_grid
 
 MAX_VIEWS = 4
@@ -184,7 +191,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
             overrides,
         )
     has_fixed_size = "size" in overrides or plan["network"]["image_model"]
-    changes = reduce_plan(plan, [] if has_fixed_size else [_smaller_input], _count_steps, MIN_STEPS)
+    changes = reduce_plan(plan, [] if has_fixed_size else [_smaller_input], _count_steps, MIN_STEPS, MIN_REDUCTION_GAIN)
     if changes:
         choose_precision_and_layout(plan, overrides, step_seconds)
     return describe_reductions(changes)

@@ -34,5 +34,5 @@ def adapt_to_few_steps(plan: dict[str, Any], steps: Mapping[str, int], cases: in
             for name, value in plan["augment"].items()
         }
         alteration = f"augmented at {strength:.0%} of the usual strength" if strength else "not augmented"
-        changes.append(f"images are {alteration}, since there are {epochs:.0f} epochs")
+        changes.append(f"images are {alteration}, since there are fewer than {FULL_EPOCHS} epochs")
     return changes

@@ -180,7 +180,7 @@ def augment_whole_images(
         return messages
     plan["augment"]["often"] = round(usual * float(share), 3)
     lowered = f"probability of augmentation {plan['augment']['often']:g} instead of {usual:g}"
-    return [*messages, f"{lowered}: {epochs:.0f} epochs, the usual from {FULL_EPOCHS} on"]
+    return [*messages, f"{lowered}: fewer than {FULL_EPOCHS} epochs"]
 
 
 def make_coarser_grid(facts: dict[str, Any]) -> PlanChange:
