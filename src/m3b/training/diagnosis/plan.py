@@ -242,9 +242,9 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
         if find_weights(folder).stat().st_size <= limit and _fit_in_time(trial, facts["cases"]):
             plan.clear()
             plan.update(trial)
-            return f"weights start from {folder.parent.parent.name} (looked at {searched_text})"
+            return f"weights start from {folder.parent.parent.name} ({searched_text})"
     too_slow = "; none is fast enough for these minutes" if candidates else ""
-    return f"weights start at random: no pretrained network used (searched {searched_text}{too_slow}{suggestion})"
+    return f"weights start at random: no pretrained network is used ({searched_text}{too_slow}{suggestion})"
 
 
 def use_requested(plan: dict[str, Any], requested: str) -> str:

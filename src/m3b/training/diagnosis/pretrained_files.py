@@ -111,7 +111,7 @@ def find_pretrained() -> tuple[list[Path], str]:
     except ImportError:
         return [], "huggingface_hub is not installed"
     except (CacheNotFound, OSError, ValueError):
-        return [], "no readable Hugging Face cache here"
+        return [], "this machine has no Hugging Face cache"
     folders = []
     for revision in revisions:
         folder = Path(revision.snapshot_path)
@@ -122,7 +122,7 @@ def find_pretrained() -> tuple[list[Path], str]:
         if config["model_type"] != DENSENET:
             folders.append(folder)
     folders.sort(key=lambda folder: (find_weights(folder).stat().st_size, str(folder)))
-    return folders, f"Hugging Face cache: {len(revisions)} model(s), {len(folders)} usable"
+    return folders, f"{len(folders)} of the {len(revisions)} model(s) in the Hugging Face cache can be used"
 
 
 def fit_size(config: Mapping[str, Any], size: list[int]) -> list[int]:

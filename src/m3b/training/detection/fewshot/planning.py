@@ -64,8 +64,8 @@ def _list_snapshots() -> tuple[list[Path], str]:
         cache = os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE
         snapshots = [Path(rev.snapshot_path) for repo in scan_cache_dir(cache).repos for rev in repo.revisions]
     except (ImportError, OSError, ValueError, CacheNotFound):
-        return [], "no readable Hugging Face cache here"
-    return sorted(snapshots), f"Hugging Face cache: {len(snapshots)} model(s), none of them usable"
+        return [], "this machine has no Hugging Face cache"
+    return sorted(snapshots), f"none of the {len(snapshots)} model(s) in the Hugging Face cache can be used"
 
 
 def default_settings() -> dict[str, Any]:
