@@ -117,6 +117,14 @@ def test_the_text_has_what_decides(folder: Path) -> None:
         assert expected in text, (expected, text)
 
 
+def test_the_lines_about_a_folder_name_files_and_no_ids(folder: Path) -> None:
+    facts = survey(folder)
+    ids = {group.id for group in facts.groups} | {table.id for table in facts.tables}
+    lines = summarize(facts)
+    assert any(line.startswith("split by") for line in lines)
+    assert not ids & set(re.findall(r"\w+", "\n".join(lines)))
+
+
 @pytest.mark.parametrize("budget", [12, 40, 120])
 def test_the_text_keeps_its_budget(tmp_path: Path, budget: int) -> None:
     for at in range(12):

@@ -464,8 +464,9 @@ def _describe_plan(module: TrainingModule) -> str:
 
 def _describe_left_out(index: DataIndex) -> str:
     """Return what separates these counts from those of a manifest: files that were left out since (copies, damaged images)."""
-    reasons = [f"{item['files']:,} {item['reason']}" for item in index.accounting.get("left_out", ())[:4]]
-    return f" Files left out before these counts: {'; '.join(reasons)}." if reasons else ""
+    exclusions = index.accounting.get("left_out", ())[:4]
+    reasons = [f"{item['files']:,} file{'s' * (item['files'] != 1)} ({item['reason']})" for item in exclusions]
+    return f" Files that are not in these counts, and why: {'; '.join(reasons)}." if reasons else ""
 
 
 def _describe_classes(index: DataIndex) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from m3b.data.phi import mask, scrub
 from m3b.dataset.survey.facts import (
@@ -95,10 +96,12 @@ def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
         columns = sorted(
             table.columns, key=lambda column: (column.role_hint != "patient", not 1 < column.distinct <= _MAX_VALUES)
         )
-        lines.append(f"{_table(table)[0].strip()}: {'; '.join(_column(column) for column in columns)}")
-    lines += [line.strip() for line in _annotations(survey)[1:2]]
+        head = _table(table)[0].strip().removeprefix(f"{table.id} ")
+        lines.append(f"{head}: {'; '.join(_column(column) for column in columns)}")
+    names = {group.id: group.pattern for group in survey.groups} | {table.id: table.files for table in survey.tables}
+    lines += [line.strip() for line in _annotations(survey, names)[1:2]]
     lines += [f"members {_member(member)}" for container in survey.containers for member in container.members[:4]]
-    lines += [f"split by {_split(split)}" for split in survey.splits[:1]]
+    lines += [f"split by {_split(split, names)}" for split in survey.splits[:1]]
     lines += [f"note {line.strip()}" for line in _notes(survey)[1:2]]
     return [_fit(line, _MAX_SHORT_LINE) for line in lines[:max_lines]]
 
@@ -143,7 +146,7 @@ def _and_more(n_left_out: int) -> str:
 
 
 def _groups(survey: Survey) -> list[str]:
-    lines = ["Files:"]
+    lines = ["Files (g1, g2, ...: groups of files whose names have one pattern):"]
     groups = [group for group in survey.groups if not group.stray]
     for group in sorted(groups, key=lambda group: (group.content is None, -group.count)):
         lines.append(
@@ -195,7 +198,10 @@ def _content_lines(content: Content | None) -> list[str]:
     if content is None or content.samples == content.failed:
         return []
     lines = []
-    shapes = ", ".join(f"{'x'.join(map(str, shape.shape))} ({shape.count})" for shape in content.shapes[:5])
+    sizes = ["x".join(map(str, shape.shape)) for shape in content.shapes[:5]]
+    is_same = len(content.shapes) == 1
+    counted = [f"{size} ({shape.count})" for size, shape in zip(sizes, content.shapes, strict=False)]
+    sampled = f"of {content.samples - content.failed} sampled files: {', '.join(sizes if is_same else counted)}"
     extra = ""
     if content.failed:
         extra += f"; {content.failed} of {content.samples} samples do not open"
@@ -207,7 +213,7 @@ def _content_lines(content: Content | None) -> list[str]:
         extra += f"; frames {content.frames[0]}-{content.frames[1]}"
     if content.slope is not None:
         extra += f"; stored numbers x {content.slope:g}"
-    lines.append(f"      {'sizes differ' if len(content.shapes) > 1 else 'size'} {shapes}{extra}")
+    lines.append(f"      {'size' if is_same else 'sizes'} {sampled}{extra}")
     if content.levels:
         levels = ", ".join(
             f"{level.value}{f' ({level.colour})' if level.colour else ''} {100 * level.share:.3g} %"
@@ -331,11 +337,13 @@ def _join(join: Join) -> str:
     )
 
 
-def _annotations(survey: Survey) -> list[str]:
+def _annotations(survey: Survey, names: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return a line on each source of annotations; `names` replace the ids of groups."""
     lines = []
     for source in survey.annotations:
+        group = names.get(source.images_group, source.images_group)
         images = (
-            f"{source.images_found} of {source.images} images are in {source.images_group}"
+            f"{source.images_found} of {source.images} images are in {group}"
             if source.images_group
             else f"{source.images} images"
         )
@@ -355,7 +363,8 @@ def _splits(survey: Survey) -> list[str]:
     )
 
 
-def _split(split: SplitFacts) -> str:
+def _split(split: SplitFacts, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a split; `names` replace the ids of groups and tables."""
     sides = ", ".join(f"{side.text} ({side.side or '?'}) {side.count}" for side in split.sides)
     find = f" find {split.find}" if split.find else ""
     missing = f", others {split.missing}" if split.missing else ""
@@ -364,7 +373,8 @@ def _split(split: SplitFacts) -> str:
         f"; {split.crossing} names on several sides ({', '.join(split.crossing_examples)})" if split.crossing else ""
     )
     covers = f"covers {100 * split.covers:.0f} %"
-    return f"{split.source} {split.group or split.owner} {split.value}{find}: {sides}{missing}; {covers}{overlap}{crossing}"
+    owner = ",".join(names.get(part, part) for part in (split.group or split.owner).split(","))
+    return f"{split.source} {owner} {split.value}{find}: {sides}{missing}; {covers}{overlap}{crossing}"
 
 
 def _details(survey: Survey) -> list[str]:
