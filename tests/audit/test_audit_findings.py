@@ -50,7 +50,7 @@ def test_clean_data_has_no_finding(work: Path) -> None:
     assert audit.counts == {"train": {"clear": 10, "opacity": 10}, "test": {"clear": 10, "opacity": 10}}
     assert audit.patients == {"train": 20, "test": 20}
     assert audit.shapes == {"1x128x128": 40}
-    for part in ("train: 20 labels (clear 10, opacity 10), 20 patients", "Opened 40 of 40"):
+    for part in ("train: 20 labels (clear: 10, opacity: 10), 20 patients", "Opened 40 of 40"):
         assert part in audit.summary()
     assert json.loads(json.dumps(audit.to_json()))["cases"] == 40
 
@@ -110,7 +110,7 @@ def test_a_class_with_several_cases_of_one_patient_on_a_side(work: Path) -> None
     train = [record(case, patient="p1" if case % 2 else f"p{case}") for case in range(20)]
     audit = audit_index(index(train=train), work)
     assert weights(audit) == {"class_rare_train": "warn"}
-    assert "opacity 10" in audit.findings[0].agent_message
+    assert "opacity: 10" in audit.findings[0].agent_message
 
 
 def test_a_patient_on_both_sides(work: Path) -> None:

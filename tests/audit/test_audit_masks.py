@@ -92,7 +92,7 @@ def test_clean_masks_have_no_finding_and_are_counted(work: Path) -> None:
     assert weights(audit) == {}
     assert audit.counts == {"train": {"spleen": 20, "liver": 20}, "test": {"spleen": 4, "liver": 4}}
     assert audit.opened == COUNT
-    assert "test: 4 cases (spleen 4, liver 4), 4 patients" in audit.summary()
+    assert "test: 4 cases (spleen: 4, liver: 4), 4 patients" in audit.summary()
 
 
 def test_a_mask_of_another_shape(work: Path) -> None:

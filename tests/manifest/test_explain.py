@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,17 @@ def test_counts_of_parts_classes_and_patients() -> None:
     assert explanation.training.patients == explanation.training.cases // 2
     assert (explanation.files, explanation.used_files) == (25, 24)
     assert explanation.files_by_use == {"image": 24}
-    assert "24 of 25 files are used: 24 images; not used: 1 a document" in summary_lines(explanation)
+    assert "24 of 25 files are used: 24 images; not used: a document (1)" in summary_lines(explanation)
     assert [(exclusion.code, exclusion.count) for exclusion in explanation.excluded_files] == [("document", 1)]
     assert Explanation.model_validate_json(explanation.model_dump_json()).training == explanation.training
+
+
+def test_names_that_are_numbers_stand_apart_from_their_counts() -> None:
+    labels = {"value": "{kind}", "classes": {"0": ["a"], "1": ["b"]}}
+    explanation = explained(list_paths(*FILES), **{**MANIFEST, "labels": labels})
+    counts = re.findall(r"\b([01]): (\d+)\b", " ".join(summary_lines(explanation)))
+    parts = (explanation.training, explanation.testing)
+    assert [(name, int(count)) for name, count in counts] == [item for part in parts for item in part.classes.items()]
 
 
 def test_a_drawn_split_is_that_of_the_execution(tmp_path: Path) -> None:

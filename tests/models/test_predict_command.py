@@ -82,7 +82,7 @@ def test_masks_of_a_folder_keep_their_geometry(tmp_path: Path, volumes: Path) ->
         assert read_mask(answer["mask"], str(tmp_path / "out")).array.max() == 3
         assert answer["volumes_ml"]["ball"] == pytest.approx(36 * 9 / 1000)
         assert Image.open(tmp_path / "out" / answer["overlay"]).width > 900
-    assert "ball 0.32 ml" in result.stdout
+    assert "ball: 0.32 ml" in result.stdout
     assert "2 in masks/, 2 in overlays/" in result.stderr
 
 

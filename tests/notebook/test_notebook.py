@@ -55,11 +55,11 @@ def test_a_result_in_one_line() -> None:
     [
         (
             Prediction("a/x.png", probabilities={"clear": 0.092, "opacity": 0.908}, prediction=("opacity",)),
-            "<Prediction x.png: opacity; opacity 0.908, clear 0.092>",
+            "<Prediction x.png: opacity; opacity: 0.908, clear: 0.092>",
         ),
         (
             Prediction("x.png", probabilities={"a": 0.1, "b": 0.2}),
-            "<Prediction x.png: none of the classes; b 0.200, a 0.100>",
+            "<Prediction x.png: none of the classes; b: 0.200, a: 0.100>",
         ),
         (Prediction("x.png", error="It is no image."), "<Prediction x.png: error: It is no image.>"),
         (Prediction(("s/1.dcm", "s/2.dcm"), mask=Path("o/m.nii.gz")), "<Prediction 1.dcm and 1 more: mask o/m.nii.gz>"),

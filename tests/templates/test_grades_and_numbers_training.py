@@ -49,7 +49,7 @@ def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) ->
         figures = dict.fromkeys(("qwk", "grade_mae", "accuracy", "auroc", "balanced_accuracy"), 0.5)
         errors = dict.fromkeys(("ece_before", "ece_after"), 0.1)
         told = kind.describe({"validation": figures, "calibration": errors, "recall": recall}, "5 held-out cases")
-        assert "recall of each class: low 2 of 2, mid 0 of 2, high 1 of 1" in told
+        assert "recall of each class: low: 2 of 2, mid: 0 of 2, high: 1 of 1" in told
     several = parts.get_target({**plan, "task": "diagnosis", "multi_label": True})
     assert several.recall(np.array([[5.0, 5.0, -5.0]]), np.array([[1.0, 0.0, 1.0]])) == {
         "low": "1 of 1",

@@ -327,9 +327,9 @@ def test_a_line_on_the_console_does_not_name_thirty_classes(project: Path) -> No
         "few = {'valid_loss': 1.0, 'auroc': 0.9, 'x': float('nan')}\n"
         "from m3b.training.curves import format_epoch\n"
         "assert [format_epoch(epoch) for epoch in (1.0, 1.26, 30.0, None)] == ['1', '1.3', '30', '0']\n"
-        "assert select_console_figures(few) == {'valid_loss': 1.0, 'auroc': 0.9}\n"
+        "assert select_console_figures(few) == {'valid loss': 1.0, 'auroc': 0.9}\n"
         "many = {'valid_loss': 1.0, 'dice': 0.5, **{f'dice_organ {k}': k / 100 for k in range(30)}}\n"
-        "assert list(select_console_figures(many)) == ['valid_loss', 'dice', *(f'lowest dice_organ {k}' for k in range(3))]\n"
+        "assert list(select_console_figures(many)) == ['valid loss', 'dice', *(f'lowest dice organ {k}:' for k in range(3))]\n"
     )
     call(project, "-c", code)
 

@@ -42,7 +42,7 @@ def format_entry(entry: Entry, n_hidden: int, threshold: Threshold) -> str:
     parts = [f"OUT OF DISTRIBUTION: {entry['why']}"] if entry.get("out_of_distribution") else []
     parts += [f"image: {'; '.join(entry['notes'])}"] if entry.get("notes") else []
     if "probabilities" in entry:
-        values = ", ".join(f"{name} {value:.3f}" for name, value in entry["probabilities"].items())
+        values = ", ".join(f"{name}: {value:.3f}" for name, value in entry["probabilities"].items())
         parts.append(f"{', '.join(entry['prediction']) or 'none'} ({values})")
     if entry.get("abstains"):
         parts.append(f"abstains: {', '.join(entry['prediction_set']) or 'no class'} at {entry['set_level']:.0%}")
@@ -57,7 +57,7 @@ def format_entry(entry: Entry, n_hidden: int, threshold: Threshold) -> str:
         parts.append(f"risk {entry['risk']:.3f} ({median_text})")
     volumes = {name: value for name, value in entry.get("volumes_ml", {}).items() if value is not None}
     if volumes:
-        parts.append(", ".join(f"{name} {value:.2f} ml" for name, value in volumes.items()))
+        parts.append(", ".join(f"{name}: {value:.2f} ml" for name, value in volumes.items()))
     if "anomaly_score" in entry:
         parts.append(f"anomaly score {entry['anomaly_score']:.3f}")
     if "boxes" in entry:
@@ -74,7 +74,7 @@ def format_entry(entry: Entry, n_hidden: int, threshold: Threshold) -> str:
 def _format_boxes(boxes: list[dict[str, Any]], n_hidden: int, threshold: Threshold) -> str:
     """Return the number of boxes of each class, and how many were left out."""
     counts = Counter(box["label"] for box in boxes)
-    text = ", ".join(f"{name} {count}" for name, count in counts.most_common()) or "no box"
+    text = ", ".join(f"{name}: {count}" for name, count in counts.most_common()) or "no box"
     limit = "the thresholds" if isinstance(threshold, Mapping) else f"a score of {threshold:g}"
     return f"{text} ({n_hidden} below {limit})" if n_hidden else text
 

@@ -189,7 +189,7 @@ def demo(
     with load_model(result.model_dir, unconfined=sandbox == "off") as model:
         predictions = model.predict([str(unseen_image)])
     for prediction in predictions:
-        probabilities_text = ", ".join(f"{name} {value:.3f}" for name, value in prediction.probabilities.items())
+        probabilities_text = ", ".join(f"{name}: {value:.3f}" for name, value in prediction.probabilities.items())
         terminal.print(f"{unseen_image.name}: {', '.join(prediction.prediction)} ({probabilities_text})", markup=False)
     raise typer.Exit(0 if result.ok else 1)
 

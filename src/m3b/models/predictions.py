@@ -156,7 +156,7 @@ class Prediction:
         ood_note = [f"OUT OF DISTRIBUTION, {shorten(self.why)}"] if self.out_of_distribution else []
         ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])[:MAX_CLASSES_SHOWN]
         parts = ood_note + ([", ".join(self.prediction) or "none of the classes"] if self.probabilities else [])
-        parts += [", ".join(f"{name} {value:.3f}" for name, value in ranked)] if ranked else []
+        parts += [", ".join(f"{name}: {value:.3f}" for name, value in ranked)] if ranked else []
         parts += [f"mask {shorten(self.mask)}"] if self.mask is not None else []
         parts += [f"masks of {shorten(', '.join(self.masks))}"] if self.masks else []
         if self.boxes is not None:

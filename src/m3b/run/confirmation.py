@@ -106,7 +106,7 @@ def format_question(run: RunFolder, selection: Selection, data: DataIndex, probl
 def format_index_lines(selection: Selection, data: DataIndex) -> list[str]:
     """Return lines on task, classes, cases, patients, and which files were used."""
     counts = {name: sum(split.get(name, 0) for split in data.counts.values()) for name in data.classes}
-    classes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    classes = ", ".join(f"{name}: {count:,}" for name, count in counts.items())
     patients = {name: format_patient_count(n, known=data.patients_known) for name, n in data.patients.items()}
     split_lines = [
         f"{data.cases.get(split, 0):,} cases for {word} ({patients.get(split, 'no patients')})"

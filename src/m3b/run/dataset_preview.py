@@ -147,9 +147,11 @@ class DatasetPreview:
         """Return a line for each part of the split with its cases by class."""
         lines = []
         for part, title in (("train", "training"), ("test", "testing")):
-            names = [f"{name} {count:,}" for name, count in self.counts["class_counts"][part].items()]
+            names = [f"{name}: {count:,}" for name, count in self.counts["class_counts"][part].items()]
             if names:
-                lines.append(f"    {title}: {', '.join(names[:MAX_LISTED])}{' ...' if len(names) > MAX_LISTED else ''}")
+                lines.append(
+                    f"    {title} ({', '.join(names[:MAX_LISTED])}{' ...' if len(names) > MAX_LISTED else ''})"
+                )
         return lines
 
     def manifest_to_json(self) -> str:

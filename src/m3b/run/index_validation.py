@@ -184,11 +184,12 @@ def _make_audit_event(audit_values: Mapping[str, Any]) -> IndexAudited:
 def _format_audit(audit_values: Mapping[str, Any]) -> str:
     parts = []
     for split in ("train", "test"):
-        class_counts = ", ".join(f"{name} {count}" for name, count in audit_values["counts"][split].items())
+        class_counts = ", ".join(f"{name}: {count}" for name, count in audit_values["counts"][split].items())
         patients_text = format_patient_count(
             audit_values["patients"][split], known=audit_values.get("patients_known", True)
         )
-        parts.append(f"{split}: {class_counts or str(audit_values['split'][split]) + ' cases'}; {patients_text}")
+        by_class = f" ({class_counts})" if class_counts else ""
+        parts.append(f"{split}: {audit_values['split'][split]} cases{by_class}; {patients_text}")
     shapes = ", ".join(
         f"{shape} ({count} image{'s' if count != 1 else ''})"
         for shape, count in list(audit_values["shapes"].items())[:3]

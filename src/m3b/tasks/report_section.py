@@ -69,7 +69,7 @@ def summarize_masks(row: dict[str, Any]) -> CaseSummary:
     def format_sizes(position: int) -> str:
         sizes = [(name, int(values[position])) for name, values in figures.items() if values[position]]
         unit = "px" if row.get("unit") == "px" else "voxels"
-        return ", ".join(f"{name} {size:,} {unit}" for name, size in sizes) or "nothing"
+        return ", ".join(f"{name}: {size:,} {unit}" for name, size in sizes) or "nothing"
 
     mean_dice = sum(dice_values) / len(dice_values) if dice_values else None
     return CaseSummary(format_sizes(3), format_sizes(4), mean_dice, "Dice")

@@ -11,13 +11,19 @@ from typing import IO, Any
 
 
 def select_console_figures(figures: dict[str, float], max_figures: int = 8) -> dict[str, float]:
-    """Return the figures for one console line: of many classes only the lowest three; the log file has all."""
+    """Return the figures for one console line, named in words: of many classes only the lowest three; the log file has all."""
     finite = {key: value for key, value in figures.items() if math.isfinite(value)}
     if len(finite) <= max_figures:
-        return finite
+        return _name_in_words(finite)
     classes = [key for key in finite if any(key.startswith(f"{total}_") for total in finite)]
     general = {key: value for key, value in finite.items() if key not in classes}
-    return {**general, **{f"lowest {key}": finite[key] for key in sorted(classes, key=lambda key: finite[key])[:3]}}
+    lowest = {f"lowest {key}": finite[key] for key in sorted(classes, key=lambda key: finite[key])[:3]}
+    return _name_in_words({**general, **lowest})
+
+
+def _name_in_words(figures: Mapping[str, float]) -> dict[str, float]:
+    """Return the figures with blanks in their names, and a colon behind those that end with a number, as a class called 0 does."""
+    return {f"{key.replace('_', ' ')}{':' * key[-1].isdigit()}": value for key, value in figures.items()}
 
 
 def format_epoch(epoch: float | None) -> str:

@@ -344,7 +344,7 @@ class TrainingLoop:
         append_row(LOGOUT / "log.csv", {**row, "lr": f"{lr:.3g}", "seconds": round(spent, 1)})
         if spent >= self.next_line:
             self.next_line = spent + clock.budget / CONSOLE_LINES
-            parts = (f"{key.replace('_', ' ')} {value:.3f}, " for key, value in select_console_figures(figures).items())
+            parts = (f"{key} {value:.3f}, " for key, value in select_console_figures(figures).items())
             print(
                 f"{name} epoch {format_epoch(clock.epoch)}: loss {loss:.3f}, {''.join(parts)}lr {lr:.1g}, "
                 f"{spent:.0f} of {clock.budget:.0f} s, about {self.estimate_steps_left()} steps left",

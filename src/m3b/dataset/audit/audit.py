@@ -66,7 +66,7 @@ class Audit:
             amount = (
                 f"{sum(class_counts.values())} labels" if kind.counts_labels else f"{self.split.get(split, 0)} cases"
             )
-            names = ", ".join(f"{name} {count}" for name, count in class_counts.items())
+            names = ", ".join(f"{name}: {count}" for name, count in class_counts.items())
             patients = format_patient_count(self.patients[split], known=self.patients_known)
             lines.append(f"{split}: {amount}{f' ({names})' if names else ''}, {patients}")
         return "; ".join(lines) + f". Opened {self.opened} of {self.cases} {kind.cases_word}."

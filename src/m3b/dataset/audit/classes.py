@@ -162,7 +162,7 @@ class ClassRare(_SplitCheck):
         if not rare:
             return
         names = [
-            f"{name} {cases[name]}{f' (patients in all: {data.class_patients[name]})' if self.is_scarce else ''}"
+            f"{name}: {cases[name]}{f' (patients in all: {data.class_patients[name]})' if self.is_scarce else ''}"
             for name in rare
         ]
         message = f"Cases of one patient or group are all that the {self.split} split has of: {', '.join(names)}."

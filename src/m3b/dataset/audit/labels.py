@@ -37,7 +37,7 @@ class OneClass(AuditCheck):
         table = counts(data.index.records, data.index.classes)
         present = [name for name, count in table.items() if count]
         if len(data.index.classes) < 2 or (len(present) < 2 and not data.index.multi_label):
-            counts_text = ", ".join(f"{name} {count}" for name, count in table.items())
+            counts_text = ", ".join(f"{name}: {count}" for name, count in table.items())
             yield self.make_finding(f"Only one class has cases ({counts_text}); a classifier needs at least two.")
 
 

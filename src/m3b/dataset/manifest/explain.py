@@ -376,12 +376,12 @@ def summary_lines(explanation: Explanation) -> list[str]:
 
 
 def _describe_unused(facts: Explanation) -> str:
-    reasons = [f"{item.count:,} {item.reason}" for item in facts.excluded_files[:3]]
+    reasons = [f"{item.reason} ({item.count:,})" for item in facts.excluded_files[:3]]
     return f"; not used: {', '.join(reasons)}{' ...' if len(facts.excluded_files) > 3 else ''}" if reasons else ""
 
 
 def _part_line(part: PartFact) -> str:
-    names = [f"{name} {count:,}" for name, count in part.classes.items()]
+    names = [f"{name}: {count:,}" for name, count in part.classes.items()]
     ellipsis = " ..." if len(names) > MAX_LISTED else ""
     classes = f" ({', '.join(names[:MAX_LISTED])}{ellipsis})" if names else ""
     people = "" if part.patients is None else f" of {part.patients:,} patients"

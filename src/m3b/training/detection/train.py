@@ -220,5 +220,5 @@ def write_results(plan: dict[str, Any], cases: list[HeldOutCase]) -> None:
     text = f"done: validation {metric_text} on {len(cases)} held-out cases of {patient_text}{''.join(remarks)}{caution}"
     print(text, flush=True)
     for metric, values in by_class.items() if len(plan["classes"]) > 1 else ():
-        class_text = ", ".join(f"{name} {value}" for name, value in values.items())
+        class_text = ", ".join(f"{name}: {value}" for name, value in values.items())
         print(f"{metric.replace('_', ' ')} by class: {class_text}", flush=True)

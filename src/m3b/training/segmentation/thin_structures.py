@@ -42,7 +42,7 @@ def describe_thin_classes(facts: Mapping[str, Any], plan: Mapping[str, Any]) -> 
     for name, width in facts["widths"].items():
         voxels = width / finest_grid_step(facts, plan)
         if voxels < MIN_WIDTH_VOXELS:
-            lines.append(f"{name} {voxels:.1f}")
+            lines.append(f"{name}: {voxels:.1f}")
     if not lines:
         return []
     return [
