@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from template_kit import Run
 
 from m3b.training.diagnosis import calibration, tta
+from m3b.training.diagnosis.export import describe_rule
 
 rng = np.random.default_rng(0)
 DECISIONS = ("accuracy", "constant_accuracy")
@@ -204,3 +207,29 @@ def test_classes_of_usual_shares_are_decided_for_by_probability() -> None:
     assert calibration.exclusive_cuts(np.eye(2, dtype=bool)[[0, 1, 1, 0, 1]]) == [0.5, 0.5]
     assert calibration.exclusive_cuts(np.eye(3, dtype=bool)[[0] * 50 + [1, 2]]) == [0.5, 0.5, 0.5]
     assert calibration.exclusive_cuts(np.eye(2, dtype=bool)[[0] * 20]) == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(("scale", "is_left_out"), [(1.0, True), (4.0, False)])
+def test_a_calibration_that_gains_nothing_is_called_left_out(scale: float, is_left_out: bool) -> None:
+    true = np.random.default_rng(0).normal(0, 1.5, (300, 3))
+    labels = _drawn(true, False)
+    fitted = calibration.calibrate(scale * true, labels, [str(k) for k in range(300)], False)
+    assert (fitted["figures"].get("status") == calibration.LEFT_OUT) is is_left_out
+    assert (fitted["temperature"] == 1.0) is is_left_out
+    numbers = re.findall(r"0\.\d+", calibration.describe_error(fitted["figures"]))
+    assert len(numbers) == (1 if is_left_out else 2), "one error, not the same twice"
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"classes": list("01234"), "thresholds": [0.5] * 5, "decide": "median"}, []),
+        ({"classes": list("abc"), "thresholds": [0.5] * 3}, []),
+        ({"classes": ["usual", "rare"], "thresholds": [0.9, 0.1]}, ["usual: 0.9", "rare: 0.1"]),
+        ({"classes": ["a", "b"], "thresholds": [0.5, 0.5], "multi_label": True}, ["a: 0.5", "b: 0.5"]),
+        ({"classes": ["years"], "thresholds": []}, []),
+    ],
+)
+def test_thresholds_are_named_where_they_decide(config: dict[str, Any], named: list[str]) -> None:
+    text = describe_rule({"multi_label": False, **config})
+    assert re.findall(r"\w+: [0-9.]+", text) == named

@@ -160,6 +160,18 @@ def score_decisions(scores: np.ndarray, truth: np.ndarray, cuts: np.ndarray, mul
     return {"f1": f1, "constant_f1": float((2 * share / (1 + share)).mean()) if occurs.any() else float("nan")}
 
 
+LEFT_OUT = "left out"
+"""Status of a calibration that was tried and does not lower the loss beyond chance."""
+NO_GAIN = "temperature and bias were tried and left out, since they do not lower the loss beyond chance"
+
+
+def describe_error(figures: Mapping[str, Any]) -> str:
+    """Return the calibration error before and after the calibration, or that there is none."""
+    if figures.get("status") == LEFT_OUT:
+        return f"calibration error {figures['ece_before']}: {NO_GAIN}"
+    return f"calibration error {figures['ece_before']}, calibrated {figures['ece_after']}"
+
+
 CONSTANT_DECISIONS = {
     "accuracy": "the commonest class for everybody",
     "balanced_accuracy": "one class for everybody",
@@ -203,8 +215,9 @@ def calibrate(
     logits: np.ndarray, labels: np.ndarray, patients: list[str], multi_label: bool, cuts_of_classes: Sequence[float] = (),
     average: EnsembleAverage | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return temperature, bias, thresholds, and `figures`: log loss and calibration error before and after, scores of the decisions;
-    `fair`, (R, K) cross-fitted probabilities, and `cases`, (R,) the case of each row.
+    """Return temperature, bias, thresholds, and `figures`: log loss and calibration error before and after, scores of the decisions,
+    and `"status": LEFT_OUT` if nothing is calibrated; `fair`, (R, K) cross-fitted probabilities, and `cases`, (R,) the case of each
+    row.
 
     "After" and the decisions are cross-fitted over five groups of patients. If the fit does not lower the cross-fitted log loss, as
     with few cases, temperature is 1 and bias 0.
@@ -225,7 +238,8 @@ def calibrate(
         for _, is_training in parts
     ]
     fair = _apply_cross_fitted(logits, parts, fits)
-    if log_loss(fair, truth, multi_label) >= log_loss(logits, truth, multi_label):
+    is_left_out = log_loss(fair, truth, multi_label) >= log_loss(logits, truth, multi_label)
+    if is_left_out:
         network_fit = np.ones(labels.shape[1])
         fitted = {"temperature": network_fit.tolist() if multi_label else 1.0, "bias": (network_fit * 0).tolist()}
         fits, fair = [fitted] * 5, logits.astype(np.float64)
@@ -247,6 +261,7 @@ def calibrate(
         "ece_before": round(calibration_error(before, labels, multi_label), 4),
         "ece_after": round(calibration_error(after, labels, multi_label), 4),
         **{name: round(value, 4) for name, value in score_decisions(after, truth, cuts, multi_label).items()},
+        **({"status": LEFT_OUT} if is_left_out else {}),
     }
     if average is None:
         cases = np.arange(len(logits))

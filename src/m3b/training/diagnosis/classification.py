@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from m3b.training.diagnosis.calibration import (
+    LEFT_OUT,
+    NO_GAIN,
     apply_calibration,
     calibrate,
     describe_decisions,
+    describe_error,
     exclusive_cuts,
     fit_calibration,
     log_loss,
@@ -141,7 +144,7 @@ class ClassTarget:
         figures, error = metrics["validation"], metrics["calibration"]
         return (
             f"validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held_out_text}; "
-            f"calibration error {error['ece_before']}, calibrated {error['ece_after']}\n{describe_recall(metrics)}"
+            f"{describe_error(error)}\n{describe_recall(metrics)}"
             f"{describe_decisions(error)}"
         )
 
@@ -157,7 +160,7 @@ class ClassTarget:
 
 def describe_recall(metrics: Mapping[str, Any]) -> str:
     """Return a line on the recall of each class, which shows classes that are never predicted."""
-    return "recall of each class: " + ", ".join(f"{name} {count}" for name, count in metrics["recall"].items()) + "\n"
+    return "recall of each class: " + ", ".join(f"{name}: {count}" for name, count in metrics["recall"].items()) + "\n"
 
 
 def describe_rare_class(config: Mapping[str, Any]) -> str:
@@ -178,10 +181,13 @@ def describe_calibration(error: Mapping[str, Any], config: Mapping[str, Any]) ->
         if "slopes" in error
         else ""
     )
+    as_delivered = (
+        f" as the network gives them, {error['ece_after']} as delivered (temperature {config['temperature']}, bias "
+        f"{config['bias']}; measured on cases that the fit had not seen)"
+    )
     return (
-        f"Expected calibration error of the probabilities (15 bins): {error['ece_before']} as the network gives them, "
-        f"{error['ece_after']} as delivered (temperature {config['temperature']}, bias {config['bias']}; measured on cases "
-        f"that the fit had not seen). {average}{describe_prediction_sets(config)}"
+        f"Expected calibration error of the probabilities (15 bins): {error['ece_before']}"
+        f"{f'; {NO_GAIN}' if error.get('status') == LEFT_OUT else as_delivered}. {average}{describe_prediction_sets(config)}"
     )
 
 

@@ -43,9 +43,20 @@ def main(argv: list[str] | None = None) -> None:
         *list_packages(probe or {}),
     ]
     write_texts(out, config, extra_packages, _readme(plan, config) + format_probe_note(probe))
-    print(
-        f"wrote {out}: {len(weights)} network(s), temperature {config['temperature']}, thresholds {config['thresholds']}"
-    )
+    print(f"wrote {out}: {len(weights)} network(s), temperature {config['temperature']}{describe_rule(config)}")
+
+
+def describe_rule(config: dict[str, Any]) -> str:
+    """Return how the model decides for a class or a grade; empty for numbers.
+
+    Equal thresholds of classes that exclude each other have no part in it, nor have those of grades.
+    """
+    cuts = dict(zip(config["classes"], config["thresholds"], strict=False))
+    if config.get("decide"):
+        return f", decides for the {config['decide']} of the grades' probabilities"
+    if config["multi_label"] or len(set(cuts.values())) > 1:
+        return f", thresholds {', '.join(f'{name}: {cut:g}' for name, cut in cuts.items())}"
+    return ", decides for the most probable class" if cuts else ""
 
 
 def make_config(plan: dict[str, Any], stored_weights: dict[str, Any], calibration: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from m3b.training.diagnosis.answers import GRADE_RULES, decide_grades
-from m3b.training.diagnosis.calibration import apply_calibration, calibrate, describe_decisions
+from m3b.training.diagnosis.calibration import apply_calibration, calibrate, describe_decisions, describe_error
 from m3b.training.diagnosis.classification import (
     ClassTarget,
     Record,
@@ -80,7 +80,7 @@ class GradeTarget(ClassTarget):
         figures, error = metrics["validation"], metrics["calibration"]
         return (
             f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, accuracy "
-            f"{figures['accuracy']} on {held_out_text}; calibration error {error['ece_before']}, calibrated {error['ece_after']}\n"
+            f"{figures['accuracy']} on {held_out_text}; {describe_error(error)}\n"
             f"{describe_recall(metrics)}{describe_decisions(error)}"
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from m3b.training.diagnosis.calibration import LEFT_OUT, NO_GAIN
 from m3b.training.diagnosis.classification import ClassTarget, Record
 from m3b.training.diagnosis.ensemble_calibration import EnsembleAverage
 from m3b.training.diagnosis.followup import encode_intervals, survival_curves, survival_risk
@@ -82,14 +83,20 @@ class SurvivalTarget(ClassTarget):
         before = self.view_loss(logits, labels)
         scale, shift = min(grid, key=lambda candidate: self.view_loss(logits / candidate[0] + candidate[1], labels))
         after = self.view_loss(logits / scale + shift, labels)
-        if before - after < 1 / max(len(labels), 1):  # fitting two numbers lowers it by so much by chance
+        is_left_out = before - after < 1 / max(len(labels), 1)
+        if is_left_out:  # fitting two numbers lowers it by so much by chance
             scale, shift, after = 1.0, 0.0, before
         calibration: dict[str, Any] = {"temperature": scale, "bias": shift, "thresholds": [], "edges": self.edges}
         if average is not None:
             calibration["alone"] = average.calibrate_networks(calibration)
         return {
             **calibration,
-            "figures": {"nll_before": round(before, 4), "nll_after": round(after, 4), "cases": len(labels)},
+            "figures": {
+                "nll_before": round(before, 4),
+                "nll_after": round(after, 4),
+                "cases": len(labels),
+                **({"status": LEFT_OUT} if is_left_out else {}),
+            },
         }
 
     def format_case(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
@@ -100,7 +107,8 @@ class SurvivalTarget(ClassTarget):
         figures, error = metrics["validation"], metrics["calibration"]
         return (
             f"validation C-index {figures['c_index']} on {held_out_text} (0.5 is chance); negative log likelihood "
-            f"{error['nll_before']} a case, calibrated {error['nll_after']}"
+            f"{error['nll_before']} a case"
+            + (f": {NO_GAIN}" if error.get("status") == LEFT_OUT else f", calibrated {error['nll_after']}")
         )
 
     def describe_for_readme(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
