@@ -10,6 +10,7 @@ import pytest
 
 from m3b import Pipeline, TrainingOverrides
 from m3b.errors import SettingError
+from m3b.metrics.metric_tables import metric_table
 from m3b.run.training_overrides import (
     check_overrides,
     find_plan_differences,
@@ -62,6 +63,25 @@ def test_a_setting_that_is_given_as_an_option() -> None:
         Pipeline("rules", epochs=3)
     assert caught.value.code == "setting_as_option"
     assert "training=TrainingOverrides(epochs=3)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "task"),
+    [
+        ("Grade osteoarthritis of the knee from 0 to 4", "grading"),
+        ("Estimate the bone age in months", "regression"),
+        ("Classify chest X-rays with pneumonia", "diagnosis"),
+    ],
+)
+def test_the_metrics_that_are_listed_are_those_of_the_request(tmp_path: Path, request_text: str, task: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.png").write_bytes(b"")
+    pipeline = Pipeline(
+        "rules", data=[tmp_path / "data"], out=tmp_path / "run", training=TrainingOverrides(metric="kapa")
+    )
+    with pytest.raises(SettingError) as caught:
+        pipeline.run(request_text)
+    assert ", ".join(metric_table(task).names) in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -620,12 +620,14 @@ class Pipeline:
         return requested_task if requested_task in CERTAIN_TASKS else ""
 
     def _list_possible_tasks(self, request: str) -> Sequence[str]:
-        """Return the tasks among which the data decides; empty if the words of the request leave all open."""
+        """Return the tasks among which the data decides, the requested one first; empty if the words of the request leave all open."""
         from m3b.run.precheck import find_ordered_tasks
         from m3b.tasks import find_requested_task
 
-        task_names = {find_requested_task(request), *find_ordered_tasks(request)} - {""}
-        return TASKS_OF_AN_IMAGE if task_names and task_names <= set(TASKS_OF_AN_IMAGE) else ()
+        requested_task = find_requested_task(request)
+        task_names = {requested_task, *find_ordered_tasks(request)} - {""}
+        possible_tasks = TASKS_OF_AN_IMAGE if task_names and task_names <= set(TASKS_OF_AN_IMAGE) else ()
+        return sorted(possible_tasks, key=lambda task: task != requested_task)
 
     def _resume_run(
         self,
