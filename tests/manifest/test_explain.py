@@ -126,3 +126,24 @@ def test_masks_and_patients_in_both_parts() -> None:
     assert (explanation.training.cases, explanation.testing.cases) == (2, 2)
     assert explanation.training.classes == {"marked": 2}
     assert [problem.code for problem in explanation.problems] == ["patients_cross_split"]
+
+
+@pytest.mark.parametrize("validation", [0, 6])
+def test_the_folders_own_validation_part_is_counted(tmp_path: Path, validation: int) -> None:
+    parts = {"train": 12, "val": validation, "test": 6}
+    files = [f"{part}/{'ab'[at % 2]}_{part}{at}.png" for part, count in parts.items() for at in range(count)]
+    manifest = {
+        "task": "diagnosis",
+        "images": {"files": "{part}/{kind}_{n}.png"},
+        "labels": {"value": "{kind}", "classes": {"benign": ["a"], "malignant": ["b"]}},
+        "split": {"value": "{part}", "train": ["train"], "val": ["val"], "test": ["test"]},
+    }
+    for path in files:
+        draw_picture(tmp_path / "raw" / path)
+    explanation = explained(list_folder(tmp_path / "raw"), **manifest)
+    assert (explanation.training.cases, explanation.validation_cases) == (12 + validation, validation)
+    executed = execute_folder(tmp_path / "raw", tmp_path, **manifest)
+    assert len(executed.train) == 12 + validation
+    notes = [note for note in executed.notes if "validation part" in note]
+    assert len(notes) == (1 if validation else 0)
+    assert all(note.startswith(f"{validation} ") for note in notes)

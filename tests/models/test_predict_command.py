@@ -99,7 +99,7 @@ def test_boxes_to_a_table(tmp_path: Path) -> None:
         ("spot", "0.8", "1.0", "1.0", "4.0", "5.0", "0.75", ""),
         ("", "", "", "", "", "", "", "it is bad"),
     ]
-    assert "spot 1 (1 below" in table_result.stdout
+    assert "spot: 1 (1 below" in table_result.stdout
     overlay_result = run(
         "predict", model, tmp_path / "a.png", tmp_path / "bad.png", "-o", tmp_path / "d", "--overlay", "--json"
     )

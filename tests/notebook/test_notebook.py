@@ -106,7 +106,7 @@ def test_numbers_of_a_prediction_have_four_digits() -> None:
 def test_of_many_classes_the_likeliest_are_shown() -> None:
     probabilities = {f"class {n}": n / 100 for n in range(40)}
     text = repr(Prediction("x.png", probabilities=probabilities, prediction=("class 39",)))
-    assert "class 39 0.390, class 38 0.380, class 37 0.370>" in text
+    assert "class 39: 0.390, class 38: 0.380, class 37: 0.370>" in text
 
 
 def test_a_model_in_one_line() -> None:

@@ -39,7 +39,7 @@ class SharedSampler(Sampler[Any]):
         self.sampler = sampler
 
     def __len__(self) -> int:
-        return len(self.sampler)  # type: ignore[arg-type]
+        return len(self.sampler)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch of a sampler that has one."""

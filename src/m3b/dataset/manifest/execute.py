@@ -564,6 +564,14 @@ class _Execution:
             ]
         )
 
+    def _note_validation_part(self, cases: Sequence[_Case], parts: Sequence[str]) -> None:
+        """Say how many training cases are the folder's own validation part."""
+        count = sum(part == "train" and case.row.get("split") == "val" for case, part in zip(cases, parts, strict=True))
+        if count:
+            self.notes.append(
+                f"{count:,} training cases are the folder's own validation part: training holds out validation cases of its own"
+            )
+
     def _split(self, cases: Sequence[_Case], groups: Sequence[str]) -> tuple[list[str], int]:
         """Each case's part, empty for those that are left out, and how many groups were in both of the folder's own parts."""
         usable = list(range(len(cases)))
@@ -579,7 +587,9 @@ class _Execution:
                     cases[place].reason = "a test case without a mask of its own: one that was prompted for is no truth"
             usable = [place for place in usable if not cases[place].code]
             if {"train", "test"} <= {own_parts[place] for place in usable}:
-                return self._own_sides(cases, groups, usable, own_parts, parts)
+                parts, crossing = self._own_sides(cases, groups, usable, own_parts, parts)
+                self._note_validation_part(cases, parts)
+                return parts, crossing
             self.notes.append(
                 "the folder's own split leaves one part without cases that have a target: a new one is drawn"
             )

@@ -66,6 +66,7 @@ class Explanation(_Fact):
     Args:
         classes: in the order of the model's outputs; those without a case are there too.
         training, testing: the parts; `split` says whether they are the folder's own.
+        validation_cases: training cases that are the folder's own validation part; training holds out its own.
         number: of regressions and survival times.
         marks: boxes on all cases together.
         excluded_cases: cases that cannot be used.
@@ -81,6 +82,7 @@ class Explanation(_Fact):
     training: PartFact
     testing: PartFact
     split: Literal["own", "drawn"]
+    validation_cases: int = 0
     number: NumberFact | None = None
     marks: int | None = None
     grouped_by: str = ""
@@ -169,6 +171,10 @@ def explain(manifest: Manifest, resolved: Resolved) -> Explanation:
         training=_count_part(manifest, frame, classes, sides, "train", resolved.classes),
         testing=_count_part(manifest, frame, classes, sides, "test", resolved.classes),
         split="own" if has_own_split else "drawn",
+        validation_cases=sum(
+            part == "val" and side == "train"
+            for part, side in zip(frame["split"].to_list() if has_own_split else (), sides, strict=False)
+        ),
         number=number,
         marks=int(frame["n_marks"].sum()) if manifest.boxes is not None and "n_marks" in frame.columns else None,
         grouped_by=", ".join(
@@ -352,7 +358,10 @@ def summary_lines(explanation: Explanation) -> list[str]:
         lines.append(f"values from {facts.number.low:g} to {facts.number.high:g}, median {facts.number.median:g}")
     if facts.marks is not None:
         lines.append(f"{facts.marks:,} boxes")
-    lines.append(f"training: {_part_line(facts.training)}")
+    own_validation = (
+        f", {facts.validation_cases:,} of them the folder's own validation part" if facts.validation_cases else ""
+    )
+    lines.append(f"training: {_part_line(facts.training)}{own_validation}")
     lines.append(f"testing: {_part_line(facts.testing)}, {_SPLIT_WORDS[facts.split]}")
     if facts.training.patients is None:
         reason = (
