@@ -37,7 +37,7 @@ def plan(
 ) -> None:
     """Print the plan of a training with its time and memory. Nothing is trained, and only --out is written.
 
-    For another machine nothing is measured: memory is counted with tensors without content, and time is estimated.
+    For another machine nothing is measured: memory and time are estimates.
     """
     from m3b.isolation.sandbox import choose_sandbox
     from m3b.run.dry_run import PlanOptions, make_dry_plan

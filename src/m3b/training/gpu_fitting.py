@@ -1,10 +1,11 @@
-"""Fit a plan to the memory of a GPU: by the traced need of a step (`memory_tracing`), and by a real step if the GPU is local."""
+"""Fit a plan to the memory of a GPU: by trial steps on a local one, by an estimate for another machine."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from m3b.training.entry import count_cores
@@ -88,11 +89,7 @@ def fit_to_gpu(
         choose_layout(plan, lambda trial: step_seconds(trial, costs))
     changes = describe_reductions(reduce_plan(plan, reductions.cheaper, steps, min_steps))
     changes += fit_memory(plan, costs, reductions.smaller, reductions.larger, steps)
-    return [
-        machine_of(plan).describe(),
-        *changes,
-        *(probe_memory(plan, costs, reductions.smaller) if machine_of(plan).is_local else []),
-    ]
+    return [machine_of(plan).describe(), *changes]
 
 
 def estimate_costs(
@@ -213,13 +210,13 @@ def fit_memory(
 
 def _shrink(plan: Plan, costs: StepCosts, reductions: Sequence[PlanChange], machine: Machine) -> list[str]:
     changes = []
-    while costs.peak(plan) > machine.usable_bytes:
+    while (peak := costs.peak(plan)) > machine.usable_bytes:
         change = next((text for change in reductions if (text := change(plan))), "")
         if not change:
-            need = costs.peak(plan) / GB + machine.memory - machine.usable_bytes / GB
+            need = f"{peak / GB + machine.memory - machine.usable_bytes / GB:.1f} GB" if isfinite(peak) else "more"
             raise SystemExit(
-                f"{machine.memory:g} GB do not hold a training step of this plan, which needs {need:.1f} GB and cannot be reduced: "
-                "set a smaller patch, size or network (--set), or use a larger GPU"
+                f"{machine.memory:g} GB do not hold a training step of this plan, which needs {need} and cannot be reduced: set a "
+                "smaller patch, size or network (--set), end other programs on the GPU (nvidia-smi), or use a larger GPU"
             )
         changes.append(change)
     return changes
@@ -241,64 +238,16 @@ def _grow(
     return changes
 
 
-def describe_memory(plan: Plan, costs: StepCosts, peak: int) -> str:
+def describe_memory(plan: Plan, costs: StepCosts, peak: float) -> str:
     """Return a line on the use of the memory."""
-    trace, machine, cases = costs.trace(plan), machine_of(plan), micro_batch(plan)
-    states = (WEIGHT_STATES + 1) * trace.weights / GB
+    machine, cases = machine_of(plan), micro_batch(plan)
+    used = f"GPU memory: {peak / GB:.2f} of {machine.usable_bytes / GB:.1f} GB usable ({machine.memory:g} GB in total)"
     parts = f", {plan['accumulate']} parts a step" if int(plan.get("accumulate") or 1) > 1 else ""
+    if not machine.is_remote:
+        return f"{used}, measured with a trial step{parts}"
+    estimate = costs.estimate(plan)
+    states = (WEIGHT_STATES + 1) * estimate.weights / GB
     return (
-        f"GPU memory: {peak / GB:.2f} of {machine.usable_bytes / GB:.1f} GB usable ({machine.memory:g} GB in total): weights with "
-        f"gradients, moments and average {states:.2f} GB, {cases} case{'s' if cases > 1 else ''} of "
-        f"{trace.per_case / GB:.2f} GB each{parts}"
+        f"{used}, an estimate from parameters and activations of a small input: weights with gradients, moments and average "
+        f"{states:.2f} GB, {cases} case{'s' if cases > 1 else ''} of {estimate.per_case / GB:.2f} GB each{parts}"
     )
-
-
-def probe_memory(plan: Plan, costs: StepCosts, smaller: Sequence[PlanChange]) -> list[str]:
-    """Run one real step at the planned size on a local GPU, reduce the plan if memory does not suffice; return lines on it.
-
-    Raises:
-        SystemExit: even the smallest plan does not fit.
-    """
-    import torch
-
-    from m3b.training.memory import is_out_of_memory
-
-    changes: list[str] = []
-    while True:
-        try:
-            peak = _measure_peak(plan, costs)
-            break
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-        change = next((text for change in smaller if (text := change(plan))), "")
-        if not change:
-            raise SystemExit(
-                "a training step does not fit into the memory of this GPU, and the plan cannot be reduced: set a smaller patch, size "
-                "or network (--set), or end other programs on the GPU (nvidia-smi)"
-            )
-        changes.append(change)
-    lines = [f"a real step did not fit into memory; reduced: {'; '.join(changes)}"] if changes else []
-    if peak:
-        lines.append(f"peak memory of a real step: {peak / GB:.2f} GB, {costs.peak(plan) / GB:.2f} GB expected")
-    return lines
-
-
-def _measure_peak(plan: Plan, costs: StepCosts) -> int:
-    """Return the peak bytes of a real step with AdamW and average; 0 if the device does not count them."""
-    import torch
-
-    from m3b.training.precision import device_of
-    from m3b.training.trial_step import make_trial_step
-
-    device = device_of(plan)
-    counted = device.type == "cuda"
-    if counted:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    model = costs.build(plan).to(device).train()
-    batch = costs.noise(plan, micro_batch(plan))
-    step = make_trial_step(model, plan, lambda: batch)
-    for _ in range(2):  # AdamW creates its moments in the first step
-        step()
-    return int(torch.cuda.max_memory_allocated()) if counted else 0

@@ -21,7 +21,7 @@ MIN_MINUTES = 10.0
 MIN_SPEEDUP = 1.1
 """Minimum gain in steps for parallel folds."""
 MAX_TRAINING_BYTES = 1e9
-"""Maximum traced bytes of a training for several to fit into the memory of usual machines."""
+"""Maximum estimated bytes of a training for several to fit into the memory of usual machines."""
 
 
 def choose_parallel_folds(
@@ -31,7 +31,7 @@ def choose_parallel_folds(
     min_steps: int,
     single_seconds: Callable[[Plan], float],
     parallel_seconds: Callable[[Plan, int], float],
-    training_bytes: Callable[[Plan], int],
+    training_bytes: Callable[[Plan], float],
 ) -> list[str]:
     """Set `processes` of a plan with several folds if that makes steps faster, and as many folds as the time allows; return the
     change.
