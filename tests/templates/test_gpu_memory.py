@@ -138,7 +138,7 @@ def test_dry_plans_of_pictures_use_8_24_and_80_gb(tmp_path: Path, monkeypatch: p
     records = []
     Path("Datapath").mkdir(exist_ok=True)
     for number in range(6):
-        pixels = np.random.default_rng(number).integers(0, 255, (320, 320), np.uint8)
+        pixels = np.random.default_rng(number).integers(0, 255, (512, 512), np.uint8)
         Image.fromarray(pixels).save(f"{number}.png")
         Image.fromarray((pixels > 200).astype(np.uint8)).save(f"{number}m.png")
         records.append({"image_path": f"{number}.png", "mask_path": f"{number}m.png", "patient": f"p{number}"})
