@@ -1,6 +1,7 @@
 """Make the generated parts of the documentation anew.
 
-`python docs/refresh.py` writes what is cheap: the help texts in docs/cli.md and the picture of docs/architecture.md.
+`python docs/refresh.py` writes what is cheap: the help texts in docs/cli.md, the tables of docs/templates.md and the picture of
+docs/architecture.md.
 `--check` writes nothing and ends with 1 if they are out of date. `--demo` also makes a whole run in a temporary folder
 (some minutes) and writes its transcript into README.md, its result into docs/python.md, the picture of the terminal
 (docs/terminal.svg) and, if there is a Chromium, that of the report (docs/report.png).
@@ -28,12 +29,12 @@ CUT = 110
 
 
 def put(text: str, name: str, content: str, language: str = "text") -> str:
-    """`text` with the content of its generated part `name` replaced by one fenced block.
+    """`text` with the content of its generated part `name` replaced by one fenced block, or as it is without a language.
 
     Raises:
         ValueError: the text has no such part, or two.
     """
-    fence = f"```{language}\n{content.rstrip()}\n```\n"
+    fence = f"```{language}\n{content.rstrip()}\n```\n" if language else content
     pattern = re.compile(rf"(<!-- generated: {re.escape(name)} -->\n).*?(<!-- /generated -->)", re.DOTALL)
     replaced, count = pattern.subn(lambda match: match.group(1) + fence + match.group(2), text)
     if count != 1:
@@ -89,6 +90,23 @@ def picture() -> str:
     return draw()
 
 
+# --- the tables of settings ---------------------------------------------------------------------------------------
+
+
+def settings_tables() -> str:
+    """The tables by which plans are made, in Markdown."""
+    from m3b.training.plan_table import PLAN_TABLES
+
+    lines = []
+    for task, rows in PLAN_TABLES.items():
+        lines += ["", f"**{task}**", "", "| if | settings | evidence |", "|---|---|---|"]
+        for row in rows:
+            settings = ", ".join(f"{key} {json.dumps(value)}" for key, value in row.settings.items()).replace('"', "")
+            evidence = re.sub(r"RESULTS\.md#([\w-]+)", r"[\1](../benchmarks/RESULTS.md#\1)", row.evidence)
+            lines.append(f"| {row.conditions or 'always'} | {settings} | {evidence} |")
+    return "\n".join([*lines, "", ""])
+
+
 # --- a whole run -------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +148,9 @@ def draw_pictures(place: Path) -> None:
 def pages(*, with_demo: bool = False) -> dict[Path, str]:
     """Every generated file with what it should hold."""
     cli = DOCS / "cli.md"
-    texts = {cli: cli_page(cli.read_text(encoding="utf-8")), DOCS / "architecture.svg": picture()}
+    templates = DOCS / "templates.md"
+    tables = put(templates.read_text(encoding="utf-8"), "settings", settings_tables(), "")
+    texts = {cli: cli_page(cli.read_text(encoding="utf-8")), DOCS / "architecture.svg": picture(), templates: tables}
     if with_demo:
         transcript, result = demo()
         readme, api = ROOT / "README.md", DOCS / "python.md"

@@ -103,6 +103,24 @@ def test_the_estimate_is_near_the_peak_of_a_real_step(kind: Any) -> None:
     assert estimate.kernels > 10
 
 
+def test_the_network_is_that_of_the_planned_input() -> None:
+    """The stem of a ResNet for small inputs has fifteen times the operations for each pixel of an image of 224 pixels."""
+    from m3b.training.diagnosis.network import build_model
+
+    class Classes(nn.Module):
+        def __init__(self, plan: dict[str, Any]) -> None:
+            super().__init__()
+            self.network = build_model(plan, with_loss=False)
+
+        def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": self.network(pixel_values)["logits"].sum()}
+
+    plan = {"dims": 2, "channels": 3, "size": [224, 224], "classes": ["a", "b"], "network": {"name": "resnet18"}}
+    costs = step_cost.StepCosts(lambda plan, cases: {"pixel_values": torch.randn(cases, 3, *plan["size"])}, Classes)
+    operations = costs.estimate({**plan, "precision": "fp32"}).operations
+    assert operations / (3 * 2 * 1.8e9) == pytest.approx(1, abs=0.1), "as in He et al. (2016), table 1"
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_network_that_takes_one_size_is_measured_at_this_size(kind: Any) -> None:
     size = {unet: [16] * 3, classifier: [64] * 2, transformer: [40, 32]}[kind]

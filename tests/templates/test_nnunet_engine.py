@@ -12,6 +12,8 @@ import pytest
 from segmentation_kit import assemble_segmentation, own
 from template_kit import call
 
+from m3b.training.plan_table import PlanConditions, choose_settings
+
 
 @pytest.fixture(scope="module")
 def presets() -> ModuleType:
@@ -34,7 +36,8 @@ def presets() -> ModuleType:
 )
 def test_the_preset_follows_from_memory_and_time(presets: ModuleType, gib: float, hours: float, planner: str) -> None:
     """By memory alone, an hour on 80 GB had a network whose training takes 66."""
-    assert presets.choose_planner(gib, 60 * hours) == planner
+    conditions = PlanConditions(device="GPU", minutes=60 * hours, gib=gib)
+    assert choose_settings("segmentation", conditions)["planner"] == planner
     assert planner in presets.PLANNERS
 
 

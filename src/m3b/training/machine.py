@@ -85,6 +85,13 @@ class Machine:
         )
 
 
+def has_gpu() -> bool:
+    """Return whether PyTorch sees a GPU."""
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
 def machine_of(plan: Mapping[str, Any]) -> Machine:
     """Return the machine that the plan was made for."""
     entry = plan.get("machine")

@@ -70,18 +70,9 @@ class StepEstimate:
         return int(ALLOCATOR_SLACK * (copies * self.weights + self.fixed + cases * self.per_case))
 
 
-@dataclass(frozen=True)
-class ForwardCost:
-    """What a forward pass of `NOISE_CASES` keeps for the backward pass, in bytes and tensors, and its operations."""
-
-    weights: int
-    kept_bytes: int
-    kept_tensors: int
-    operations: int
-
-
-def measure_forward(model: torch.nn.Module, batch: dict[str, Any], half: torch.dtype | None) -> ForwardCost:
-    """Run `model(**batch)["loss"]` on the CPU and count the tensors that autograd keeps, besides weights and their copies."""
+def measure_forward(model: torch.nn.Module, batch: dict[str, Any], half: torch.dtype | None) -> tuple[int, int, int]:
+    """Return bytes and number of the tensors that autograd keeps of `model(**batch)["loss"]` on the CPU, besides weights and their
+    copies, and floating point operations."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -101,20 +92,20 @@ def measure_forward(model: torch.nn.Module, batch: dict[str, Any], half: torch.d
         loss = model(**batch)["loss"]
     kept_bytes = sum(storage.nbytes() for storage in kept.values())
     del loss
-    weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
-    return ForwardCost(weight_bytes, kept_bytes, len(kept), int(flops.get_total_flops()))
+    return kept_bytes, len(kept), int(flops.get_total_flops())
 
 
-def small_input(plan: Plan, is_doubled: bool) -> Plan:
-    """Return the plan with an input of a few pixels that its network takes, one side twice as long if `is_doubled`."""
-    key, dims = _input_key(plan), int(plan["dims"])
-    strides, sides = plan["network"].get("strides") or [], [int(side) for side in plan[key]]
-    total = [math.prod(axis) for axis in zip(*strides, strict=True)] if strides else [USUAL_STRIDE] * dims
+def list_small_inputs(plan: Plan) -> list[list[int]]:
+    """Return sides of an input of a few pixels, and the same with one side twice as long; fewer if the input has no more pixels."""
+    sides, strides = [int(side) for side in plan[_input_key(plan)]], plan["network"].get("strides")
+    total = [math.prod(axis) for axis in zip(*strides, strict=True)] if strides else [USUAL_STRIDE] * len(sides)
     short = [min(side, max(2 * step, USUAL_STRIDE)) for side, step in zip(sides, total, strict=True)]
-    if is_doubled:
-        longest = max(range(dims), key=lambda axis: sides[axis] / short[axis])
-        short[longest] = min(sides[longest], 2 * short[longest])
-    return {**plan, key: short}
+    longest = max(range(len(sides)), key=lambda axis: sides[axis] / short[axis])
+    doubled = [
+        min(side, 2 * part) if axis == longest else part
+        for axis, (side, part) in enumerate(zip(sides, short, strict=True))
+    ]
+    return [short] if doubled == short else [short, doubled]
 
 
 def _input_key(plan: Plan) -> str:
@@ -122,54 +113,48 @@ def _input_key(plan: Plan) -> str:
 
 
 class StepCosts:
-    """Memory and time of the steps of a task's plans; what is equal for several plans is computed once."""
+    """Memory and time of the steps of a task's plans; plans that differ only in irrelevant settings are measured once."""
 
     def __init__(self, noise: Noise, build: Build | None = None) -> None:
         self.noise, self.build = noise, build or _network
 
     def estimate(self, plan: Plan) -> StepEstimate:
-        """Estimate the cost of a step from two forward passes of small inputs: what grows with the pixels, and what does not."""
-        key, pixels = _input_key(plan), math.prod(int(side) for side in plan[_input_key(plan)])
-        try:
-            small, doubled = (self._forward(small_input(plan, is_doubled)) for is_doubled in (False, True))
-            first, second = (math.prod(small_input(plan, is_doubled)[key]) for is_doubled in (False, True))
-        except Exception:  # noqa: BLE001 - networks with inputs of one size
-            small = doubled = self._forward(plan)
-            first = second = pixels
-        ratio = (pixels - first) / (second - first) if second > first else 0.0
-        kept = (small.kept_bytes + ratio * (doubled.kept_bytes - small.kept_bytes)) / NOISE_CASES
-        operations = (small.operations + ratio * (doubled.operations - small.operations)) / NOISE_CASES
-        return StepEstimate(
-            weights=small.weights,
-            fixed=0 if plan.get("precision") == "fp32" else small.weights // 2,
-            per_case=int(PEAK_RATIO * kept),
-            operations=int(PASSES * operations),
-            moved_bytes=int(MOVES * kept),
-            kernels=KERNELS_PER_TENSOR * small.kept_tensors,
-        )
-
-    def _forward(self, plan: Plan) -> ForwardCost:
-        irrelevant = (
-            "batch",
-            "accumulate",
-            "processes",
-            "machine",
-            "minutes",
-            "lr",
-            "epoch_patches",
-            "patches",
-            "folds",
-        )
-        return self._measured_forward(_to_json({key: value for key, value in plan.items() if key not in irrelevant}))
+        """Estimate the cost of a step from forward passes of small inputs through the plan's network."""
+        irrelevant = "batch accumulate processes machine minutes lr epoch_patches patches folds parts refit why_folds"
+        return self._estimate(_to_json({key: value for key, value in plan.items() if key not in irrelevant.split()}))
 
     @lru_cache(maxsize=64)  # noqa: B019 - one object lives as long as plan.py
-    def _measured_forward(self, key: str) -> ForwardCost:
+    def _estimate(self, key: str) -> StepEstimate:
         import torch
 
         plan = {**json.loads(key), "device": "cpu"}
         half = torch.bfloat16 if plan.get("precision") in ("bf16", "fp16") else None  # both have two bytes
         plan["precision"] = "bf16" if half else "fp32"
-        return measure_forward(self.build(plan).train(), self.noise(plan, NOISE_CASES), half)
+        model, sides_key = self.build(plan).train(), _input_key(plan)
+
+        def measure(sides: list[int]) -> tuple[int, int, int]:
+            return measure_forward(model, self.noise({**plan, sides_key: sides}, NOISE_CASES), half)
+
+        inputs = list_small_inputs(plan)
+        try:
+            costs = [measure(sides) for sides in inputs]
+        except Exception:  # noqa: BLE001 - networks with inputs of one size
+            inputs = [plan[sides_key]]
+            costs = [measure(inputs[0])]
+        pixels, first, last = (math.prod(sides) for sides in (plan[sides_key], inputs[0], inputs[-1]))
+        growth = (pixels - first) / (last - first) if last > first else 0.0
+        kept, _, operations = (
+            (small + growth * (large - small)) / NOISE_CASES for small, large in zip(costs[0], costs[-1], strict=True)
+        )
+        weights = sum(weight.numel() * weight.element_size() for weight in (*model.parameters(), *model.buffers()))
+        return StepEstimate(
+            weights=weights,
+            fixed=weights // 2 if half else 0,
+            per_case=int(PEAK_RATIO * kept),
+            operations=int(PASSES * operations),
+            moved_bytes=int(MOVES * kept),
+            kernels=KERNELS_PER_TENSOR * costs[0][1],
+        )
 
     def peak(self, plan: Plan) -> float:
         """Return the bytes on one GPU: of a trial step on a local GPU, infinite if it does not fit; else an estimate."""
@@ -182,24 +167,20 @@ class StepCosts:
         import torch
 
         from m3b.training.memory import is_out_of_memory
-        from m3b.training.precision import device_of
-        from m3b.training.trial_step import make_trial_step
 
         plan = json.loads(key)
-        batch = self.noise(plan, micro_batch(plan))
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         try:
-            model = self.build(plan).to(device_of(plan)).train()
-            step = make_trial_step(model, plan, lambda: batch)
+            step = _make_step(plan, self)
             for _ in range(2):  # AdamW creates its moments in the first step
                 step()
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             return math.inf
-        buckets = sum(4 * weight.numel() for weight in model.parameters()) if gpus_per_step(plan) > 1 else 0
-        return ALLOCATOR_SLACK * (torch.cuda.max_memory_allocated() + buckets)
+        buckets = self.estimate(plan).weights if gpus_per_step(plan) > 1 else 0  # in which gradients are exchanged
+        return float(ALLOCATOR_SLACK * (torch.cuda.max_memory_allocated() + buckets))
 
     def estimate_seconds(self, plan: Plan) -> float:
         """Estimate the seconds of a step on a remote machine; loading is assumed to overlap."""
@@ -229,12 +210,7 @@ def _network(plan: Plan) -> torch.nn.Module:
 def step_seconds(plan: Plan, costs: StepCosts) -> float:
     """Return the seconds of the fastest of a few training steps on noise, estimated for a remote machine; infinite if memory does not
     suffice or the precision is not supported."""
-    from m3b.training.threads import use_threads
-
-    if machine_of(plan).is_remote:
-        return costs.estimate_seconds(plan)
-    use_threads(plan)
-    return min_seconds(_make_step(plan, costs))
+    return costs.estimate_seconds(plan) if machine_of(plan).is_remote else min_seconds(_make_step(plan, costs))
 
 
 def parallel_step_seconds(plan: Plan, costs: StepCosts, networks: int) -> float:
@@ -253,25 +229,9 @@ def parallel_step_seconds(plan: Plan, costs: StepCosts, networks: int) -> float:
 
 
 def _make_step(plan: Plan, costs: StepCosts) -> Callable[[], None]:
-    """Return a function that runs both passes and the optimiser on noise."""
-    import torch
+    """Return a function that runs a trial step on noise."""
+    from m3b.training.precision import device_of
+    from m3b.training.trial_step import make_trial_step
 
-    from m3b.training.optimizers import optimizer_of
-    from m3b.training.precision import apply_memory_layout, autocast, device_of
-
-    device, accumulate = device_of(plan), int(plan.get("accumulate") or 1)
-    model = apply_memory_layout(costs.build(plan).to(device).train(), plan)
-    batch = {key: value.to(device) for key, value in costs.noise(plan, micro_batch(plan)).items()}
-    optimizer = optimizer_of(model, plan, 1e-6, 0.0)
-
-    def step() -> None:
-        for _ in range(accumulate):
-            with autocast(plan, device):
-                loss = model(**batch)["loss"]
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    return step
+    batch = costs.noise(plan, micro_batch(plan))
+    return make_trial_step(costs.build(plan).to(device_of(plan)).train(), plan, lambda: batch)

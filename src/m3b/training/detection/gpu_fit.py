@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.detection.grid import GPU_WIDTH, fit_to_grid
+from m3b.training.detection.grid import fit_to_grid
 from m3b.training.detection.plan_cost import median_grid_shape
 from m3b.training.gpu_fitting import PlanChanges, larger_batch, split_step
+from m3b.training.plan_table import PlanConditions, choose_settings, conditions_of
 from m3b.training.step_cost import gpus_per_step
 from m3b.training.time_budget import PlanChange
 
-MAX_BATCH = {2: 32, 3: 8}
-"""Patches per step, by dimensions."""
-MAX_PATCH_VOXELS = {2: 2**21, 3: 2**23}
-"""Voxels of the largest patch, by dimensions."""
 GRID_SETTINGS = ("patch", "longest", "spacing")
 
 
@@ -35,7 +32,7 @@ def make_patch_change(facts: dict[str, Any], factor: float) -> PlanChange:
     def change_patch(plan: dict[str, Any]) -> str:
         dims, previous = int(plan["dims"]), [int(n) for n in plan["patch"]]
         median_shape = median_grid_shape(facts, plan)
-        scale = factor ** (1 / dims)
+        scale, limits = factor ** (1 / dims), choose_settings("detection", conditions_of(facts, gpu=True))
         target = [min(round(scale * n), max(length, 16)) for n, length in zip(previous, median_shape, strict=True)]
         if factor > 1:
             target = [max(side, n) for side, n in zip(target, previous, strict=True)]
@@ -46,7 +43,7 @@ def make_patch_change(facts: dict[str, Any], factor: float) -> PlanChange:
         growth = np.prod(trial["patch"]) / np.prod(previous)
         if (
             (growth <= 1) == (factor > 1)
-            or np.prod(trial["patch"]) > MAX_PATCH_VOXELS[dims]
+            or np.prod(trial["patch"]) > limits["largest_patch_voxels"]
             or min(trial["patch"]) < 16
         ):
             return ""
@@ -60,7 +57,7 @@ def make_patch_change(facts: dict[str, Any], factor: float) -> PlanChange:
 def widen(plan: dict[str, Any]) -> str:
     """Use half as many filters again, once."""
     previous = _width(plan)
-    if previous > GPU_WIDTH:
+    if previous > choose_settings("detection", PlanConditions(device="GPU"))["first_filters"]:
         return ""
     _set_width(plan, round(1.5 * previous))
     return f"network of width {_width(plan)} instead of {previous}"
@@ -83,7 +80,8 @@ def make_larger_batch(facts: dict[str, Any]) -> PlanChange:
     """Return a change that doubles the patches per step."""
 
     def enlarge_batch(plan: dict[str, Any]) -> str:
-        message = larger_batch(MAX_BATCH[int(plan["dims"])] * gpus_per_step(plan))(plan)
+        limits = choose_settings("detection", conditions_of(facts, gpu=True))
+        message = larger_batch(limits["largest_batch"] * gpus_per_step(plan))(plan)
         if message:
             plan["patches"] = max(8 * int(plan["batch"]), min(int(facts["cases"]), 512))
         return message

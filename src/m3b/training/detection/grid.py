@@ -8,26 +8,23 @@ import numpy as np
 
 from m3b.training.detection.detector_plan import fit_anchors
 from m3b.training.detection.detectors import is_library
-
-GPU_WIDTH = 32
-"""First filters of a network on a GPU."""
+from m3b.training.plan_table import choose_settings, conditions_of
 
 
 def choose_grid(facts: dict[str, Any], gpu: bool) -> dict[str, Any]:
     """Return the grid: as coarse as the device needs, but small lesions keep a few pixels."""
-    median = np.median(facts["shapes"], axis=0)
+    median, table = np.median(facts["shapes"], axis=0), choose_settings("detection", conditions_of(facts, gpu))
     sides = facts["sides"]
     small_side = float(np.percentile(sides[:, :2].min(axis=1), 20)) if len(sides) else 8.0
     max_shrink = max(
         1.0, small_side / (6.0 if facts["target"] == "boxes" else 4.0)
     )  # a coarser grid loses small lesions
     if facts["dims"] == 2:
-        target_share = (1024 if gpu else 256) / float(median.max())
-        max_share = (1536 if gpu else 512) / float(median.max())
+        target_share = table["longest_side"] / float(median.max())
+        max_share = table["finest_side"] / float(median.max())
         factor = min(1.0, max(target_share, min(1.0 / max_shrink, max_share)))
         return {"spacing": None, "longest": round(float(median.max()) * factor)}
-    max_voxels = 2.0**25 if gpu else 2.0**22
-    shrink = min(max(1.0, float(np.prod(median)) / max_voxels), max_shrink**3) ** (1 / 3)
+    shrink = min(max(1.0, float(np.prod(median)) / table["image_voxels"]), max_shrink**3) ** (1 / 3)
     if not facts["spacing"]:
         return {"spacing": None, "longest": round(float(median.max()) / shrink)}
     spacing = np.array(facts["spacing"])
@@ -53,10 +50,8 @@ def fit_to_grid(
         shapes = shapes * np.minimum(1.0, plan["longest"] / shapes.max(axis=1, keepdims=True))
     spacing = np.array(plan["spacing"] or [1.0] * plan["dims"])
     boxes, dims, library = plan["target"] == "boxes", plan["dims"], is_library(plan)
-    if dims == 2:
-        largest, limit = np.percentile(shapes, 95, axis=0), 2**20 if gpu else (2**18 if boxes else 2**16)
-    else:
-        largest, limit = np.median(shapes, axis=0), 2**21 if gpu else 3 * 2**15
+    table = choose_settings("detection", conditions_of(facts, gpu))
+    largest, limit = np.percentile(shapes, 95 if dims == 2 else 50, axis=0), table["patch_voxels"]
     target = np.array(patch or largest, float)
     while not patch and np.prod(target) > limit / patch_reduction * 1.1:  # shorten the physically longest side
         target[int(np.argmax(target * spacing))] *= 0.94
@@ -66,11 +61,11 @@ def fit_to_grid(
     if library:
         fit_anchors(facts, plan)
     elif boxes:
-        plan["network"] = {"name": "centers", "width": GPU_WIDTH if gpu else 16, "strides": strides, "out_stage": 2}
+        plan["network"] = {"name": "centers", "width": table["first_filters"], "strides": strides, "out_stage": 2}
         if dims == 3:
             plan["network"]["out_stage"] = 1 if _needs_small_cells(facts, plan, strides) else 2
     else:
-        filters = [min((GPU_WIDTH if gpu else 16) * 2**k, 320 if gpu else 128) for k in range(len(strides) + 1)]
+        filters = [min(table["first_filters"] * 2**k, table["max_filters"]) for k in range(len(strides) + 1)]
         plan["network"] = {
             "name": "unet",
             "filters": filters,
@@ -78,9 +73,7 @@ def fit_to_grid(
             "kernels": _kernels(spacing, strides),
             "dropout": 0.0,
         }
-    voxels = float(np.prod(plan["patch"]))
-    step_voxels = (2**23 if gpu else 2**18) if dims == 3 else (2**22 if gpu else 2**19 if boxes else 2**18)
-    plan["batch"] = int(np.clip(step_voxels // voxels, 2, 16))
+    plan["batch"] = int(np.clip(table["step_voxels"] // float(np.prod(plan["patch"])), 2, 16))
     plan["least_batch"] = 1
     plan["patches"] = max(8 * plan["batch"], min(facts["cases"], 512))
 

@@ -41,7 +41,7 @@ from m3b.training.intensity_scales import (
     describe_uneven_brightness,
 )
 from m3b.training.laterality import allowed_flips, can_flip_both_axes
-from m3b.training.machine import machine_of
+from m3b.training.machine import has_gpu, machine_of
 from m3b.training.named_channels import (
     choose_channel_dropout,
     choose_channel_intensities,
@@ -52,16 +52,14 @@ from m3b.training.patch_time_budget import describe_pace
 from m3b.training.patients import describe_reliability
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
+from m3b.training.plan_table import choose_settings, conditions_of, describe_rows
 from m3b.training.pretrained.plan_start import apply_start, summarise_network, training_share, without_start
 from m3b.training.step_cost import step_seconds as seconds_of_step
 from m3b.training.time_budget import NO_LIMIT, PlanChange, describe_reductions, estimate_steps, reduce_plan
 from m3b.training.voxel_spacing import describe_placeholders
 
-MIN_STEPS_PER_FOLD = 3000
-"""Minimum steps per fold for cross-validation to beat one longer training."""
+MIN_STEPS, MIN_STEPS_PER_FOLD = (choose_settings("detection")[key] for key in ("min_steps", "min_steps_per_fold"))
 GRID_SETTINGS = ("patch", "longest", "spacing")
-MIN_STEPS = 400
-"""Steps below which a coarser grid or a narrower network is better than detail."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -117,7 +115,8 @@ def main(argv: list[str] | None = None) -> None:
     check_fold_count(plan, facts["patients"])
     messages.append(describe_expected_training(facts, plan))
     save_plan(plan)
-    print("\n".join([describe_plan(facts, plan), *([engine_reason] if engine_reason else []), *messages]))
+    reasons = [describe_rows("detection", conditions_of(facts, gpu, options.minutes)), *filter(None, [engine_reason])]
+    print("\n".join([describe_plan(facts, plan), *reasons, *messages]))
 
 
 def _take_backbone(settings: list[str]) -> tuple[str, list[str]]:
@@ -191,16 +190,9 @@ def _cell(facts: dict[str, Any], plan: dict[str, Any]) -> list[int]:
     return [4 if small_side >= 8 else 2] * int(plan["dims"])
 
 
-def has_gpu() -> bool:
-    """Return whether torch has a GPU."""
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any]:
     """Return the plan; `describe_plan` gives the reasons."""
-    has_boxes, dims, is_small = facts["target"] == "boxes", facts["dims"], facts["cases"] < 500
+    has_boxes, table = facts["target"] == "boxes", choose_settings("detection", conditions_of(facts, gpu, minutes))
     plan: dict[str, Any] = {
         "task": "detection",
         "target": facts["target"],
@@ -208,7 +200,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "labels": None if has_boxes else facts["labels"],
         "overlap": True,
         "points": "lesions",
-        "dims": dims,
+        "dims": facts["dims"],
         **choose_channels(facts, 4),
         "intensity": choose_channel_intensities(facts, choose_intensity),
         **choose_grid(facts, gpu),
@@ -216,23 +208,18 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
     }
     fit_to_grid(facts, plan, gpu)
     plan |= {
-        "foreground": 0.33 if has_boxes and dims == 2 else 0.5,
+        **{key: table[key] for key in ("foreground", "lr", "weight_decay", "patience", "validation_share", "ema")},
         "loss": {"boxes": 1.0, "class_weights": [1.0] * len(facts["classes"])}
         if has_boxes
         else {"voxel": "focal", "alpha": 0.4, "beta": 0.6},
-        "lr": 1e-3 if has_boxes else 2e-3,
-        "weight_decay": 0.02,
         "max_epochs": NO_LIMIT,
-        "patience": 400,
         "minutes": minutes,
         "folds": 1,
         "refit": False,
         "why_folds": "",
-        "validation_share": 0.2 if is_small else 0.15,
-        "ema": 0.99,
-        "augment": choose_augmentation(facts),
+        "augment": choose_augmentation(facts, table),
         "mirror": "auto",
-        "precision": "bf16" if gpu else "fp32",
+        "precision": table["precision"],
         "device": "auto",
         "workers": 0,
         "threads": 0,
@@ -379,16 +366,15 @@ def _window(facts: dict[str, Any]) -> dict[str, Any]:
     return {"mode": "window", "low": round(low), "high": round(high), "mean": 0.4, "std": 0.3}
 
 
-def choose_augmentation(facts: dict[str, Any]) -> dict[str, Any]:
+def choose_augmentation(facts: dict[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the augmentation rule. No flips by default; skin, retina and microscopy get both unless a class tells the side."""
-    is_2d = facts["dims"] == 2
     return {
         "flip": allowed_flips(
             ["h", "w"] if can_flip_both_axes(facts["dims"], facts["channels"]) else [], facts["classes"]
         ),
-        "rotate": 10 if is_2d else 8,
+        "rotate": table["rotate"],
         "zoom": 0.15,
-        "shift": 0.05 if facts["target"] == "boxes" else 0.0,
+        "shift": table["shift"],
         "contrast": 0.2,
         "brightness": 0.15,
         "gamma": 0.2,

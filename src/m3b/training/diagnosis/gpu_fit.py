@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 
 from m3b.training.gpu_fitting import PlanChanges, finer_input, larger_batch, split_step
+from m3b.training.plan_table import choose_settings, conditions_of
 from m3b.training.step_cost import StepCosts
 from m3b.training.time_budget import PlanChange
-
-MAX_SIDE = {2: 512, 3: 192}
-"""Maximum side of the input by dimensions."""
-MAX_BATCH = 128
-"""Maximum batch."""
 
 
 def make_noise_batch(plan: dict[str, Any], cases: int) -> dict[str, Any]:
@@ -39,9 +35,10 @@ def list_plan_changes(
     """Return the changes in order; overrides, and the input of a network with a fixed size, stay."""
     has_fixed_size = "size" in overrides or bool(plan["network"].get("pretrained") or plan["network"].get("config"))
     dims, inputs = int(plan["dims"]), [] if has_fixed_size else [smaller_input]
+    limits = choose_settings("diagnosis", conditions_of(facts, gpu=True))
     typical_sides = [float(side) for side in np.median(facts["shapes"], axis=0)]
     if dims == 3 and facts["frames"]:
         typical_sides[2] = 0.0  # a clip has no frames between its frames
-    larger = [] if has_fixed_size else [finer_input(typical_sides, dims, MAX_SIDE[dims])]
-    larger += [] if "batch" in overrides else [larger_batch(min(MAX_BATCH, int(facts["cases"]) // 8))]
+    larger = [] if has_fixed_size else [finer_input(typical_sides, dims, limits["largest_side"])]
+    larger += [] if "batch" in overrides else [larger_batch(min(limits["largest_batch"], int(facts["cases"]) // 8))]
     return PlanChanges(inputs, [split_step, *inputs], larger)

@@ -40,11 +40,12 @@ from m3b.training.folds import (
 from m3b.training.gpu_fitting import apply_machine, choose_precision_and_layout, fit_to_gpu, share_gpus
 from m3b.training.intensity_rule import choose_whole_image_augmentation, choose_whole_image_input
 from m3b.training.laterality import allowed_flips, can_flip_both_axes
-from m3b.training.machine import machine_of
+from m3b.training.machine import has_gpu, machine_of
 from m3b.training.named_channels import choose_channels
 from m3b.training.patients import list_patients, list_sites
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
+from m3b.training.plan_table import PlanConditions, choose_settings, conditions_of, describe_rows
 from m3b.training.pretrained.delivered import read_delivered_plan
 from m3b.training.pretrained.frozen_features import (
     FEATURE_SIDES,
@@ -76,13 +77,9 @@ from m3b.training.voxel_spacing import physical_grid
 MAX_CLASS_WEIGHT = 3.0
 """Maximum class weight, and its inverse the minimum; the square root of the share, since full weights cause false alarms."""
 COLOUR_CHANNELS = 3
-AUGMENTATION_LIMITS = {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}
 MIN_DENSENET_SIDE = 32
 """Minimum side of a DenseNet's input, which is halved five times."""
-MIN_STEPS = 250
-"""Steps that a model needs before another fold, finer input or a wider network is worth its time."""
-MIN_EPOCHS = 40
-"""The same in epochs, for sets so small that this is fewer: one network on thirty cases would hold out five, too few to validate."""
+MIN_STEPS, MIN_EPOCHS = (choose_settings("diagnosis")[key] for key in ("min_steps", "min_epochs"))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -112,36 +109,26 @@ def main(argv: list[str] | None = None) -> None:
     time_line = describe_time(plan, facts["cases"])
     changes += [*adapt_augmentation(facts, plan, options.set), time_line]
     save_plan(plan)
-    print("\n".join([format_summary(facts, plan), *changes]))
-
-
-def has_gpu() -> bool:
-    """Return whether PyTorch sees a GPU."""
-    import torch
-
-    return bool(torch.cuda.is_available())
+    conditions = conditions_of(facts, machine.gpus > 0, options.minutes)
+    print("\n".join([format_summary(facts, plan), describe_rows("diagnosis", conditions), *changes]))
 
 
 def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str, Any]:
     """Make the plan; `format_summary` gives the reasons."""
-    is_small, dims = facts["cases"] < MAX_SMALL_SET, facts["dims"]
-    grid: dict[str, Any] = (
-        physical_grid(facts, _max_volume_side(has_gpu)) if dims == 3 else dict(fit="stretch", field=None)
-    )
-    size = grid.pop("size", None) or _choose_size(facts, has_gpu)
-    voxels = int(np.prod(size)) * facts["views"]
-    batch = int(np.clip((2**19 if has_gpu else 2**18) * (4 if dims == 3 else 2) // voxels, 2, 64))
-    batch = max(2, min(batch, 16 if is_small else 64, facts["cases"] // 4))
+    dims, settings = facts["dims"], choose_settings("diagnosis", conditions_of(facts, has_gpu, minutes))
+    grid: dict[str, Any] = physical_grid(facts, settings["max_side"]) if dims == 3 else dict(fit="stretch", field=None)
+    size = grid.pop("size", None) or _choose_size(facts, settings["max_side"])
+    batch = int(settings["step_pixels"] // (int(np.prod(size)) * facts["views"]))
+    batch = max(2, min(batch, settings["max_batch"], facts["cases"] // 4))
     counts = np.array([max(facts["counts"][name], 1) for name in facts["classes"]], float)
     if facts["multi_label"]:
         known_cases = facts["cases"] - np.array([facts["unknown"][name] for name in facts["classes"]], float)
         weights = np.clip((np.maximum(known_cases - counts, 1) / counts) ** 0.5, 1 / MAX_CLASS_WEIGHT, MAX_CLASS_WEIGHT)
     else:
         weights = np.clip((counts.sum() / (len(counts) * counts)) ** 0.5, 1 / MAX_CLASS_WEIGHT, MAX_CLASS_WEIGHT)
-    network: dict[str, Any] = {"name": "small_cnn", "width": 16}
-    if has_gpu:
-        network = {"name": "resnet18" if is_small or min(size) < MIN_DENSENET_SIDE else "densenet121"}
-    network["dropout"] = 0.4 if is_small else 0.2
+    network = {**settings["network"], "dropout": settings["dropout"]}
+    if network["name"] == "densenet121" and min(size) < MIN_DENSENET_SIDE:
+        network["name"] = "resnet18"
     return {
         "task": facts["task"],
         "classes": facts["classes"],
@@ -159,9 +146,7 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         **choose_whole_image_input(facts),
         "network": network,
         "batch": batch,
-        "lr": 3e-4 if is_small and has_gpu else 1e-3,
-        "weight_decay": 0.1 if is_small else 0.02,
-        "label_smoothing": 0.05,
+        **{key: settings[key] for key in ("lr", "weight_decay", "label_smoothing")},
         "class_weights": [round(float(v), 4) for v in weights],
         "max_steps": 0,
         "max_epochs": NO_LIMIT,
@@ -169,15 +154,17 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         "minutes": minutes,
         "folds": 0,
         "refit": False,
-        "cross_validation": is_small,
+        "cross_validation": settings["cross_validation"],
         "fold_groups": "patients",
         "why_folds": "",
-        "validation_share": 0.15,
+        "validation_share": settings["validation_share"],
         "linear_probe": {"weights": "auto"},
-        "ema": 0.99,
-        "augment": choose_whole_image_augmentation(facts, is_small, AUGMENTATION_LIMITS, _choose_flips(facts)),
+        "ema": settings["ema"],
+        "augment": choose_whole_image_augmentation(
+            facts, facts["cases"] < MAX_SMALL_SET, settings["augment"], _choose_flips(facts)
+        ),
         "tta": {"use": "auto", "views": 4, "zoom": 0.05, "shift": 0.03, "max_seconds": 2.0},
-        "precision": "bf16" if has_gpu else "fp32",
+        "precision": settings["precision"],
         "device": "auto",
         "workers": 0,
         "threads": 0,
@@ -191,29 +178,21 @@ def _choose_flips(facts: dict[str, Any]) -> list[str]:
     return allowed_flips(["h", "w"] if can_flip_both_axes(facts["dims"], facts["channels"]) else [], facts["classes"])
 
 
-def _choose_size(facts: dict[str, Any], has_gpu: bool) -> list[int]:
+def _choose_size(facts: dict[str, Any], max_side: int) -> list[int]:
     median = np.median(facts["shapes"], axis=0)
     if facts["dims"] == 2:
         longest = float(median.max())
         if longest <= 64:
             return [max(16, round(float(v) / 4) * 4) for v in median]
-        side = min(320 if has_gpu else 224, longest)
-        if not has_gpu and not 500 <= facts["cases"] <= 3000:
-            side = min(side, 128)  # few cases: more epochs in the same time are better than more pixels
-        return [max(32, round(side / 16) * 16)] * 2
-    size = [int(np.clip(round(float(v) / 8) * 8, 16, _max_volume_side(has_gpu))) for v in median]
-    return [*size[:2], min(facts["frames"], _max_volume_side(has_gpu))] if facts["frames"] else size
-
-
-def _max_volume_side(has_gpu: bool) -> int:
-    """Return the maximum side of a volume at first, in voxels."""
-    return 128 if has_gpu else 64
+        return [max(32, round(min(max_side, longest) / 16) * 16)] * 2
+    size = [int(np.clip(round(float(v) / 8) * 8, 16, max_side)) for v in median]
+    return [*size[:2], min(facts["frames"], max_side)] if facts["frames"] else size
 
 
 def choose_max_folds(facts: dict[str, Any], minutes: float, epochs: float = 0.0) -> tuple[int, str]:
     """Return the maximum folds and the reason: small sets overfit before the time is over, large ones after many `epochs`; an ensemble
     of patient-wise folds then uses the time."""
-    if minutes < 1.5:
+    if choose_settings("diagnosis", PlanConditions(minutes=minutes))["max_networks"] == 1:
         return 1, f"{minutes:g} min: one network"
     rarest = min((count for count in facts["counts"].values() if count), default=0)
     max_networks, why = max_folds(facts["cases"], facts["patients"], rarest, epochs)
@@ -235,7 +214,10 @@ def add_pretrained(plan: dict[str, Any], facts: dict[str, Any], settings: list[s
         return "weights start at random (pretrained networks have three colour channels)"
     candidates, searched_text = find_pretrained()
     has_gpu = machine_of(plan).gpus > 0
-    limit = (600 if has_gpu else 150) * 1e6
+    limit = (
+        choose_settings("diagnosis", PlanConditions(device="GPU" if has_gpu else "processor"))["max_pretrained_mb"]
+        * 1e6
+    )
     for folder in candidates[::-1] if has_gpu else candidates:
         trial = json.loads(json.dumps(plan))
         use_folder(trial, folder)

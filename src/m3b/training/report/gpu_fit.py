@@ -7,15 +7,9 @@ from typing import Any
 import numpy as np
 
 from m3b.training.gpu_fitting import PlanChanges, finer_input, larger_batch, split_step
+from m3b.training.plan_table import choose_settings, conditions_of
 from m3b.training.step_cost import StepCosts
 from m3b.training.time_budget import PlanChange
-
-MAX_SIDE = {2: 448, 3: 160}
-"""Maximum side of the images by dimensions."""
-MAX_BATCH = 64
-"""Maximum studies of a step."""
-MAX_ENCODER_WIDTH = 48
-"""Maximum first filters of the image encoder."""
 
 
 def make_text_batch(plan: dict[str, Any], cases: int) -> dict[str, Any]:
@@ -65,22 +59,22 @@ def list_plan_changes(
 ) -> PlanChanges:
     """Return the changes in order; overrides, and the input of a pretrained encoder, stay."""
     has_pretrained_encoder = bool(plan["network"].get("image_model") or plan["network"].get("pretrained"))
-    dims = int(plan["dims"])
+    dims, limits = int(plan["dims"]), choose_settings("report", conditions_of(facts, gpu=True))
     inputs = [] if "size" in overrides or has_pretrained_encoder else [smaller_input]
     larger = (
         []
         if "size" in overrides or has_pretrained_encoder
-        else [finer_input(list(np.median(facts["shapes"], axis=0)), dims, MAX_SIDE[dims])]
+        else [finer_input(list(np.median(facts["shapes"], axis=0)), dims, limits["largest_side"])]
     )
     larger += [] if has_pretrained_encoder or "network.image_width" in overrides else [widen_encoder]
-    larger += [] if "batch" in overrides else [larger_batch(min(MAX_BATCH, int(facts["cases"]) // 8))]
+    larger += [] if "batch" in overrides else [larger_batch(min(limits["largest_batch"], int(facts["cases"]) // 8))]
     return PlanChanges(inputs, [split_step, *inputs], larger)
 
 
 def widen_encoder(plan: dict[str, Any]) -> str:
     """Widen the image encoder by a half."""
     width = int(plan["network"]["image_width"])
-    if round(1.5 * width) > MAX_ENCODER_WIDTH:
+    if round(1.5 * width) > choose_settings("report")["largest_image_width"]:
         return ""
     plan["network"]["image_width"] = round(1.5 * width)
     return f"image encoder of width {round(1.5 * width)} instead of {width}"

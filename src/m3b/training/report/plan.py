@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from m3b.training.folds import MAX_SMALL_SET
 from m3b.training.gpu_fitting import apply_machine, choose_precision_and_layout, fit_to_gpu, share_gpus
 from m3b.training.intensity_rule import choose_whole_image_augmentation, choose_whole_image_input
-from m3b.training.machine import machine_of
+from m3b.training.machine import has_gpu, machine_of
 from m3b.training.named_channels import choose_channels
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
+from m3b.training.plan_table import choose_settings, conditions_of, describe_rows
 from m3b.training.pretrained.plan_start import apply_start, without_start
 from m3b.training.report.dataset import read_index
 from m3b.training.report.fingerprint import fingerprint
@@ -48,9 +50,7 @@ from m3b.training.time_budget import (
 from m3b.training.voxel_spacing import physical_grid
 
 MAX_VIEWS = 4
-AUGMENTATION_LIMITS = {"rotate": 6, "zoom": 0.06, "shift": 0.04, "erase": 0.0}
-"""No flips, since reports mention left and right, and no erasing: a hidden finding would still be in the report."""
-MIN_STEPS = 600
+MIN_STEPS: int = choose_settings("report")["min_steps"]
 """Steps below which a smaller input is better than detail: image encoder, writer and both together share them."""
 
 
@@ -89,23 +89,18 @@ def main(argv: list[str] | None = None) -> None:
     record_expected_steps(plan, sum(steps.values()), epoch_steps(plan, facts["cases"]))
     save_plan(plan)
     print(format_summary(facts, plan))
+    print(describe_rows("report", conditions_of(facts, machine.gpus > 0, options.minutes)))
     print(
         "\n".join([*changes, describe_stages(plan, stage_costs, facts["cases"]), *warn_if_hopeless(facts, plan, steps)])
     )
 
 
-def has_gpu() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
 def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str, Any]:
     """Make the plan without the language; `format_summary` gives the reasons."""
-    is_small, dims = facts["cases"] < 500, facts["dims"]
-    grid: dict[str, Any] = physical_grid(facts, _max_volume_side(has_gpu)) if dims == 3 else dict(fit="pad", field=None)
-    size, views = grid.pop("size", None) or _choose_size(facts, has_gpu), min(MAX_VIEWS, max(facts["views"]))
-    batch = int(np.clip(2 ** (21 if has_gpu else 19) * (4 if dims == 3 else 1) // (int(np.prod(size)) * views), 2, 64))
+    dims, table = facts["dims"], choose_settings("report", conditions_of(facts, has_gpu, minutes))
+    grid: dict[str, Any] = physical_grid(facts, table["max_side"]) if dims == 3 else dict(fit="pad", field=None)
+    size, views = grid.pop("size", None) or _choose_size(facts, table["max_side"]), min(MAX_VIEWS, max(facts["views"]))
+    batch = int(table["step_pixels"] // (int(np.prod(size)) * views))
     # sections of fewer than one report in ten cannot be learnt
     sections = [name for name in SECTIONS if facts["present"][name] >= 0.1 * facts["cases"]]
     return {
@@ -126,24 +121,18 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         **grid,
         **choose_whole_image_input(facts),
         "network": {
-            "image_width": 32 if has_gpu else 16,
-            "width": 256 if has_gpu else 128,
-            "layers": 4 if has_gpu else 2,
+            **{key: table[key] for key in ("image_width", "width", "layers")},
             "heads": 4,
-            "dropout": 0.2 if is_small else 0.1,
             "truth": 0.7,
-            "hide_image": 0.5 if is_small else 0.25,
             "hide_findings": 0.1,
-            "image_gradient": 0.1 if is_small else 0.3,
+            **{key: table[key] for key in ("dropout", "hide_image", "image_gradient")},
             "text_model": None,
             "image_model": None,
             "lora": 0,
             "image_lr": 0.05,
         },
-        "batch": max(2, min(batch, 8 if is_small else 32, facts["cases"] // 4)),
-        "lr": 2e-3,
-        "weight_decay": 0.05,
-        "label_smoothing": 0.05,
+        "batch": max(2, min(batch, table["max_batch"], facts["cases"] // 4)),
+        **{key: table[key] for key in ("lr", "weight_decay", "label_smoothing", "validation_share", "ema")},
         "word_dropout": 0.15,
         "findings_weight": 1.0,
         "contrastive": 0.0,
@@ -153,10 +142,8 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         "max_epochs": NO_LIMIT,
         "patience": 0,
         "minutes": minutes,
-        "validation_share": 0.15,
-        "ema": 0.99,
-        "augment": choose_whole_image_augmentation(facts, is_small, AUGMENTATION_LIMITS, []),
-        "precision": "bf16" if has_gpu else "fp32",
+        "augment": choose_whole_image_augmentation(facts, facts["cases"] < MAX_SMALL_SET, table["augment"], []),
+        "precision": table["precision"],
         "device": "auto",
         "workers": 0,
         "threads": 0,
@@ -164,17 +151,11 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
     }
 
 
-def _choose_size(facts: dict[str, Any], has_gpu: bool) -> list[int]:
+def _choose_size(facts: dict[str, Any], max_side: int) -> list[int]:
     median = np.median(facts["shapes"], axis=0)
     if facts["dims"] == 2:
-        side = min(256 if has_gpu else 128, float(median.max()))
-        return [max(32, round(side / 16) * 16)] * 2
-    return [int(np.clip(round(float(v) / 8) * 8, 16, _max_volume_side(has_gpu))) for v in median]
-
-
-def _max_volume_side(has_gpu: bool) -> int:
-    """Return the maximum side of a volume at first, in voxels."""
-    return 128 if has_gpu else 64
+        return [max(32, round(min(max_side, float(median.max())) / 16) * 16)] * 2
+    return [int(np.clip(round(float(v) / 8) * 8, 16, max_side)) for v in median]
 
 
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:

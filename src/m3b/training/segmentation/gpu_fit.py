@@ -9,19 +9,13 @@ import numpy as np
 
 from m3b.training.gpu_fitting import PlanChanges, larger_batch, share_gpus, split_step
 from m3b.training.machine import machine_of
+from m3b.training.plan_table import choose_settings, conditions_of
 from m3b.training.segmentation.patch_shapes import plan_strides, round_up
 from m3b.training.segmentation.plan_cost import median_grid_shape
 from m3b.training.segmentation.short_training import filter_counts, patches_per_epoch
 from m3b.training.segmentation.sliding_window import total_strides
 from m3b.training.step_cost import gpus_per_step
 from m3b.training.time_budget import PlanChange
-
-MAX_BATCH = {2: 32, 3: 8}
-"""Patches per step, by dimensions: more improve little, and steps become few."""
-MAX_FIRST_FILTERS = 48
-"""First filters of the widest network, if memory and time allow it."""
-MAX_PATCH_VOXELS = {2: 1024 * 1024, 3: 192**3}
-"""Voxels of the largest patch."""
 
 
 def share_batch(facts: dict[str, Any], plan: dict[str, Any], overrides: set[str]) -> None:
@@ -68,7 +62,8 @@ def make_larger_patch(facts: dict[str, Any]) -> PlanChange:
         ]
         strides, kernels = plan_strides(target, list(plan["spacing"] or [1.0] * dims))
         patch = round_up(target, strides)
-        if np.prod(patch) <= np.prod(previous) or np.prod(patch) > MAX_PATCH_VOXELS[dims]:
+        limits = choose_settings("segmentation", conditions_of(facts, gpu=True))
+        if np.prod(patch) <= np.prod(previous) or np.prod(patch) > limits["largest_patch_voxels"]:
             return ""
         plan["patch"] = patch
         width = int(plan["network"]["filters"][0])
@@ -81,7 +76,8 @@ def make_larger_patch(facts: dict[str, Any]) -> PlanChange:
 def widen(plan: dict[str, Any]) -> str:
     """Use half as many filters again."""
     previous = [int(count) for count in plan["network"].get("filters") or []]
-    if plan["network"]["name"] != "unet" or not previous or round(1.5 * previous[0]) > MAX_FIRST_FILTERS:
+    largest = choose_settings("segmentation")["largest_first_filters"]
+    if plan["network"]["name"] != "unet" or not previous or round(1.5 * previous[0]) > largest:
         return ""
     plan["network"]["filters"] = filter_counts(round(1.5 * previous[0]), len(previous), int(plan["dims"]))
     return f"first filters {plan['network']['filters'][0]} instead of {previous[0]}"
@@ -91,7 +87,8 @@ def make_larger_batch(facts: dict[str, Any]) -> PlanChange:
     """Return a change that doubles the patches per step; an epoch keeps its number of steps."""
 
     def enlarge_batch(plan: dict[str, Any]) -> str:
-        message = larger_batch(MAX_BATCH[int(plan["dims"])] * gpus_per_step(plan))(plan)
+        limits = choose_settings("segmentation", conditions_of(facts, gpu=True))
+        message = larger_batch(limits["largest_batch"] * gpus_per_step(plan))(plan)
         if message:
             plan["epoch_patches"] = patches_per_epoch(int(facts["cases"]), int(plan["batch"]))
         return message

@@ -8,21 +8,18 @@ import numpy as np
 
 from m3b.training.segmentation.thin_structures import coarsest_spacing
 
-MAX_IMAGE_VOXELS = {(2, False): 512 * 512, (2, True): 1024 * 1024, (3, False): 2_000_000, (3, True): 40_000_000}
-"""Voxels of an affordable median image, by (dims, GPU); above, the spacing is made coarser."""
-MAX_PATCH_VOXELS = {(2, False): 256 * 256, (2, True): 512 * 512, (3, False): 160_000, (3, True): 128**3}
-"""Voxels of the largest patch, by (dims, GPU)."""
 
-
-def working_spacing(facts: dict[str, Any], gpu: bool) -> tuple[list[float], bool, int | None, list[int]]:
+def working_spacing(facts: dict[str, Any], max_voxels: int) -> tuple[list[float], bool, int | None, list[int]]:
     """Return (spacing, whether it counts pixels, longest side or None, median shape on this grid).
 
     The median spacing; along an axis that is much coarser than the others its 10th percentile. Pictures of unknown spacing: pixels, or
     one longest side if their sizes differ much.
+
+    Args:
+        max_voxels: of an affordable median image; above, the spacing is made coarser.
     """
     shapes, dims, spacings = facts["shapes"], int(facts["dims"]), facts["spacings"]
     median = np.median(shapes, axis=0)
-    max_voxels = MAX_IMAGE_VOXELS[dims, gpu]
     if spacings is None:
         sides = shapes.max(axis=1)
         factor = max(
@@ -52,12 +49,10 @@ def working_spacing(facts: dict[str, Any], gpu: bool) -> tuple[list[float], bool
     return [round(float(step), 4) for step in spacing], False, None, shape
 
 
-def choose_patch(
-    shape: list[int], spacing: list[float], dims: int, gpu: bool, max_voxels: int | None = None
-) -> list[int]:
+def choose_patch(shape: list[int], spacing: list[float], max_voxels: int) -> list[int]:
     """Return the median image if it has at most `max_voxels`; else repeatedly shorten its longest side in mm."""
     patch = [float(max(1, length)) for length in shape]
-    while np.prod(patch) > (max_voxels or MAX_PATCH_VOXELS[dims, gpu]):
+    while np.prod(patch) > max_voxels:
         extent = [side * step for side, step in zip(patch, spacing, strict=True)]
         longest = int(np.argmax([side if length > 8 else 0 for side, length in zip(extent, patch, strict=True)]))
         patch[longest] *= 0.95

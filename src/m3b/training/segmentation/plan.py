@@ -33,7 +33,7 @@ from m3b.training.intensity_scales import (
     describe_uneven_brightness,
 )
 from m3b.training.laterality import allowed_flips, can_flip_both_axes
-from m3b.training.machine import GB, Machine, machine_of
+from m3b.training.machine import GB, Machine, has_gpu, machine_of
 from m3b.training.named_channels import (
     choose_channel_dropout,
     choose_channel_intensities,
@@ -45,6 +45,13 @@ from m3b.training.parallel_folds import choose_parallel_folds
 from m3b.training.patch_time_budget import describe_pace
 from m3b.training.plan_options import parse_plan_options
 from m3b.training.plan_settings import apply_override, load_edited_plan, overridden_keys, save_plan
+from m3b.training.plan_table import (
+    MIN_NNUNET_MINUTES,
+    PlanConditions,
+    choose_settings,
+    conditions_of,
+    describe_rows,
+)
 from m3b.training.pretrained.frozen_features import (
     FEATURE_SIDES,
     choose_feature_views,
@@ -62,7 +69,7 @@ from m3b.training.pretrained.plan_start import (
 from m3b.training.segmentation import structure_rows
 from m3b.training.segmentation.fingerprint import measure_cases
 from m3b.training.segmentation.gpu_fit import list_changes, share_batch
-from m3b.training.segmentation.nnunet_presets import PLANNERS, choose_planner, gpu_gib
+from m3b.training.segmentation.nnunet_presets import PLANNERS, gpu_gib
 from m3b.training.segmentation.patch_shapes import choose_patch, plan_strides, round_up, working_spacing
 from m3b.training.segmentation.plan_cost import STEP_COSTS, measure_costs, median_grid_shape, rarest_share
 from m3b.training.segmentation.short_training import (
@@ -81,32 +88,23 @@ from m3b.training.segmentation.short_training import (
 from m3b.training.segmentation.thin_structures import describe_thin_classes
 from m3b.training.step_cost import parallel_step_seconds
 from m3b.training.step_cost import step_seconds as seconds_of_step
-from m3b.training.time_budget import NO_LIMIT, describe_reductions, estimate_steps, reduce_plan
+from m3b.training.time_budget import describe_reductions, estimate_steps, reduce_plan
 from m3b.training.voxel_spacing import describe_placeholders
 
-MIN_NNUNET_MINUTES = 60
-"""Minutes from which nnU-Net is chosen on a GPU."""
-MIN_STEPS = 600
-"""Steps below which a coarser grid or a narrower network is better than detail."""
-MIN_STEPS_PER_FOLD = 1500
-"""Minimum steps per fold for cross-validation to beat one longer training (estimated from 70 % of the time budget).
-
-By AdamW, on 40 cases of the hippocampus, one network had a Dice of 0.898 after 2,469 and after 2,941 steps; three of 912 steps had
-0.890 together.
-"""
-
-RECIPE = {
-    "optimizer": "muon",
-    "lr": 2e-3,
-    "weight_decay": 0.01,
-    "clip": 5.0,
-    "ema": 0.995,
-    "max_epochs": NO_LIMIT,
-    "patience": 2000,
-    "keep": "last",
-    "mirror": "auto",
-    "shifted": "auto",
-}
+MIN_STEPS, MIN_STEPS_PER_FOLD = (choose_settings("segmentation")[key] for key in ("min_steps", "min_steps_per_fold"))
+TRAINING_SETTINGS = (
+    "optimizer",
+    "lr",
+    "weight_decay",
+    "clip",
+    "ema",
+    "max_epochs",
+    "patience",
+    "keep",
+    "mirror",
+    "shifted",
+)
+"""Settings of plan.json that are taken from the table as they are."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -157,7 +155,8 @@ def main(argv: list[str] | None = None) -> None:
     check_fold_count(plan, facts["patients"])
     messages.append(describe_expected_training(facts, plan))
     save_plan(plan)
-    print("\n".join([describe_plan(facts, plan), *messages]))
+    conditions = conditions_of(facts, machine.gpus > 0, options.minutes)
+    print("\n".join([describe_plan(facts, plan), describe_rows("segmentation", conditions), *messages]))
 
 
 def list_whole_inputs(facts: dict[str, Any], plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -175,27 +174,22 @@ def list_whole_inputs(facts: dict[str, Any], plan: dict[str, Any]) -> list[dict[
     return [change for change in inputs if not plan["side"] or change["side"] <= plan["side"]] or inputs[-1:]
 
 
-def has_gpu() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[str] | None = None) -> dict[str, Any]:
     """Return the plan; `describe_plan` gives the reasons. `settings` are applied at the end; patch and spacing determine other
     values.
     """
     pairs = (setting.partition("=") for setting in settings or [])
     geometry = {key: json.loads(value) for key, _, value in pairs if key in _GEOMETRY_SETTINGS}
-    spacing, pixels, side, shape = working_spacing(facts, gpu)
+    table = choose_settings("segmentation", conditions_of(facts, gpu, minutes, gpu_gib() if gpu else 0.0))
+    spacing, pixels, side, shape = working_spacing(facts, table["image_voxels"])
     if geometry.get("spacing"):
         steps = zip(shape, spacing, geometry["spacing"], strict=True)
         shape = [max(1, round(length * step / new_step)) for length, step, new_step in steps]
         spacing, side = geometry["spacing"], None
-    patch = geometry.get("patch") or choose_patch(shape, spacing, facts["dims"], gpu)
+    patch = geometry.get("patch") or choose_patch(shape, spacing, table["patch_voxels"])
     strides, kernels = plan_strides(patch, spacing)
     patch = round_up(patch, strides)
-    batch = int(np.clip((2**22 if gpu else 2**17) * (1 if facts["dims"] == 3 else 0.5) // int(np.prod(patch)), 2, 32))
+    batch = int(np.clip(table["step_voxels"] // int(np.prod(patch)), 2, 32))
     batch = max(1, min(batch, facts["cases"] - 1))
     engine, engine_reason = choose_engine(facts, minutes, gpu)
     chains = [] if side or engine == "nnunet" else structure_rows.find_chains(facts)
@@ -203,7 +197,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "task": "segmentation",
         "engine": engine,
         "why_engine": engine_reason,
-        "planner": choose_planner(gpu_gib() if gpu else 0.0, minutes),
+        "planner": table["planner"],
         "classes": facts["classes"],
         "labels": facts["labels"],
         "overlap": facts["overlap"],
@@ -219,7 +213,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "patch": patch,
         "network": {
             "name": "unet",
-            "filters": filter_counts(32 if gpu else 16, len(strides), facts["dims"]),
+            "filters": filter_counts(table["first_filters"], len(strides), facts["dims"]),
             "strides": strides,
             "kernels": kernels,
             "residual": False,
@@ -233,16 +227,16 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "epoch_patches": patches_per_epoch(facts["cases"], batch),
         "batch": batch,
         "least_batch": 1,
-        **RECIPE,
+        **{key: table[key] for key in TRAINING_SETTINGS},
         "minutes": minutes,
         "folds": 1,
         "parts": 1,
         "refit": False,
         "why_folds": "",
-        "validation_share": 0.15,
+        "validation_share": table["validation_share"],
         "augment": structure_rows.reduce_augmentation(choose_augmentation(facts, spacing), chains),
         "refine": {},
-        "precision": "bf16" if gpu else "fp32",
+        "precision": table["precision"],
         "device": "auto",
         "workers": min(8, os.cpu_count() or 1) if gpu else 0,
         "threads": 0,
@@ -266,22 +260,21 @@ def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str
     """Return `nnunet` if it is installed and has a GPU and enough time, else `trainer`; with the reason."""
     if not find_spec("nnunetv2"):
         return "trainer", "nnunetv2 is not installed (pip install nnunetv2 to have the other engine)"
+    engine = choose_settings("segmentation", conditions_of(facts, gpu, minutes))["engine"]
+    if engine == "nnunet":
+        return engine, f"GPU and {minutes:g} min: nnU-Net's own recipe"
     if not gpu:
-        return "trainer", "no GPU: nnU-Net's epochs are long, the trainer engine uses the minutes better"
-    if minutes < MIN_NNUNET_MINUTES:
-        return (
-            "trainer",
-            f"{minutes:g} min: below {MIN_NNUNET_MINUTES} the trainer engine uses them better than nnU-Net",
-        )
-    return "nnunet", f"GPU and {minutes:g} min: nnU-Net's own recipe"
+        return engine, "no GPU: nnU-Net's epochs are long, the trainer engine uses the minutes better"
+    return engine, f"{minutes:g} min: below {MIN_NNUNET_MINUTES} the trainer engine uses them better than nnU-Net"
 
 
 def apply_machine_and_overrides(plan: dict[str, Any], machine: Machine, settings: list[str]) -> None:
     """Apply the machine to the plan; overrides stay."""
     apply_machine(plan, machine)
-    plan["planner"] = (
-        choose_planner(machine.memory * GB / 2**30, plan["minutes"]) if machine.is_remote else plan["planner"]
-    )
+    if machine.is_remote:
+        gib = machine.memory * GB / 2**30
+        conditions = PlanConditions(device="GPU", minutes=plan["minutes"], gib=gib)
+        plan["planner"] = choose_settings("segmentation", conditions)["planner"]
     for setting in settings if machine.gpus else []:
         if not setting.startswith("patch="):
             apply_override(plan, setting)

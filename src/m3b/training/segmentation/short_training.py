@@ -10,7 +10,8 @@ import numpy as np
 
 from m3b.training.folds import MIN_FOLDS, max_folds
 from m3b.training.machine import machine_of
-from m3b.training.segmentation.patch_shapes import MAX_PATCH_VOXELS, choose_patch, plan_strides, round_up
+from m3b.training.plan_table import PlanConditions, choose_settings
+from m3b.training.segmentation.patch_shapes import choose_patch, plan_strides, round_up
 from m3b.training.segmentation.plan_cost import median_grid_shape
 from m3b.training.segmentation.sliding_window import total_strides
 from m3b.training.segmentation.thin_structures import coarsest_spacing
@@ -233,8 +234,8 @@ def _shorten_side(facts: dict[str, Any], plan: dict[str, Any], max_factor: float
 def _halve_patch(plan: dict[str, Any], shape: list[int], spacing: list[float], voxels: int) -> None:
     """Set a patch of half the `voxels` and the network for it, for the median image `shape` on a grid of this spacing."""
     dims, half = int(plan["dims"]), voxels // 2
-    limit = min(half, MAX_PATCH_VOXELS[dims, machine_of(plan).gpus > 0])
-    patch = choose_patch(shape, spacing, dims, gpu=False, max_voxels=limit)
+    settings = choose_settings("segmentation", PlanConditions(dims, "GPU" if machine_of(plan).gpus else "processor"))
+    patch = choose_patch(shape, spacing, min(half, settings["patch_voxels"]))
     strides, kernels = plan_strides(patch, spacing)
     plan["patch"] = round_up(patch, strides)
     width = plan["network"]["filters"][0]
