@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 SUPPLY := $(VENV)/.supply
+VISION := $(VENV)/vision
 PINS := $(VENV)/pins.txt
 SBOM ?= dist/sbom.cdx.json
 GPU := $(wildcard /dev/nvidia[0-9]*)
@@ -27,8 +28,9 @@ PYTEST = room=$$(mktemp -d) && PYTEST_DEBUG_TEMPROOT=$$room $(BIN)/pytest -n $(J
 test: $(STAMP)
 	$(PYTEST) && rm -rf "$$room"
 
-test-slow: $(STAMP)
+test-slow: $(STAMP) $(VISION)/.installed
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=thorough && rm -rf "$$room"
+	$(VISION)/bin/pytest -m "not real" tests/pipeline/test_pipeline_vision.py tests/templates/test_library_networks.py
 
 # Real data sets in DATA, read, changed in their layout, and trained on; EXPECTED.json there says what a right index of each
 # holds (tests/real/real_kit.py).
@@ -105,6 +107,17 @@ $(STAMP): $(DEMO)
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || { $(BIN)/pip uninstall --quiet --yes torchvision; \
 		$(BIN)/pip install --quiet --no-deps --upgrade -c $(PINS) --target $(VENV)/torchvision torchvision; }
 	@touch $(STAMP)
+
+# Networks of timm and torchvision. torchvision needs the torch that it was built for, which the environment of the other tests need
+# not have: where PyTorch's own index served that, it serves both here, and else both are the usual builds, with CUDA (5.5 GB).
+$(VISION)/.installed: $(DEMO)
+	@echo "Installing networks of libraries for the slow tests into $(VISION): about 7 GB more on the disk, a few minutes."
+	test -x $(VISION)/bin/python || $(PYTHON) -m venv $(VISION)
+	@grep -Ev '^(torch|torchvision|triton|nvidia-.*|cuda-.*)==' $(PINS) > $(VISION)/pins.txt
+	@wheels=; if [ -z "$(GPU)" ] && grep -Eq '"name": "(nvidia|cuda)' $(VENV)/torch.json; then \
+		wheels="--extra-index-url $(CPU_WHEELS)"; \
+	fi; set -x; $(VISION)/bin/pip install --quiet -c $(VISION)/pins.txt $$wheels -e '.[train,vision]' hypothesis pytest pytest-xdist
+	@touch $@
 
 $(SUPPLY): $(STAMP)
 	$(BIN)/pip install --quiet -c $(PINS) -e '.[supply]'

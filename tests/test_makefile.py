@@ -15,6 +15,7 @@ PIP = """#!/bin/sh
 echo "pip $*" >> "{log}"
 for last; do case "$previous" in --report) cp "{report}" "$last";; esac; previous=$last; done
 """
+NAMES = ("pip", "m3b", "pytest", "python")
 
 
 def run_target(place: Path, target: str, *words: str, brings: str = "nvidia-cublas") -> list[str]:
@@ -23,10 +24,11 @@ def run_target(place: Path, target: str, *words: str, brings: str = "nvidia-cubl
     commands.mkdir(parents=True, exist_ok=True)
     log, report = place / "log", place / "report.json"
     report.write_text(json.dumps({"install": [{"metadata": {"name": "torch"}}, {"metadata": {"name": brings}}]}))
-    for name in ("pip", "m3b", "pytest", "python"):
-        text = PIP if name == "pip" else f'#!/bin/sh\necho "{name} $*" >> "{{log}}"\n'
-        (commands / name).write_text(text.format(log=log, report=report))
-        (commands / name).chmod(0o755)
+    for file in (commands / name for name in (*NAMES, *(f"../vision/bin/{name}" for name in NAMES))):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = PIP if file.name == "pip" else f'#!/bin/sh\necho "{file.name} $*" >> "{{log}}"\n'
+        file.write_text(text.format(log=log, report=report))
+        file.chmod(0o755)
     command = ["make", "-C", str(ROOT), target, f"VENV={place / '.venv'}", *words]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -78,6 +80,23 @@ def test_the_tests_install_the_rest(tmp_path: Path) -> None:
         ".[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,dev]",
     ]
     assert lines[-1].startswith("pytest -n 3")
+
+
+@pytest.mark.parametrize(("brings", "wheels"), [("nvidia-cublas", True), ("filelock", False)])
+def test_networks_of_libraries_have_an_environment_of_their_own_with_the_torch_that_they_were_built_for(
+    tmp_path: Path, brings: str, wheels: bool
+) -> None:
+    lines = run_target(tmp_path, "test-slow", "GPU=", brings=brings)
+    [install] = [line for line in lines if ".[train,vision]" in line]
+    vision = tmp_path / ".venv/vision"
+    index = "--extra-index-url https://download.pytorch.org/whl/cpu " if wheels else ""
+    assert (
+        install == f"pip install --quiet -c {vision}/pins.txt {index}-e .[train,vision] hypothesis pytest pytest-xdist"
+    )
+    pinned = {Requirement(line).name for line in (vision / "pins.txt").read_text().splitlines()}
+    assert "timm" in pinned
+    assert not pinned & {"torch", "torchvision", "nvidia-cublas"}
+    assert "tests/pipeline/test_pipeline_vision.py" in lines[-1]
 
 
 def test_the_audit_skips_no_package_and_says_what_a_failure_means(tmp_path: Path) -> None:

@@ -39,7 +39,10 @@ class TrainingOptions:
     ] = None
     network: Annotated[
         str | None,
-        typer.Option(help="A network of the template, or an entry of `m3b models list`.", rich_help_panel=HELP_PANEL),
+        typer.Option(
+            help="A network of the template (classifiers: also timm:NAME, torchvision:NAME), or an entry of `m3b models list`.",
+            rich_help_panel=HELP_PANEL,
+        ),
     ] = None
     pretrained: Annotated[
         str | None,

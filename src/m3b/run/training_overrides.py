@@ -54,11 +54,18 @@ class TemplateSettings:
         networks: name of a network -> the settings of plan.json that choose it.
         counts_steps: whether a training can count steps or epochs instead of minutes.
         has_folds: whether several networks can be trained on folds of the patients.
+        libraries: packages whose networks it takes by `LIBRARY:NAME`.
     """
 
     networks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     counts_steps: bool = True
     has_folds: bool = True
+    libraries: tuple[str, ...] = ()
+
+    def find_network(self, name: str) -> Mapping[str, Any] | None:
+        """Return the settings that choose a network; None if the template has no such network."""
+        library, separator, _ = name.partition(":")
+        return {"network.name": name} if separator and library in self.libraries else self.networks.get(name)
 
 
 def _by_name(*names: str) -> dict[str, dict[str, Any]]:
@@ -71,7 +78,8 @@ _CLASSIFIERS = TemplateSettings(
         *(f"resnet{depth}" for depth in (10, 18, 34, 50, 101, 152, 200)),
         *(f"densenet{depth}" for depth in (121, 169, 201, 264)),
         *(f"efficientnet-b{size}" for size in range(8)),
-    )
+    ),
+    libraries=("timm", "torchvision"),
 )
 TEMPLATE_SETTINGS: Mapping[str, TemplateSettings] = {
     **dict.fromkeys(("diagnosis", "grading", "regression", "survival"), _CLASSIFIERS),
@@ -448,7 +456,7 @@ def _check_network(overrides: TrainingOverrides, task: str) -> None:
         return
     tasks = [task] if task else list(TEMPLATE_SETTINGS)
     known_names = list(dict.fromkeys(name for item in tasks for name in find_task_settings(item).networks))
-    if network not in known_names:
+    if not any(find_task_settings(item).find_network(network) for item in tasks):
         subject = f"a {task} model" if task else "a template"
         listing = f"choose {', '.join(known_names)}" if known_names else "it has one network only"
         raise _error(
@@ -537,7 +545,7 @@ def to_settings(overrides: TrainingOverrides, task: str) -> dict[str, Any]:
     if overrides.folds is not None:
         values["folds"] = overrides.folds
     if overrides.network is not None and "/" not in overrides.network:
-        values |= find_task_settings(task).networks.get(overrides.network, {})
+        values |= find_task_settings(task).find_network(overrides.network) or {}
     if (name := find_pretrained_name(overrides)) is not None:
         values["network.pretrained"] = name
     return {**values, **overrides.settings}

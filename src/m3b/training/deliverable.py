@@ -47,6 +47,8 @@ PRETRAINED_MODULES = frozenset(
     }
 )  # fmt: skip
 """Modules that build pretrained networks."""
+LIBRARY_MODULES = frozenset({"m3b.training.diagnosis.library_networks"})
+"""Modules that build networks of timm and torchvision by name."""
 _PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 _M3B_IMPORT = re.compile(r"^(\s*(?:from|import) )m3b\.(?=training\b|dataset\b)", re.MULTILINE)
 
@@ -67,12 +69,13 @@ def copy_code(out: Path, network: Mapping[str, Any], scripts: Mapping[str, Path]
 
     Args:
         out: the deliverable; a runtime of an earlier export is removed.
-        network: of plan.json; modules that build pretrained networks are copied only if it is one.
+        network: of plan.json; modules that build pretrained networks, or those of libraries, are copied only if it is one.
         scripts: name in the deliverable -> file.
     """
-    has_pretrained = bool((network.get("config") or {}).get("builder"))
+    excluded = frozenset() if (network.get("config") or {}).get("builder") else PRETRAINED_MODULES
+    excluded |= frozenset() if ":" in str(network.get("name", "")) else LIBRARY_MODULES
     scripts = _with_own_modules(scripts)
-    modules = find_modules(scripts.values(), frozenset() if has_pretrained else PRETRAINED_MODULES)
+    modules = find_modules(scripts.values(), excluded)
     shutil.rmtree(out / RUNTIME, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     for file in modules:

@@ -33,7 +33,9 @@ def list_plan_changes(
     plan: dict[str, Any], facts: dict[str, Any], overrides: set[str], smaller_input: PlanChange
 ) -> PlanChanges:
     """Return the changes in order; overrides, and the input of a network with a fixed size, stay."""
-    has_fixed_size = "size" in overrides or bool(plan["network"].get("pretrained") or plan["network"].get("config"))
+    network = plan["network"]
+    has_fixed_size = "size" in overrides or bool(network.get("pretrained") or network.get("config"))
+    has_fixed_size |= ":" in str(network["name"])  # many of timm's take multiples of a patch only
     dims, inputs = int(plan["dims"]), [] if has_fixed_size else [smaller_input]
     limits = choose_settings("diagnosis", conditions_of(facts, gpu=True))
     typical_sides = [float(side) for side in np.median(facts["shapes"], axis=0)]

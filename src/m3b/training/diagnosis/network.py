@@ -94,7 +94,8 @@ def count_outputs(plan: Mapping[str, Any]) -> int:
 
 
 def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
-    """Build `plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained.
+    """Build `plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, timm:NAME,
+    torchvision:NAME, pretrained.
 
     In addition to the outputs it gives features for `CovariateFusion` with covariates, and the weight of a view with several views.
     """
@@ -114,6 +115,10 @@ def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     if name == "small_cnn":
         return SmallCNN(dims, channels, classes, list(plan["size"]), int(network.get("width") or 16), dropout,
                         network.get("stem"))  # fmt: skip
+    if ":" in name:
+        from m3b.training.diagnosis.library_networks import build_library_network
+
+        return build_library_network(plan, classes, check=load)
     from monai.networks import nets
 
     if name.startswith("densenet"):
@@ -135,7 +140,10 @@ def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
         return backbone
     if name.startswith("efficientnet"):
         return nets.EfficientNetBN(name, spatial_dims=dims, in_channels=channels, num_classes=classes, pretrained=False)
-    raise SystemExit(f"network {name!r} in plan.json: known are small_cnn, densenet*, resnet*, efficientnet-b*")
+    raise SystemExit(
+        f"network {name!r} in plan.json: known are small_cnn, densenet*, resnet*, efficientnet-b*, timm:*, "
+        "torchvision:*"
+    )
 
 
 def freeze_below_head(network: nn.Module) -> None:

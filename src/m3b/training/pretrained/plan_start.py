@@ -202,11 +202,15 @@ def training_share(plan: Mapping[str, Any]) -> float:
     return max(0.0, 1 - trials - features)
 
 
-PACKAGES = {"transformers": "transformers", "timm": "timm", "swinvit": "monai"}
+PACKAGES = {
+    "transformers": ("transformers",), "timm": ("timm", "torchvision"), "torchvision": ("torchvision",), "swinvit": ("monai",)
+}  # fmt: skip
+"""Builder, or library that `network.name` names -> packages."""
 
 
 def list_packages(network: Mapping[str, Any]) -> list[str]:
     """Return the packages that the network of a plan needs in addition to PyTorch, for requirements.txt."""
     config = network.get("config") or {}
-    builder = config.get("builder", "transformers") if config else ""
-    return [PACKAGES[builder]] if builder in PACKAGES else []
+    library, separator, _ = str(network.get("name", "")).partition(":")
+    builder = config.get("builder", "transformers") if config else library if separator else ""
+    return list(PACKAGES.get(builder, ()))
