@@ -7,18 +7,14 @@ All three train for the same minutes on the same training part and are scored by
 DIR holds `images/*.nii.gz` and `labels/*.nii.gz` of the same names (Medical Segmentation Decathlon, task 4; labels 1 and
 2). Images without a label are left out. `--split RUN/work/Datapath` uses the split of an earlier run; otherwise `m3b` makes
 it, or a manifest if m3b is not selected. nnU-Net trains on every training case (its fold "all"), with its
-default recipe; only the length is changed: epochs of 20 steps, and as many as its measured epoch time allows.
+default recipe; only its length is changed (nnunet_plain.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from nnunet_plain import make_raw_folders, run_command, train_and_predict
 
 from m3b.dataset.manifest.execute import execute, write
 from m3b.dataset.manifest.model import Images, Manifest, Masks
@@ -37,30 +34,6 @@ ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = ROOT / "resources" / "templates"
 REQUEST = "Segment the anterior and posterior hippocampus on MRI"
 LABELS = {"anterior": 1, "posterior": 2}
-STEPS = 20
-TRAINER = f"""
-import os
-from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-
-class nnUNetTrainerMinutes(nnUNetTrainer):
-    def __init__(self, plans, configuration, fold, dataset_json, device):
-        super().__init__(plans, configuration, fold, dataset_json, device)
-        self.num_epochs = int(os.environ["EPOCHS"])
-        self.num_iterations_per_epoch, self.num_val_iterations_per_epoch = {STEPS}, 2
-
-    def perform_actual_validation(self, save_probabilities=False):
-        pass
-"""
-
-
-TIMM_SHIM = """
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (), {})
-"""
-"""Replacement of timm if torchvision, which timm needs, is absent (there is none for this CPU build of torch). nnU-Net's
-command line imports every shipped trainer to find one by its name, including those of Primus with timm; none of them is used."""
 
 
 def main() -> None:
@@ -89,15 +62,6 @@ def main() -> None:
     print(f"{'':12} {'anterior':>9} {'posterior':>9} {'mean Dice':>9} {'wall min':>9}")
     for name, (dice, wall) in rows.items():
         print(f"{name:12} {dice[0]:9.4f} {dice[1]:9.4f} {np.mean(dice):9.4f} {wall / 60:9.1f}")
-
-
-def run_command(command: list[str], cwd: Path, **environment: str) -> str:
-    """Return standard output; show the end of all output if the command fails."""
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **environment}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
-    return done.stdout
 
 
 def run_m3b(data: Path, minutes: float, out: Path) -> tuple[tuple[list[float], float], Path]:
@@ -191,60 +155,15 @@ def run_nnunet(
     train: list[dict[str, Any]], test: list[dict[str, Any]], minutes: float, out: Path
 ) -> tuple[list[float], float]:
     """Run nnUNetv2_plan_and_preprocess, nnUNetv2_train, nnUNetv2_predict."""
-    folder = out / "nnunet"
-    shutil.rmtree(folder, ignore_errors=True)
-    raw = folder / "raw" / "Dataset004_Hippocampus"
-    for part in (raw / "imagesTr", raw / "labelsTr", folder / "test", folder / "trainer"):
-        part.mkdir(parents=True)
+    raw = make_raw_folders(out / "nnunet")
     for number, record in enumerate(train):
         shutil.copy(record["image_path"], raw / "imagesTr" / f"case_{number:04d}_0000.nii.gz")
         shutil.copy(record["mask_path"], raw / "labelsTr" / f"case_{number:04d}.nii.gz")
     for number, record in enumerate(test):
-        shutil.copy(record["image_path"], folder / "test" / f"test_{number:04d}_0000.nii.gz")
-    dataset_json = {"channel_names": {"0": "MRI"}, "labels": {"background": 0, **LABELS}, "file_ending": ".nii.gz"}
-    (raw / "dataset.json").write_text(json.dumps({**dataset_json, "numTraining": len(train)}))
-    (folder / "trainer" / "minutes.py").write_text(TRAINER)
-    env = {f"nnUNet_{name}": str(folder / name) for name in ("raw", "preprocessed", "results")}
-    if importlib.util.find_spec("torchvision") is None:
-        for module in ("timm", "timm/layers", "timm/models", "timm/models/eva"):
-            (folder / "shim" / module).mkdir(parents=True)
-            (folder / "shim" / module / "__init__.py").write_text(TIMM_SHIM)
-        env["PYTHONPATH"] = str(folder / "shim")
-    env |= {"nnUNet_extTrainer": str(folder / "trainer"), "nnUNet_n_proc_DA": "1", "nnUNet_compile": "f"}
-    device = "cuda" if _has_gpu() else "cpu"
-    run_command(
-        ["nnUNetv2_plan_and_preprocess", "-d", "4", "-c", "3d_fullres", "-np", "1", "-npfp", "1"], folder, **env
-    )
-    env |= {"nnUNet_n_proc_DA": "0"} if device == "cpu" else {}
-    command = ["nnUNetv2_train", "4", "3d_fullres", "all", "-tr", "nnUNetTrainerMinutes", "-device", device]
-    output = run_command(command, folder, **env, EPOCHS="1")
-    epoch = min(float(value) for value in re.findall(r"Epoch time: ([0-9.]+)", output))
-    epochs = max(1, int(minutes * 60 / epoch))
-    print(f"nnU-Net: {epoch:.1f} s for {STEPS} steps, {epochs} epochs in {minutes:g} minutes", flush=True)
+        shutil.copy(record["image_path"], raw / "imagesTs" / f"case_{number:04d}_0000.nii.gz")
     start = time.monotonic()
-    run_command(command, folder, **env, EPOCHS=str(epochs))
-    wall = time.monotonic() - start
-    predict_paths = [
-        "-i",
-        str(folder / "test"),
-        "-o",
-        str(folder / "found"),
-        "-d",
-        "4",
-        "-c",
-        "3d_fullres",
-        "-f",
-        "all",
-    ]
-    predict_options = ["-tr", "nnUNetTrainerMinutes", "-device", device, "-npp", "1", "-nps", "1"]
-    run_command(["nnUNetv2_predict", *predict_paths, *predict_options], folder, **env)
-    return score([folder / "found" / f"test_{number:04d}.nii.gz" for number in range(len(test))], test), wall
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
+    found = train_and_predict(raw, ["MRI"], LABELS, "3d_fullres", minutes)
+    return score([found / f"case_{number:04d}.nii.gz" for number in range(len(test))], test), time.monotonic() - start
 
 
 if __name__ == "__main__":

