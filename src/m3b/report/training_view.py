@@ -171,6 +171,7 @@ def list_plan_rows(files: RunFiles) -> list[tuple[str, str]]:
         ("Starts from", _describe_start(network)),
         ("Input", _describe_input(plan)),
         ("Networks", _describe_folds(plan)),
+        ("Encoder", _describe_encoder(plan, network)),
         ("Linear probe", _describe_probe(as_dict(plan.get("linear_probe")))),
         ("Trained for", _describe_exact_amount(files) or _describe_amount(files.training_log)),
         ("Time planned", format_duration(60 * plan["minutes"]) if _is_number(plan.get("minutes")) else ""),
@@ -225,6 +226,13 @@ def _describe_input(plan: dict[str, Any]) -> str:
     if intensity.get("mode"):
         parts.append(f"intensities: {shorten(intensity['mode'], 40)}")
     return ", ".join(parts)
+
+
+def _describe_encoder(plan: dict[str, Any], network: dict[str, Any]) -> str:
+    """Return what processes volumes or clips and, for a delivered model, how validation chose it."""
+    planned = {"slices": "2D network on slices", "both": "3D network and 2D network on slices, weighed on validation"}
+    chosen = as_dict(plan.get("encoders")).get("description")
+    return shorten(chosen, 200) if chosen else planned.get(str(network.get("encoder")), "")
 
 
 def _describe_probe(rule: dict[str, Any]) -> str:

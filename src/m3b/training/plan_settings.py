@@ -12,10 +12,10 @@ from typing import Any
 OPTIONAL_KEYS = ("max_steps", "processes", "accumulate", "compile", "channels_last", "optimizer")
 """Keys that training knows and that a plan may lack."""
 NETWORK_SETTINGS = {
-    "diagnosis": "name width dropout stem pretrained backbone_lr feature_views trial",
-    "grading": "name width dropout stem pretrained backbone_lr feature_views trial",
-    "regression": "name width dropout stem pretrained backbone_lr feature_views trial",
-    "survival": "name width dropout stem pretrained backbone_lr feature_views trial",
+    "diagnosis": "name encoder width dropout stem pretrained backbone_lr feature_views trial",
+    "grading": "name encoder width dropout stem pretrained backbone_lr feature_views trial",
+    "regression": "name encoder width dropout stem pretrained backbone_lr feature_views trial",
+    "survival": "name encoder width dropout stem pretrained backbone_lr feature_views trial",
     "segmentation": "name width filters strides kernels residual deep_supervision dropout backbone_lr feature_views trial",
     "detection": "name width filters strides kernels residual deep_supervision dropout backbone_lr trial out_stage cell detector "
     "backbone anchors first",
@@ -66,7 +66,11 @@ SET_ELSEWHERE = {
 
 INTEGER_RANGES = {"seed": (0, 2**31 - 1), "folds": (1, 20), "parts": (1, 10_000)}
 """Integer settings: minimum and maximum."""
-CHOICES = {"optimizer": ("adamw", "muon"), "fold_groups": ("patients", "sites")}
+CHOICES = {
+    "optimizer": ("adamw", "muon"),
+    "fold_groups": ("patients", "sites"),
+    "network.encoder": ("volume", "slices", "both"),
+}
 """Settings with a few allowed values."""
 
 

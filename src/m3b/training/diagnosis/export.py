@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from m3b.training.deliverable import copy_code, list_scripts, write_texts
+from m3b.training.diagnosis.encoder_choice import apply_chosen_encoder
 from m3b.training.diagnosis.linear_probe_fit import copy_backbone, delivered_rule, format_probe_note
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.entry import hash_validation_cases
@@ -32,6 +33,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f"{', '.join(missing)} missing: run train.py to its end first")
     calibration = json.loads(Path("Logout/calibration.json").read_text())
     probe = delivered_rule(plan, calibration.pop("linear_probe", None))
+    plan = apply_chosen_encoder(plan, calibration.pop("encoders", None))
     copy_code(out, probe or plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
     stored_weights = {**copy_weights(weights, out, plan["network"]), **copy_backbone(out, probe)}
     config = make_config({**plan, "linear_probe": probe}, stored_weights, calibration)
@@ -132,4 +134,5 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
         )
         + format_fold_note(plan)
         + format_start_note(plan)
+        + (f"Encoder: {plan['encoders']['description']}.\n" if plan.get("encoders") else "")
     )

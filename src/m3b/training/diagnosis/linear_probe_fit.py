@@ -37,7 +37,6 @@ from m3b.training.folds import (
     REFIT_NAME,
     WEIGHTS_FILE,
     count_folds,
-    list_network_names,
 )
 from m3b.training.machine import machine_of
 from m3b.training.patients import list_patients
@@ -187,8 +186,6 @@ def add_linear_probe(plan: Plan, results: Sequence[dict[str, Any]], logits: np.n
         results: of the folds, with `cases` and `labels` of their validation parts.
         logits: of the networks for these cases.
     """
-    for name in list_network_names(plan):
-        (LOGOUT / name / DELIVERED_FILE).unlink(missing_ok=True)
     if not has_linear_probe(plan):
         return logits, {}
     recipe, features = get_recipe(), read_probe_features()

@@ -1,4 +1,4 @@
-"""The classifier: `small_cnn` (fast), a MONAI network or a pretrained one; with its loss as one module."""
+"""The classifier: `small_cnn` (fast), a MONAI network or a pretrained one, of volumes also on slices; with its loss as one module."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from m3b.training.diagnosis.views import view_count
 from m3b.training.planned_network import build_planned_network
 from m3b.training.recipe import RecipeInput, get_recipe
 from m3b.training.residual_block import CONV, NORM, ResidualBlock
+from m3b.training.slice_encoder import (
+    BOTH,
+    EQUAL_WEIGHT,
+    FEATURES,
+    VOLUME,
+    SliceNetwork,
+    VolumeAndSlices,
+    average_encoders,
+    encoder_of,
+    slice_plan,
+)
 
 FUSION_FEATURES, FUSION_WIDTH = 32, 32
 COVARIATE_LR_FACTOR = 10.0
@@ -94,13 +105,24 @@ def count_outputs(plan: Mapping[str, Any]) -> int:
 
 
 def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
-    """Build `plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, timm:NAME,
-    torchvision:NAME, pretrained.
+    """Build the networks of `network.encoder`, see `slice_encoder`; of 2D images there is one.
+
+    `plan["network"]["name"]` is small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, timm:NAME, torchvision:NAME
+    or pretrained.
 
     In addition to the outputs it gives features for `CovariateFusion` with covariates, and the weight of a view with several views.
     """
+    outputs = count_outputs(plan) + (FUSION_FEATURES if plan.get("covariates") else 0) + (view_count(plan) > 1)
+    encoder = encoder_of(plan)
+    if encoder == VOLUME:
+        return build_encoder(plan, outputs, load)
+    slices = SliceNetwork(build_encoder(slice_plan(plan), FEATURES, load), outputs)
+    return VolumeAndSlices(build_encoder(plan, outputs, load), slices) if encoder == BOTH else slices
+
+
+def build_encoder(plan: Mapping[str, Any], classes: int, load: bool = True) -> nn.Module:
+    """Build `plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained."""
     network, dims = plan["network"], int(plan["dims"])
-    classes = count_outputs(plan) + (FUSION_FEATURES if plan.get("covariates") else 0) + (view_count(plan) > 1)
     if (network.get("config") or {}).get("builder"):
         from m3b.training.pretrained.backbones import Pooled, build_backbone
 
@@ -171,6 +193,8 @@ class Classifier(nn.Module):
         self.loss = loss
         rules = plan.get("covariates") or []
         self.several = view_count(plan) > 1
+        self.encoders = 1 + any(isinstance(module, VolumeAndSlices) for module in self.backbone.modules())
+        self.slice_weight = float(plan["network"].get("slice_weight", EQUAL_WEIGHT))
         self.mix = CovariateFusion(count_outputs(plan), input_width(rules)) if rules else None
 
     def groups(self, plan: Mapping[str, Any]) -> list[tuple[list[nn.Parameter], float]] | None:
@@ -201,12 +225,15 @@ class Classifier(nn.Module):
         if self.mix is not None:
             if covariates is None:
                 raise ValueError("the plan has covariates: `covariates` is required")
-            logits = self.mix(logits, covariates)
+            logits = self.mix(logits, covariates.repeat(self.encoders, 1))
+        if self.encoders > 1 and not self.training:
+            logits = average_encoders(logits, self.slice_weight)
         if not self.training:
             logits = self.recipe.postprocess(self.plan, logits)
         if labels is None or self.loss is None:
             return {"logits": logits}
-        return {"loss": self.loss(logits, labels), "logits": logits}
+        truth = torch.cat([labels] * (len(logits) // len(labels)))  # in training, each encoder has rows of its own
+        return {"loss": self.loss(logits, truth), "logits": logits}
 
 
 def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> Classifier:

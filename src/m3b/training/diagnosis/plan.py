@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from m3b.training.diagnosis.encoder_choice import check_encoder, choose_encoder
 from m3b.training.diagnosis.fingerprint import fingerprint
 from m3b.training.diagnosis.gpu_fit import STEP_COSTS, list_plan_changes
 from m3b.training.diagnosis.holdout import held_out_share
@@ -62,6 +63,7 @@ from m3b.training.pretrained.plan_start import (
     without_start,
 )
 from m3b.training.pretrained.starts import START_FILE, suggest_packages
+from m3b.training.slice_encoder import SLICES
 from m3b.training.step_cost import step_seconds as seconds_of_step
 from m3b.training.time_budget import (
     MIN_REDUCTION_GAIN,
@@ -100,9 +102,12 @@ def main(argv: list[str] | None = None) -> None:
     plan = make_plan(facts, options.minutes, machine.gpus > 0)
     plan["device"] = "cpu" if options.device == "cpu" else "auto"
     apply_machine(plan, machine)
+    for setting in (text for text in options.set if text.startswith("network.encoder=")):
+        apply_override(plan, setting)  # first, since pretrained weights depend on it
     facts["pretrained"] = add_pretrained(plan, facts, options.set)
     for setting in without_start(options.set):
         apply_override(plan, setting)
+    check_encoder(plan)
     changes = choose_linear_probe(plan, facts["cases"])
     changes += fit_minutes(facts, plan, [*options.set, *use_site_folds(plan, list_sites(records))])
     check_fold_count(plan, facts["patients"])
@@ -129,6 +134,8 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
     network = {**settings["network"], "dropout": settings["dropout"]}
     if network["name"] == "densenet121" and min(size) < MIN_DENSENET_SIDE:
         network["name"] = "resnet18"
+    if dims == 3:
+        network["encoder"] = choose_encoder(facts, minutes)
     return {
         "task": facts["task"],
         "classes": facts["classes"],
@@ -240,7 +247,8 @@ def use_requested(plan: dict[str, Any], requested: str) -> str:
             if "channels" in str(error):
                 raise SystemExit(f"--set network.pretrained={requested}: {error}") from error
     plan["batch"] = max(2, min(int(plan["batch"]), 32))
-    return use_start(plan, requested, dropout=plan["network"]["dropout"])
+    kept = {key: value for key, value in plan["network"].items() if key == "dropout" or value == SLICES}
+    return use_start(plan, requested, **kept)
 
 
 def use_folder(plan: dict[str, Any], folder: Path) -> None:

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from m3b.dataset.formats import Image
 from m3b.training.preprocess import map_to_image
+from m3b.training.slice_encoder import VOLUME, encoder_of
 
 HIRESCAM, OCCLUSION = "hirescam", "occlusion"
 MARKED_SHARE, MARKED_MASS = 0.1, 0.5
@@ -90,7 +91,8 @@ def compute_saliency(
     def score_logits(logits: torch.Tensor) -> torch.Tensor:
         return _score_target(logits, bool(config["multi_label"]), target)
 
-    values = _compute_hirescam(models, compute_logits, score_logits, image, dims, is_class)
+    has_slices = encoder_of(config["plan"]) != VOLUME  # whose maps are of slices, not of the volume
+    values = None if has_slices else _compute_hirescam(models, compute_logits, score_logits, image, dims, is_class)
     if values is not None:
         saliency_map = _mark(values, HIRESCAM)
         if _passes_deletion(saliency_map, score, image, dims, is_class):

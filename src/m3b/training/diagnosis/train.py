@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,23 @@ import torch
 
 from m3b.training.curves import draw_curves
 from m3b.training.diagnosis.dataset import CaseDataset
+from m3b.training.diagnosis.encoder_choice import weigh_encoders
 from m3b.training.diagnosis.linear_probe_fit import add_linear_probe, compute_probe_features
-from m3b.training.diagnosis.network import build_model
+from m3b.training.diagnosis.network import Classifier, build_model
 from m3b.training.diagnosis.plan_cost import final_seconds
 from m3b.training.diagnosis.scoring import make_scorer, run_model
 from m3b.training.diagnosis.targets import get_target
-from m3b.training.diagnosis.tta import make_views
+from m3b.training.diagnosis.tta import View, make_views
 from m3b.training.distributed import is_main, main_first
 from m3b.training.entry import run_training
 from m3b.training.folds import (
+    DELIVERED_FILE,
     REFIT_FOLD,
     REFIT_NAME,
     TimeShares,
     count_folds,
     count_refit_steps,
+    list_network_names,
     read_result,
     write_member_list,
 )
@@ -127,21 +131,38 @@ def has_too_few_cases(labels: np.ndarray) -> bool:
 
 
 def _validate(plan: dict[str, Any], fold: int, valid: CaseDataset, limit: float) -> dict[str, Any]:
-    """Predict the fold's validation part with its best weights, once and, as far as `limit` seconds allow, in several views."""
+    """Predict the fold's validation part with its best weights, once and, as far as `limit` seconds allow, in several views.
+
+    `logits` and `seen` are (encoders, N, K).
+    """
     device = device_of(plan)
     model = load_best(build_model(plan), f"fold{fold}", device)
+    assert isinstance(model, Classifier)
     batch, views, use_views = 2 * micro_batch(plan), _list_views(plan), plan.get("tta", {}).get("use", False)
     start = time.monotonic()
-    logits, labels, _ = run_model(model, valid, device, batch)
+    logits, labels = _predict_by_encoder(model, valid, device, batch)
     seconds_once = time.monotonic() - start
     view_logits = np.full_like(logits, np.nan)
     if use_views and len(views) > 1:
         stride = 1 if use_views is True else max(1, int(np.ceil(seconds_once * len(views) / max(limit, 0.1))))
         rows = np.arange(0, len(valid), stride)
-        view_logits[rows] = run_model(model, torch.utils.data.Subset(valid, rows.tolist()), device, batch, views)[0]
+        subset = torch.utils.data.Subset(valid, rows.tolist())
+        view_logits[:, rows] = _predict_by_encoder(model, subset, device, batch, views)[0]
     done = read_result(f"fold{fold}")
-    seconds_per_case = seconds_once / max(len(valid), 1)
+    seconds_per_case = seconds_once / len(logits) / max(len(valid), 1)
     return {**done, "logits": logits, "seen": view_logits, "labels": labels, "cases": valid, "case": seconds_per_case}
+
+
+def _predict_by_encoder(
+    model: Classifier, cases: Any, device: torch.device, batch: int, views: Sequence[View] = ({},)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (encoders, N, K) logits of each encoder alone, and the labels."""
+    parts = []
+    for part in range(model.encoders):
+        model.slice_weight = float(part)
+        logits, labels, _ = run_model(model, cases, device, batch, views)
+        parts.append(logits)
+    return np.stack(parts), labels
 
 
 def _list_views(plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -170,6 +191,9 @@ def choose_views(plan: dict[str, Any], results: list[dict[str, Any]]) -> tuple[n
 
 def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     """Write metrics.json, calibration.json, valid_predictions.json and curves.png from all held-out cases."""
+    for name in list_network_names(plan):
+        (LOGOUT / name / DELIVERED_FILE).unlink(missing_ok=True)
+    results, encoder_choice = weigh_encoders(plan, results)
     logits, view_choice = choose_views(plan, results)
     logits, probe_choice = add_linear_probe(plan, results, logits)
     predictions = gather_predictions(plan, results, logits)
@@ -186,6 +210,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         "calibration": fitted.pop("figures"),
         "tta": view_choice.pop("figures"),
         **({"linear_probe": probe_choice} if probe_choice else {}),
+        **({"encoders": encoder_choice} if encoder_choice else {}),
         "epochs": [result["epochs"] for result in results],
         "best_epoch": [result["best_epoch"] for result in results],
         "seconds": round(
@@ -200,7 +225,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         arrays["shared"] = predictions.shared
     np.savez(LOGOUT / "valid_logits.npz", **arrays)
     (LOGOUT / "calibration.json").write_text(
-        json.dumps({**fitted, **view_choice, "linear_probe": probe_choice}, indent=2)
+        json.dumps({**fitted, **view_choice, "linear_probe": probe_choice, "encoders": encoder_choice}, indent=2)
     )
     (LOGOUT / "valid_predictions.json").write_text(
         json.dumps(_format_cases(plan, records, target.scores(logits), labels), indent=1)

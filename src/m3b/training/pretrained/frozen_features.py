@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from m3b.training.machine import machine_of
 from m3b.training.recipe import Batch, Transform, apply_transforms
+from m3b.training.slice_encoder import pretrained_plan
 from m3b.training.time_budget import choose_precision
 
 Plan = dict[str, Any]
@@ -108,12 +109,14 @@ def choose_feature_views(
 
 
 def time_image(plan: Plan, device: str | torch.device = "cpu") -> float:
-    """Return the seconds that the backbone of the plan takes for one image of its `patch` or `size`."""
+    """Return the seconds that the backbone of the plan takes for one image of its `patch` or `size`, or the slices of a volume."""
     from m3b.training.precision import autocast
     from m3b.training.pretrained.backbones import build_backbone
 
-    body = build_backbone({**plan["network"], "feature_views": 0}, int(plan["dims"]), int(plan["channels"]), load=False)
-    image = torch.randn(1, int(plan["channels"]), *(plan.get("patch") or plan["size"]), device=device)
+    inner, count = pretrained_plan(plan)
+    channels = int(inner["channels"])
+    body = build_backbone({**inner["network"], "feature_views": 0}, int(inner["dims"]), channels, load=False)
+    image = torch.randn(count, channels, *(inner.get("patch") or inner["size"]), device=device)
     body.to(device).eval()
     times = []
     with torch.inference_mode(), autocast(plan, torch.device(device)):

@@ -13,6 +13,7 @@ from m3b.training.pretrained.delivered import adopt_network, load_delivered, rea
 from m3b.training.pretrained.starts import Start, find_start, list_suitable
 from m3b.training.pretrained.weight_files import StartError
 from m3b.training.recipe import get_recipe, with_derived_channels
+from m3b.training.slice_encoder import NEIGHBOURS, SLICES, encoder_of, pretrained_plan
 from m3b.training.time_budget import estimate_steps, reduce_plan
 
 Plan = dict[str, Any]
@@ -71,16 +72,18 @@ def use_start(plan: Plan, requested: str, build: Build = build_backbone, **netwo
     if delivered := read_delivered_plan(folder):
         return _use_delivered(plan, original, folder, delivered)
     try:
-        start = find_start(requested, str(plan["task"]), int(plan["dims"]))
-        plan["channels"] = _count_channels(plan, start)
+        start = find_start(requested, str(plan["task"]), 2 if network.get("encoder") == SLICES else int(plan["dims"]))
         plan["network"] = {**start.network, **network}
-        loaded = describe_weights(build(plan["network"], int(plan["dims"]), int(plan["channels"])))
+        plan["channels"] = _count_channels(plan, start)
+        inner = pretrained_plan(plan)[0]
+        loaded = describe_weights(build(inner["network"], int(inner["dims"]), int(inner["channels"])))
     except (StartError, OSError) as error:
         raise SystemExit(f"--set network.pretrained={requested}: {error}") from error
     plan["lr"] = 1e-3
     for key in ("size", "patch"):
         if plan.get(key):
-            plan[key] = _round_sides(plan[key], start.entry)
+            sides = int(inner["dims"])  # the number of slices stays
+            plan[key] = [*_round_sides(plan[key][:sides], start.entry), *plan[key][sides:]]
     if plan["intensity"]["mode"] != "each":
         plan["intensity"] = plan["intensity"] | repeat_channels(
             start.intensity(plan["intensity"]), int(plan["channels"])
@@ -172,9 +175,12 @@ def summarise_network(network: Mapping[str, Any]) -> dict[str, Any]:
 def _count_channels(plan: Mapping[str, Any], start: Start) -> int:
     """Return the channels: grey images are repeated for colour networks; named channels stay if the first layer can be adapted."""
     names, max_channels = plan.get("channel_names") or (), int(start.entry["channels"])
-    if start.entry["builder"] in FIXED_CHANNEL_BUILDERS and len(names) > max_channels:
+    is_fixed = start.entry["builder"] in FIXED_CHANNEL_BUILDERS
+    if encoder_of(plan) == SLICES:
+        max_channels = max(1, max_channels // NEIGHBOURS) if is_fixed else int(plan["channels"])
+    if is_fixed and len(names) > max_channels:
         raise StartError(f"it takes {max_channels} channels, and a case has {len(names)}: {', '.join(names)}")
-    return len(names) if names and start.entry["builder"] not in FIXED_CHANNEL_BUILDERS else max_channels
+    return len(names) if names and not is_fixed else max_channels
 
 
 def _round_sides(requested: Sequence[int], entry: Mapping[str, Any]) -> list[int]:
