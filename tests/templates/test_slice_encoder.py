@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,25 @@ import nibabel
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from scipy import ndimage
 from starts_kit import put, vit
 from template_kit import Run
 
 import m3b
-from m3b.training.diagnosis.encoder_choice import check_encoder, choose_encoder, choose_weight
+from m3b.training.diagnosis.encoder_choice import (
+    apply_chosen_encoder,
+    check_encoder,
+    choose_encoder,
+    choose_weight,
+    weigh_encoders,
+)
 from m3b.training.diagnosis.gpu_fit import make_noise_batch
 from m3b.training.diagnosis.network import build_model
+from m3b.training.diagnosis.recipe import DiagnosisRecipe
 from m3b.training.diagnosis.saliency import compute_saliency
 from m3b.training.diagnosis.targets import get_target
+from m3b.training.recipe import use_recipe
 from m3b.training.slice_encoder import stack_neighbours
 
 SIZE = (32, 32, 8)
@@ -182,28 +192,85 @@ def test_validation_chooses_the_weight(signals: tuple[float, float], weights: se
     assert choice["loss_delivered"] <= min(choice["loss_volume"], choice["loss_slices"])
 
 
+class WrappingRecipe(DiagnosisRecipe):
+    """A recipe with another input channel, and a layer behind the networks of the plan."""
+
+    added_channels = 1
+
+    def derive_channels(self, pixels: torch.Tensor) -> torch.Tensor:
+        return torch.cat([pixels, pixels.square()], dim=1)
+
+    def build_network(self, plan: Mapping[str, Any], load: bool = True) -> torch.nn.Module:
+        return torch.nn.Sequential(super().build_network(plan, load), torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_one_encoder_is_delivered_without_the_other(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    use_recipe(WrappingRecipe())
+    (tmp_path / "Logout/fold0").mkdir(parents=True)
+    plan, truth = make_plan("both", folds=1), np.arange(40) % 2
+    model, batch = build(plan).eval(), make_noise_batch(plan, 4)
+    save_file(model.state_dict(), "Logout/fold0/best.safetensors")
+    logits = np.random.default_rng(0).normal(size=(2, 40, 2)).astype(np.float32)
+    logits[part, :, 1] += 9 * (2 * truth - 1)
+    labels = np.eye(2, dtype=np.float32)[truth]
+    (result,), choice = weigh_encoders(plan, [{"logits": logits, "seen": logits, "labels": labels}])
+    assert choice["weight"] == part
+    assert np.array_equal(result["logits"], logits[part])
+    delivered = build(apply_chosen_encoder(plan, choice), seed=1).eval()
+    delivered.load_state_dict(load_file("Logout/fold0/delivered.safetensors"))
+    model.slice_weight = float(part)
+    assert torch.allclose(delivered(**batch)["logits"], model(**batch)["logits"], atol=1e-6)
+
+
 # --- whole ---------------------------------------------------------------------------------------------------------------
 
 
-def write_volumes(project: Path, count: int, pattern: str) -> None:
-    """Write volumes of thick slices. The sick have a lesion, in one slice; the well as much brightness over four (`slice`), or a spot
-    that stays while that of the sick moves (`motion`)."""
-    random, (rows, columns, slices) = np.random.default_rng(0), (32, 32, 8)
+def write_volumes(project: Path, count: int) -> None:
+    """Write volumes of thick slices: the sick have a lesion in one slice, the well as much brightness over four slices."""
+    random, (rows, columns, slices) = np.random.default_rng(0), SIZE
+    grid, paths = np.mgrid[:rows, :columns], []
     (project / "data").mkdir(exist_ok=True)
-    grid, records = np.mgrid[:rows, :columns], []
     for case in range(count):
-        volume = ndimage.gaussian_filter(random.normal(0, 1, (rows, columns, slices)), (1.5, 1.5, 0))
-        volume, is_sick, place = volume / volume.std(), case % 2, int(random.integers(2, slices - 2))
+        volume = ndimage.gaussian_filter(random.normal(0, 1, SIZE), (1.5, 1.5, 0))
+        volume, place = volume / volume.std(), int(random.integers(2, slices - 2))
         row, column = random.integers(8, 20, 2)
+        spot = np.hypot(grid[0] - row, grid[1] - column) < 5
         for position in range(slices):
-            shift = position if pattern == "motion" and is_sick else 0
-            spot = np.hypot(grid[0] - row, grid[1] - column - shift) < 5
-            share = {True: float(position == place), False: 0.25 * (abs(position - place + 0.5) < 2)}[bool(is_sick)]
-            volume[..., position][spot] += 4 * (1.0 if pattern == "motion" else share)
+            spread = 0.25 * (abs(position - place + 0.5) < 2)
+            volume[..., position][spot] += 4 * (float(position == place) if case % 2 else spread)
         image = nibabel.Nifti1Image((1000 + 100 * volume).astype(np.float32), np.diag([1.0, 1.0, 5.0, 1.0]))
-        nibabel.save(image, project / f"data/{case:03d}.nii.gz")
-        label = ("well", "sick")[is_sick]
-        records.append({"image_path": f"data/{case:03d}.nii.gz", "labels": [label], "patient": f"p{case}"})
+        paths.append(f"data/{case:03d}.nii.gz")
+        nibabel.save(image, project / paths[-1])
+    write_index(project, paths)
+
+
+def write_clips(project: Path, count: int) -> None:
+    """Write clips of eight frames with a spot, which moves in the sick alone."""
+    av = pytest.importorskip("av")
+    random, grid, paths = np.random.default_rng(0), np.mgrid[: SIZE[0], : SIZE[1]], []
+    (project / "data").mkdir(exist_ok=True)
+    for case in range(count):
+        row, column = random.integers(8, 20, 2)
+        paths.append(f"data/{case:03d}.mp4#frames={SIZE[2]}")
+        with av.open(str(project / f"data/{case:03d}.mp4"), "w") as out:
+            stream = out.add_stream("mpeg4", rate=10)
+            stream.height, stream.width, stream.pix_fmt = *SIZE[:2], "yuv420p"
+            for position in range(SIZE[2]):
+                image = random.integers(40, 80, SIZE[:2], np.uint8)
+                image[np.hypot(grid[0] - row, grid[1] - column - (position if case % 2 else 0)) < 5] = 180
+                colour = np.repeat(image[..., None], 3, axis=-1)
+                out.mux(stream.encode(av.VideoFrame.from_ndarray(colour, format="rgb24")))
+            out.mux(stream.encode())
+    write_index(project, paths)
+
+
+def write_index(project: Path, paths: list[str]) -> None:
+    records = [
+        {"image_path": path, "labels": [("well", "sick")[case % 2]], "patient": f"p{case}"}
+        for case, path in enumerate(paths)
+    ]
     (project / "Datapath/train.json").write_text(json.dumps(records))
     (project / "Datapath/label_dict.json").write_text(json.dumps({"well": 0, "sick": 1}))
 
@@ -236,7 +303,7 @@ def check_exports(project: Path) -> None:
 
 
 def test_a_short_training_of_both_answers_as_on_validation(project: Path, run: Run) -> None:
-    write_volumes(project, 24, "slice")
+    write_volumes(project, 24)
     config = deliver(project, run, "network.encoder=both", "max_steps=2", "folds=1", "tta.use=true")
     metrics, network = json.loads((project / "Logout/metrics.json").read_text()), config["plan"]["network"]
     assert config["plan"]["encoders"] == metrics["encoders"]
@@ -248,9 +315,11 @@ def test_a_short_training_of_both_answers_as_on_validation(project: Path, run: R
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["slice", "motion"])
-def test_slices_win_where_one_slice_or_its_neighbours_tell_the_class(pattern: str, project: Path, run: Run) -> None:
-    write_volumes(project, 40, pattern)
+@pytest.mark.parametrize("write_cases", [write_volumes, write_clips])
+def test_slices_win_where_one_slice_or_neighbouring_frames_tell_the_class(
+    write_cases: Callable[[Path, int], None], project: Path, run: Run
+) -> None:
+    write_cases(project, 40)
     settings = ("network.encoder=both", "max_steps=150", "folds=2", "tta.use=false")
     config = deliver(project, run, *settings)
     choice = config["plan"]["encoders"]
@@ -263,7 +332,7 @@ def test_slices_win_where_one_slice_or_its_neighbours_tell_the_class(pattern: st
 
 @pytest.mark.slow
 def test_pretrained_2d_weights_serve_slices(project: Path, run: Run, tmp_path: Path) -> None:
-    write_volumes(project, 24, "slice")
+    write_volumes(project, 24)
     tensors, arch = vit()
     folder = put(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
     run("plan.py", "--set", f"network.pretrained={folder}", "network.encoder=slices", "network.trial=0",
