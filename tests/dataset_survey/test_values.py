@@ -22,6 +22,7 @@ from dataset_folders import (
 )
 from scipy import ndimage
 
+from formats.slide_kit import draw_slide, write_slide
 from m3b.dataset.survey.contents import read_grid, read_sample, summarise
 from m3b.dataset.survey.facts import Content, SurveyLimits
 from m3b.dataset.survey.values import analyse_values
@@ -203,3 +204,15 @@ def test_numbers_of_labels_in_a_row_are_no_grey_values() -> None:
         touching[6 * number : 6 * number + 6, 20:40] = 10 + number
     assert [analyse_values(plane).kind for plane in (apart, touching)] == ["few_integers", "few_integers"]
     assert analyse_values(smooth(11)).kind == "grey"
+
+
+def test_a_slide_is_looked_at_by_its_overview_however_large_it_is(tmp_path: Path) -> None:
+    pixels = draw_slide(2048, seed=0)
+    write_slide(tmp_path / "a.tif", pixels, "pages", um=0.5)
+    for limits in (SurveyLimits(), SurveyLimits(file_bytes=1000, pixels=1000)):
+        sample = read_sample(tmp_path, "a.tif", "picture", limits)
+        assert (sample.shape, sample.slide, sample.frames, sample.structure.colour) == ((2048, 2048), True, 1, True)
+        assert sample.spacing == pytest.approx((0.0005, 0.0005))
+    write_slide(tmp_path / "b.tif", pixels[:512, :512], "one level")
+    assert not read_sample(tmp_path, "b.tif", "picture", SurveyLimits()).slide
+    assert read_sample(tmp_path, "b.tif", "picture", SurveyLimits(file_bytes=1000)).error == "large"

@@ -17,6 +17,7 @@ from m3b.dataset.formats import (
     find_format,
     get_format,
     grid_of,
+    overview_path,
     probe_image,
     read_class_masks,
     read_numbered_labels,
@@ -98,6 +99,12 @@ def read_image(path: Path, base: str = ".") -> Image:
     """
     _announce(path, base)
     return read_any_image(path, base)
+
+
+def read_overview(path: Path, base: str = ".") -> Image:
+    """Return a slide at reduced size, and any other image as `read_image` does. Raises DataError."""
+    _announce(path, base)
+    return read_any_image(overview_path(path, base), base)
 
 
 def read_mask(path: Path, base: str = ".") -> Mask:

@@ -132,11 +132,12 @@ def _draw_case(
 
 def _read_picture(record: Record, index: Index, base: str) -> tuple[Any, Any, np.ndarray, bool]:
     """Return the path of the displayed image, the image, its picture, and whether its axes are anatomical."""
-    from m3b.dataset.reading import geometry, read_image
+    from m3b.dataset.reading import geometry, read_image, read_overview
     from m3b.models.overlay import to_display_rgb
 
     path: Any = record.images[0] if kinds.separate(record, index.task) else record.reference
-    image = read_image(path, base)
+    is_marked = index.masked or record.boxes is not None
+    image = (read_image if is_marked else read_overview)(path, base)
     picture = to_display_rgb(image.array[:1] if image.channels else image.array, image.modality)
     return path, image, picture, image.array.ndim == 4 and geometry(path, base).affine is not None
 

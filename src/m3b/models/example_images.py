@@ -15,7 +15,7 @@ import numpy as np
 
 from m3b.data import kinds
 from m3b.data.index import Index, Record, read_index
-from m3b.dataset.reading import boxes_to_array, geometry, read_image
+from m3b.dataset.reading import boxes_to_array, geometry, read_image, read_overview
 from m3b.errors import DataError
 from m3b.models.image_jobs import ExampleCase, ExampleCases, ExamplesRequest
 from m3b.models.overlay import (
@@ -101,7 +101,8 @@ def format_labels(record: Record, classes: Sequence[str] = ()) -> str:
 def _make_panels(record: Record, index: Index, base: str) -> list[Panel]:
     separate = kinds.of(index.task).separate_images
     path = record.images[0] if separate else record.image
-    image = read_image(path if isinstance(path, str) else list(path), base)
+    is_marked = index.masked or record.boxes is not None
+    image = (read_image if is_marked else read_overview)(path if isinstance(path, str) else list(path), base)
     picture = to_display_rgb(image.array, image.modality)
     values = index.values if index.masked else {}
     masks, ignored = read_true_masks(record, values, base, picture.shape[:-1])

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from m3b.data import kinds
 from m3b.data.index import Index
 from m3b.data.records import Record, Reference, paths_of, plain
-from m3b.dataset.reading import align_mask, boxes_to_array, geometry, read_image, read_mask, read_masks
+from m3b.dataset.reading import align_mask, boxes_to_array, geometry, read_image, read_mask, read_masks, read_overview
 from m3b.display import format_json_value
 from m3b.errors import DataError
 from m3b.models.predictions import ModelInfo, Prediction
@@ -394,7 +394,8 @@ def _view_panels(
     window: Mapping[str, Any] | None,
     min_score: float,
 ) -> list[Panel]:
-    image = read_image(path, base)
+    is_marked = prediction.mask is not None or prediction.masks or prediction.boxes is not None
+    image = (read_image if is_marked else read_overview)(path, base)
     grid = geometry(path, base)
     picture = to_display_rgb(image.array[:1] if image.channels else image.array, image.modality, window)
     masks = _class_masks(prediction, model_info, picture.shape[:-1])

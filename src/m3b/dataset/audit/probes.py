@@ -156,11 +156,12 @@ def probe_image(image: Image, work: Path, record: Record | None = None, scope: P
     """Open one image; a failure becomes `ImageProbe.error`. The mask or boxes of `record` are compared with it."""
     import numpy as np
 
-    from m3b.dataset.reading import read_image
+    from m3b.dataset.reading import read_image, read_overview
     from m3b.dataset.similarity import make_thumbnails, make_volume_means
 
+    read = read_image if scope and scope.target else read_overview  # masks and boxes are those of the full size
     try:
-        image_data = read_image(plain(image), str(work))
+        image_data = read(plain(image), str(work))
     except DataError as error:
         return ImageProbe(error=str(error).replace(f"{work}/", ""))
     array = image_data.array

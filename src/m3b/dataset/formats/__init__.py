@@ -31,7 +31,8 @@ from .labels import (
     turn_like_image,
     write_labels,
 )
-from .registry import ImagePath, describe_file, probe_image, read_image, read_labels, split_item
+from .registry import ImagePath, describe_file, overview_path, probe_image, read_image, read_labels, split_item
+from .slides import Part
 from .values import fill_nonfinite, grey_values, normalised_range
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "ImageInfo",
     "ImagePath",
     "Mask",
+    "Part",
     "align_labels",
     "all_suffixes",
     "box_to_array",
@@ -60,6 +62,7 @@ __all__ = [
     "grey_values",
     "grid_of",
     "normalised_range",
+    "overview_path",
     "parse_cases",
     "probe_image",
     "read_class_masks",

@@ -179,6 +179,10 @@ class Format(ABC):
         """Return the names of the images in the file, in order; a file that is one image has the name ""."""
         return ("",)
 
+    def overview_item(self, path: Path, item: str = "") -> str:
+        """Return the item by which an image is read that is too large to be read whole: a slide; of others `item` itself."""
+        return item
+
     def sidecars(self, path: Path) -> tuple[Path, ...]:
         """Return the other files that belong to this one, whether they exist or not."""
         return ()

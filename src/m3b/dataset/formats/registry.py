@@ -52,6 +52,20 @@ def read_image(path: ImagePath, base: str | Path = ".") -> Image:
         return fill_nonfinite(get_format(file).read(file, item), str(file))
 
 
+def overview_path(path: ImagePath, base: str | Path = ".") -> ImagePath:
+    """Return the path by which an image is looked at as a whole: that of the overview of a slide; of others `path` itself.
+
+    Raises:
+        DataError: the file cannot be opened.
+    """
+    if not isinstance(path, str):
+        return path
+    file, item = split_item(str(Path(base) / path))
+    with naming_file(file):
+        overview = get_format(file).overview_item(file, item)
+    return path if overview == item else f"{path}#{overview}"
+
+
 def read_labels(path: str | Sequence[str], base: str | Path = ".") -> Mask:
     """Return the mask that a path names. Raises DataError for fractions, negative numbers and several channels."""
     if not isinstance(path, str):

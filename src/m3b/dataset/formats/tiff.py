@@ -27,6 +27,7 @@ from .base import (
 )
 from .errors import DataError
 from .pictures import describe_picture, write_png_labels
+from .slides import OVERVIEW_SIDE, Part, is_slide, list_levels, parse_part, read_part, slide_spacing
 
 _MINISWHITE, _PALETTE, _SEPARATED = 0, 3, 5
 _UNASSOCIATED = (1, 2)
@@ -37,11 +38,20 @@ _KEYS = ("level", "series", "page", "time", "frames", "frame")
 
 
 class Tiff(Format):
-    """TIFF. `#level=N` is a level of a pyramid, `#series=N` another image, `#page=N` a page, `#time=N` a point in time."""
+    """TIFF. `#level=N` is a level of a pyramid, `#series=N` another image, `#page=N` a page, `#time=N` a point in time.
+
+    `#overview=SIDE` is the whole first image, reduced to at most this side; `#part=TOP,LEFT,HEIGHT,WIDTH,FACTOR` a part of it.
+    """
 
     name = "tiff"
     suffixes = (".tif", ".tiff", ".btf", ".tf8", ".svs", ".ndpi", ".scn", ".lsm", ".stk")
     magic = ((0, b"II*\0"), (0, b"MM\0*"), (0, b"II+\0"), (0, b"MM\0+"))
+
+    def overview_item(self, path: Path, item: str = "") -> str:
+        if item:
+            return item
+        with self._open_tiff(path) as file:
+            return f"overview={OVERVIEW_SIDE}" if is_slide(list_levels(file, file.series[0])) else ""
 
     @contextmanager
     def _open_tiff(self, path: Path) -> Iterator[Any]:
@@ -54,7 +64,8 @@ class Tiff(Format):
 
     def probe(self, path: Path, item: str = "") -> ImageInfo:
         with self._open_tiff(path) as file:
-            part = parse_number(path, item, _KEYS)
+            region = _find_part(path, file, item)
+            part = None if region else parse_number(path, item, _KEYS)
             series = _chosen_series(path, file, part)
             page = series.keyframe
             layout = _layout(path, series, part)
@@ -65,6 +76,9 @@ class Tiff(Format):
             bits = int(page.bitspersample)
             spacing = _spacing(file, series)
             shape = (*sides, depth) if depth > 1 else sides
+            if region:
+                shape = (-(-region.height // region.factor), -(-region.width // region.factor))
+                spacing = _reduced_spacing(spacing, region)
             palette = int(page.photometric) == _PALETTE
             return ImageInfo(
                 self.name,
@@ -77,7 +91,7 @@ class Tiff(Format):
                 stored_range=_stored_range(page),
                 photometric=getattr(page.photometric, "name", str(page.photometric)).lower(),
                 frames=max(layout["depth"], layout["times"]),
-                items=len(file.series),
+                items=1 if is_slide(list_levels(file, file.series[0])) else len(file.series),
                 orientation=orientation,
                 lossy=int(page.compression) in (6, 7, 33003, 33005, 34712, 50001),
                 notes=_notes(file, series),
@@ -85,16 +99,18 @@ class Tiff(Format):
 
     def read(self, path: Path, item: str = "") -> Image:
         with self._open_tiff(path) as file:
-            part = parse_number(path, item, _KEYS)
+            region = _find_part(path, file, item)
+            part = None if region else parse_number(path, item, _KEYS)
             series = _chosen_series(path, file, part)
             page = series.keyframe
-            array = _decode(path, file, series, part)
+            array = _read_region(path, file, region) if region else _decode(path, file, series, part)
             if int(page.photometric) == _PALETTE and page.colormap is not None and array.shape[0] == 1:
                 array = (page.colormap[:, array[0]] >> 8).astype(np.uint8)
-            stored_range, spacing, orientation = _stored_range(page), _spacing(file, series), _orientation(page)
+            stored_range, orientation = _stored_range(page), _orientation(page)
+            spacing = _reduced_spacing(_spacing(file, series), region)
             notes = _notes(file, series)
             array = _as_displayed(array, page)
-        array = merge_equal_channels(array)
+        array = array if region else merge_equal_channels(array)  # a part may be white
         if array.shape[-1] == 1:
             array = array[..., 0]
             array = turn_upright(array, orientation)
@@ -148,8 +164,30 @@ class Tiff(Format):
 
     def items(self, path: Path, limit: int = 1000) -> tuple[str, ...]:
         with self._open_tiff(path) as file:
-            count = len(file.series)
+            count = 1 if is_slide(list_levels(file, file.series[0])) else len(file.series)
             return ("",) if count == 1 else tuple(f"series={number}" for number in range(min(count, limit)))
+
+
+def _find_part(path: Path, file: Any, item: str) -> Part | None:
+    """Return the part of the first image that an item names; None for other items."""
+    page = file.series[0].keyframe
+    return parse_part(path, item, (int(page.imagelength), int(page.imagewidth)))
+
+
+def _read_region(path: Path, file: Any, region: Part) -> np.ndarray:
+    """Return (C, rows, columns, 1) as stored. Raises DataError."""
+    levels = list_levels(file, file.series[0])
+    page = file.series[0].keyframe
+    if not levels or _orientation(page) != 1 or int(page.photometric) == _PALETTE:
+        raise DataError(
+            f"{path}#{region.to_item()}: parts are read of 2D images that are stored upright, without a palette"
+        )
+    check_memory(path, (region.height // region.factor, region.width // region.factor, page.samplesperpixel), 4)
+    return np.moveaxis(read_part(levels, region), -1, 0)[..., None]
+
+
+def _reduced_spacing(spacing: tuple[float, ...] | None, region: Part | None) -> tuple[float, ...] | None:
+    return tuple(step * region.factor for step in spacing[:2]) if spacing and region else spacing
 
 
 def _chosen_series(path: Path, file: Any, part: tuple[str, int] | None) -> Any:
@@ -289,7 +327,7 @@ def _stored_range(page: Any) -> tuple[float, float] | None:
 
 
 def _spacing(file: Any, series: Any) -> tuple[float, ...] | None:
-    """Return mm along rows, columns and slices from OME-XML or ImageJ; resolutions of other files are those of printers."""
+    """Return mm along rows, columns and slices from OME-XML, ImageJ or slides; resolutions of others are those of printers."""
     if file.is_ome and file.ome_metadata:
         return _ome_spacing(file.ome_metadata)
     if file.is_imagej and file.imagej_metadata:
@@ -302,6 +340,8 @@ def _spacing(file: Any, series: Any) -> tuple[float, ...] | None:
                 return None
             steps.append(factor * tag.value[1] / tag.value[0])
         return (*steps, factor * float(metadata.get("spacing", 1.0))) if factor else None
+    if series is file.series[0] and is_slide(list_levels(file, series)):
+        return slide_spacing(file, series.keyframe)
     return None
 
 
@@ -326,10 +366,14 @@ def _ome_spacing(text: str) -> tuple[float, ...] | None:
 
 def _notes(file: Any, series: Any) -> tuple[FormatNote, ...]:
     notes = []
-    levels = len(getattr(series, "levels", ()))
-    if levels > 1:
-        notes.append(FormatNote("pyramid", {"levels": levels}))
-    if len(file.series) > 1:
+    levels = list_levels(file, series) if series is file.series[0] else []
+    count = max(len(series.levels), len(levels))
+    if count > 1:
+        notes.append(FormatNote("pyramid", {"levels": count}))
+    if is_slide(levels):
+        sides = {"rows": levels[0].page.imagelength, "columns": levels[0].page.imagewidth}
+        notes.append(FormatNote("slide", sides))
+    elif len(file.series) > 1:
         notes.append(FormatNote("several_images", {"count": len(file.series)}))
     return tuple(notes)
 

@@ -44,6 +44,7 @@ class Sample:
         slope: a scale factor other than 1.
         palette: value -> colour "#rrggbb".
         turned: whether an EXIF orientation turns the picture.
+        slide: whether it is a whole-slide image, of which the overview was looked at.
     """
 
     error: str = ""
@@ -59,6 +60,7 @@ class Sample:
     slope: float | None = None
     palette: dict[str, str] | None = None
     turned: bool = False
+    slide: bool = False
     layers: Layers | None = None
 
     @property
@@ -81,7 +83,8 @@ def read_sample(root: Path, path: str, file_format: str, limits: SurveyLimits, f
             return Sample("special")
         if not status.st_size:
             return Sample("empty")
-        if status.st_size > limits.file_bytes:
+        is_large = status.st_size > limits.file_bytes
+        if is_large and not (file_format == "picture" and attempt(lambda: _find_overview(full), root, path)):
             return Sample("large")
         if file_format in ARRAY_FORMATS:
             return attempt(lambda: _read_only_array(full, limits, files), root, path)
@@ -105,6 +108,8 @@ def _read_picture(path: Path, limits: SurveyLimits) -> Sample:
     import numpy as np
     from PIL import Image, ImageOps
 
+    if overview := _find_overview(path):
+        return _read_slide(path, overview)
     with Image.open(path) as picture:
         frames = int(getattr(picture, "n_frames", 1))
         _check_pixels(picture.width * picture.height * min(frames, _MAX_PAGES), limits)
@@ -133,6 +138,32 @@ def _read_picture(path: Path, limits: SurveyLimits) -> Sample:
         structure=structure,
         palette=palette,
         turned=turned,
+    )
+
+
+def _find_overview(path: Path) -> str:
+    """Return the path of the overview of a slide; "" of other pictures."""
+    from m3b.dataset.formats import overview_path
+
+    overview = overview_path(str(path))
+    return str(overview) if overview != str(path) else ""
+
+
+def _read_slide(path: Path, overview: str) -> Sample:
+    import numpy as np
+
+    from m3b.dataset.formats import probe_image, read_image
+
+    info, array = probe_image(str(path)), read_image(overview).array
+    structure = analyse_values(np.moveaxis(array, 0, -1), channels_last=True)
+    return Sample(
+        shape=info.shape,
+        channels=3,
+        dtype=str(array.dtype),
+        bits=8,
+        spacing=info.spacing,
+        structure=structure,
+        slide=True,
     )
 
 
@@ -413,6 +444,7 @@ def summarise(samples: Sequence[Sample]) -> Content:
         slope=median(slopes) if slopes else None,
         palette=any(sample.palette for sample in readable),
         turned=sum(sample.turned for sample in readable),
+        slides=sum(sample.slide for sample in readable),
         layers=_common_layers(readable),
         **_summarise_values(readable),
     )

@@ -180,6 +180,7 @@ class Content(Fact):
         empty: samples with background alone.
         objects: least and most connected parts of the foreground.
         turned: samples that an EXIF orientation turns.
+        slides: samples that are whole-slide images.
         layers: of masks with a layer for each class; `levels` are then the places of layers, counted from 1.
     """
 
@@ -206,6 +207,7 @@ class Content(Fact):
     empty: int = 0
     objects: tuple[int, int] | None = None
     turned: int = 0
+    slides: int = 0
     truncated: int = 0
     layers: Layers | None = None
 

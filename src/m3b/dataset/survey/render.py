@@ -209,6 +209,8 @@ def _content_lines(content: Content | None) -> list[str]:
         extra += f" ({content.truncated} truncated)"
     if content.turned:
         extra += f"; EXIF turns {content.turned} of {content.samples} samples"
+    if content.slides:
+        extra += f"; {content.slides} of {content.samples} samples are slides"
     if content.frames:
         extra += f"; frames {content.frames[0]}-{content.frames[1]}"
     if content.slope is not None:
