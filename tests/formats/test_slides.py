@@ -30,7 +30,7 @@ def test_a_part_is_the_same_however_a_slide_is_stored(
 ) -> None:
     file = write_slide(tmp_path / "a.tif", pixels, storage)
     image = read_image(f"{file}#{part.to_item()}")
-    window = pixels[part.top :, part.left :][: part.height, : part.width]
+    window = pixels[part.row :, part.column :][: part.height, : part.width]
     rows, columns = (side // part.factor for side in window.shape[:2])
     blocks = window.reshape(rows, part.factor, columns, part.factor, 3)
     expected = np.moveaxis(blocks.mean(axis=(1, 3)), -1, 0)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import target_kit as kit
 
+from formats.slide_kit import draw_slide, write_slide
 from m3b import Pipeline, load_model, verify, write_paper_kit
 from m3b.dataset.reading import probe_shape
 from m3b.errors import ModelError
@@ -298,3 +299,24 @@ def test_reports_of_one_and_of_several_views(tmp_path: Path, views: int) -> None
     images = [data / f"images/s000_{side}.png" for side in ("frontal", "lateral")[:views]]
     [answer] = answers(result, images if views > 1 else images[0])
     assert answer.findings or answer.impression
+
+
+@pytest.mark.slow
+def test_slides_by_their_tiles(tmp_path: Path) -> None:
+    data = tmp_path / "slides"
+    data.mkdir()
+    rows = ["slide,patient,diagnosis"]
+    for number in range(24):
+        file = data / f"slide_{number:02d}.tif"
+        pixels = draw_slide(2048, number, ill=number % 2 == 1)
+        write_slide(file, pixels, ("subifds", "pages", "one level")[number % 3], um=0.5)
+        rows.append(f"{file.name},P{number:02d},{('healthy', 'tumour')[number % 2]}")
+    (data / "labels.csv").write_text("\n".join(rows) + "\n")
+    result = whole_run(data, "Tell tumour from healthy on whole slide images", tmp_path / "run")
+    assert task_and_metric(result) == ("diagnosis", "auroc")
+    plan = json.loads((Path(str(result.model_dir)) / "config.json").read_text())["plan"]
+    assert plan["tiles"]["um"] == 0.5 * plan["tiles"]["factor"]
+    assert "pooled by gated attention" in (tmp_path / "run/report.html").read_text()
+    new = write_slide(tmp_path / "new.svs", draw_slide(2048, 99), "svs", um=0.5)
+    first, second = answers(result, new, data / "slide_00.tif")
+    assert set(first.probabilities) == set(second.probabilities) == {"healthy", "tumour"}

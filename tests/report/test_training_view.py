@@ -93,6 +93,12 @@ def test_the_plan_in_words() -> None:
     assert list_plan_rows(RunFiles(Path("r"))) == []
 
 
+def test_the_input_of_slides_in_words() -> None:
+    tiles = {"count": 64, "factor": 4, "um": 1.0}
+    rows = dict(list_plan_rows(RunFiles(Path("r"), plan={"network": {}, "size": [128, 128], "tiles": tiles})))
+    assert rows["Input"] == "up to 64 tiles a slide of 128 × 128 pixels, 1 µm a pixel, pooled by gated attention"
+
+
 def test_validation_by_site_has_a_row_a_site_under_its_true_name(tmp_path: Path) -> None:
     (tmp_path / "work/Logout").mkdir(parents=True)
     (tmp_path / "locked/Datapath").mkdir(parents=True)

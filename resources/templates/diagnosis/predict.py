@@ -14,9 +14,10 @@ a number {"image", "value", "interval": [low, high], "interval_level"}; of survi
 "notes" if the reader has any, such as missing slices. An image that cannot be read gives {"image", "error"}; the others are finished
 and the exit code is 1.
 
-With --saliency, each also has {"saliency"}: "map", a file on the grid of the (first) image with whole numbers from 0 to 255, of what
-speaks for the answer; "method"; "class" unless the answer is a number; "score", the probability or number; "score_hidden" and
-"score_elsewhere", what it is if the part from level "outline" on, or an equal part elsewhere, is hidden; or "error".
+With --saliency, each also has {"saliency"}: "map", a file on the grid of the (first) image, or of the overview of a slide, with whole
+numbers from 0 to 255, of what speaks for the answer; "method"; "class" unless the answer is a number; "score", the probability or
+number; "score_hidden" and "score_elsewhere", what it is if the part from level "outline" on, or an equal part elsewhere, is hidden; or
+"error".
 """
 
 from __future__ import annotations
@@ -36,17 +37,27 @@ import numpy as np
 import torch
 from recipe import Recipe
 
-from m3b.dataset.formats import DataError, Image, grey_values, select_channels, write_labels
+from m3b.dataset.formats import DataError, Image, grey_values, read_image, select_channels, write_labels
 from m3b.training.channels import read_case
 from m3b.training.diagnosis.answers import format_answer, interpret_logits
 from m3b.training.diagnosis.covariates import encode, split_case
 from m3b.training.diagnosis.features import record_features
 from m3b.training.diagnosis.linear_probe import LinearProbe, load_linear_probe
 from m3b.training.diagnosis.network import build_model
-from m3b.training.diagnosis.saliency import choose_target, compute_saliency, hide_part, read_score, shift_part
+from m3b.training.diagnosis.saliency import (
+    choose_target,
+    compute_attention,
+    compute_saliency,
+    hide_part,
+    hide_tiles,
+    paint_tiles,
+    read_score,
+    shift_part,
+)
+from m3b.training.diagnosis.tiles import Bag, read_bag
 from m3b.training.diagnosis.tta import apply_view
 from m3b.training.diagnosis.views import list_images, prepare_case, view_count
-from m3b.training.out_of_distribution import feature_distance, judge_image
+from m3b.training.out_of_distribution import SLIDE_SIDE, feature_distance, judge_image
 from m3b.training.prediction_calls import ImagePath, file_stem, first_path, format_notes, parse_call, write_answers
 from m3b.training.preprocess import preprocess
 from m3b.training.recipe import use_recipe
@@ -150,29 +161,42 @@ def explain(
     pixels: np.ndarray,
     covariates: np.ndarray | None,
     view_mask: np.ndarray | None,
+    bag: Bag | None,
     stem: Path,
     base: Path,
 ) -> dict[str, Any]:
-    """Return `saliency` of an answer, and write its map; the inputs of the networks have one row."""
+    """Return `saliency` of an answer, and write its map; the inputs of the networks have one row.
+
+    Args:
+        bag: the tiles of a slide; None for other cases.
+    """
     try:
         config, models, device = load()
         dims, target = int(config["plan"]["dims"]), choose_target(config, answer)
         batch = torch.from_numpy(pixels).to(device)
-        saliency_map = compute_saliency(
-            models,
-            lambda images, models: compute_logits(models, images, covariates, view_mask, [{}]),
-            batch,
-            config,
-            target,
-        )
+        if bag is not None and view_mask is not None:
+            saliency_map = compute_attention(models, batch, torch.from_numpy(view_mask).to(device))
+            hidden = [(pixels, mask) for mask in hide_tiles(view_mask, saliency_map)]
+            levels = paint_tiles(saliency_map, bag)
+        else:
+            saliency_map = compute_saliency(
+                models,
+                lambda images, models: compute_logits(models, images, covariates, view_mask, [{}]),
+                batch,
+                config,
+                target,
+            )
+            parts = (saliency_map.marked, shift_part(saliency_map.marked))
+            hidden = [(hide_part(batch, part, dims).cpu().numpy(), view_mask) for part in parts]
+            levels = saliency_map.to_levels(image, config["plan"])
         scores = [read_score(answer, target)]
-        for part in (saliency_map.marked, shift_part(saliency_map.marked)):
-            row = run_networks(hide_part(batch, part, dims).cpu().numpy(), covariates, view_mask)[0]
+        for hidden_pixels, mask in hidden:
+            row = run_networks(hidden_pixels, covariates, mask)[0]
             scores.append(read_score(format_answer(config, row), target))
         path = list_images(answer["image"])[0] if view_count(config["plan"]) > 1 else answer["image"]
         stem.parent.mkdir(parents=True, exist_ok=True)
         reference = select_channels(path, config["plan"].get("channel_names"))
-        file = write_labels(saliency_map.to_levels(image, config["plan"]), reference, stem)
+        file = write_labels(levels, reference, stem)
         return {
             "map": os.path.relpath(file, base).replace(os.sep, "/"),
             "method": saliency_map.method,
@@ -196,14 +220,16 @@ def stream(
     """Yield the predictions batch by batch; paths of saliency maps are relative to `base`."""
     config, _, _ = load()
     rules = config["plan"].get("covariates") or []
+    batch = 1 if config["plan"].get("tiles") else batch  # the tiles of a slide are a batch of their own
     for start in range(0, len(paths), batch):
         answers: list[dict[str, Any]] = []
         images: list[np.ndarray] = []
         first_views: list[Image] = []
         case_covariates: list[dict[str, Any]] = []
         view_masks: list[Any] = []
+        bag: Bag | None = None
 
-        def read_image(path: Any, plan: dict[str, Any], case_images: list[Image]) -> np.ndarray:
+        def read_view(path: Any, plan: dict[str, Any], case_images: list[Image]) -> np.ndarray:
             image = read_case(path, plan)
             case_images.append(image)
             return preprocess(image, plan, str(path))
@@ -213,11 +239,16 @@ def stream(
             case_images: list[Image] = []
             try:
                 values = split_case(case, rules)[1]
-                pixels, mask = prepare_case(
-                    path,
-                    config["plan"],
-                    lambda path, plan, case_images=case_images: read_image(path, plan, case_images),
-                )
+                if config["plan"].get("tiles"):
+                    bag = read_bag(path, config["plan"])
+                    pixels, mask = bag.pixels, bag.is_tile
+                    case_images.append(read_image(f"{path}#overview={SLIDE_SIDE}"))
+                else:
+                    pixels, mask = prepare_case(
+                        path,
+                        config["plan"],
+                        lambda path, plan, case_images=case_images: read_view(path, plan, case_images),
+                    )
                 images.append(pixels)
                 view_masks.append(mask)
                 case_covariates.append(values)
@@ -249,7 +280,7 @@ def stream(
                     table if table is None else table[index : index + 1] for table in (extra_inputs, stacked_masks)
                 ]
                 stem = saliency / f"{number:04d}_{file_stem(first_path(answer['image']))}"
-                answer["saliency"] = explain(answer, image, images[index][None], *inputs, stem, base)
+                answer["saliency"] = explain(answer, image, images[index][None], *inputs, bag, stem, base)
             yield answer
 
 

@@ -78,7 +78,7 @@ def is_finite_number(value: Any) -> TypeGuard[float]:
 MAX_REASON_CHARS = 500
 """Maximum length of an out-of-distribution reason."""
 MAX_NOTES = 20
-SALIENCY_METHODS = ("hirescam", "occlusion")
+SALIENCY_METHODS = ("hirescam", "occlusion", "attention")
 
 
 def parse_reliability(location: str, item: RawAnswer, model_info: ModelInfo) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Saliency:
 
     Args:
         map_file: on the grid of the image, with whole numbers from 0 to 255, of what speaks for the answer.
-        method: `hirescam` or `occlusion`.
+        method: `hirescam`, `occlusion` or `attention`.
         target: the class that is explained; empty for a number or a risk.
         outline: the level from which the image was hidden for `score_hidden`.
         score: the probability of the class, or the number or risk.

@@ -9,6 +9,7 @@ from m3b.report.case_ranking import CaseRanking
 METHODS = {
     "hirescam": "HiResCAM, from the last feature maps: coarse, and no proof of the reason",
     "occlusion": "occlusion of patches: evidence that shows twice is missed",
+    "attention": "attention to the tiles of a slide: where the network looked, for or against the answer",
 }
 """Method of a saliency map -> its name and its limit."""
 COVERAGES = (0.8, 0.9)

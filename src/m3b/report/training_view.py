@@ -210,11 +210,17 @@ def _describe_input(plan: dict[str, Any]) -> str:
     sides = as_list(plan.get("patch")) or as_list(plan.get("size"))
     numbers = [side for side in map(to_finite_number, sides) if side is not None]
     parts = []
+    tiles = as_dict(plan.get("tiles"))
     if numbers:
         kind = "patches of " if plan.get("patch") else ""
+        kind = f"up to {format_count(tiles['count'])} tiles a slide of " if _is_number(tiles.get("count")) else kind
         parts.append(
             f"{kind}{' × '.join(f'{side:g}' for side in numbers)} {'pixels' if len(numbers) == 2 else 'voxels'}"
         )
+    if _is_number(tiles.get("um")):
+        parts.append(f"{tiles['um']:g} µm a pixel")
+    if tiles:
+        parts.append("pooled by gated attention")
     if _is_number(plan.get("channels")):
         parts.append("1 channel" if plan["channels"] == 1 else f"{plan['channels']:g} channels")
     spacing = [side for side in map(to_finite_number, as_list(plan.get("spacing"))) if side is not None]

@@ -123,6 +123,8 @@ def describe_input(plan: Mapping[str, Any]) -> str:
             "the middle frame of each" if plan["frames"] == 1 else f"{plan['frames']} evenly spaced frames of each"
         )
         return f"clips (videos, animations, DICOM files of several frames; {frames_text}) or {plan['dims']}D images ({files})"
+    if rule := plan.get("tiles"):
+        return f"slides (TIFF files, .svs too), of which it reads up to {rule['count']} tiles with tissue,"
     if not names:
         return f"{plan['dims']}D images ({files})"
     call = " ".join(f"{name}=PATH" for name in names)

@@ -20,6 +20,8 @@ SMALL_SET_MARGIN = 1.25
 1."""
 COARSE_SIDE = 96
 """Sides of the coarse image on which textures are measured."""
+SLIDE_SIDE = 128
+"""Maximum side at which a slide is measured: noise of its background, which other compressions change, is averaged out."""
 MAX_SLICES = 16
 LAGS = (1, 2, 4, 8)
 PERCENTILES = (1, 25, 50, 75, 99)

@@ -15,6 +15,7 @@ from m3b.training.channels import read_case
 from m3b.training.out_of_distribution import (
     MIN_HELD_OUT_CASES,
     MIN_TRAINING_CASES,
+    SLIDE_SIDE,
     appearance_distance,
     feature_distance,
     fit_appearance,
@@ -108,5 +109,7 @@ def _measure_cases(images: Sequence[Any], plan: Mapping[str, Any], features: Fea
 
 
 def first_view(path: Any, plan: Mapping[str, Any]) -> Any:
-    """Return the first view of a study; anything else unchanged."""
+    """Return the first view of a study, and the overview of a slide; anything else unchanged."""
+    if plan.get("tiles"):
+        return f"{path}#overview={SLIDE_SIDE}"
     return path[0] if isinstance(path, list) and path and plan.get("views") else path

@@ -48,6 +48,7 @@ DERIVED_KEYS = (
     "covariates",
     "edges",
     "views",
+    "tiles",
     "frames",
     "scratch",
     "machine",
@@ -59,6 +60,7 @@ SET_ELSEWHERE = {
     "task": "; the selection names the task",
     "frames": "; the index names the frames of each clip (images.frames of the manifest, FILE#frames=N of image_path)",
     "views": "; the index lists the images of a case (images.case and images.several of the manifest)",
+    "tiles": "; its parts can: tiles.count, tiles.factor, tiles.um",
     "channel_names": "; the index names the channels (images.channels of the manifest)",
     "covariates": "; the index holds them (covariates of the manifest)",
 }

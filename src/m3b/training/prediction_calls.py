@@ -13,7 +13,7 @@ from typing import Any
 
 from m3b.dataset.formats import DataError, Image, describe_channels, parse_cases, select_channels
 
-QUIET_NOTES = ("pyramid", "no_orientation")
+QUIET_NOTES = ("pyramid", "slide", "no_orientation")
 """Codes of notes that many files have and that do not affect their pixels."""
 ImagePath = str | list[str] | dict[str, str]
 

@@ -25,6 +25,7 @@ PREPROCESSING_KEYS = (
     "extent",
     "intensity",
     "bits",
+    "tiles",
 )  # all settings that preprocessing depends on
 
 

@@ -35,19 +35,19 @@ class Level:
 class Part:
     """A part of an image: corner and sides in pixels of the full size, and the factor by which the sides are reduced."""
 
-    top: int
-    left: int
+    row: int
+    column: int
     height: int
     width: int
     factor: int
 
     def to_item(self) -> str:
         """Return the item after the # of a path."""
-        return f"part={self.top},{self.left},{self.height},{self.width},{self.factor}"
+        return f"part={self.row},{self.column},{self.height},{self.width},{self.factor}"
 
 
 def parse_part(path: object, item: str, shape: tuple[int, int]) -> Part | None:
-    """Return the part that an item names (`part=TOP,LEFT,HEIGHT,WIDTH,FACTOR` or `overview=SIDE`); None for other items.
+    """Return the part that an item names (`part=ROW,COLUMN,HEIGHT,WIDTH,FACTOR` or `overview=SIDE`); None for other items.
 
     Args:
         shape: rows and columns of the full size.
@@ -60,7 +60,7 @@ def parse_part(path: object, item: str, shape: tuple[int, int]) -> Part | None:
     if not (match := re.fullmatch(r"part=(\d{1,9}),(\d{1,9}),(\d{1,9}),(\d{1,9}),(\d{1,9})", item)):
         return None
     part = Part(*(int(number) for number in match.groups()))
-    is_inside = part.top < shape[0] and part.left < shape[1] and part.height and part.width
+    is_inside = part.row < shape[0] and part.column < shape[1] and part.height and part.width
     if not is_inside or not part.factor or part.factor & (part.factor - 1):
         raise DataError(f"{path}#{item}: no part of {shape[0]} x {shape[1]} pixels with a factor that is a power of 2")
     return part
@@ -126,7 +126,7 @@ def read_part(levels: list[Level], part: Part) -> np.ndarray:
     level = max((item for item in levels if part.factor % item.factor == 0), key=lambda item: item.factor)
     step = part.factor // level.factor
     rows, columns = (-(-side // part.factor) for side in (part.height, part.width))
-    top, left = part.top // level.factor, part.left // level.factor
+    top, left = part.row // level.factor, part.column // level.factor
     row_bytes = step * columns * step * level.page.samplesperpixel * np.dtype(level.page.dtype).itemsize
     band = max(1, BAND_BYTES // row_bytes, -(-_segment_shape(level.page)[0] // step))
     bands = []

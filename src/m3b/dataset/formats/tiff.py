@@ -40,7 +40,7 @@ _KEYS = ("level", "series", "page", "time", "frames", "frame")
 class Tiff(Format):
     """TIFF. `#level=N` is a level of a pyramid, `#series=N` another image, `#page=N` a page, `#time=N` a point in time.
 
-    `#overview=SIDE` is the whole first image, reduced to at most this side; `#part=TOP,LEFT,HEIGHT,WIDTH,FACTOR` a part of it.
+    `#overview=SIDE` is the whole first image, reduced to at most this side; `#part=ROW,COLUMN,HEIGHT,WIDTH,FACTOR` a part of it.
     """
 
     name = "tiff"

@@ -93,10 +93,11 @@ def fit_ood_detector(plan: dict[str, Any], config: dict[str, Any], out: Path) ->
 
     from m3b.training.diagnosis.features import record_features
     from m3b.training.diagnosis.network import build_model
+    from m3b.training.diagnosis.views import view_count
     from m3b.training.out_of_distribution_cases import fit_detector
     from m3b.training.preprocess import preprocess
 
-    if plan.get("covariates") or int(plan.get("views") or 1) > 1:
+    if plan.get("covariates") or view_count(plan) > 1:
         return fit_detector(plan)[0]  # the features depend on more than one image
 
     models = [model.eval() for model in load_networks(out, config, lambda: build_model(plan, with_loss=False))]

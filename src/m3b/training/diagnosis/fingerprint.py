@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from m3b.dataset.formats import DataError
+from m3b.dataset.formats import DataError, overview_path
 from m3b.training.channels import find_channel_names, read_case
 from m3b.training.clips import find_frame_count
 from m3b.training.diagnosis.classification import UNKNOWN_KEY, read_labels
@@ -15,6 +15,7 @@ from m3b.training.diagnosis.covariates import make_covariate_rules as covariates
 from m3b.training.diagnosis.followup import choose_intervals as survival_of
 from m3b.training.diagnosis.regression import measure_numbers
 from m3b.training.diagnosis.targets import infer_task
+from m3b.training.diagnosis.tiles import measure_slide, summarise_slides
 from m3b.training.diagnosis.views import count_views, list_images
 from m3b.training.image_sample import count_cases, measure_image, summarise_sample
 from m3b.training.intensity_scales import count_scales
@@ -65,6 +66,7 @@ def fingerprint(records: list[dict[str, Any]], label_dict: dict[str, int]) -> di
         ),
         "covariates": covariates_of(records),
         "views": views,
+        "slides": summarise_slides(images) if views == 1 and not find_frame_count(records) else None,
         "dims": dims,
         "other_dims": len(images) - len(sample_of_dims),
         **summarise_sample(sample_of_dims, records),
@@ -94,8 +96,8 @@ def _choose_dims(images: list[dict[str, Any]]) -> int:
 
 def _measure(path: Any, names: list[str] | None) -> dict[str, Any] | str:
     try:
-        image = read_case(path, {"channel_names": names})
-        return {**measure_image(image), "body": body_limits(image.array[0])}
+        image = read_case(overview_path(path), {"channel_names": names})
+        return {**measure_image(image), **measure_slide(image), "body": body_limits(image.array[0])}
     except DataError as error:
         return str(error)
 

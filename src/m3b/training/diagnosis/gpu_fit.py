@@ -34,7 +34,9 @@ def list_plan_changes(
 ) -> PlanChanges:
     """Return the changes in order; overrides, and the input of a network with a fixed size, stay."""
     network = plan["network"]
-    has_fixed_size = "size" in overrides or bool(network.get("pretrained") or network.get("config"))
+    has_fixed_size = "size" in overrides or bool(
+        network.get("pretrained") or network.get("config") or plan.get("tiles")
+    )
     has_fixed_size |= ":" in str(network["name"])  # many of timm's take multiples of a patch only
     dims, inputs = int(plan["dims"]), [] if has_fixed_size else [smaller_input]
     limits = choose_settings("diagnosis", conditions_of(facts, gpu=True))

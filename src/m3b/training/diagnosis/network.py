@@ -11,7 +11,7 @@ from torch import nn
 from m3b.training.diagnosis.covariates import input_width
 from m3b.training.diagnosis.views import view_count
 from m3b.training.planned_network import build_planned_network
-from m3b.training.recipe import RecipeInput, get_recipe
+from m3b.training.recipe import RECIPE_FILE, RecipeInput, get_recipe
 from m3b.training.residual_block import CONV, NORM, ResidualBlock
 from m3b.training.slice_encoder import (
     BOTH,
@@ -26,6 +26,8 @@ from m3b.training.slice_encoder import (
 )
 
 FUSION_FEATURES, FUSION_WIDTH = 32, 32
+ATTENTION_WIDTH = 32
+"""Width of the attention over tiles; both of its gates are outputs of the network beside those of the classes."""
 COVARIATE_LR_FACTOR = 10.0
 """Learning rate factor of the covariates' own layer: it has few inputs and starts at zero."""
 
@@ -58,6 +60,28 @@ def pool_views(outputs: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
     (attention pooling; Ilse et al., 2018)."""
     weight = outputs[..., -1].masked_fill(views < 0.5, -1e4).softmax(dim=1)
     return (weight.unsqueeze(-1) * outputs[..., :-1]).sum(dim=1)
+
+
+class GatedAttention(nn.Module):
+    """`forward(outputs (B, T, K + 2 ATTENTION_WIDTH), tiles (B, T)) -> (B, K)`: the mean of a slide's tiles, weighted by attention.
+
+    Source: Ilse, Tomczak and Welling, Attention-based deep multiple instance learning, ICML 2018. Logits are linear in the features of
+    a tile, so that the weighted mean of logits is the logit of the weighted mean of features.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(ATTENTION_WIDTH, 1)
+
+    def forward(self, outputs: torch.Tensor, tiles: torch.Tensor) -> torch.Tensor:
+        weights = self.weigh(outputs, tiles).unsqueeze(-1)
+        return torch.as_tensor((weights * outputs[..., : -2 * ATTENTION_WIDTH]).sum(dim=1))
+
+    def weigh(self, outputs: torch.Tensor, tiles: torch.Tensor) -> torch.Tensor:
+        """Return (B, T) weights; 0 where `tiles` is 0."""
+        content, gate = outputs[..., -2 * ATTENTION_WIDTH :].chunk(2, dim=-1)
+        scores = self.score(content.tanh() * gate.sigmoid()).squeeze(-1)
+        return torch.as_tensor(scores.masked_fill(tiles < 0.5, -1e4).softmax(dim=1))
 
 
 class SmallCNN(nn.Module):
@@ -104,16 +128,20 @@ def count_outputs(plan: Mapping[str, Any]) -> int:
     return len(plan.get("edges") or plan["classes"])
 
 
+def count_network_outputs(plan: Mapping[str, Any]) -> int:
+    """Return the number of outputs of `build_network`: with covariates also features for `CovariateFusion`, then the weight of a view,
+    or the gates of the attention over tiles."""
+    pooling = 2 * ATTENTION_WIDTH if plan.get("tiles") else int(view_count(plan) > 1)
+    return count_outputs(plan) + (FUSION_FEATURES if plan.get("covariates") else 0) + pooling
+
+
 def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
     """Build the networks of `network.encoder`, see `slice_encoder`; of 2D images there is one.
 
     `plan["network"]["name"]` is small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, timm:NAME, torchvision:NAME
     or pretrained.
-
-    In addition to the outputs it gives features for `CovariateFusion` with covariates, and the weight of a view with several views.
     """
-    outputs = count_outputs(plan) + (FUSION_FEATURES if plan.get("covariates") else 0) + (view_count(plan) > 1)
-    encoder = encoder_of(plan)
+    outputs, encoder = count_network_outputs(plan), encoder_of(plan)
     if encoder == VOLUME:
         return build_encoder(plan, outputs, load)
     slices = SliceNetwork(build_encoder(slice_plan(plan), FEATURES, load), outputs)
@@ -121,7 +149,7 @@ def build_network(plan: Mapping[str, Any], load: bool = True) -> nn.Module:
 
 
 def build_encoder(plan: Mapping[str, Any], classes: int, load: bool = True) -> nn.Module:
-    """Build `plan["network"]["name"]`: small_cnn, densenet121/169/201, resnet10/18/34/50, efficientnet-b0..b7, pretrained."""
+    """Build the network that the plan names, with this number of outputs."""
     network, dims = plan["network"], int(plan["dims"])
     if (network.get("config") or {}).get("builder"):
         from m3b.training.pretrained.backbones import Pooled, build_backbone
@@ -195,6 +223,7 @@ class Classifier(nn.Module):
         self.several = view_count(plan) > 1
         self.encoders = 1 + any(isinstance(module, VolumeAndSlices) for module in self.backbone.modules())
         self.slice_weight = float(plan["network"].get("slice_weight", EQUAL_WEIGHT))
+        self.attention = GatedAttention() if plan.get("tiles") else None
         self.mix = CovariateFusion(count_outputs(plan), input_width(rules)) if rules else None
 
     def groups(self, plan: Mapping[str, Any]) -> list[tuple[list[nn.Parameter], float]] | None:
@@ -211,6 +240,25 @@ class Classifier(nn.Module):
             groups[COVARIATE_LR_FACTOR if name.startswith("mix.direct.") else factor_of_part].append(parameter)
         return [(parameters, factor) for factor, parameters in groups.items() if parameters and factor]
 
+    def weigh_tiles(self, pixel_values: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
+        """Return the attention (B, T) to the tiles of slides."""
+        assert self.attention is not None
+        return self.attention.weigh(self._compute_outputs(pixel_values), views)
+
+    def _compute_outputs(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Return (B, V, outputs) of the images of each case.
+
+        Raises:
+            SystemExit: the network of recipe.py gives another number of outputs.
+        """
+        outputs = self.backbone(self.input(pixel_values.flatten(0, 1)))
+        if outputs.shape[-1] != (expected := count_network_outputs(self.plan)):
+            raise SystemExit(
+                f"{RECIPE_FILE}: build_network gives {outputs.shape[-1]} outputs an image; of cases of several images it has to give "
+                f"{expected} (m3b.training.diagnosis.network.count_network_outputs): classes, then what their images are pooled by"
+            )
+        return torch.as_tensor(outputs.reshape(*pixel_values.shape[:2], expected))
+
     def forward(
         self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, covariates: torch.Tensor | None = None,
         views: torch.Tensor | None = None,
@@ -218,8 +266,8 @@ class Classifier(nn.Module):
         if self.several:
             if views is None:
                 raise ValueError("the plan has several views: `views` is required")
-            outputs = self.backbone(self.input(pixel_values.flatten(0, 1)))
-            logits = pool_views(outputs.reshape(*pixel_values.shape[:2], outputs.shape[-1]), views)
+            outputs = self._compute_outputs(pixel_values)
+            logits = pool_views(outputs, views) if self.attention is None else self.attention(outputs, views)
         else:
             logits = self.backbone(self.input(pixel_values))
         if self.mix is not None:

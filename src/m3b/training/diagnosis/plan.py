@@ -29,6 +29,8 @@ from m3b.training.diagnosis.pretrained_files import (
     read_normalisation,
 )
 from m3b.training.diagnosis.short_training import weaken_augmentation
+from m3b.training.diagnosis.tiles import choose_tiles, halve_magnification
+from m3b.training.diagnosis.views import view_count
 from m3b.training.folds import (
     MAX_SMALL_SET,
     check_fold_count,
@@ -122,9 +124,10 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
     """Make the plan; `format_summary` gives the reasons."""
     dims, settings = facts["dims"], choose_settings("diagnosis", conditions_of(facts, has_gpu, minutes))
     grid: dict[str, Any] = physical_grid(facts, settings["max_side"]) if dims == 3 else dict(fit="stretch", field=None)
-    size = grid.pop("size", None) or _choose_size(facts, settings["max_side"])
-    batch = int(settings["step_pixels"] // (int(np.prod(size)) * facts["views"]))
-    batch = max(2, min(batch, settings["max_batch"], facts["cases"] // 4))
+    tiles = choose_tiles(facts["slides"], has_gpu, minutes)
+    size = grid.pop("size", None) or tiles.pop("size", None) or _choose_size(facts, settings["max_side"])
+    voxels = int(np.prod(size)) * view_count({"views": facts["views"], **tiles})
+    batch = max(2, min(int(settings["step_pixels"] // voxels), settings["max_batch"], facts["cases"] // 4))
     counts = np.array([max(facts["counts"][name], 1) for name in facts["classes"]], float)
     if facts["multi_label"]:
         known_cases = facts["cases"] - np.array([facts["unknown"][name] for name in facts["classes"]], float)
@@ -143,7 +146,7 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         **({"number": facts["number"]} if facts["number"] else {}),
         **({"edges": facts["survival"]["edges"]} if facts["survival"] else {}),
         **({"covariates": facts["covariates"], "covariate_dropout": 0.1} if facts["covariates"] else {}),
-        **({"views": facts["views"]} if facts["views"] > 1 else {}),
+        **({"views": facts["views"]} if facts["views"] > 1 else tiles),
         "dims": dims,
         **choose_channels(facts, 4),
         **({"frames": facts["frames"]} if facts["frames"] else {}),
@@ -294,8 +297,8 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
 
     changes, notes = freeze_slow_backbone(plan, steps, time_image, overrides), []
     if has_frozen_backbone(plan):
-        inputs = [{}] if "size" in overrides else list_square_inputs(facts)
-        notes = choose_feature_views(plan, int(facts["cases"]), inputs, time_image, overrides)
+        inputs = [{}] if "size" in overrides or plan.get("tiles") else list_square_inputs(facts)
+        notes = choose_feature_views(plan, int(facts["cases"]) * view_count(plan), inputs, time_image, overrides)
     else:
         choose_precision_and_layout(plan, overrides, step_seconds)
     max_networks = choose_max_folds(
@@ -353,6 +356,8 @@ def _coarser_stem(plan: dict[str, Any]) -> str:
 
 
 def _smaller_input(plan: dict[str, Any]) -> str:
+    if plan.get("tiles"):
+        return halve_magnification(plan)
     minimum = 32 if plan["dims"] == 3 else 48
     smaller = [max(min(side, minimum), round(0.75 * side / 4) * 4) if side > minimum else side for side in plan["size"]]
     if smaller == plan["size"]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from m3b.training.diagnosis.covariates import describe_covariates
 from m3b.training.diagnosis.encoder_choice import describe_encoder
+from m3b.training.diagnosis.tiles import describe_tiles
 from m3b.training.folds import describe_folds
 from m3b.training.intensity_scales import describe_applied_conversion, describe_mixed_scales, describe_notes
 from m3b.training.named_channels import describe_channel_names
@@ -40,6 +41,8 @@ def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['minutes']} min, {describe_folds(plan)}",
     ]
     lines += describe_encoder(facts, plan)
+    if plan.get("tiles"):
+        lines.append(f"slides: the network sees up to {describe_tiles(plan)}, and weights them by gated attention")
     if plan.get("views"):
         lines.append(f"up to {plan['views']} views a case, each seen by the same network, which pools them")
     if plan.get("frames"):

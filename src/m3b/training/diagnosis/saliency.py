@@ -2,7 +2,7 @@
 
 HiResCAM on the last feature maps (Draelos and Carin, arXiv 2011.08891) where every network has some, else occlusion of patches
 (Zeiler and Fergus, ECCV 2014), which needs nothing but answers. A map of the first kind has to pass a test by deletion: hiding its
-marked part changes the answer more than hiding an equal part elsewhere.
+marked part changes the answer more than hiding an equal part elsewhere. Of a slide, it is the attention of the networks to each tile.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from torch import nn
 from torch.nn import functional
 
 from m3b.dataset.formats import Image
+from m3b.training.diagnosis.tiles import Bag
 from m3b.training.preprocess import map_to_image
 from m3b.training.slice_encoder import VOLUME, encoder_of
 
-HIRESCAM, OCCLUSION = "hirescam", "occlusion"
+HIRESCAM, OCCLUSION, ATTENTION = "hirescam", "occlusion", "attention"
 MARKED_SHARE, MARKED_MASS = 0.1, 0.5
 """Maximum share of the network's input that is marked, and hidden to test the map; and share of the sum of the map that is enough."""
 MIN_MAP_SIDE = 4
@@ -48,7 +49,7 @@ class SaliencyMap:
 
     Args:
         values: (*size) float32, 0 or more: how much each position of the network's input speaks for the answer.
-        method: `hirescam` or `occlusion`.
+        method: `hirescam`, `occlusion`, or `attention` for a slide, whose positions are its tiles.
         marked: (*size) bool: the part with the highest values that holds half of the map, or a tenth of the image if that is less.
     """
 
@@ -98,6 +99,34 @@ def compute_saliency(
         if _passes_deletion(saliency_map, score, image, dims, is_class):
             return saliency_map
     return _mark(_compute_occlusion(score, image, dims, is_class), OCCLUSION)
+
+
+@torch.no_grad()
+def compute_attention(models: Sequence[Any], pixels: torch.Tensor, is_tile: torch.Tensor) -> SaliencyMap:
+    """Return the mean attention (T,) of the networks to the tiles of one slide, (1, T, C, H, W) with (1, T) 1 for its tiles."""
+    weights = torch.stack([model.weigh_tiles(pixels, is_tile)[0] for model in models]).mean(0).float()
+    return _mark((weights * is_tile[0]).cpu().numpy(), ATTENTION)
+
+
+def hide_tiles(is_tile: np.ndarray, saliency_map: SaliencyMap) -> list[np.ndarray]:
+    """Return `is_tile` (1, T) without the marked tiles, and without as many others."""
+    count, marked = int(is_tile.sum()), saliency_map.marked[None]
+    others = np.zeros_like(marked)
+    others[:, :count] = np.roll(marked[:, :count], count // 2, axis=1)
+    return [np.where(hidden, 0, is_tile).astype(np.float32) for hidden in (marked, others)]
+
+
+def paint_tiles(saliency_map: SaliencyMap, bag: Bag) -> np.ndarray:
+    """Return the attention on the grid of a slide's overview, as whole numbers from 0 to `MAX_LEVEL`."""
+    levels = np.zeros(bag.overview.array.shape[1:], np.uint8)
+    highest = max(float(saliency_map.values.max()), 1e-30)
+    for part, value in zip(bag.parts, saliency_map.values, strict=False):
+        (top, bottom), (left, right) = (
+            (start // bag.reduced, max((start + side) // bag.reduced, start // bag.reduced + 1))
+            for start, side in ((part.row, part.height), (part.column, part.width))
+        )
+        levels[top:bottom, left:right] = np.round(value / highest * MAX_LEVEL)
+    return levels
 
 
 def _mark(values: np.ndarray, method: str) -> SaliencyMap:

@@ -1,4 +1,4 @@
-"""Cases of several views, such as a frontal and a lateral radiograph: one network processes each and pools them."""
+"""Cases of several images, views of a study or tiles of a slide: one network processes each and pools them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from m3b.dataset.formats import DataError
+from m3b.training.diagnosis.tiles import list_tiles, read_bag
 
 MAX_VIEWS = 4
 """Maximum views of a case; further ones are ignored."""
@@ -26,8 +27,8 @@ def list_images(case: Any) -> list[Any]:
 
 
 def view_count(plan: Mapping[str, Any]) -> int:
-    """Return the number of views of the plan's network."""
-    return int(plan.get("views") or 1)
+    """Return the number of images of a case that the plan's network pools: views of a study, or tiles of a slide."""
+    return int((plan.get("tiles") or {}).get("count") or plan.get("views") or 1)
 
 
 def index_views(cases: Sequence[Any], plan: Mapping[str, Any]) -> tuple[list[Any], np.ndarray]:
@@ -35,8 +36,9 @@ def index_views(cases: Sequence[Any], plan: Mapping[str, Any]) -> tuple[list[Any
     max_views = view_count(plan)
     images: list[Any] = []
     rows = np.full((len(cases), max_views), -1, np.int64)
-    for row, case in enumerate(cases):
-        for position, image in enumerate(list_images(case)[:max_views]):
+    images_of_cases = list_tiles(cases, plan) if plan.get("tiles") else map(list_images, cases)
+    for row, case_images in enumerate(images_of_cases):
+        for position, image in enumerate(case_images[:max_views]):
             rows[row, position] = len(images)
             images.append(image)
     return images, rows
@@ -57,6 +59,9 @@ def prepare_case(case: Any, plan: Mapping[str, Any], prepare: Any) -> tuple[np.n
         DataError: an image cannot be read, or the case has none.
     """
     max_views = view_count(plan)
+    if plan.get("tiles"):
+        bag = read_bag(case, plan)
+        return bag.pixels, bag.is_tile
     if max_views == 1:
         return prepare(case, plan), None
     paths = list_images(case)[:max_views]
