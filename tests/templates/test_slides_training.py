@@ -100,6 +100,19 @@ def test_what_is_no_slide_is_refused(tmp_path: Path) -> None:
             tiles.read_bag(case, PLAN)
 
 
+def test_slides_that_cannot_be_read_are_excluded_up_to_a_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(write_slide(tmp_path / "a.tif", draw_slide(SIDE, seed=3), "one level"))
+    gone = str(tmp_path / "gone.tif")
+    *listed, empty = tiles.list_tiles([file] * 20 + [gone], PLAN, tmp_path / "cache")
+    assert all(listed)
+    assert empty == []
+    assert gone in capsys.readouterr().out
+    with pytest.raises(load("cache").CacheError, match="2 of 4"):
+        tiles.list_tiles([file, gone] * 2, PLAN, tmp_path / "cache")
+
+
 # --- attention -------------------------------------------------------------------------------------------------------
 
 

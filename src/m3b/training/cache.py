@@ -17,6 +17,8 @@ from m3b.training.preprocess import PREPROCESSING_KEYS, prepare_image
 
 _MAX_FLOAT32_BYTES = 2 * 1024**3  # a larger cache is stored in half precision
 _CASES_PER_FLUSH = 256
+MAX_UNREADABLE_SHARE = 0.05
+"""Share of the cases that may be unreadable; they are excluded."""
 
 
 class CacheError(RuntimeError):
@@ -41,7 +43,7 @@ def build_cache(
     plan: Mapping[str, Any],
     folder: str | Path = "Logout/cache",
     base: str = ".",
-    max_unreadable: float = 0.05,
+    max_unreadable: float = MAX_UNREADABLE_SHARE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (N, C, *size) memory map of all cases, and (N,) bool: which could be read; the others are zeros.
 

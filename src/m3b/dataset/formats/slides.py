@@ -166,7 +166,8 @@ def _decode_segments(page: Any, top: int, left: int, bottom: int, right: int) ->
     """Yield the segments that a window meets as (rows, columns, samples), with the place of their corner."""
     segment_rows, segment_columns = _segment_shape(page)
     across = -(-page.imagewidth // segment_columns)
-    handle, decode, tables = page.parent.filehandle, page.decode, page.jpegtables  # of which the last two read tags
+    handle, decode = page.parent.filehandle, page.decode
+    shared = {"jpegtables": page.jpegtables, "jpegheader": page.jpegheader}
     for row in range(top // segment_rows, -(-bottom // segment_rows)):
         for column in range(left // segment_columns, -(-right // segment_columns)):
             index = row * across + column
@@ -178,5 +179,5 @@ def _decode_segments(page: Any, top: int, left: int, bottom: int, right: int) ->
             if not count:
                 continue  # a segment that was not stored, which stays 0
             handle.seek(offset)
-            segment, _, shape = decode(handle.read(count), index, jpegtables=tables)
+            segment, _, shape = decode(handle.read(count), index, **shared)
             yield segment[0, : shape[1], : shape[2]], row * segment_rows, column * segment_columns

@@ -14,7 +14,7 @@ import numpy as np
 
 from m3b.dataset.formats import DataError, Image, Part, get_format, probe_image, read_image, split_item
 from m3b.dataset.formats.slides import OVERVIEW_SIDE, overview_factor
-from m3b.training.cache import cache_key
+from m3b.training.cache import MAX_UNREADABLE_SHARE, CacheError, cache_key
 from m3b.training.preprocess import prepare_image
 
 MIN_SLIDE_SHARE = 0.5
@@ -182,22 +182,34 @@ def read_bag(path: Any, plan: Mapping[str, Any]) -> Bag:
 
 
 def list_tiles(paths: Sequence[Any], plan: Mapping[str, Any], folder: Path = Path("Logout/cache")) -> list[list[str]]:
-    """Return the paths of the tiles of each slide, found once and kept in `folder`; none of slides that cannot be read."""
+    """Return the paths of the tiles of each slide, found once and kept in `folder`; none of slides that cannot be read.
+
+    Raises:
+        CacheError: too many slides cannot be read.
+    """
     file = folder / f"tiles-{cache_key(paths, plan)}.json"
     if not file.exists():
         with ThreadPoolExecutor(max(1, int(plan.get("workers") or os.cpu_count() or 1))) as pool:
-            tiles = list(pool.map(lambda path: _list_tiles(path, plan), paths))
+            found_tiles = list(pool.map(lambda path: _list_tiles(path, plan), paths))
+        failed = [tiles for tiles in found_tiles if isinstance(tiles, str)]
+        if len(failed) > MAX_UNREADABLE_SHARE * len(paths):
+            raise CacheError(
+                f"{len(failed)} of {len(paths)} slides cannot be read; correct the index. First: {failed[0]}"
+            )
+        for reason in failed:
+            print(f"excluded: {reason}", flush=True)
+        tiles_of_slides = [[] if isinstance(tiles, str) else tiles for tiles in found_tiles]
         folder.mkdir(parents=True, exist_ok=True)
         part_file = file.with_suffix(".part")
-        part_file.write_text(json.dumps(tiles))
+        part_file.write_text(json.dumps(tiles_of_slides))
         os.replace(part_file, file)
     listed: list[list[str]] = json.loads(file.read_text())
     return listed
 
 
-def _list_tiles(path: Any, plan: Mapping[str, Any]) -> list[str]:
+def _list_tiles(path: Any, plan: Mapping[str, Any]) -> list[str] | str:
+    """Return the paths of the tiles of a slide, or the reason why it cannot be read."""
     try:
         return [f"{path}#{part.to_item()}" for part in list_parts(path, plan, read_image(overview_of(path)))]
     except DataError as error:
-        print(f"excluded: {error}", flush=True)
-        return []
+        return str(error)
