@@ -91,6 +91,15 @@ def test_masks_with_the_noise_of_compression(tmp_path: Path) -> None:
     assert len(content.levels) == 2
 
 
+def test_scribbles_of_lines_are_no_compressed_mask() -> None:
+    disc = np.hypot(*np.mgrid[-32:32, -32:32]) < 18
+    lines = np.zeros((64, 64), bool)
+    lines[::9] = True
+    structure = analyse_values(np.where(lines, disc, 255).astype(np.uint8))
+    assert structure.kind == "few_integers"
+    assert set(structure.levels) == {"0", "1", "255"}
+
+
 def test_dark_pictures_with_bright_spots_are_no_masks() -> None:
     picture = ndimage.gaussian_filter((np.random.default_rng(0).random((256, 256)) > 0.9995).astype(float), 3)
     assert analyse_values((picture / picture.max() * 200).astype(np.uint8)).kind == "grey"

@@ -690,3 +690,27 @@ def test_what_keeps_cases_together_is_said_in_words(patient: Any, words: str) ->
     labels = {"value": "{cases.dx}", "classes": {"a": [], "b": []}}
     values = {"task": "diagnosis", "images": {"files": "img/{id}_{n}.png"}, "tables": tables, "labels": labels}
     assert grouped_by(Manifest.model_validate({**values, "patient": patient})) == words
+
+
+def test_boxes_are_masks_of_a_segmentation_file_by_class_and_marked_as_such(tmp_path: Path) -> None:
+    root, lines = tmp_path / "raw", ["image,x0,y0,x1,y1,label"]
+    for at in range(10):
+        draw_picture(root / f"images/{at}.png")
+        lines += [f"{at},2,1,6,4,nodule", f"{at},5.4,3,9,7.6,cyst"] if at % 2 else [f"{at},0,0,3,2,nodule"]
+    (root / "boxes.csv").write_text("\n".join(lines))
+    columns = {"xmin": "x0", "ymin": "y0", "xmax": "x1", "ymax": "y1", "class": "label"}
+    boxes = {"format": "table", "table": "b", "columns": columns, "classes": {"nodule": [], "cyst": []}}
+    tables = {"b": {"files": "boxes.csv", "key": "{image}", "image": "{case}"}}
+    manifest = {"task": "segmentation", "images": {"files": "images/{case}.png"}, "tables": tables, "boxes": boxes}
+    executed = execute_folder(root, tmp_path, **manifest)
+    record = records_of(executed)["3.png"]
+    assert (record.boxes, record.extra) == (None, {"mask_origin": "boxes"})
+    assert isinstance(record.mask, dict)
+    masks = {name: read_mask(path, str(tmp_path)).array for name, path in record.mask.items()}
+    assert {name: mask.sum() for name, mask in masks.items()} == {"nodule": 4 * 3, "cyst": 4 * 5}
+    assert masks["nodule"][1:4, 2:6].all()
+    assert executed.values == {"nodule": 1, "cyst": 2}
+    assert sum(executed.class_counts[part]["cyst"] for part in ("train", "test")) == 5
+    assert any("masks are boxes" in note for note in executed.notes)
+    write(executed, tmp_path)
+    assert read_index(tmp_path, "segmentation").train == executed.train

@@ -52,6 +52,7 @@ def test_numbers_of_masks_follow_the_names() -> None:
         (pictures(("x",), ("y",)), {"x": 0, "y": 1}, MODEL, "does not speak of normal, pneumonia, tb"),
         ((Record("b.png", mask="n.png"),), {"cell": 1}, BOXES, "has masks"),
         ((Record("b.png", boxes=()),), {"liver": 0, "spleen": 1}, replace(MASKS, task="detection"), "has no masks"),
+        ((Record("b.png", mask="n.png", extra={"mask_origin": "boxes"}),), {"liver": 1}, MASKS, "masks are boxes"),
         ((Record("b.png", mask={"liver": "l.png"}),), {"liver": 1, "spleen": 2}, MASKS, "one mask file for all"),
         ((Record(Channels((("t1", "b.png"), ("t2", "c.png"))), ("tb",)),), {"tb": 0, "normal": 1}, MODEL, "other channels"),
         ((Record("b.png", ("tb", "normal")),), {"tb": 0, "normal": 1}, MODEL, "None of its cases"),

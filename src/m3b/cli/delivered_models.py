@@ -31,7 +31,7 @@ def score(
 ) -> None:
     """Measure a delivered model on cases with known truth, with confidence intervals."""
     from m3b.data.index import Index, read_records
-    from m3b.models.answers import describe_ignored
+    from m3b.models.answers import describe_boxed, describe_ignored
     from m3b.tasks import get_default_metric, get_family, score_all
 
     if not index.is_file():
@@ -54,7 +54,7 @@ def score(
         return
     for measure in scores.to_dict()["metrics"].values():
         typer.echo(format_metric(measure))
-    for sentence in describe_ignored(scores.details):
+    for sentence in (*describe_boxed(scores.details), *describe_ignored(scores.details)):
         typer.echo(sentence)
 
 

@@ -187,13 +187,22 @@ def describe_label_errors(details: Mapping[str, Any]) -> list[str]:
         for name, count in (details.get(key) or {}).items()
         if count
     ]
-    return [*errors, *describe_ignored(details)]
+    return [*errors, *describe_boxed(details), *describe_ignored(details)]
 
 
 def describe_ignored(details: Mapping[str, Any]) -> list[str]:
     """Return the sentence on test pixels that no figure counts; none if there are no such pixels."""
     share = to_finite_number(details.get("ignored_share"))
     return [f"{share:.1%} of the test pixels are labelled by nobody, and no figure counts them"] if share else []
+
+
+def describe_boxed(details: Mapping[str, Any]) -> list[str]:
+    """Return the sentence on figures of boxes; none if true masks are outlines."""
+    return (
+        ["the true masks are boxes, so the figures are of boxes, and nothing measures the outlines"]
+        if details.get("boxed")
+        else []
+    )
 
 
 _ANSWER_FORMATS: TaskRegistry[AnswerFormat] = TaskRegistry("kind of answers for")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
-from m3b.data import kinds
 from m3b.data.cards import Card, card_for_folder, own_notes
 from m3b.errors import DataError, UsageError
 from m3b.facts import ManifestProposal, SurveySummary, TaskProposal
@@ -68,7 +67,9 @@ class Decision:
 
 def _find_target(task: str, manifest: Mapping[str, Any]) -> str:
     """Return the target of a task that a manifest provides: `labels`, `masks`, `boxes`, and so on."""
-    return next((name for name in kinds.of(task).targets if manifest.get(name) is not None), "") if task else ""
+    from m3b.dataset.manifest.resolve import TARGETS
+
+    return next((name for name in TARGETS.get(task, ()) if manifest.get(name) is not None), "")
 
 
 def make_decision_job(

@@ -37,6 +37,7 @@ from m3b.tasks import Row, get_family, score_all
 from m3b.tasks.score_details import add_lookup_control, add_subgroups, add_uncertainty_scores
 from m3b.tasks.worker_jobs import COMPARE_JOB, RENUMBER_JOB, CompareRequest, RenumberRequest
 from m3b.tools.dataset_jobs import MANIFEST_JOB
+from m3b.training.box_masks import is_from_boxes
 from m3b.writing import write_text_atomically
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ def _check_same_kind(records: Sequence[Record], index: Index) -> None:
     if index.masked and external_index.overlapping != index.overlapping:
         expected_form = "a mask file for each class" if index.overlapping else "one mask file for all classes"
         raise DataError(f"Its masks have another form than the model's, which has {expected_form}.")
+    is_boxed, is_model_boxed = (any(is_from_boxes(r.extra) for r in part) for part in (records, index.test))
+    if is_boxed != is_model_boxed:
+        raise DataError(
+            f"Its masks are {'boxes' if is_boxed else 'outlines'}, and those that the model was measured on are not: "
+            "`m3b score MODEL INDEX` measures the model on them."
+        )
     if bool(external_index.channels) != bool(index.channels) or not set(external_index.channels) <= set(index.channels):
         channel_texts = [
             ", ".join(channels) or "one image a case" for channels in (external_index.channels, index.channels)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.roles import DATA_ENGINEER
 from m3b.data.index import Index
-from m3b.data.kinds.segmentation import ORIGIN
+from m3b.data.kinds.segmentation import BY_PROMPTS, ORIGIN
 from m3b.data.records import Record
 from m3b.dataset.manifest.execute import PROMPTED_FOLDER
 from m3b.errors import DataError, ToolError, UsageError
@@ -185,7 +185,7 @@ class MaskLabelling:
                 path.startswith(f"{PROMPTED_FOLDER}/") or _hash_if_file(root, path) in hashes for path in derived_masks
             )
             is_scripted_again = is_scripted and bool(derived_masks) and bool(set(record.files) & images)
-            if ORIGIN in record.extra or is_prompted or is_scripted_again:
+            if record.extra.get(ORIGIN) == BY_PROMPTS or is_prompted or is_scripted_again:
                 return (
                     f"The mask of the test case {record.key} was prompted for in this run. Such masks teach and are no test truth: "
                     "leave the case out of the test part, or give it the mask of a person."

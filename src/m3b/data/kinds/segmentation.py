@@ -9,8 +9,12 @@ from m3b.data.kinds.base import Item, RecordKind
 from m3b.data.kinds.parts import IGNORED, MASK, PATH, mask_fields, mask_target, mixed_masks, overlapping
 from m3b.data.records import Record
 
-ORIGIN, BY_PROMPTS = "mask_origin", "prompted"
-"""Key of a record whose mask was prompted for in the run, and what it says."""
+ORIGIN = "mask_origin"
+"""Key of a record whose mask no person drew as it is; its values are `BY_PROMPTS` and `FROM_BOXES`."""
+BY_PROMPTS = "prompted"
+"""The mask was prompted for in the run."""
+FROM_BOXES = "boxes"
+"""The mask is filled boxes: outside is background, and inside it is unknown which pixels belong to the structure."""
 
 
 class SegmentationRecords(RecordKind):
@@ -27,15 +31,16 @@ class SegmentationRecords(RecordKind):
     )
 
     def properties(self) -> dict[str, Any]:
-        return {"mask_path": {"anyOf": MASK}, IGNORED: PATH, ORIGIN: {"enum": [BY_PROMPTS]}}
+        return {"mask_path": {"anyOf": MASK}, IGNORED: PATH, ORIGIN: {"enum": [BY_PROMPTS, FROM_BOXES]}}
 
     def parse(self, item: Item) -> dict[str, Any]:
         if item["mask_path"] is None:
             raise ValueError("mask_path is null; leave out images without a mask")
         origin = item.get(ORIGIN)
-        if origin not in (None, BY_PROMPTS):
+        if origin not in (None, BY_PROMPTS, FROM_BOXES):
             raise ValueError(
-                f'{ORIGIN} is "{BY_PROMPTS}" for a mask that no person drew, and else left out; is {origin!r}'
+                f'{ORIGIN} is "{BY_PROMPTS}" for a mask that no person drew, "{FROM_BOXES}" for filled boxes, and else left out; '
+                f"is {origin!r}"
             )
         return {**mask_fields(item), **({"extra": {ORIGIN: origin}} if origin else {})}
 

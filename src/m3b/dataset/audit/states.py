@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from m3b.data.kinds.segmentation import FROM_BOXES, ORIGIN
 from m3b.dataset.audit.base import MARKS, SPLITS, AuditCheck, AuditData, Finding
 
 MIN_STATE_CASES = 2
 """Cases of a state below which the test part is no sample of it."""
 BOX_METRICS = ("map_50", "map", "map_10", "centre_ap", "froc")
+IOU_OF_BOXES = "box_iou"
+"""Metric of a segmentation whose true masks are boxes."""
 IMAGE_METRICS = ("image_auroc", "image_ap")
 """Metrics of detection that need no mark at all."""
 MASK_METRICS = (
@@ -101,12 +104,14 @@ class MetricNotBorne(AuditCheck):
 
     code = "metric_not_borne"
     severity = "fix"
-    tasks = ("detection",)
+    tasks = ("detection", "segmentation")
     targets = ("states", *MARKS)
 
     def find(self, data: AuditData) -> Iterator[Finding]:
         metric = data.request.metric
-        if data.target == "states" and metric in (*MASK_METRICS, *BOX_METRICS):
+        if data.index.task == "segmentation":
+            yield from self._find_for_outlines(data, metric)
+        elif data.target == "states" and metric in (*MASK_METRICS, *BOX_METRICS):
             yield self.make_finding(
                 f"The metric {metric} compares marks, and this index says of each image only whether it is abnormal. Such "
                 f"models are measured by {' or '.join(IMAGE_METRICS)}."
@@ -120,6 +125,18 @@ class MetricNotBorne(AuditCheck):
             yield self.make_finding(
                 f"The metric {metric} compares boxes, and this index has masks. Take the boxes if there are any, or write "
                 "each connected region as a box; masks are measured by lesion_f1 or dice."
+            )
+
+    def _find_for_outlines(self, data: AuditData, metric: str) -> Iterator[Finding]:
+        """Yield a finding if a metric of outlines meets true masks that are boxes, or the other way round."""
+        is_boxed = any(record.extra.get(ORIGIN) == FROM_BOXES for record in data.index.test)
+        if is_boxed and metric != IOU_OF_BOXES:
+            yield self.make_finding(
+                f"The metric {metric} compares outlines, and the masks of this index are boxes, which {IOU_OF_BOXES} measures."
+            )
+        elif not is_boxed and metric == IOU_OF_BOXES:
+            yield self.make_finding(
+                f"The metric {metric} compares boxes, and the masks of this index are outlines: take dice."
             )
 
 

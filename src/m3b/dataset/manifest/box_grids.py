@@ -165,3 +165,15 @@ def clipped(box: Numbers, grid: BoxGrid) -> Numbers | None:
     low = [max(0.0, value) for value in box[:half]]
     high = [min(side, value) for side, value in zip(grid.extent, box[half:], strict=True)]
     return (*low, *high) if all(b > a for a, b in zip(low, high, strict=True)) else None
+
+
+def fill_boxes(boxes: Sequence[Numbers], image: Any, root: Path) -> Any:
+    """Return uint8 (H, W[, D]) on the grid of an image as it is read: 1 in the pixels of its boxes, rounded to whole ones."""
+    import numpy as np
+
+    mask = np.zeros(geometry(image, str(root)).shape, np.uint8)
+    for box in boxes:
+        corners = np.rint(box_to_array(box, image, str(root))).astype(int)
+        low, high = corners[: mask.ndim], corners[mask.ndim :]
+        mask[tuple(slice(a, max(a + 1, b)) for a, b in zip(low, high, strict=True))] = 1
+    return mask

@@ -19,7 +19,7 @@ from m3b.data.index import LABELS, TEST, TRAIN, write_records
 from m3b.data.kinds.covariates import list_covariates
 from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.kinds.regression import VALUE
-from m3b.data.kinds.segmentation import BY_PROMPTS, ORIGIN
+from m3b.data.kinds.segmentation import BY_PROMPTS, FROM_BOXES, ORIGIN
 from m3b.data.kinds.survival import EVENT, TIME
 from m3b.data.natural import natural
 from m3b.data.records import UNKNOWN_PATIENT, BoxLabel, Channels, Image, Record, Report
@@ -27,7 +27,7 @@ from m3b.data.sides import WITH_SIDES, sides
 from m3b.dataset.archives import local_reference
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ROW_FORMAT, ClassLookup, has_image_sizes
-from m3b.dataset.manifest.box_grids import BoxGrid, clipped, grid_for, to_voxels, upright
+from m3b.dataset.manifest.box_grids import BoxGrid, clipped, fill_boxes, grid_for, to_voxels, upright
 from m3b.dataset.manifest.explain import CENSORED, MARKED, OBSERVED, UNMARKED
 from m3b.dataset.manifest.model import Boxes, Manifest, Masks
 from m3b.dataset.manifest.pixels import (
@@ -463,6 +463,27 @@ class _Execution:
                 f"boxes: no case has one. Names in the files that are of no class: {', '.join(names[:12]) or 'none'}; boxes.classes "
                 f"has {', '.join(boxes.classes)}."
             )
+        if self.manifest.task == "segmentation":
+            self._fill_boxes([case for case in cases if not case.code])
+
+    def _fill_boxes(self, cases: Sequence[_Case]) -> None:
+        """Write the boxes of each case as its mask, a file a class if there are several: boxes of different classes may overlap."""
+        classes = list(self.resolved.classes)
+        for number, case in enumerate(cases, 1):
+            grid = self._local_grid(case.image)
+            layers = [
+                fill_boxes([box.box for box in case.boxes or () if box.label == name], grid, self.inventory.root)
+                for name in classes
+            ]
+            files = {
+                name: self._write_mask(layer, grid, self.work / MASK_FOLDER / f"{number:05d}_{place}")
+                for place, (name, layer) in enumerate(zip(classes, layers, strict=True), 1)
+            }
+            case.look = replace(case.look, mask=files if len(files) > 1 else files[classes[0]])
+        self.notes.append(
+            "masks are boxes: what is outside is background, training finds out what inside is the structure, and the figures compare "
+            "boxes of the answers with these boxes"
+        )
 
     def _find_boxes(self, boxes: Boxes, case: _Case, find: Callable[[str], str | None]) -> None:
         """The boxes of one case, in pixels or voxels of its image and within it."""
@@ -673,7 +694,10 @@ class _Execution:
                 "of several patients, or give a split that leaves some on both sides."
             )
         masks = self.manifest.masks
-        values = mask_values(masks) if masks is not None else {name: at for at, name in enumerate(resolved.classes)}
+        first = int(self.manifest.task == "segmentation")
+        values = (
+            mask_values(masks) if masks is not None else {name: at for at, name in enumerate(resolved.classes, first)}
+        )
         covariates = list_covariates([*train, *test])
         notes = (
             *self._describe_changes(),
@@ -708,6 +732,8 @@ class _Execution:
             extra["abnormal"] = row["abnormal"]
         if case.is_prompted:
             extra[ORIGIN] = BY_PROMPTS
+        if manifest.task == "segmentation" and manifest.boxes is not None:
+            extra[ORIGIN] = FROM_BOXES
         if row.get("unknown_labels"):
             extra[UNKNOWN_LABELS] = list(row["unknown_labels"])
         report = Report(row.get("findings") or "", row.get("impression") or "") if manifest.report is not None else None
@@ -716,12 +742,13 @@ class _Execution:
         image, views = self._image(case.image)
         mask = self._place(case.look.mask) if case.look.mask is not None else None
         ignored = None if mask is None or case.is_prompted else case.look.ignored or None
+        boxes = None if ORIGIN in extra else case.boxes
         return Record(
             image,
             tuple(row.get("labels") or ()),
             patient,
             mask,
-            case.boxes,
+            boxes,
             report,
             extra,
             attributes,

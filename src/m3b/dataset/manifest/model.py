@@ -334,7 +334,7 @@ class Masks(ManifestPart):
 
 
 class Boxes(ManifestPart):
-    """Boxes, from an annotation format or a table with a row a box.
+    """Boxes, from an annotation format or a table with a row a box; in a segmentation they stand for masks that nobody drew.
 
     Args:
         format: name of an annotation format, or `table`.

@@ -29,7 +29,7 @@ from m3b.dataset.tables.yes_no import NO, UNCERTAIN, YES
 TARGETS: dict[str, tuple[str, ...]] = {
     "diagnosis": ("labels",),
     "grading": ("labels",),
-    "segmentation": ("masks",),
+    "segmentation": ("masks", "boxes"),
     "detection": ("masks", "boxes", "states"),
     "report": ("report",),
     "regression": ("value",),

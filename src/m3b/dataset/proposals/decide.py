@@ -75,6 +75,7 @@ from m3b.dataset.proposals.targets import (
     is_code,
     is_sequence,
     list_annotations,
+    list_box_masks,
     list_boxes,
     list_labels,
     list_masks,
@@ -93,7 +94,7 @@ from m3b.dataset.words.requests import CONCRETE_KINDS, Claim, FolderWords, contr
 TARGET_LISTS: dict[Task, tuple[Callable[[ImageSet, Survey, Request], Iterator[Target]], ...]] = {
     "diagnosis": (list_labels,),
     "grading": (list_labels,),
-    "segmentation": (list_masks,),
+    "segmentation": (list_masks, list_box_masks),
     "detection": (list_boxes, list_masks),
     "regression": (list_numbers,),
     "survival": (list_survivals,),
@@ -322,13 +323,23 @@ def list_candidates(
             for template in item.target.templates
         )
     ]
-    candidates = _without_other_grids(candidates)
+    candidates = _without_needless_boxes(_without_other_grids(candidates))
     whole: dict[tuple[Any, ...], int] = defaultdict(int)
     for item in candidates:
         if _has_own_masks(item, survey) or _has_differing_names(item):
             whole[_target_key(item)] = max(whole[_target_key(item)], item.image_set.count)
     candidates = [item for item in candidates if item.image_set.count >= whole[_target_key(item)]]
     return sorted(_weigh_tasks(candidates), key=lambda item: -item.logit)
+
+
+def _without_needless_boxes(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates without boxes that would be learnt as masks, if any other target is likely."""
+    others = [item for item in candidates if item.task != "segmentation" or item.target.decision != "boxes"]
+    return (
+        others
+        if any(probability(item.target.decision, item.features) >= MIN_SCORE for item in others)
+        else list(candidates)
+    )
 
 
 def _without_other_grids(candidates: Sequence[Candidate]) -> list[Candidate]:

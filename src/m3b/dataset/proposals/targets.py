@@ -98,6 +98,10 @@ NO_CLASS_WORDS = MISSING_WORDS - {
 VOID_NAMES = ("void", "ignore", "unlabeled", "unlabelled", "border")
 BOX_SHAPES = frozenset({"box", "outline"})
 """Shapes of annotation files from which boxes follow."""
+BOXES_AS_MASKS = (
+    "there are boxes and no masks: outlines are learnt from boxes, and the test compares boxes of the answers with them, so that no "
+    "Dice of outlines is measured"
+)
 MAX_GRADE = 10
 """Difference between the lowest and highest grade of a scale; larger whole numbers are measured."""
 MIN_INSIDE = 0.9
@@ -1971,6 +1975,13 @@ def list_boxes(image_set: ImageSet, survey: Survey, request: Request) -> Iterato
     for name in image_set.frame.tables:
         if (result := find_boxes(image_set, name, originals)) is not None:
             yield _table_boxes(image_set, survey, request, name, *result)
+
+
+def list_box_masks(image_set: ImageSet, survey: Survey, request: Request) -> Iterator[Target]:
+    """Yield the boxes from which masks can be learnt."""
+    for target in list_boxes(image_set, survey, request):
+        if not target.features.get("has_outline"):
+            yield replace(target, assumed=(*target.assumed, BOXES_AS_MASKS))
 
 
 def _table_boxes(

@@ -201,11 +201,16 @@ def _is_label_map(plane: Any, levels: dict[float, float]) -> bool:
         return False
     values = sorted(levels)
     span = values[-1] - values[0]
-    # Compression leaves values close to one another at both ends of a wide range, scattered along the borders.
+    # Compression leaves values close to one another at both ends of a wide range, scattered along the borders; scribbles (0 and 1 in
+    # thin lines, 255 elsewhere) do so at one end alone.
     nearest = min(after - before for before, after in itertools.pairwise(values))
-    is_scattered = span >= 64 and nearest < 8 and _coherence(plane, levels) < _MIN_COHERENCE
-    if is_scattered and _find_two_levels(plane, values[0], values[-1]):
-        return False
+    n_lower = sum(value <= (values[0] + values[-1]) / 2 for value in values)
+    is_compressed = min(n_lower, len(values) - n_lower) > 1
+    if span >= 64 and nearest < 8 and _find_two_levels(plane, values[0], values[-1]):
+        if not is_compressed:
+            return True
+        if _coherence(plane, levels) < _MIN_COHERENCE:
+            return False
     if len(values) > 8 and _is_smooth(plane, nearest):
         return False
     return _equal_neighbours(plane) >= _MIN_EQUAL_NEIGHBOURS

@@ -206,7 +206,7 @@ def _metrics_known(task: TaskOption, card: DatasetOption) -> tuple[str, ...]:
     if proposal is not None and proposal.task == task.name and proposal.target:
         by_target = {"boxes": task.box_metrics, "states": task.state_metrics}
         return by_target.get(proposal.target) or task.metrics
-    return task.box_metrics if task.box_metrics and "masks" not in find_target_kinds(card) else task.metrics
+    return task.box_metrics if "boxes" in task.needs and "masks" not in find_target_kinds(card) else task.metrics
 
 
 def _matches_request(brief: SelectionBrief, card: DatasetOption) -> bool:

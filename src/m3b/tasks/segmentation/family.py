@@ -35,7 +35,8 @@ from m3b.tasks.base import Row, TaskFamily, make_base_row
 from m3b.tasks.mean_shape_baseline import fit_mean_shape
 from m3b.tasks.report_section import MaskReportSection
 from m3b.tasks.segmentation.answers import SegmentationAnswers
-from m3b.tasks.segmentation.metrics import SEGMENTATION_METRICS, SegmentationCase, score_segmentation
+from m3b.tasks.segmentation.metrics import BOX_IOU, SEGMENTATION_METRICS, SegmentationCase, score_segmentation
+from m3b.training.box_masks import fill_predicted, is_from_boxes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,11 +83,13 @@ class Segmentation(TaskFamily):
         return (classes + 1 - ordered_classes + len(chains) + 2,) if chains else (classes, classes + 1)
 
     def measure(self, record: Record, prediction: Prediction, index: Index, root: Path) -> Row:
-        """Measure Dice, NSD and HD95 of every label in the pixels that are not ignored."""
-        ignored = read_ignored(record, root)
+        """Measure Dice, NSD and HD95 of every label in the pixels that are not ignored; of boxes, if the true mask is boxes."""
+        ignored, is_boxed = read_ignored(record, root), is_from_boxes(record.extra)
         if index.overlapping:
             predicted_channels = read_predicted_channels(prediction, index.classes, record, root)
             true_channels = read_true_channels(record, index.values, root)
+            if is_boxed:
+                predicted_channels = fill_predicted(predicted_channels, true_channels, True) > 0
             figures = _measure_each_class(
                 predicted_channels, true_channels, index.classes, spacing_of(record, root), ignored
             )
@@ -97,6 +100,8 @@ class Segmentation(TaskFamily):
         else:
             predicted_mask = read_predicted_mask(prediction.mask, record, root)
             truth = read_true_mask(single_mask_of(record), record, root)
+            if is_boxed:
+                predicted_mask = fill_predicted(predicted_mask, truth, False)
             figures = measure_masks(predicted_mask, truth, index.values, spacing_of(record, root), ignored=ignored)
             instances = {
                 name: count_instances(predicted_mask == value, truth == value, ignored)
@@ -108,6 +113,7 @@ class Segmentation(TaskFamily):
             "instances": {name: counts.to_list() for name, counts in instances.items()},
             "unit": distance_unit_of(record, root),
             **ignored_share_of(ignored),
+            **({"boxed": True} if is_boxed else {}),
         }
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
@@ -118,6 +124,8 @@ class Segmentation(TaskFamily):
             for record in records:
                 truth = read_true_channels(record, index.values, root)
                 predicted_channels = predict_mean_shape(truth.shape[1:])
+                if is_from_boxes(record.extra):
+                    predicted_channels = fill_predicted(predicted_channels, truth, True) > 0
                 spacing, ignored = spacing_of(record, root), read_ignored(record, root)
                 rows.append(
                     pack_figures(_measure_each_class(predicted_channels, truth, index.classes, spacing, ignored))
@@ -134,6 +142,7 @@ class Segmentation(TaskFamily):
                 row["patient"],
                 unpack_figures(row["figures"]),
                 {name: _unpack_instances(counts) for name, counts in row.get("instances", {}).items()},
+                bool(row.get("boxed")),
             )
             for row in rows
         ]
@@ -145,6 +154,14 @@ class Segmentation(TaskFamily):
             ]
         scores = score_segmentation(cases, index.classes, primary=primary, baseline_cases=baseline_cases, seed=seed)
         return add_ignored_share(add_distance_unit(scores, rows), rows)
+
+    def list_metrics_of(self, target: str) -> tuple[str, ...]:
+        """Return the IoU of boxes for masks that are boxes."""
+        return (BOX_IOU,) if target == "boxes" else ()
+
+    def get_default_metric(self, index: Index) -> str:
+        """Return Dice, or the IoU of boxes if the test masks are boxes."""
+        return BOX_IOU if any(is_from_boxes(record.extra) for record in index.test) else self.metrics.default_metric
 
     def list_alterations(self) -> tuple[str, ...]:
         """Return noise only: a mask moves with the framing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 from m3b.training.augment_masks import AugmentPatches, block_of_patch, cut_block
+from m3b.training.box_masks import is_from_boxes, mark_boxes
 from m3b.training.folds import REFIT_FOLD, count_folds, count_parts, held_out_part
 from m3b.training.patients import assign_folds
 from m3b.training.volume_cache import Volumes, build_volumes
@@ -99,6 +101,7 @@ class Patches(Dataset[dict[str, Any]]):
     ) -> None:
         self.volumes, self.rows = volumes, rows
         self.records = [records[int(row)] for row in rows]
+        self.overlap = bool(plan.get("overlap"))
         self.resize(plan["patch"])
         self.share, self.pad = float(plan["foreground"]), plan["pad_value"]
 
@@ -113,7 +116,12 @@ class Patches(Dataset[dict[str, Any]]):
         rng = np.random.default_rng(int(torch.randint(2**31, ()).item()))  # follows torch's seed, in workers too
         case, class_index = item if isinstance(item, tuple) else (item, None)
         row = int(self.rows[case])
-        image, mask = self.volumes.image(row), self.volumes.mask(row)
+        image = self.volumes.image(row)
+        mask = (
+            read_marked_boxes(self.volumes, row, self.overlap)
+            if is_from_boxes(self.records[case])
+            else self.volumes.mask(row)
+        )
         start = self._draw_start(image.shape[1:], self.volumes.points(row), self.volumes.classes(row), class_index, rng)
         random_move = self.mover.draw(rng) if self.mover else None
         start, size, move = block_of_patch(start, self.patch, random_move)
@@ -142,6 +150,12 @@ class Patches(Dataset[dict[str, Any]]):
                     corner = int(centre[axis]) - self.patch[axis] // 2 + int(rng.integers(-2, 3))
                     start[axis] = int(np.clip(corner, 0, free))
         return start
+
+
+@lru_cache(maxsize=64)
+def read_marked_boxes(volumes: Volumes, row: int, overlap: bool) -> np.ndarray:
+    """Return the filled boxes of a case as they are learnt from."""
+    return mark_boxes(np.asarray(volumes.mask(row)), overlap)
 
 
 class WholeCases(Dataset[dict[str, torch.Tensor]]):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from m3b.dataset.formats import DataError, Image
+from m3b.training.box_masks import MAX_BOX_CLASSES, is_from_boxes
 from m3b.training.channels import find_channel_names, read_case
 from m3b.training.ignored_voxels import IGNORE, MAX_CLASSES, mark_ignored
 from m3b.training.image_sample import count_cases, measure_image, summarise_sample
@@ -36,6 +37,12 @@ def measure_cases(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str,
     label_plan = {"classes": classes, "labels": None if has_mask_files == {True} else dict(label_dict)}
     label_plan |= {"channel_names": find_channel_names(records)}
     _check_labels(label_plan)
+    n_boxed = sum(map(is_from_boxes, records))
+    if n_boxed and (n_boxed < len(records) or len(classes) > MAX_BOX_CLASSES):
+        raise SystemExit(
+            f"train.json: {n_boxed} of {len(records)} masks are boxes, of {len(classes)} classes: use boxes in all records or in "
+            f"none, of at most {MAX_BOX_CLASSES} classes"
+        )
     samples = _sample(records, label_plan)
     readable = [item for item in samples if isinstance(item, dict)]
     if not readable:
@@ -48,6 +55,7 @@ def measure_cases(records: Sequence[Mapping[str, Any]], label_dict: Mapping[str,
     inside_values = np.concatenate([item["inside"] for item in comparable])
     return {
         **label_plan,
+        "boxes": n_boxed > 0,
         "overlap": any(item["overlap"] for item in readable),
         **count_cases(records),
         "dims": dims,

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from m3b.training.ignored_voxels import IGNORE
 from m3b.training.losses import build_mask_loss, deep_supervision_loss
+from m3b.training.segmentation.box_loss import BoxLoss
 from m3b.training.segmentation.ordered_structures import MIDDLE, NUMBER, class_tables, middle_distances
 
 
@@ -20,6 +21,8 @@ class SegmentationLoss(nn.Module):
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__()
         self.mask_loss: nn.Module = OrderedLoss(plan) if plan.get("chains") else build_mask_loss(plan)
+        if plan.get("boxes"):
+            self.mask_loss = BoxLoss(self.mask_loss, bool(plan["overlap"]))
 
     def forward(self, outputs: Sequence[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
         return deep_supervision_loss(self.mask_loss, outputs, mask)

@@ -192,7 +192,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
     batch = int(np.clip(table["step_voxels"] // int(np.prod(patch)), 2, 32))
     batch = max(1, min(batch, facts["cases"] - 1))
     engine, engine_reason = choose_engine(facts, minutes, gpu)
-    chains = [] if side or engine == "nnunet" else structure_rows.find_chains(facts)
+    chains = [] if side or facts["boxes"] or engine == "nnunet" else structure_rows.find_chains(facts)
     plan: dict[str, Any] = {
         "task": "segmentation",
         "engine": engine,
@@ -202,6 +202,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "labels": facts["labels"],
         "overlap": facts["overlap"],
         "chains": chains,
+        "boxes": facts["boxes"],
         "dims": facts["dims"],
         **choose_channels(facts, 16),
         "spacing": None if side else spacing,
@@ -258,6 +259,8 @@ _GEOMETRY_SETTINGS = ("patch", "spacing")
 
 def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str, str]:
     """Return `nnunet` if it is installed and has a GPU and enough time, else `trainer`; with the reason."""
+    if facts.get("boxes"):
+        return "trainer", "masks are boxes, which nnU-Net would take for outlines"
     if not find_spec("nnunetv2"):
         return "trainer", "nnunetv2 is not installed (pip install nnunetv2 to have the other engine)"
     engine = choose_settings("segmentation", conditions_of(facts, gpu, minutes))["engine"]
@@ -389,6 +392,8 @@ def check_plan(plan: dict[str, Any]) -> None:
         )
     if plan.get("keep") not in (None, "last", "best"):
         raise SystemExit(f"keep {plan['keep']!r} in plan.json is unknown; known are last and best")
+    if plan["engine"] == "nnunet" and plan.get("boxes"):
+        raise SystemExit("masks are boxes, which nnU-Net would take for outlines: set engine=trainer")
     if plan["engine"] == "nnunet" and (plan.get("refit") or plan.get("folds", 1) not in (0, 1)):
         raise SystemExit("engine nnunet trains one network: remove folds and refit, or set engine=trainer")
     if plan.get("shifted") not in (None, "auto", True, False):
@@ -450,6 +455,11 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     lines += [*describe_thin_classes(facts, plan), *structure_rows.describe_rows(plan["chains"])]
     if facts["unreadable"]:
         lines.append(f"{len(facts['unreadable'])} sampled cases cannot be used: {facts['unreadable'][0]}")
+    if facts["boxes"]:
+        lines.append(
+            "masks are boxes: outside is background, inside the core of each box and its tightness are learnt from (loss of "
+            "`boxes`), no turns; validation Dice is that of boxes"
+        )
     if facts["ignored"]:
         lines.append(
             f"{facts['ignored']:.1%} of the mask voxels are ignored (`ignore_path`): no loss and no metric counts them"
@@ -491,11 +501,14 @@ def choose_augmentation(facts: dict[str, Any], spacing: list[float]) -> dict[str
         else []
     )
     is_anisotropic = facts["dims"] == 3 and max(spacing) / min(spacing) > 3
+    turns = (
+        {"rotate": 0, "tilt": 0} if facts.get("boxes") else {"rotate": 15}
+    )  # lines along the axes of turned boxes mean nothing
     return {
         "often": 0.6,
         "flip": allowed_flips(flips, facts["classes"]),
-        "rotate": 15,
         "tilt": 0 if is_anisotropic or facts["dims"] == 2 else 10,
+        **turns,
         "zoom": 0.15,
         "shift": 0.05,
         "contrast": 0.2,

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from m3b.training.ignored_voxels import IGNORE
-from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.mask_cleaning import OPERATION_SETS
-from m3b.training.segmentation.scoring import class_dice, decide_mask, predict_case
+from m3b.training.segmentation.scoring import class_dice, decide_mask, finish_mask, predict_case
 from m3b.training.segmentation.sliding_window import SHIFTS
 
 MIN_CASES = 10
@@ -103,9 +102,9 @@ def _predict_mask(model: torch.nn.Module, item: Mapping[str, Any], plan: Mapping
 
 def _score_operations(predicted: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
     """Return (4, K) Dice of each class in the labelled voxels, after each set of operations on all classes."""
-    classes, recipe = plan["classes"], get_recipe()
+    classes = plan["classes"]
     refined_plans = [{**plan, "refine": dict.fromkeys(classes, operations)} for operations in OPERATION_SETS]
-    masks = [recipe.postprocess(refined_plan, predicted) for refined_plan in refined_plans]
+    masks = [finish_mask(predicted, truth, refined_plan) for refined_plan in refined_plans]
     return np.array([class_dice(mask, truth, len(classes), bool(plan["overlap"])) for mask in masks])
 
 

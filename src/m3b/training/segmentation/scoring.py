@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from m3b.training.box_masks import fill_predicted
 from m3b.training.ignored_voxels import clear_ignored
 from m3b.training.lesions import dice
 from m3b.training.recipe import get_recipe
@@ -41,6 +42,12 @@ def decide_mask(logits: torch.Tensor, overlap: bool) -> np.ndarray:
     return np.asarray(logits > 0 if overlap else logits.argmax(0), np.uint8)
 
 
+def finish_mask(predicted: np.ndarray, truth: np.ndarray, plan: Mapping[str, Any]) -> np.ndarray:
+    """Return a decided mask as it is delivered; its boxes, if the true masks are boxes."""
+    mask: np.ndarray = get_recipe().postprocess(plan, predicted)
+    return fill_predicted(mask, truth, bool(plan["overlap"])) if plan.get("boxes") else mask
+
+
 def class_dice(predicted: np.ndarray, truth: np.ndarray, classes: int, overlap: bool) -> list[float]:
     """Return the Dice of each class in the labelled voxels; NaN if neither mask has it."""
     predicted, truth = clear_ignored(predicted, truth)
@@ -55,8 +62,8 @@ def dice_table(model: torch.nn.Module, cases: Any, rows: list[int], plan: Mappin
     for row in rows:
         item = cases[row]
         mask = decide_mask(predict_case(model, item["pixel_values"], plan, device), overlap)
-        mask = get_recipe().postprocess(plan, mask)
-        table.append(class_dice(mask, item["labels"].numpy(), len(plan["classes"]), overlap))
+        truth = item["labels"].numpy()
+        table.append(class_dice(finish_mask(mask, truth, plan), truth, len(plan["classes"]), overlap))
     return np.array(table, float)
 
 

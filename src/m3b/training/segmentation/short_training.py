@@ -168,7 +168,7 @@ def augment_whole_images(
     if not is_whole or plan["engine"] != "trainer" or plan["chains"] or "augment" in overrides:
         return []
     messages = []
-    if int(plan["dims"]) == 3 and "augment.elastic" not in overrides:
+    if int(plan["dims"]) == 3 and not plan.get("boxes") and "augment.elastic" not in overrides:
         plan["augment"]["elastic"] = ELASTIC_SD
         messages.append(
             f"elastic deformations (standard deviation up to {ELASTIC_SD:.0%} of a side): patches show whole images"

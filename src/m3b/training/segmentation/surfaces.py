@@ -9,9 +9,8 @@ import numpy as np
 from scipy import ndimage
 
 from m3b.training.ignored_voxels import clear_ignored
-from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.mean_shape import predict_mean_shape
-from m3b.training.segmentation.scoring import decide_mask, predict_case
+from m3b.training.segmentation.scoring import decide_mask, finish_mask, predict_case
 
 NSD_TOLERANCE = 1.0
 """Tolerance of the NSD in mm, or in pixels of the plan's grid if no spacing is known."""
@@ -64,7 +63,7 @@ def surface_rows(
         item = cases[int(row)]
         truth = item["labels"].numpy()
         mask = decide_mask(predict_case(model, item["pixel_values"], plan, device), overlap)
-        predicted = get_recipe().postprocess(plan, mask)
+        predicted = finish_mask(mask, truth, plan)
         baseline = predict_mean_shape(mean, truth.shape[-dims:], overlap)
         pairs = [clear_ignored(mask, truth) for mask in (predicted, baseline)]
         max_distance = MAX_HD95_MM if has_spacing else float(np.linalg.norm(truth.shape[-dims:]))

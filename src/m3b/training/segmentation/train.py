@@ -306,6 +306,7 @@ def describe_results(figures: Mapping[str, Any], classes: list[str], plan: Mappi
     suffix += (
         "; the delivered network was trained on every case and has no metrics of its own" if plan.get("refit") else ""
     )
+    suffix += "; true masks are boxes, and the Dice is that of boxes" if plan.get("boxes") else ""
     dice, class_dice, baseline = figures["dice"], figures["dice_by_class"], figures.get("mean_shape_dice")
     lines = [f"done: validation Dice {dice} on {figures['cases']} held-out cases{suffix}; by class {class_dice}"]
     if baseline is not None:
