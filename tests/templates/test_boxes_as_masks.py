@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from segmentation_kit import own
 
 IGNORE = 255
@@ -90,6 +92,33 @@ def test_the_loss_of_boxes_is_smaller_for_the_structure_than_for_its_box(shape: 
     assert measure(np.zeros(shape, bool)) > 2
     assert measure(np.ones(shape, bool)) > 1
     assert measure(distance <= 4) > measure(ball) + 0.5  # a core alone is not tight
+
+
+@pytest.mark.parametrize("learns_from_boxes", [False, True])
+def test_patches_have_open_voxels_only_if_the_plan_learns_from_boxes(tmp_path: Path, learns_from_boxes: bool) -> None:
+    for name, array in (("image", _boxes() * 50), ("mask", _boxes())):
+        Image.fromarray(array).save(tmp_path / f"{name}.png")
+    plan: dict[str, Any] = {
+        "dims": 2,
+        "channels": 1,
+        "spacing": None,
+        "side": None,
+        "pixels": False,
+        "intensity": {"mode": "unit"},
+        "classes": ["a", "b"],
+        "labels": {"a": 1, "b": 2},
+        "overlap": False,
+        "boxes": learns_from_boxes,
+        "patch": [24, 24],
+        "foreground": 0.3,
+        "pad_value": 0.0,
+        "workers": 1,
+    }
+    records = [{"image_path": "image.png", "mask_path": "mask.png", "mask_origin": "boxes"}]
+    volumes = own("volume_cache").build_volumes(records, plan, tmp_path / "cache", str(tmp_path))
+    patches = own("segmentation.dataset").Patches(volumes, np.array([0]), records, plan)
+    values = set(patches[0]["labels"].unique().tolist())
+    assert values == ({0, 1, 2, IGNORE - 1, IGNORE - 2} if learns_from_boxes else {0, 1, 2})
 
 
 def test_boxes_are_not_for_nnunet_nor_mixed_with_outlines() -> None:

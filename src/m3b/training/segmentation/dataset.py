@@ -101,7 +101,7 @@ class Patches(Dataset[dict[str, Any]]):
     ) -> None:
         self.volumes, self.rows = volumes, rows
         self.records = [records[int(row)] for row in rows]
-        self.overlap = bool(plan.get("overlap"))
+        self.overlap, self.learns_from_boxes = bool(plan.get("overlap")), bool(plan.get("boxes"))
         self.resize(plan["patch"])
         self.share, self.pad = float(plan["foreground"]), plan["pad_value"]
 
@@ -117,11 +117,8 @@ class Patches(Dataset[dict[str, Any]]):
         case, class_index = item if isinstance(item, tuple) else (item, None)
         row = int(self.rows[case])
         image = self.volumes.image(row)
-        mask = (
-            read_marked_boxes(self.volumes, row, self.overlap)
-            if is_from_boxes(self.records[case])
-            else self.volumes.mask(row)
-        )
+        is_boxed = self.learns_from_boxes and is_from_boxes(self.records[case])
+        mask = read_marked_boxes(self.volumes, row, self.overlap) if is_boxed else self.volumes.mask(row)
         start = self._draw_start(image.shape[1:], self.volumes.points(row), self.volumes.classes(row), class_index, rng)
         random_move = self.mover.draw(rng) if self.mover else None
         start, size, move = block_of_patch(start, self.patch, random_move)
