@@ -17,6 +17,7 @@ from PIL import Image
 
 from m3b.data.index import read_index
 from m3b.data.records import Record
+from m3b.dataset.manifest.box_grids import fill_boxes
 from m3b.dataset.manifest.execute import PROMPTED_LIST, Executed, NothingOpens, TooFewCases, execute, grouped_by, write
 from m3b.dataset.manifest.model import Manifest, Masks
 from m3b.dataset.manifest.pixels import thumbnail_of
@@ -714,3 +715,13 @@ def test_boxes_are_masks_of_a_segmentation_file_by_class_and_marked_as_such(tmp_
     assert any("masks are boxes" in note for note in executed.notes)
     write(executed, tmp_path)
     assert read_index(tmp_path, "segmentation").train == executed.train
+
+
+@pytest.mark.parametrize("signs", [(1, 1, 1), (-1, -1, 1), (-1, 1, -1)])
+def test_boxes_of_volumes_are_filled_along_the_axes_of_the_file(tmp_path: Path, signs: tuple[int, int, int]) -> None:
+    affine, filled = np.diag([*signs, 1.0]), np.zeros((12, 10, 8), np.uint8)
+    filled[2:5, 3:9, 1:4], filled[7:12, 0:2, 5:6] = 1, 1
+    nib.save(nib.Nifti1Image(np.zeros((12, 10, 8), np.int16), affine), tmp_path / "image.nii.gz")
+    nib.save(nib.Nifti1Image(filled, affine), tmp_path / "mask.nii.gz")
+    boxes = [(2.0, 3.0, 1.0, 5.0, 9.0, 4.0), (7.2, -0.3, 5.1, 11.6, 2.4, 5.4)]
+    assert np.array_equal(fill_boxes(boxes, "image.nii.gz", tmp_path), read_mask("mask.nii.gz", str(tmp_path)).array)

@@ -168,12 +168,15 @@ def clipped(box: Numbers, grid: BoxGrid) -> Numbers | None:
 
 
 def fill_boxes(boxes: Sequence[Numbers], image: Any, root: Path) -> Any:
-    """Return uint8 (H, W[, D]) on the grid of an image as it is read: 1 in the pixels of its boxes, rounded to whole ones."""
+    """Return uint8 (H, W[, D]) on the grid of an image as it is read: 1 in the pixels of its boxes, one a box at least."""
     import numpy as np
 
     mask = np.zeros(geometry(image, str(root)).shape, np.uint8)
     for box in boxes:
-        corners = np.rint(box_to_array(box, image, str(root))).astype(int)
+        corners = np.array(box_to_array(box, image, str(root)))
         low, high = corners[: mask.ndim], corners[mask.ndim :]
-        mask[tuple(slice(a, max(a + 1, b)) for a, b in zip(low, high, strict=True))] = 1
+        is_thin = np.rint(high) <= np.rint(low)
+        first = np.where(is_thin, np.floor((low + high) / 2), np.rint(low)).astype(int)
+        end = np.where(is_thin, first + 1, np.rint(high)).astype(int)
+        mask[tuple(slice(start, stop) for start, stop in zip(first, end, strict=True))] = 1
     return mask
