@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
+from formats.slide_kit import draw_slide, write_slide
 from m3b.data.synthetic import radiograph
-from m3b.dataset.audit.probes import ImageProbe, probe_image
+from m3b.dataset.audit.probes import ImageProbe, ProbeScope, probe_image
 from m3b.dataset.similarity import THUMBNAIL_SIDE, make_thumbnails
 
 RANDOM = np.random.default_rng(5)
@@ -44,6 +45,15 @@ def test_volumes_have_a_look_too(tmp_path: Path) -> None:
     assert look.thumbnail is not None
     other = saved(np.where(volume > 0, volume, volume // 2).astype(np.int16), tmp_path / "b.npy")
     assert other.digest != look.digest
+
+
+def test_a_slide_is_probed_by_its_overview_unless_masks_are_of_its_full_size(tmp_path: Path) -> None:
+    write_slide(tmp_path / "a.tif", draw_slide(2048, seed=0), "subifds")
+    write_slide(tmp_path / "b.tif", draw_slide(2048, seed=0), "subifds", compression=None)
+    probes = [probe_image(name, tmp_path) for name in ("a.tif", "b.tif")]
+    assert probes[0].size == (3, 1024, 1024)
+    assert probes[0].digest == probes[1].digest
+    assert probe_image("a.tif", tmp_path, scope=ProbeScope("detection", "boxes", {})).size == (3, 2048, 2048)
 
 
 @pytest.mark.parametrize("value", [0, 7])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from template_kit import Run, load
 
 from formats.slide_kit import draw_slide, list_halved, write_slide
 from m3b.dataset.formats import DataError, read_image, read_labels
+from m3b.training.diagnosis.network import count_network_outputs
+from m3b.training.diagnosis.recipe import DiagnosisRecipe
+from m3b.training.recipe import use_recipe
 
 tiles = load("diagnosis.tiles")
 SIDE = 2048
@@ -142,6 +146,34 @@ def test_padding_and_the_order_of_tiles_do_not_matter() -> None:
         weights = model.weigh_tiles(bag, is_tile)
     assert torch.allclose(weights.sum(dim=1), torch.ones(2))
     assert not weights[:, 4:].any()
+
+
+class OwnRecipe(DiagnosisRecipe):
+    """An input channel, a network and a change of the prediction, as a project may have them."""
+
+    added_channels = 1
+
+    def derive_channels(self, pixels: torch.Tensor) -> torch.Tensor:
+        return torch.cat([pixels, pixels.mean(dim=1, keepdim=True)], dim=1)
+
+    def build_network(self, plan: Mapping[str, Any], load: bool = True) -> torch.nn.Module:
+        pool = torch.nn.AdaptiveAvgPool2d(1)
+        return torch.nn.Sequential(
+            pool, torch.nn.Flatten(), torch.nn.Linear(plan["channels"], count_network_outputs(plan))
+        )
+
+    def postprocess(self, plan: Mapping[str, Any], prediction: Any) -> Any:
+        return prediction - prediction.mean(dim=1, keepdim=True)
+
+
+def test_the_methods_of_a_recipe_apply_to_slides() -> None:
+    use_recipe(OwnRecipe())
+    model = load("diagnosis.network").build_model(PLAN, with_loss=False).eval()
+    logits = model(torch.randn(2, 5, 3, 64, 64), views=torch.ones(2, 5))["logits"]
+    assert logits.shape == (2, 2)
+    assert torch.allclose(logits.sum(dim=1), torch.zeros(2), atol=1e-5)
+    weights = [module for module in model.backbone.modules() if isinstance(module, torch.nn.Linear)]
+    assert weights[0].in_features == 4
 
 
 def test_a_network_of_the_recipe_without_attention_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
