@@ -13,7 +13,7 @@ CPU_WHEELS := https://download.pytorch.org/whl/cpu
 # one more than two cores: tests wait for the processes that they start
 JOBS ?= 3
 
-.PHONY: demo test test-slow test-real lint types check bench bench-gpu bench-layouts docs lock audit sbom clean
+.PHONY: demo test test-slow test-real lint types check bench bench-gpu bench-layouts docs docs-linkcheck docs-refresh lock audit sbom clean
 
 demo: $(DEMO)
 	$(BIN)/m3b demo
@@ -49,7 +49,15 @@ types: $(STAMP)
 
 check: lint types test
 
+# The pages of docs/ as a site with search, in build/docs. A warning, as of a link that leads nowhere, is an error.
 docs: $(STAMP)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs . build/docs
+	@echo "The site: build/docs/index.html"
+
+docs-linkcheck: $(STAMP)
+	$(BIN)/sphinx-build --quiet -b linkcheck -c docs . build/linkcheck
+
+docs-refresh: $(STAMP)
 	$(BIN)/python docs/refresh.py
 
 bench: $(STAMP)
@@ -101,7 +109,7 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 
 $(STAMP): $(DEMO)
 	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some ten minutes on two cores."
-	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,dev]'
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,docs,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@# there: for the tests of its detectors, which mend that (m3b.training.torchvision_ops), it lies in a folder of its own
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || { $(BIN)/pip uninstall --quiet --yes torchvision; \

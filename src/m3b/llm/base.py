@@ -88,7 +88,7 @@ class LLM(Protocol):
 
     @property
     def name(self) -> str:
-        """What the model is called in reports, e.g. `openai:gpt-4o`."""
+        """The provider and the model, as reports show them."""
         ...
 
     @property

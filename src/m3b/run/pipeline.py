@@ -226,7 +226,7 @@ class Pipeline:
     Args:
         llm: `provider:model`, `rules`, an `LLM`, any Python function, or a mapping of role to one of these with a
             `default`; None takes the model in the user's configuration (`m3b config llm`), else `rules`.
-        data: folders with raw data, JSON data cards, or `Card`s.
+        data: folders with raw data, JSON data cards, or `Card` objects.
         workspace: a whole workspace, instead of `data`.
         out: the run folder; None makes a dated one below `runs/`.
         fallback: a model that takes over when the first one fails for good; the same as `first|second`.
