@@ -133,7 +133,7 @@ def test_training_packages_are_imported_where_they_are_used() -> None:
         for node in tree(file).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            if part(file) != "training":
+            if part(file) != "training" and file != SRC / "serve/mcp_server.py":  # m3b mcp alone imports it
                 wrong += [f"{file.relative_to(SRC)}: {name}" for name in names if name.split(".")[0] in LAZY]
     assert not wrong
 

@@ -21,6 +21,7 @@ from m3b.cli import (
     pretrained,
     run,
     runs,
+    serve,
     show,
     teach,
 )
@@ -99,6 +100,7 @@ app.command("recalibrate")(delivered_models.recalibrate)
 app.command("export")(delivered_models.export)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.command("mcp")(serve.mcp)
 app.add_typer(pretrained.app, name="models")
 app.add_typer(interactive.app, name="interactive")
 interactive.app.command("trajectories")(teach.make_expert_trajectories)

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +19,7 @@ from m3b.cli.shell_completion import complete_runs
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
-    from m3b.run.folder import RunFolder
+    pass
 
 DEFAULT_TERMINAL_WIDTH = 80
 """Width of the list of runs if the output is no terminal."""
@@ -50,12 +49,13 @@ def remove(
     """Remove runs with their models, reports and journals."""
     from m3b.run.folder import RunFolder
     from m3b.run.removal import check_removable, measure_size, remove_run
+    from m3b.run.summary import summarize_run
 
     run_folders = list({run.path.resolve(): run for run in map(RunFolder.open, names)}.values())
     for run in run_folders:
         check_removable(run)
     for run in run_folders:
-        echo(f"{run.path}  {measure_size(run.path) / 2**20:,.1f} MB  {_load_record(run).get('status', '?')}")
+        echo(f"{run.path}  {measure_size(run.path) / 2**20:,.1f} MB  {summarize_run(run)['status']}")
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("Nothing was removed: nobody can be asked here. Add --yes to remove these runs.")
@@ -75,20 +75,17 @@ def list_all(
     """List your runs, or those of a folder, the newest first."""
     from m3b.run.folder import list_runs
     from m3b.run.registry import read_registry
+    from m3b.run.summary import summarize_run
 
     if root is not None and not root.is_dir():
         raise UsageError(f"There is no folder {root}.")
-    runs_and_records = [(run, _load_record(run)) for run in reversed(list_runs(root))]
+    summaries = [summarize_run(run) for run in reversed(list_runs(root))]
     for warning in read_registry().warnings:
         print_error(UsageError(warning))
     if json:
-        print_json({"runs": [_summarize_run(run, record) for run, record in runs_and_records]})
-    elif runs_and_records:
-        echo(
-            _format_run_table(
-                [_summarize_run(run, record) for run, record in runs_and_records], with_handles=root is None
-            )
-        )
+        print_json({"runs": summaries})
+    elif summaries:
+        echo(_format_run_table(summaries, with_handles=root is None))
     else:
         echo(_format_no_runs(root))
 
@@ -152,30 +149,6 @@ def _format_request(request: str, width: int) -> str:
     if len(lines) > MAX_REQUEST_LINES:
         lines = [lines[0], fit_to_width(" ".join(lines[1:]), room)]
     return "\n".join(f"{' ' * REQUEST_INDENT}{line}".rstrip() for line in lines)
-
-
-def _load_record(run: RunFolder) -> dict[str, Any]:
-    """Return run.json; if it cannot be read, return a replacement, so that the other runs are still listed."""
-    try:
-        return run.load_record()
-    except UsageError as error:
-        return {"status": "unreadable", "request": str(error), "started": run.started_at}
-
-
-def _summarize_run(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
-    status = record.get("status", "?")
-    if status == "working" and not run.is_busy:
-        status = "interrupted"
-    result = record.get("result")
-    return {
-        "id": run.id,
-        "handle": run.display_name,
-        "folder": str(run.path),
-        "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_at)),
-        "status": str(status),
-        "request": str(record.get("request", "")),
-        "primary": result.get("primary") if isinstance(result, dict) else None,
-    }
 
 
 def report(

@@ -138,10 +138,13 @@ class Prediction:
             ("findings", self.findings), ("impression", self.impression),
             *((name, "" if value is None else format_json_value(value)) for name, value in self.extra.items()),
         ]  # fmt: skip
-        painter = vars(self).get("_painter")
-        picture = b"" if painter is None or self.error else painter(self)
         caption = format_file_name(paths_of(self.image))
-        return make_html_table(caption, rows, make_html_pictures([(picture, caption)]))
+        return make_html_table(caption, rows, make_html_pictures([(self.draw(), caption)]))
+
+    def draw(self) -> bytes:
+        """Return the image with what was predicted drawn on it, as PNG; b"" if there is no picture. It is patient data."""
+        painter = vars(self).get("_painter")
+        return b"" if painter is None or self.error else bytes(painter(self))
 
     def with_painter(self, painter: Callable[[Prediction], bytes]) -> Prediction:
         """Return the same prediction, which a notebook shows with the PNG that `painter` draws; b"" for none."""

@@ -74,8 +74,7 @@ class RunFolder:
             UsageError: `out` exists and is not empty, or cannot be created.
         """
         if out is None:
-            name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-            out = get_runs_root() / name
+            out = get_runs_root() / name_new_run()
         try:
             if out.exists() and not (out.is_dir() and _is_unused(out)):
                 raise UsageError(f"{out} exists and is not an empty folder. Choose another --out, or resume that run.")
@@ -213,6 +212,11 @@ def _is_unused(folder: Path) -> bool:
         entry.name in SKELETON_FOLDERS and entry.is_dir() and not any(entry.iterdir()) for entry in entries.values()
     )
     return is_empty and (lock is None or not is_locked(lock))
+
+
+def name_new_run() -> str:
+    """Return a name with date and time for a new run folder."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def get_runs_root() -> Path:
