@@ -70,7 +70,7 @@ def test_the_page_shows_all_kinds_of_attacks_as_they_were_tried() -> None:
     kinds = {line.split(" | ")[0].removeprefix("| ") for line in lines[2:]}
     assert {attack.name for attack in around.ATTACKS} <= kinds
     assert {row.kind for node in collect_nodes() for row in rows_of(node, "passed", "", "")} == kinds
-    assert len(lines[0].split(" | ")) == 7
+    assert len(lines[0].split(" | ")) == 9
     assert "not stopped" not in text.partition("<!-- outcomes of attacks -->")[2].partition("<!-- /outcomes -->")[0]
 
 
