@@ -99,6 +99,17 @@ def test_the_input_of_slides_in_words() -> None:
     assert rows["Input"] == "up to 64 tiles a slide of 128 × 128 pixels, 1 µm a pixel, pooled by gated attention"
 
 
+def test_the_encoder_of_volumes_is_planned_or_chosen() -> None:
+    planned = {"network": {"encoder": "both"}}
+    chosen = {"network": {"encoder": "slices"}, "encoders": {"description": "slices alone; auroc 0.700 and 0.800"}}
+    texts = [
+        dict(list_plan_rows(RunFiles(Path("r"), plan=plan))).get("Encoder")
+        for plan in (planned, chosen, {"network": {}})
+    ]
+    assert "weighed on validation" in (texts[0] or "")
+    assert texts[1:] == ["slices alone; auroc 0.700 and 0.800", None]
+
+
 def test_validation_by_site_has_a_row_a_site_under_its_true_name(tmp_path: Path) -> None:
     (tmp_path / "work/Logout").mkdir(parents=True)
     (tmp_path / "locked/Datapath").mkdir(parents=True)

@@ -315,17 +315,15 @@ def test_a_short_training_of_both_answers_as_on_validation(project: Path, run: R
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("write_cases", "min_weight"), [(write_volumes, 0.5), (write_clips, 0.0)])
+@pytest.mark.parametrize("write_cases", [write_volumes, write_clips])
 def test_one_slice_or_neighbouring_frames_tell_the_class(
-    write_cases: Callable[[Path, int], None], min_weight: float, project: Path, run: Run
+    write_cases: Callable[[Path, int], None], project: Path, run: Run
 ) -> None:
     write_cases(project, 40)
     settings = ("network.encoder=both", "max_steps=150", "folds=2", "tta.use=false")
     config = deliver(project, run, *settings)
     choice = config["plan"]["encoders"]
     assert choice["slices"] > 0.9
-    assert choice["slices"] >= choice["volume"] or min_weight == 0
-    assert choice["weight"] >= min_weight
     assert choice["loss_delivered"] <= min(choice["loss_volume"], choice["loss_slices"])
     check_answers(project, run, config)
     check_exports(project)

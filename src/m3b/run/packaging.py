@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import platform
@@ -20,6 +21,9 @@ from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.kinds.covariates import list_covariates
 from m3b.errors import RunFailed
+from m3b.isolation import untrusted
+from m3b.markup.formatting import shorten
+from m3b.markup.json_values import as_dict
 from m3b.measure import describe_test_looks, describe_unknown_patients
 from m3b.metrics import Scores, judge
 from m3b.metrics.metric_tables import metric_table
@@ -128,6 +132,7 @@ def deliver_model(
         "channels": list(index.channels),
         "given beside the image": list_covariates(index.train),
         "external": anonymous_results,
+        "network": describe_choices(run.model),
     }
     write_model_card(run.model, card_info)
     write_provenance(
@@ -247,6 +252,17 @@ def _describe_validation(model: TrainedModel, metric: str) -> str:
         if validation_text
         else refit_text
     )
+
+
+def describe_choices(folder: Path) -> list[str]:
+    """Return what validation chose among candidates of the training, as config.json of a model states it."""
+    config: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        config = as_dict(untrusted.read_json(folder, "config.json"))
+    plan = as_dict(config.get("plan"))
+    texts = [as_dict(config.get("start")).get("told")]
+    texts += [as_dict(plan.get(key)).get("description") for key in ("linear_probe", "encoders")]
+    return [shorten(remove_file_names(text), 300) for text in texts if isinstance(text, str)]
 
 
 def _make_title(selection: Selection, card: Card, data: DataIndex) -> str:
