@@ -312,6 +312,9 @@ def test_a_short_training_of_both_answers_as_on_validation(project: Path, run: R
     assert metrics["encoders"]["description"] in (project / "Deliver/README.md").read_text()
     assert (project / "Deliver/familiar.safetensors").is_file()
     check_answers(project, run, config)
+    plan = json.loads((project / "plan.json").read_text())
+    (project / "plan.json").write_text(json.dumps({**plan, "views": 2}))
+    assert run("plan.py", "--time-only", check=False).returncode == 1
 
 
 @pytest.mark.slow

@@ -92,6 +92,7 @@ def main(argv: list[str] | None = None) -> None:
     label_dict = json.loads(Path("Datapath/label_dict.json").read_text())
     if options.time_only or options.keep:
         plan = load_edited_plan(options.set)
+        check_encoder(plan)
         if "linear_probe.weights" in overridden_keys(options.set):
             print("\n".join(choose_linear_probe(plan, len(records))))
         check_fold_count(plan, len(set(list_patients(records))))
