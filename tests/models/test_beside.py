@@ -66,8 +66,8 @@ def test_the_command_line_takes_them_by_name(model: Path) -> None:
         assert done.exit_code == 0
         return " ".join(done.output.split())
 
-    assert "ill 0.700" in call("--with", "age=70", "--with", "sex=F")
-    assert "ill 0.500" in call("--with", "age=", "--with", "sex=F")
+    assert "ill: 0.700" in call("--with", "age=70", "--with", "sex=F")
+    assert "ill: 0.500" in call("--with", "age=", "--with", "sex=F")
     for words, message in (
         (["--with", "age=70"], "it has no sex"),
         (["--with", "age=old", "--with", "sex=F"], "age is a number"),

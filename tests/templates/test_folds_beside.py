@@ -133,8 +133,8 @@ def test_a_step_of_views_and_covariates_can_be_counted(launch: ModuleType) -> No
     batch = gpu_fit.make_noise_batch(plan, 3)
     assert batch["pixel_values"].shape == (3, 2, 1, 16, 16)
     assert {"covariates", "views", "labels"} <= set(batch)
-    found = gpu_fit.STEP_COSTS.trace(plan)
-    alone = gpu_fit.STEP_COSTS.trace({**plan, "views": 1})
+    found = gpu_fit.STEP_COSTS.estimate(plan)
+    alone = gpu_fit.STEP_COSTS.estimate({**plan, "views": 1})
     assert found.per_case > 1.5 * alone.per_case > 0, "two views keep twice as much"
 
 

@@ -483,7 +483,7 @@ def test_vessels_keep_a_fine_grid_and_get_smaller_patches() -> None:
     finer = {**plan, "spacing": [1.2, 1.2], "network": {"filters": [16, 32]}}
     assert "since the structures are thin" in thrift.make_halved_patch(facts)(finer)
     assert finer["patch"] == [128, 256]
-    assert "vessel 1.5" in thin.describe_thin_classes(facts, {**plan, "spacing": [2.0, 2.0]})[0]
+    assert "vessel: 1.5" in thin.describe_thin_classes(facts, {**plan, "spacing": [2.0, 2.0]})[0]
     assert thin.describe_thin_classes(facts, plan) == []
 
 

@@ -166,7 +166,7 @@ def test_the_same_seed_and_steps_give_the_same_bits(project: Path, run: Run) -> 
     metrics = json.loads((project / "Logout/metrics.json").read_text())
     assert metrics["tta"]["used"] is True
     assert set(metrics["calibration"]) == {
-        *("ece_before", "ece_after", "log_loss_before", "log_loss_after"),
+        *("ece_before", "ece_after", "log_loss_before", "log_loss_after", "status"),
         *DECISIONS,
     }
     assert "calibration error" in (project / "Deliver/README.md").read_text()

@@ -106,7 +106,7 @@ DIAGNOSIS = (
             "DenseNet-121 (Huang et al., CVPR 2017), as in CheXNet (Rajpurkar et al. 2017)"),
     PlanRow("GPU", {"precision": "bf16", "max_pretrained_mb": 600}, "mixed precision (Micikevicius et al., ICLR 2018)"),
     PlanRow("processor", {"network": {"name": "small_cnn", "width": 16}, "precision": "fp32", "max_pretrained_mb": 150},
-            "RESULTS.md#templates-against-monai-recipes"),
+            "RESULTS.md#templates-against-other-ways-to-train"),
     PlanRow("below 500 cases", {"dropout": 0.4, "weight_decay": 0.1, "max_batch": 16, "cross_validation": True},
             "RESULTS.md#pneumoniamnist-whole-run for folds; regularisation not compared"),
     PlanRow("from 500 cases", {"dropout": 0.2, "weight_decay": 0.02, "max_batch": 64, "cross_validation": False}, "not compared"),

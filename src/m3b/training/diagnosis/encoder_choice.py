@@ -43,7 +43,6 @@ def _list_reasons(facts: Mapping[str, Any]) -> list[str]:
     spacing = facts["spacing"] or [1.0, 1.0, 1.0]
     return [
         *(["clips"] if facts["frames"] else []),
-        *([f"{facts['cases']} volumes are few"] if facts["cases"] < MAX_SMALL_SET and not facts["frames"] else []),
         *(["thick slices"] if spacing[2] >= MIN_ANISOTROPY * max(spacing[:2]) and not facts["frames"] else []),
     ]
 

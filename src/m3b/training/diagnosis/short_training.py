@@ -20,7 +20,9 @@ def weaken_augmentation(plan: dict[str, Any], epochs: float, overrides: Iterable
         1.0, MIN_STRENGTH + (1 - MIN_STRENGTH) * max(0.0, (epochs - WEAK_EPOCHS) / (FULL_EPOCHS - WEAK_EPOCHS))
     )
     overridden = set(overrides)
-    strengths = [key for key, value in plan["augment"].items() if not isinstance(value, list)]
+    strengths = [
+        key for key, value in plan["augment"].items() if not isinstance(value, list) and key != "channel_dropout"
+    ]  # dropped channels are what cases look like that lack them
     changed = [key for key in strengths if f"augment.{key}" not in overridden]
     if strength >= 1 or not changed or "augment" in overridden:
         return []
