@@ -258,7 +258,7 @@ def test_files_that_left_the_index_are_counted_beside_its_counts(card: Card, loo
         DATA, accounting={"files": 60, "left_out": [{"reason": "an exact copy of another image", "files": 7}]}
     )
     text = build_module_briefing(CHOICE, data, "train: 321", 1, "", get_resources_folder()).text
-    assert "7 an exact copy of another image" in text
+    assert "7 files (an exact copy of another image)" in text
 
 
 def test_a_selection_of_reports_has_no_classes(card: Card, look: PreviewTool) -> None:

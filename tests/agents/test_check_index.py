@@ -94,7 +94,7 @@ def test_a_class_of_few_patients_is_not_put_to_the_agent_again(tmp_path: Path, p
 
     verdict = check_index(make_work(tmp_path, cases=40, change=thin), CHOICE)
     assert verdict.is_accepted, verdict.agent_messages
-    assert any("test split has of: b 1" in note for note in verdict.warnings) == (patients > 4)
+    assert any("test split has of: b: 1" in note for note in verdict.warnings) == (patients > 4)
     audit = json.loads((tmp_path / "data_audit.json").read_text())
     assert ("class_scarce_test" if patients < 5 else "class_rare_test") in str(audit)
 
