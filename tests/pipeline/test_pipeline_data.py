@@ -218,7 +218,7 @@ def test_one_class_in_the_index(tmp_path: Path, build) -> None:
     folder = make_spots(tmp_path / "spots", patients=30)
     shutil.rmtree(folder / "spot")
     result = build(data=folder, max_iterations=1)
-    check_end(result, "rejected_data", "Only one class", "at least two", "plain 15")
+    check_end(result, "rejected_data", "Only one class", "at least two", "plain: 15")
 
 
 def test_some_images_do_not_open(tmp_path: Path, by_rules) -> None:
