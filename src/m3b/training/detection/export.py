@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
         copy_code(out, plan["network"], scripts)
     else:
         copy_code(out, {}, {PREDICT_FILE: Path("predict_fewshot.py"), RECIPE_FILE: Path(RECIPE_FILE)})
-    stored_weights = copy_weights(weights, out, plan["network"])
+    stored_weights = copy_weights(weights, out, plan.get("network", {}))  # few-shot plans without masks have none
     config = {
         "task": "detection",
         "target": plan["target"],
