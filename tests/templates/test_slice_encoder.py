@@ -147,14 +147,14 @@ def test_saliency_of_slices_is_by_occlusion() -> None:
     ("facts", "minutes", "encoder"),
     [
         (make_facts(), 20, "volume"),
-        (make_facts(cases=60), 20, "both"),
+        (make_facts(cases=60), 20, "volume"),
         (make_facts(cases=60), 2, "volume"),
         (make_facts(cases=60, views=2), 20, "volume"),
         (make_facts(frames=8, spacing=None), 20, "both"),
         (make_facts(spacing=[0.7, 0.7, 5.0]), 20, "both"),
     ],
 )
-def test_both_are_planned_for_clips_few_volumes_and_thick_slices(
+def test_both_are_planned_for_clips_and_thick_slices(
     facts: dict[str, Any], minutes: float, encoder: str
 ) -> None:
     assert choose_encoder(facts, minutes) == encoder

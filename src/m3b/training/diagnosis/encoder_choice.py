@@ -1,6 +1,6 @@
 """Choice between a 3D network, a 2D network on slices (`slice_encoder`), and their weighted mean.
 
-plan.py proposes both for clips, few volumes and thick slices. Both are trained within the minutes, and the weight with the lowest loss
+plan.py proposes both for clips and thick slices. Both are trained within the minutes, and the weight with the lowest loss
 on validation cases, which neither was trained on, is delivered. In simulations (`benchmarks/encoder_weights.py`) this came nearer to
 the best weight than to keep the equal mean without a certain gain.
 """
@@ -17,7 +17,7 @@ from m3b.training.diagnosis.classification import ClassTarget
 from m3b.training.diagnosis.network import build_model
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.diagnosis.views import view_count
-from m3b.training.folds import DELIVERED_FILE, LOGOUT, MAX_SMALL_SET, WEIGHTS_FILE, list_network_names
+from m3b.training.folds import DELIVERED_FILE, LOGOUT, WEIGHTS_FILE, list_network_names
 from m3b.training.pretrained.plan_start import MIN_MINUTES_TO_COMPARE
 from m3b.training.slice_encoder import BOTH, EQUAL_WEIGHT, SLICES, VOLUME, VolumeAndSlices, encoder_of
 
