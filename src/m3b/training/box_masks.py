@@ -3,6 +3,8 @@
 A record of an index whose `mask_origin` is "boxes" has filled boxes as its mask. In a training patch, the inner part of each box is
 the class (an ellipse of half its sides: Khoreva et al., CVPR 2017). The other voxels of class number k have the value `IGNORE` - k:
 254 for the first class, and in each channel if classes overlap. `BoxLoss` learns from them; other losses leave them out.
+
+SciPy is imported when boxes are filled or marked.
 """
 
 from __future__ import annotations
@@ -10,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from scipy import ndimage
 
 from m3b.training.ignored_voxels import IGNORE
-from m3b.training.lesions import label_lesions
 
 ORIGIN, FROM_BOXES = "mask_origin", "boxes"
 """Key of a record, and what it says if the mask is filled boxes."""
@@ -30,6 +30,10 @@ def is_from_boxes(record: Mapping[str, object]) -> bool:
 
 def fill_components(mask: np.ndarray) -> np.ndarray:
     """Return the filled bounding box of each connected component of a boolean mask."""
+    from scipy import ndimage
+
+    from m3b.training.lesions import label_lesions
+
     boxes = np.zeros(mask.shape, bool)
     for box in ndimage.find_objects(label_lesions(mask)[0]):
         boxes[box] = True
@@ -49,6 +53,10 @@ def fill_predicted(predicted: np.ndarray, truth: np.ndarray, overlap: bool) -> n
 
 def mark_boxes(boxes: np.ndarray, overlap: bool) -> np.ndarray:
     """Return filled boxes, ids or channels, as they are learnt from: see the top of this file."""
+    from scipy import ndimage
+
+    from m3b.training.lesions import label_lesions
+
     if overlap:
         return np.stack([mark_boxes(layer, False) for layer in boxes])
     marked = np.where((boxes > 0) & (boxes != IGNORE), IGNORE - boxes, boxes).astype(np.uint8)

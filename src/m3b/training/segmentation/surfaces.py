@@ -87,10 +87,11 @@ def average_rows(table: np.ndarray) -> dict[str, float | None]:
 def describe_surfaces(figures: Mapping[str, float | None], plan: Mapping[str, Any]) -> str:
     """Return a line for people, with a warning if HD95 is above that of the mean shape."""
     unit = "mm" if plan["spacing"] and not plan["pixels"] else "pixels of the working grid"
+    subject = "surfaces of boxes" if plan.get("boxes") else "surfaces"
     hd95, baseline_hd95 = figures["hd95"], figures["mean_shape_hd95"]
     is_worse = hd95 is not None and baseline_hd95 is not None and hd95 > baseline_hd95
     return (
-        f"surfaces: NSD at {NSD_TOLERANCE:g} {unit} {figures['nsd']} (mean shape {figures['mean_shape_nsd']}), HD95 {hd95} {unit} "
+        f"{subject}: NSD at {NSD_TOLERANCE:g} {unit} {figures['nsd']} (mean shape {figures['mean_shape_nsd']}), HD95 {hd95} {unit} "
         f"(mean shape {baseline_hd95})"
         + (
             "; HD95 is WORSE than that of the mean shape: regions far from the structure are predicted"
