@@ -90,7 +90,7 @@ def main() -> None:
         parser.error("these opponents start from --weights DIR")
     out = (options.out or Path(tempfile.mkdtemp(prefix="recipes_"))).resolve()
     options.environments = (options.environments or Path(tempfile.mkdtemp(prefix="opponents_"))).resolve()
-    lines = [f"{'set':28} {'figure':6} {'cases':>6} {'opponent':10} {'template':22} {'opponent':22} ahead by (paired)"]
+    lines = [f"{'set':28} {'figure':6} {'cases':>6} {'opponent':17} {'template':22} {'opponent':22} ahead by (paired)"]
     for folder, request in options.sets:
         new_lines = compare_set(Path(folder).resolve(), request, options, out)
         lines += new_lines
@@ -114,15 +114,20 @@ def compare_set(folder: Path, request: str, options: argparse.Namespace, out: Pa
     for part in parts:
         train_template(work, part, options)
         patients += [patient_of(record) for record in part]
-        for opponent in options.opponent:
-            train_opponent(work, opponent, options)
+        for opponent in list(rows):
+            try:
+                train_opponent(work, opponent, options)
+            except SystemExit as error:  # the others go on
+                print(f"{opponent} failed: {error}", flush=True)
+                del rows[opponent]
+                continue
             name, part_rows, figure = measure_rows(work, part, opponent)
             for model_rows, new_rows in zip(rows[opponent], part_rows, strict=True):
                 model_rows.append(new_rows)
     return [
-        f"{folder.name[:28]:28} {name:6} {len(patients):6} {opponent:10} "
+        f"{folder.name[:28]:28} {name:6} {len(patients):6} {opponent:17} "
         + format_row([np.concatenate(model_rows) for model_rows in rows[opponent]], figure, patients)
-        for opponent in options.opponent
+        for opponent in rows
     ]
 
 
