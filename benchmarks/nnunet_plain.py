@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-EPOCHS, MAX_STEPS, TRIAL, SLOW_STEP = 50, 250, 20, 5.0
+EPOCHS, MAX_STEPS, TRIAL, TRIAL_SHARE = 50, 250, 20, 0.2
 TRAINER = """
 import os
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -127,10 +127,10 @@ def train_and_predict(
     )
     env |= {"nnUNet_n_proc_DA": "0"} if device == "cpu" else {}
     command = ["nnUNetv2_train", "4", configuration, "all", "-tr", "nnUNetTrainerMinutes", "-device", device]
-    for trial in (1, TRIAL):  # a first step of some seconds tells enough; a fast one is mostly warming up
+    for trial in (1, TRIAL):  # a first step is mostly warming up; of slow ones there is no time for more
         output = run_command(command, folder, **env, EPOCHS="1", STEPS=str(trial))
         seconds = float(re.findall(r"Epoch time: ([0-9.]+)", output)[0]) / (trial + 1 / 3)
-        if seconds > SLOW_STEP:
+        if seconds * TRIAL > TRIAL_SHARE * 60 * minutes:
             break
     steps = max(1, int(60 * minutes / seconds))
     epoch = min(MAX_STEPS, max(1, round(steps / EPOCHS)))
