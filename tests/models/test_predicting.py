@@ -15,6 +15,7 @@ from PIL import Image
 
 from m3b.errors import ModelError
 from m3b.models import load_model, parse_predictions, run_predict, run_unconfined, stage_cases
+from m3b.models.confinement import run_confined
 
 PREDICT = """
 import argparse, json, os, sys
@@ -105,6 +106,14 @@ def test_no_keys_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SOME_API_KEY", "secret")
     code = "import os; print([k for k in os.environ if 'KEY' in k], os.environ['HF_HUB_OFFLINE'])"
     assert run_unconfined([sys.executable, "-c", code], tmp_path, tmp_path / "o") == (0, "[] 1\n")
+
+
+@pytest.mark.confined
+def test_threads_of_a_prediction_sleep_while_they_wait(tmp_path: Path) -> None:
+    """Beside other programs, two threads that spin took 14 times the processor time of one."""
+    command = [sys.executable, "-c", "import os; print(os.environ['OMP_WAIT_POLICY'])"]
+    assert run_unconfined(command, tmp_path, tmp_path / "o") == (0, "PASSIVE\n")
+    assert run_confined(command, read=[], place=tmp_path) == (0, "PASSIVE\n")
 
 
 def test_a_slow_model_is_ended_with_its_children(tmp_path: Path) -> None:

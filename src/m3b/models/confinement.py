@@ -15,6 +15,9 @@ from m3b.isolation.sandbox.choose import strongest_untried
 from m3b.isolation.untrusted import TemporaryFolder
 
 TIMEOUT_S = 3600.0
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads of a prediction sleep while they wait for each other: beside other programs, spinning took ten times the processor time
+(benchmarks/RESULTS.md, "Template settings")."""
 LOG_BYTES = 20_000
 """Bytes kept from the end of a command's output."""
 WITHOUT_SANDBOX = (
@@ -50,7 +53,7 @@ def start_confined(
     """
 
     def start(backend: Sandbox) -> Process:
-        return backend.start(command, cwd=cwd, mounts=mounts, output=output, limits=limits, env={}, keep=keep)
+        return backend.start(command, cwd=cwd, mounts=mounts, output=output, limits=limits, env=WAITING, keep=keep)
 
     if sandbox is not None:
         return start(sandbox)

@@ -18,7 +18,7 @@ from m3b.data.records import Covariate, Reference, frozen, plain
 from m3b.errors import ModelError
 from m3b.isolation import untrusted
 from m3b.models.answers import AnswerFormat, answer_format_of, answer_tasks, parse_reliability, parse_saliency
-from m3b.models.confinement import LOG_BYTES, TIMEOUT_S
+from m3b.models.confinement import LOG_BYTES, TIMEOUT_S, WAITING
 from m3b.models.input_rules import NOT_PREDICTED, find_plan_problem, plan_of
 from m3b.models.predictions import ModelInfo, Prediction
 
@@ -172,7 +172,7 @@ def run_unconfined(argv: list[str], cwd: Path, out: Path, timeout_s: float = TIM
         ModelError: it does not start, or runs longer than `timeout_s` seconds (it is killed with its children).
     """
     passed = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
-    env = passed | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = WAITING | passed | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(

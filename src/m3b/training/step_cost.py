@@ -27,7 +27,7 @@ NOISE_CASES = 2
 """Cases of a forward pass whose activations are counted: batch normalisation needs two."""
 USUAL_STRIDE = 16
 """Pixels of a small input for each position of the last feature map, of a network whose strides the plan does not name."""
-PEAK_RATIO, PASSES, MOVES, KERNELS_PER_TENSOR = 1.3, 3, 10, 3
+PEAK_RATIO, PASSES, MOVES, KERNELS_PER_TENSOR = 1.3, 3, 10, 6
 """Peak of a step as a multiple of what the backward pass needs; forward and backward operations as a multiple of the forward ones;
 bytes moved for each byte kept, and kernels for each tensor kept (benchmarks/RESULTS.md, "Memory estimates of plans")."""
 
