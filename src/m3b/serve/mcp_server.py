@@ -18,7 +18,8 @@ from m3b.data import phi
 from m3b.errors import M3bError, UsageError
 from m3b.serve.tools import ServerSettings, Tools
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 INSTRUCTIONS = """m3b builds tested medical-imaging models from a request in plain words and a folder of images.
 1. look_at_data says how the folder is read; mend it with a manifest if it is wrong.
 2. start_run starts the build, which takes minutes to hours; poll_run until its status is not working.
