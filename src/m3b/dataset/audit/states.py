@@ -109,8 +109,15 @@ class MetricNotBorne(AuditCheck):
 
     def find(self, data: AuditData) -> Iterator[Finding]:
         metric = data.request.metric
-        if data.index.task == "segmentation":
-            yield from self._find_for_outlines(data, metric)
+        is_boxed = any(record.extra.get(ORIGIN) == FROM_BOXES for record in data.index.test)
+        if is_boxed and metric and metric != IOU_OF_BOXES:
+            yield self.make_finding(
+                f"The metric {metric} compares outlines, and the masks of this index are boxes, which {IOU_OF_BOXES} measures."
+            )
+        elif metric == IOU_OF_BOXES and not is_boxed:
+            yield self.make_finding(
+                f"The metric {metric} compares boxes, and the masks of this index are outlines: take dice."
+            )
         elif data.target == "states" and metric in (*MASK_METRICS, *BOX_METRICS):
             yield self.make_finding(
                 f"The metric {metric} compares marks, and this index says of each image only whether it is abnormal. Such "
@@ -125,18 +132,6 @@ class MetricNotBorne(AuditCheck):
             yield self.make_finding(
                 f"The metric {metric} compares boxes, and this index has masks. Take the boxes if there are any, or write "
                 "each connected region as a box; masks are measured by lesion_f1 or dice."
-            )
-
-    def _find_for_outlines(self, data: AuditData, metric: str) -> Iterator[Finding]:
-        """Yield a finding if a metric of outlines meets true masks that are boxes, or the other way round."""
-        is_boxed = any(record.extra.get(ORIGIN) == FROM_BOXES for record in data.index.test)
-        if is_boxed and metric != IOU_OF_BOXES:
-            yield self.make_finding(
-                f"The metric {metric} compares outlines, and the masks of this index are boxes, which {IOU_OF_BOXES} measures."
-            )
-        elif not is_boxed and metric == IOU_OF_BOXES:
-            yield self.make_finding(
-                f"The metric {metric} compares boxes, and the masks of this index are outlines: take dice."
             )
 
 

@@ -260,6 +260,11 @@ class _Execution:
         sides_of_cases, crossing = self._split(usable, groups)
         return self._finish(cases, usable, groups, sides_of_cases, crossing)
 
+    @property
+    def fills_boxes(self) -> bool:
+        """Whether boxes stand for the masks of a task."""
+        return self.manifest.boxes is not None and "boxes" not in kinds.of(self.manifest.task).targets
+
     # --- images and masks --------------------------------------------------------------------------------------------------
 
     def _reference(self, row: Mapping[str, Any]) -> Reference:
@@ -463,7 +468,7 @@ class _Execution:
                 f"boxes: no case has one. Names in the files that are of no class: {', '.join(names[:12]) or 'none'}; boxes.classes "
                 f"has {', '.join(boxes.classes)}."
             )
-        if self.manifest.task == "segmentation":
+        if self.fills_boxes:
             self._fill_boxes([case for case in cases if not case.code])
 
     def _fill_boxes(self, cases: Sequence[_Case]) -> None:
@@ -694,7 +699,7 @@ class _Execution:
                 "of several patients, or give a split that leaves some on both sides."
             )
         masks = self.manifest.masks
-        first = int(self.manifest.task == "segmentation")
+        first = int(self.fills_boxes)
         values = (
             mask_values(masks) if masks is not None else {name: at for at, name in enumerate(resolved.classes, first)}
         )
@@ -732,7 +737,7 @@ class _Execution:
             extra["abnormal"] = row["abnormal"]
         if case.is_prompted:
             extra[ORIGIN] = BY_PROMPTS
-        if manifest.task == "segmentation" and manifest.boxes is not None:
+        if self.fills_boxes:
             extra[ORIGIN] = FROM_BOXES
         if row.get("unknown_labels"):
             extra[UNKNOWN_LABELS] = list(row["unknown_labels"])

@@ -70,6 +70,7 @@ from m3b.dataset.proposals.restrictions import (
 from m3b.dataset.proposals.roles import laterality_of, roles_of, severity_ranks, split_words
 from m3b.dataset.proposals.scoring import SET_FEATURES, logit, probability, without_set
 from m3b.dataset.proposals.targets import (
+    BOXES_AS_MASKS,
     MIN_INSIDE,
     Target,
     is_code,
@@ -334,7 +335,7 @@ def list_candidates(
 
 def _without_needless_boxes(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return candidates without boxes that would be learnt as masks, if any other target is likely."""
-    others = [item for item in candidates if item.task != "segmentation" or item.target.decision != "boxes"]
+    others = [item for item in candidates if BOXES_AS_MASKS not in item.target.assumed]
     return (
         others
         if any(probability(item.target.decision, item.features) >= MIN_SCORE for item in others)
