@@ -154,9 +154,7 @@ def test_saliency_of_slices_is_by_occlusion() -> None:
         (make_facts(spacing=[0.7, 0.7, 5.0]), 20, "both"),
     ],
 )
-def test_both_are_planned_for_clips_and_thick_slices(
-    facts: dict[str, Any], minutes: float, encoder: str
-) -> None:
+def test_both_are_planned_for_clips_and_thick_slices(facts: dict[str, Any], minutes: float, encoder: str) -> None:
     assert choose_encoder(facts, minutes) == encoder
 
 
