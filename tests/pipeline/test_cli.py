@@ -389,7 +389,7 @@ def test_predict(finished, m3b_: M3b, pictures: list[Path], tmp_path: Path) -> N
     ended = m3b_("predict", model, *pictures)
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) == 3
-    assert re.match(r".*new_0\.png: (plain|spot) \(plain 0\.\d+, spot 0\.\d+\)", ended.stdout.splitlines()[0])
+    assert re.match(r".*new_0\.png: (plain|spot) \(plain: 0\.\d+, spot: 0\.\d+\)", ended.stdout.splitlines()[0])
     predictions = json.loads(m3b_("predict", model, "new_1.png", "--json").stdout)["predictions"]
     assert predictions[0]["image"] == "new_1.png"
     assert sum(predictions[0]["probabilities"].values()) == pytest.approx(1)

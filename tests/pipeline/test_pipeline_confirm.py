@@ -82,7 +82,7 @@ def test_yes_goes_on_and_is_not_asked_again(tmp_path: Path, scans: Path) -> None
     assert begin(tmp_path, scans, person, confirm=True).reason == STOP
     (question,) = person.asked
     lines = question.splitlines()
-    assert "diagnosis: plain 24, spot 24" in lines[1]
+    assert "diagnosis: plain: 24, spot: 24" in lines[1]
     assert "patients" in question
     assert f"Page with examples: {tmp_path / 'run' / 'manifest.html'}" in lines
     assert len(lines) <= 15
@@ -106,7 +106,7 @@ def test_an_edited_reading_takes_the_place_of_the_first(tmp_path: Path, scans: P
     assert begin(tmp_path, scans, person, confirm=True).reason == STOP
     assert len(person.asked) == 3
     assert "mine.json" in person.asked[1] or "The manifest that was given" in person.asked[1], "why it is not taken"
-    assert "plain 24, spot 24" in person.asked[1], "the one at hand stands"
+    assert "plain: 24, spot: 24" in person.asked[1], "the one at hand stands"
     assert "patients unknown" in person.asked[2]
     index = json.loads((tmp_path / "run/locked/Datapath/train.json").read_text())
     assert all(entry["patient"].startswith("unknown-") for entry in index)

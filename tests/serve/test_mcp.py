@@ -17,12 +17,13 @@ import anyio
 import pytest
 
 from m3b.data.synthetic import make_chest
+from m3b.errors import UsageError
 
 pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters
 
 from m3b.serve.mcp_server import make_server
-from m3b.serve.tools import ServerSettings
+from m3b.serve.tools import ServerSettings, Tools, scrub_values
 
 TOOLS = {
     "look_at_data", "start_run", "poll_run", "get_result", "cancel_run", "resume_run", "list_runs", "list_models", "predict"
@@ -88,6 +89,10 @@ def test_data_is_looked_at(place: Path) -> None:
         ("get_result", {"run": "../../x"}),
         ("cancel_run", {"run": "last"}),
         ("predict", {"model": "elsewhere", "images": ["xrays"]}),
+        ("look_at_data", {"folder": "xrays", "request": "lungs " * 1000}),
+        ("look_at_data", {"folder": ""}),
+        ("look_at_data", {"folder": "xr\0ays"}),
+        ("start_run", {"request": "Detect opacities", "folder": "xrays", "train_minutes": -1}),
         ("predict", {"model": "last", "images": []}),
     ],
 )
@@ -100,6 +105,37 @@ def test_what_cannot_be_is_refused_in_words(place: Path, tool: str, arguments: d
     assert "Traceback" not in text
     assert not text.endswith(f"Error executing tool {tool}"), "the reason is told"
     assert not list((place / "runs").glob("*/run.json"))
+
+
+def test_files_of_other_folders_are_not_read_as_runs(place: Path) -> None:
+    other = place / "elsewhere/run"
+    other.mkdir()
+    (other / "run.json").write_text(json.dumps({"status": "hidden status", "reason": "hidden reason"}))
+    server = make_server(ServerSettings([place / "data"]))
+    texts = []
+    for path in (other, place / "nowhere"):
+        arguments = {"model": str(path), "images": ["xrays"]}
+        result = use(server, lambda client, arguments=arguments: client.call_tool("predict", arguments))
+        texts.append(result.content[0].text.replace(str(path), "PATH"))
+    assert texts[0] == texts[1]
+
+
+def test_masks_change_texts_alone() -> None:
+    values = {"bytes": 17179869184, "note": "Call Dr. Anna Lindqvist", "items": ["a", {"b": None}]}
+    masked = scrub_values(values)
+    assert (masked["bytes"], masked["items"]) == (17179869184, ["a", {"b": None}])
+    assert "Lindqvist" not in masked["note"]
+
+
+def test_cases_of_several_images_are_resolved(place: Path) -> None:
+    tools, root = Tools(ServerSettings([place / "data"])), place / "data/xrays/unseen"
+    name = sorted(root.iterdir())[0].name
+    shown, full = f"xrays/unseen/{name}", str(root / name)
+    assert tools._resolve_case({"image": [shown, shown], "age": 61}, set()) == {"image": [full, full], "age": 61}
+    assert tools._resolve_case({"t1": shown}, {"t1", "t2"}) == {"t1": full}
+    for case in ({"t3": shown}, {"t1": "../elsewhere"}, 7):
+        with pytest.raises(UsageError):
+            tools._resolve_case(case, {"t1", "t2"})
 
 
 def test_names_of_persons_are_masked(place: Path) -> None:
@@ -141,7 +177,7 @@ def test_http_serves_a_client_with_the_token(address: str) -> None:
     from mcp.client.streamable_http import streamable_http_client
 
     async def run() -> set[str]:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
+        headers = {"Authorization": f"bearer {TOKEN}"}
         async with (
             AsyncClient(headers=headers) as http,
             Client(streamable_http_client(address, http_client=http)) as client,
@@ -190,19 +226,21 @@ def test_a_client_builds_a_model_and_uses_it(place: Path) -> None:
 @pytest.mark.slow
 def test_a_run_is_stopped_and_goes_on(place: Path) -> None:
     async def steps(client: Client) -> Any:
-        run = (await call(client, "start_run", request="Detect lung opacities", folder="xrays", train_minutes=0.3))[
-            "run"
-        ]
+        started = await call(client, "start_run", request="Detect lung opacities", folder="xrays", train_minutes=0.3)
+        run = started["run"]
+        assert (await client.call_tool("resume_run", {"run": run})).is_error, "it is at work"
         progress: dict[str, Any] = {}
         while not progress.get("actions"):
             progress = await call(client, "poll_run", run=run, wait_seconds=1)
+        settings._processes.clear()  # as a server that was started later
         stopped = await call(client, "cancel_run", run=run)
         await call(client, "resume_run", run=run)
         while progress["status"] == "working":
             progress = await call(client, "poll_run", run=run)
         return stopped, progress
 
-    server = make_server(ServerSettings([place / "data"], llm="rules"))
+    settings = ServerSettings([place / "data"], llm="rules")
+    server = make_server(settings)
     stopped, ended = use(server, steps)
     assert stopped["status"] == "cancelled"
     assert ended["status"] not in ("cancelled", "working", "interrupted")

@@ -30,6 +30,10 @@ def mcp(
     ] = False,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
     host: Annotated[str, typer.Option(help="Address for --http.")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further host name that requests over HTTP may use, as behind a proxy; repeatable."),
+    ] = None,
     port: Annotated[int, typer.Option(help="Port for --http; 0 takes a free one.")] = DEFAULT_PORT,
 ) -> None:
     """Serve m3b to a chat client by the Model Context Protocol: look at data, build models, predict.
@@ -50,10 +54,11 @@ def mcp(
     from m3b.serve.http import choose_token, make_mcp_app, open_socket, serve
 
     with open_socket(host, port) as listener:
-        address = f"http://{host}:{listener.getsockname()[1]}/mcp"
+        open_port = int(listener.getsockname()[1])
+        address = f"http://{f'[{host}]' if ':' in host else host}:{open_port}/mcp"
         chosen, is_new = choose_token()
         echo(f"MCP server: {address}" + (f"\nHeader: Authorization: Bearer {chosen}" if is_new else ""), err=True)
         try:
-            serve(make_mcp_app(server, chosen, host, listener.getsockname()[1]), listener)
+            serve(make_mcp_app(server, chosen, host, open_port, allow_host or []), listener)
         except OSError as error:
             raise UsageError(f"{address} cannot be served: {error.strerror}.") from error

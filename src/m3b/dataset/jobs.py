@@ -92,7 +92,8 @@ def _decide(job: dict[str, Any]) -> dict[str, Any]:
     lines = summarize(survey, MAX_SURVEY_LINES)
     if job.get("overview"):
         outcomes = {task: _outcome({**job, "tasks": [task]}, survey, inventory, readers) for task in TARGET_LISTS}
-        return {"lines": lines, "outcomes": {task: _dump(outcome) for task, outcome in outcomes.items()}}
+        shown = {task: outcome for task, outcome in outcomes.items() if not _takes_boxes_for_masks(outcome)}
+        return {"lines": lines, "outcomes": {task: _dump(outcome) for task, outcome in shown.items()}}
     outcome = _outcome(job, survey, inventory, readers)
     explanations = [
         _explain(proposal.manifest, inventory, readers)[0] for proposal in outcome.proposals[:MAX_PROPOSALS]
@@ -112,6 +113,13 @@ def _outcome(job: Mapping[str, Any], survey: Survey, inventory: WalkedInventory,
     outcome = decide(survey, inventory, request, readers=readers, tasks=tasks)
     alternatives = [proposal for proposal in outcome.proposals[1:] if proposal.score >= MIN_ALTERNATIVE_SCORE]
     return outcome.model_copy(update={"proposals": (*outcome.proposals[:1], *alternatives[: MAX_PROPOSALS - 1])})
+
+
+def _takes_boxes_for_masks(outcome: Outcome) -> bool:
+    """Return whether masks would be learnt from boxes, which takes a request for masks."""
+    from m3b.dataset.proposals.targets import BOXES_AS_MASKS
+
+    return any(assumption.message == BOXES_AS_MASKS for assumption in outcome.assumptions)
 
 
 def _dump(outcome: Outcome) -> dict[str, Any]:

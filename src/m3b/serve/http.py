@@ -6,6 +6,7 @@ import hmac
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import UsageError
@@ -25,7 +26,7 @@ def choose_token() -> tuple[str, bool]:
     Raises:
         UsageError: the variable's token has fewer than 16 characters.
     """
-    given = os.environ.get(TOKEN_VARIABLE, "")
+    given = os.environ.get(TOKEN_VARIABLE, "").strip()
     if given and len(given) < MIN_TOKEN_CHARS:
         raise UsageError(
             f"The token in {TOKEN_VARIABLE} has {len(given)} characters; it needs {MIN_TOKEN_CHARS} or more."
@@ -41,17 +42,16 @@ def open_socket(host: str, port: int) -> socket.socket:
     """
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise UsageError(
-            f"{host}:{port} cannot be opened: {error.strerror}. Choose another --host or --port."
-        ) from error
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{host}:{port} cannot be opened: {reason}. Choose another --host or --port.") from error
 
 
 class TokenGuard:
     """Answers requests only if they carry the token as `Authorization: Bearer`; 401 otherwise."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._expected = app, f"Bearer {token}".encode()
+        self._app, self._expected = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of ASGI."""
@@ -65,14 +65,20 @@ class TokenGuard:
 
     def _is_allowed(self, scope: Scope) -> bool:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        return hmac.compare_digest(headers.get(b"authorization", b""), self._expected)
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._expected)
 
 
-def make_mcp_app(server: MCPServer[Any], token: str, host: str, port: int) -> Starlette:
-    """Return the application that serves `/mcp`, for requests to this host with the token alone."""
+def make_mcp_app(server: MCPServer[Any], token: str, host: str, port: int, names: Sequence[str] = ()) -> Starlette:
+    """Return the application that serves `/mcp`, for requests with the token alone, under the names that are allowed.
+
+    Args:
+        names: further host names, as clients or a proxy send them, with a port if it is not that of the server.
+    """
     from mcp.server.transport_security import TransportSecuritySettings
 
-    hosts = [f"{name}:{port}" for name in {host, "127.0.0.1", "localhost"}]
+    own_names = {f"[{host}]" if ":" in host else host, "127.0.0.1", "localhost", *names}
+    hosts = sorted({name for own_name in own_names for name in (f"{own_name}:{port}", own_name)})
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts])
     app = server.streamable_http_app(transport_security=security, host=host)
     app.add_middleware(TokenGuard, token=token)

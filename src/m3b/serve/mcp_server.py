@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -50,7 +51,7 @@ def make_server(settings: ServerSettings) -> MCPServer[Any]:
     async def poll_run(run: str, context: Context[Any, Any], wait_seconds: float = 20.0) -> dict[str, Any]:
         """Wait until a run ends, at most `wait_seconds` (up to 60), and return its status, stage, activity and progress."""
         check = _with_plain_errors(tools.check_progress)
-        end = time.monotonic() + min(max(wait_seconds, 0.0), MAX_POLL_S)
+        end = time.monotonic() + (min(max(wait_seconds, 0.0), MAX_POLL_S) if math.isfinite(wait_seconds) else 0.0)
         while True:
             progress = await anyio.to_thread.run_sync(check, run)
             if progress["status"] != "working" or time.monotonic() >= end:
@@ -59,10 +60,13 @@ def make_server(settings: ServerSettings) -> MCPServer[Any]:
             await anyio.sleep(POLL_S)
 
     @server.tool()
-    def predict(model: str, images: list[str | dict[str, Any]], saliency: bool = False) -> list[str | Image]:
+    def predict(
+        model: str, images: list[str | list[Any] | dict[str, Any]], saliency: bool = False
+    ) -> list[str | Image]:
         """Predict images (files or folders) with a delivered model, named by its folder, its run's id, or `last`.
 
-        A case of several images is an object channel -> image; covariates go beside `image`: {"image": ..., "age": 61}.
+        A case of several images is an object channel -> image, or a list of slices or views; covariates go beside `image`:
+        {"image": ..., "age": 61}.
         Returns one JSON object an image: probabilities, prediction, masks, boxes, volumes in ml, findings, whether the image is
         unlike the training images, and where files were written; and pictures of them if the user allows that.
         """

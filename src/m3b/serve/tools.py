@@ -8,8 +8,11 @@ the same masks as those for agents; pictures of patients are sent only if the us
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.data import phi
 from m3b.errors import DataError, M3bError, UsageError
-from m3b.run.folder import RunFolder, find_model_folder, get_runs_root, is_own_model, list_runs, name_new_run
+from m3b.locking import read_lock_owner
+from m3b.run.folder import LOCK_FILE, RunFolder, find_model_folder, get_runs_root, list_runs, name_new_run
 
 if TYPE_CHECKING:
     from m3b.models import Prediction
 
 MAX_PREDICTED = 50
+MAX_REQUEST_CHARS = 4000
+STOP_S = 30.0
+"""Seconds that a run has to end after it was told to."""
 MAX_LISTED = 50
 
 
@@ -45,6 +52,7 @@ class ServerSettings:
     runs: Path | None = None
     options: Sequence[str] = ()
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resolve_path(self, path: str) -> Path:
         """Return an existing path in one of the folders.
@@ -54,17 +62,26 @@ class ServerSettings:
         """
         folders = [Path(folder).resolve() for folder in self.data]
         candidates = [Path(path)] if Path(path).is_absolute() else [folder / path for folder in folders]
-        for candidate in candidates:
-            resolved = candidate.resolve()
-            if resolved.exists() and any(resolved.is_relative_to(folder) for folder in folders):
-                return resolved
+        for candidate in candidates if path else []:
+            try:
+                resolved = candidate.resolve()
+                if any(resolved.is_relative_to(folder) for folder in folders) and resolved.exists():
+                    return resolved
+            except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a NUL
+                continue
         allowed = ", ".join(map(str, folders))
         raise UsageError(f"There is no {path} in the folders that this server may read: {allowed}.")
 
     def start_process(self, run: RunFolder, arguments: Iterable[str]) -> None:
-        """Start a command of m3b that works on a run, with its output in the run's parent folder."""
+        """Start a command of m3b that works on a run, with its output in the run's parent folder.
+
+        Raises:
+            UsageError: a process works on the run.
+        """
         log = run.path.parent / f"{run.id}.log"
-        with log.open("ab") as stream:
+        with self._lock, log.open("ab") as stream:
+            if self.find_process(run) is not None or run.is_busy:
+                raise UsageError(f"The run {run.id} is at work.")
             self._processes[run.id] = subprocess.Popen(
                 [sys.executable, "-m", "m3b", *arguments],
                 stdin=subprocess.DEVNULL,
@@ -77,6 +94,23 @@ class ServerSettings:
         """Return the process that this server started for a run, if it is still at work."""
         process = self._processes.get(run.id)
         return process if process is not None and process.poll() is None else None
+
+
+def scrub_values(value: Any) -> Any:
+    """Return JSON values whose texts pass the masks for agents; numbers and keys stay."""
+    if isinstance(value, dict):
+        return {key: scrub_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [scrub_values(item) for item in value]
+    return phi.scrub(value) if isinstance(value, str) else value
+
+
+def check_request(request: str) -> None:
+    """Raise UsageError for a request that is too long or holds a NUL."""
+    if len(request) > MAX_REQUEST_CHARS or "\0" in request:
+        raise UsageError(
+            f"The request has {len(request):,} characters; m3b takes at most {MAX_REQUEST_CHARS:,}, without NUL."
+        )
 
 
 class Tools:
@@ -97,6 +131,7 @@ class Tools:
         from m3b.isolation.untrusted import TemporaryFolder
         from m3b.run.dataset_preview import preview_dataset, survey_dataset
 
+        check_request(request)
         root = self.settings.resolve_path(folder)
         with TemporaryFolder("look") as scratch:
             if not request.strip() and not task:
@@ -108,7 +143,7 @@ class Tools:
         return {
             "folder": str(root), "lines": [phi.scrub(line) for line in preview.format_lines()], "task": answer["task"],
             "decision": answer["decision"], "question": phi.scrub(answer["insufficient"]),
-            "manifest": json.loads(phi.scrub(json.dumps(proposals[0]["manifest"], ensure_ascii=False))) if proposals else None,
+            "manifest": scrub_values(proposals[0]["manifest"]) if proposals else None,
         }  # fmt: skip
 
     def start_run(
@@ -122,15 +157,18 @@ class Tools:
             train_minutes: minutes of training; 5 by default.
             manifest: how the folder is read, as look_at_data returned it, with your corrections; by default m3b decides.
         """
+        from m3b.run.options import Options
         from m3b.run.overrides import parse_overrides
 
+        check_request(request)
         root = self.settings.resolve_path(folder)
         if not request.strip():
             raise UsageError("The request is empty: say what the model shall do.")
         parse_overrides(manifest, None)
+        Options(train_minutes=train_minutes)
         parent = self.settings.runs or get_runs_root()
         run = RunFolder.create((parent / name_new_run()).absolute())
-        arguments = ["run", request, "--data", str(root), "--out", str(run.path), "--json", *self.settings.options]
+        arguments = ["run", "--data", str(root), "--out", str(run.path), "--json", *self.settings.options]
         if self.settings.llm:
             arguments += ["--llm", self.settings.llm]
         if train_minutes is not None:
@@ -139,7 +177,7 @@ class Tools:
             file = run.path.parent / f"{run.id}-manifest.json"
             file.write_text(json.dumps(manifest), encoding="utf-8")
             arguments += ["--manifest", str(file)]
-        self.settings.start_process(run, arguments)
+        self.settings.start_process(run, [*arguments, "--", request])
         return {"run": run.id, "folder": str(run.path), "status": "working"}
 
     def check_progress(self, run: str) -> dict[str, Any]:
@@ -150,6 +188,8 @@ class Tools:
         run_folder = self._find_run(run)
         process = self.settings.find_process(run_folder)
         if not (run_folder.path / "run.json").is_file():
+            if process is None and not run_folder.path.is_dir():
+                raise UsageError(f"The folder of the run {run} was removed.")
             if process is None:
                 raise UsageError(f"The run {run} did not start: {self._read_log_tail(run_folder)}")
             return {"run": run, "status": "working", "now": "starting", "share": None}
@@ -167,24 +207,25 @@ class Tools:
         record = self._find_run(run).load_record()
         if not isinstance(result := record.get("result"), dict):
             raise UsageError(f"The run {run} has no result yet; its status is {record.get('status')}.")
-        return dict(json.loads(phi.scrub(json.dumps(result, ensure_ascii=False))))
+        return dict(scrub_values(result))
 
     def cancel_run(self, run: str) -> dict[str, Any]:
         """Stop a run; resume_run continues it."""
         run_folder = self._find_run(run)
+        owner = read_lock_owner(run_folder.path / LOCK_FILE)
+        if self.settings.find_process(run_folder) is None and not (run_folder.is_busy and owner.isdigit()):
+            place = f"at work in process {owner}; stop it there" if run_folder.is_busy else "not at work"
+            raise UsageError(f"The run {run} is {place}.")
         process = self.settings.find_process(run_folder)
-        if process is None:
-            state = "at work in another program: stop it there" if run_folder.is_busy else "not at work"
-            raise UsageError(f"The run {run} is {state}.")
-        process.terminate()
-        process.wait()
+        os.kill(process.pid if process is not None else int(owner), signal.SIGTERM)
+        end = time.monotonic() + STOP_S
+        while (self.settings.find_process(run_folder) is not None or run_folder.is_busy) and time.monotonic() < end:
+            time.sleep(0.1)
         return self.check_progress(run)
 
     def resume_run(self, run: str) -> dict[str, Any]:
         """Continue a run that was stopped or interrupted."""
         run_folder = self._find_run(run)
-        if run_folder.is_busy:
-            raise UsageError(f"The run {run} is at work.")
         self.settings.start_process(run_folder, ["resume", str(run_folder.path), "--json"])
         return {"run": run_folder.id, "status": "working"}
 
@@ -212,32 +253,50 @@ class Tools:
                 continue  # a run without a model, or one that was removed
         return models
 
-    def predict(
-        self, model: str, images: Sequence[str | dict[str, Any]], saliency: bool
-    ) -> tuple[list[dict[str, Any]], list[bytes]]:
+    def predict(self, model: str, images: Sequence[Any], saliency: bool) -> tuple[list[dict[str, Any]], list[bytes]]:
         """Return an entry for each image, and pictures if the user allows them."""
         from m3b.models import load_model
+        from m3b.models.input_cases import find_model_images
 
-        if not 0 < len(images) <= MAX_PREDICTED:
-            raise UsageError(f"Name 1 to {MAX_PREDICTED} images; there are {len(images)}.")
-        folder = find_model_folder(model)
-        if not is_own_model(folder):
-            raise UsageError(f"{folder} is not the model of one of your runs; list_models names them.")
+        folder = self._find_model(model)
         out = (self.settings.runs or get_runs_root()).absolute() / "predictions" / name_new_run()
         with load_model(folder) as opened_model:
-            image_keys = {"image", *opened_model.channels}
-            cases = [self._resolve_case(image, image_keys) for image in images]
+            channels = set(opened_model.channels)
+            cases: list[Any] = [self._resolve_case(image, channels) for image in images]
+            if not channels and all(isinstance(case, str) for case in cases):
+                cases = list(find_model_images(cases, opened_model.config).images)
+            if not 0 < len(cases) <= MAX_PREDICTED:
+                raise UsageError(f"Name 1 to {MAX_PREDICTED} images; there are {len(cases)}.")
             predictions = opened_model.predict(cases, strict=False, out=out, saliency=saliency)
-            pictures = [picture for item in predictions[:MAX_PREDICTED] if (picture := self._draw(item))]
-        return [phi.masked_json(prediction.to_dict()) for prediction in predictions], pictures
+            pictures = [picture for item in predictions if (picture := self._draw(item))]
+        return [scrub_values(prediction.to_dict()) for prediction in predictions], pictures
 
-    def _resolve_case(self, case: str | dict[str, Any], image_keys: set[str]) -> Any:
+    def _resolve_case(self, case: Any, channels: set[str]) -> Any:
+        """Return a case with its paths resolved; values that are no paths are covariates, beside `image`."""
         if isinstance(case, str):
             return str(self.settings.resolve_path(case))
-        return {
-            key: str(self.settings.resolve_path(str(value))) if key in image_keys else value
-            for key, value in case.items()
-        }
+        if isinstance(case, list):
+            return [self._resolve_case(item, channels) for item in case]
+        if not isinstance(case, dict):
+            raise UsageError(f"{case!r} is no image: name a file, or an object.")
+        if "image" in case:
+            return {**case, "image": self._resolve_case(case["image"], channels)}
+        if unknown := sorted(set(case) - channels):
+            known = ", ".join(sorted(channels)) or "none"
+            raise UsageError(f"The model has no image {', '.join(map(str, unknown))}; its images: {known}.")
+        return {name: self._resolve_case(path, channels) for name, path in case.items()}
+
+    def _find_model(self, model: str) -> Path:
+        """Return the folder of the model of one of the user's runs, by id, `last`, the run's folder or its own.
+
+        Raises:
+            DataError: the user has no such run.
+            UsageError: the run has no model.
+        """
+        for run in list_runs():
+            if model in (str(run.path), str(run.model)):
+                return find_model_folder(run.path)
+        return find_model_folder(self._find_run(model).path)
 
     def _draw(self, prediction: Prediction) -> bytes:
         return prediction.draw() if self.settings.send_images else b""
