@@ -9,9 +9,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pipeline_kit import REQUEST, check_left, journal, m3b_command, plugin
+from pipeline_kit import REQUEST, check_left, journal, m3b_command, make_spots, plugin
+
+SHORT_RUN = ("--llm", "rules", "--steps", "20", "--folds", "1", "--json")
 
 AGAIN = """
 def again(messages, tools):
@@ -176,6 +179,35 @@ def test_a_disk_that_becomes_full_is_the_reason_and_the_first_step(tmp_path: Pat
     assert "Traceback" not in output
     assert output.count(f"m3b resume {run}") >= 2, "in the reason and as the next step"
     assert "--llm PROVIDER" not in output
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The result of a run with room for everything, in a fixed number of steps."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    start = m3b_command("run", REQUEST, *SHORT_RUN, "--data", make_spots(folder / "spots"), "--out", folder / "run")
+    completed = subprocess.run(start, cwd=folder, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(completed.stdout)
+    return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", range(1000, 6000, 500))
+def test_a_run_goes_on_to_the_same_result_once_there_is_room(
+    tmp_path: Path, undisturbed: dict[str, Any], kilobytes: int
+) -> None:
+    data, disk = make_spots(tmp_path / "spots"), tmp_path / "disk"
+    start = m3b("run", REQUEST, *SHORT_RUN, "--data", data, "--out", disk / "run")
+    resume = m3b("resume", disk / "run", "--json")
+    script = (
+        f"mount -o remount,size={kilobytes}k {disk} && {start} > first.json 2> first.txt; echo $? > first.rc\n"
+        f"mount -o remount,size=200m {disk} && if test -f {disk}/run/run.json; then {resume}; else {start}; fi > second.json"
+    )
+    small_disk(tmp_path, 200, script, {**os.environ})
+    assert "Traceback" not in (tmp_path / "first.txt").read_text()
+    result = json.loads((tmp_path / "second.json").read_text())
+    assert (result["status"], result["primary"]) == (undisturbed["status"], undisturbed["primary"])
+    assert result["metrics"] == undisturbed["metrics"]
 
 
 def limited(size: int, command: str, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:

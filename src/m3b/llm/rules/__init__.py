@@ -15,7 +15,7 @@ from typing import Any
 from m3b.facts import IndexBrief, ModelBrief, ModuleBrief, Rejection, SelectionBrief
 from m3b.llm.base import LLMRequest, ModelFacts
 from m3b.llm.rules.selection import select_card
-from m3b.llm.rules.view import StageView, format_give_up, make_call, read_view
+from m3b.llm.rules.view import StageView, Step, format_give_up, make_call, read_view
 from m3b.llm.tokens import estimate_usage
 from m3b.messages import Reply, ToolCall
 
@@ -87,7 +87,7 @@ def write_module(brief: ModuleBrief, view: StageView) -> str | list[ToolCall]:
         text = json.dumps(brief.given_plan, indent=2, ensure_ascii=False)
         return [copy_call, make_call("write_files", files=[{"path": "plan.json", "content": text}]), plan_call]
     plans = [step for step in view.steps if "plan.py" in step.command]
-    if plans and plans[-1].has_failed and len(plans) < 2:
+    if plans and plans[-1].has_failed and len([step for step in plans if not _had_no_room(step)]) < 2:
         return [plan_call]
     if plans and plans[-1].has_failed:
         return format_give_up("plan.py cannot plan a training of these data, and the rules change no code.")
@@ -104,7 +104,7 @@ def train_model(brief: ModelBrief, view: StageView) -> str | list[ToolCall]:
     last_step = view.steps[-1]
     if last_step.outcome is not None and last_step.outcome.running:
         return [make_call("run_script", job=last_step.outcome.job, wait_s=WAIT_S)]
-    was_resumed = any("--resume" in step.command for step in view.steps)
+    was_resumed = any("--resume" in step.command and not _had_no_room(step) for step in view.steps)
     if last_step.has_failed and not was_resumed:
         return [make_call("run_script", command=f"{TRAIN_COMMAND} --resume && {EXPORT_COMMAND}", wait_s=WAIT_S)]
     if last_step.has_failed:
@@ -113,6 +113,11 @@ def train_model(brief: ModelBrief, view: StageView) -> str | list[ToolCall]:
         )
     duration_text = f" in {last_step.outcome.wall_s:.0f} s" if last_step.outcome else ""
     return f"Trained and exported the project as shipped{duration_text}."
+
+
+def _had_no_room(step: Step) -> bool:
+    """Whether a script failed because the disk was full, which says nothing of the script."""
+    return step.outcome is not None and step.outcome.disk_full
 
 
 UNKNOWN_STAGE = (
