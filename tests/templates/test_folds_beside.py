@@ -59,9 +59,9 @@ def test_the_refit_gets_what_the_folds_together_have_left(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("steps", "gpus", "folds", "told"),
     [
-        (900, 8, 1, "about 900 steps on each of 8 GPUs in these minutes: folds need 1000"),
+        (900, 8, 1, "too few steps on each of 8 GPUs for folds, which need 1000 steps"),
         (1_100, 8, 5, "enough steps on each of 8 GPUs in these minutes for 5 networks"),
-        (1_100, 2, 1, "about 1100 steps on each of 2 GPUs in these minutes: folds need 2 times 1000"),
+        (1_100, 2, 1, "too few steps on each of 2 GPUs for folds, which need 2 times 1000 steps"),
         (2_100, 2, 4, "enough steps on each of 2 GPUs in these minutes for 4 networks"),
     ],
 )

@@ -155,7 +155,7 @@ def choose_fold_count(
     if limit[0] > 1 and affordable < MIN_FOLDS:
         rounds_needed = -(-MIN_FOLDS // gpus)
         times = f"{rounds_needed} times {min_steps}" if rounds_needed > 1 else f"{min_steps}"
-        folds, why = 1, f"about {round(steps)} steps{per_gpu} in these minutes: folds need {times}"
+        folds, why = 1, f"too few steps{per_gpu} for folds, which need {times} steps"
     elif limit[0] > 1:
         folds = min(limit[0], affordable)
         why = f"{limit[1]}, and enough steps{per_gpu} in these minutes for {folds} networks"

@@ -91,9 +91,9 @@ def choose_settings(task: str, plan: PlanConditions = PlanConditions()) -> dict[
 
 
 def describe_rows(task: str, plan: PlanConditions) -> str:
-    """Return a line on the rows that were chosen by their conditions, and why."""
-    texts = [f"{row.conditions} ({row.evidence})" for row, _ in choose_rows(task, plan) if row.conditions]
-    return f"rows of the table of settings (docs/templates.md): {'; '.join(texts)}"
+    """Return a line on the rows that were chosen by their conditions; their evidence is in the documentation."""
+    rows = [row.conditions for row, _ in choose_rows(task, plan) if row.conditions]
+    return f"first settings for: {'; '.join(rows)} (evidence: m3b's page on templates)"
 
 
 # fmt: off
