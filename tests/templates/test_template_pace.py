@@ -170,6 +170,9 @@ def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
         pace.choose_precision(plan, seconds)
         assert plan == {"precision": wanted, "batch": 8}
         assert set(seen) == {8}
+    plan = {"precision": "bf16", "batch": 8, "max_steps": 20}
+    pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "bf16" else 1.0)
+    assert plan["precision"] == "fp32", "exactly so many steps are repeatable, whatever else the machine does"
     monkeypatch.setattr(pace, "has_native_bf16", lambda: False)
     plan = {"precision": "bf16", "batch": 8}
     pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "bf16" else 1.0)

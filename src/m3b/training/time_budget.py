@@ -118,10 +118,12 @@ def has_native_bf16() -> bool:
 
 def choose_precision(plan: Plan, seconds: Callable[[Plan], float]) -> None:
     """Set the faster of fp32 and a half precision, by alternating measurements with the training batch: bf16 if native, fp16 on other
-    GPUs."""
+    GPUs. A training of `max_steps` must be reproducible, so nothing is measured for it: it has half precision on GPUs alone."""
     plan["precision"] = "fp32"
-    half = "bf16" if has_native_bf16() else (plan.get("machine") or {}).get("half", "fp32")
-    if half == "fp32":
+    machine = plan.get("machine") or {}
+    half = "bf16" if has_native_bf16() else machine.get("half", "fp32")
+    if half == "fp32" or plan.get("max_steps"):
+        plan["precision"] = half if machine.get("gpus") else "fp32"
         return
     times = {half: float("inf"), "fp32": float("inf")}
     for _ in range(TIMING_ROUNDS):
