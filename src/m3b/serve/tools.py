@@ -43,14 +43,12 @@ class ServerSettings:
         llm: the language model that builds as for `Pipeline`; None for the user's configuration.
         send_images: whether predictions come with pictures, which are patient data.
         runs: folder of new runs; None for `$M3B_RUNS` or `runs`.
-        options: further arguments of `m3b run`.
     """
 
     data: Sequence[Path]
     llm: str | None = None
     send_images: bool = False
     runs: Path | None = None
-    options: Sequence[str] = ()
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -89,6 +87,10 @@ class ServerSettings:
                 stderr=stream,
                 start_new_session=True,
             )
+
+    def has_started(self, run_id: str) -> bool:
+        """Return whether this server started or resumed a run."""
+        return run_id in self._processes
 
     def find_process(self, run: RunFolder) -> subprocess.Popen[bytes] | None:
         """Return the process that this server started for a run, if it is still at work."""
@@ -168,7 +170,7 @@ class Tools:
         Options(train_minutes=train_minutes)
         parent = self.settings.runs or get_runs_root()
         run = RunFolder.create((parent / name_new_run()).absolute())
-        arguments = ["run", "--data", str(root), "--out", str(run.path), "--json", *self.settings.options]
+        arguments = ["run", "--data", str(root), "--out", str(run.path), "--json"]
         if self.settings.llm:
             arguments += ["--llm", self.settings.llm]
         if train_minutes is not None:
@@ -308,7 +310,7 @@ class Tools:
             UsageError: the user has no such run.
         """
         new_run = (self.settings.runs or get_runs_root()).absolute() / run
-        if run in self.settings._processes and not (new_run / "run.json").is_file():
+        if self.settings.has_started(run) and not (new_run / "run.json").is_file():
             return RunFolder(new_run)
         known_runs = {known.id: known for known in list_runs()}
         if run == "last" and known_runs:
