@@ -50,7 +50,7 @@ def test_each_network_gets_enough_of_the_steps(steps: int, folds: int) -> None:
     plan: dict[str, Any] = {"folds": 1, "refit": False}
     members.choose_fold_count(plan, steps, 1_000, (5, "80 cases"), set())
     assert (plan["folds"], plan["refit"]) == (folds, False)
-    assert (str(steps) if folds == 1 else f"for {folds} networks") in plan["why_folds"]
+    assert ("3 times 1000" if folds == 1 else f"for {folds} networks") in plan["why_folds"]
 
 
 def test_what_is_set_stays() -> None:
