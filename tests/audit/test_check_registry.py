@@ -14,7 +14,7 @@ from m3b.dataset.audit import AuditCheck, AuditData, Finding, run_checks
 from m3b.dataset.audit.registry import CHECKS, are_installed
 from m3b.run.external_sets import SPLIT_ONLY_CODES
 
-CODES = {check.code for check in CHECKS} | {"not_opened"}
+CODES = {check.code for check in CHECKS} | {"not_opened", "unlabelled_left_out"}
 
 
 class Odd(AuditCheck):

@@ -21,6 +21,7 @@ __all__ = [
     "LABELS",
     "TEST",
     "TRAIN",
+    "UNLABELLED",
     "BoxLabel",
     "Index",
     "Mask",
@@ -36,12 +37,16 @@ __all__ = [
     "read_index",
     "read_labels",
     "read_records",
+    "read_unlabelled",
     "read_values",
     "write_records",
+    "write_unlabelled",
 ]
 
 TRAIN, TEST, LABELS = "Datapath/train.json", "Datapath/test.json", "Datapath/label_dict.json"
 """Where the three files lie in the working directory."""
+UNLABELLED = "Datapath/unlabelled.json"
+"""Where the images without a label lie, if the index has this part."""
 MAX_BYTES = 2**30
 """Of one index file."""
 
@@ -54,6 +59,7 @@ class Index:
         classes: the names in the order of their numbers, which is that of the model's outputs.
         values: the number of each name as `label_dict.json` has it; for masks the value in the file.
             Counted from 0, and from 1 for masks, where not given.
+        unlabelled: images without a label, which only self-training uses; none in most indexes. Not among `records`.
     """
 
     train: tuple[Record, ...]
@@ -61,6 +67,7 @@ class Index:
     classes: tuple[str, ...]
     task: str = "diagnosis"
     values: dict[str, int] = field(default_factory=dict, hash=False)
+    unlabelled: tuple[Record, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -71,6 +78,16 @@ class Index:
     @property
     def records(self) -> tuple[Record, ...]:
         return (*self.train, *self.test)
+
+    @property
+    def training_images(self) -> tuple[Record, ...]:
+        """What training is given: its cases, and the images without a label."""
+        return (*self.train, *self.unlabelled)
+
+    @property
+    def all_images(self) -> tuple[Record, ...]:
+        """The records of every part."""
+        return (*self.records, *self.unlabelled)
 
     @property
     def patients_known(self) -> bool:
@@ -113,8 +130,11 @@ class Index:
         return kinds.of(self.task).multi_label(self.records)
 
 
-def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
+def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) -> tuple[Record, ...]:
     """The cases of one index file.
+
+    Args:
+        labelled: False for the file of the unlabelled part.
 
     Raises:
         DataError: not JSON, not a list, or a record that breaks the schema; the first five faults are named.
@@ -128,7 +148,7 @@ def read_records(file: Path, task: str = "diagnosis") -> tuple[Record, ...]:
     for place, item in enumerate(raw):
         try:
             _check_unicode(item)
-            records.append(kinds.parse(item, task))
+            records.append(kinds.parse(item, task, labelled=labelled))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
     if not faults and (mixed := _mixed(of_task, records)):
@@ -199,13 +219,34 @@ def read_index(work: Path, task: str = "diagnosis") -> Index:
     of_task, both = kinds.of(task), [*train, *test]
     if mixed := _mixed(of_task, both):
         raise DataError(f"{TRAIN} and {TEST} do not fit together: {mixed}.")
+    unlabelled = read_unlabelled(work, task, both)
     values = read_values(work / LABELS, masks=of_task.masked(both), empty=of_task.empty_vocabulary)
-    index = Index(train, test, tuple(values), task, values)
+    index = Index(train, test, tuple(values), task, values, unlabelled)
     if index.overlapping and list(values.values()) != list(range(1, len(values) + 1)):
         raise DataError(
             f"{LABELS} must number the classes 1 to {len(values)} where each has a mask of its own; {values}."
         )
     return index
+
+
+def read_unlabelled(work: Path, task: str, labelled: Sequence[Record]) -> tuple[Record, ...]:
+    """The unlabelled part of an index; empty if it has none.
+
+    Args:
+        labelled: the other records, which have the same channels, views and covariates.
+
+    Raises:
+        DataError: the file breaks the schema, or the task has no such part.
+    """
+    if not (work / UNLABELLED).is_file():
+        return ()
+    if not kinds.of(task).takes_unlabelled:
+        raise DataError(f"{UNLABELLED}: a {task} index has no images without a target; remove the file.")
+    records = read_records(work / UNLABELLED, task, labelled=False)
+    common_rules = (mixed_channels, mixed_covariates, mixed_views)
+    if mixed := next((text for find_mix in common_rules if (text := find_mix([*labelled, *records]))), ""):
+        raise DataError(f"{UNLABELLED} does not fit to the other parts: {mixed}.")
+    return records
 
 
 def guess_task(work: Path) -> str:
@@ -220,12 +261,21 @@ def guess_task(work: Path) -> str:
     return kinds.told_by_items(items)
 
 
-def write_records(file: Path, records: Iterable[Record], task: str | None = None) -> None:
+def write_unlabelled(work: Path, records: Sequence[Record], task: str) -> None:
+    """Write the unlabelled part of an index, or remove that of an earlier index if there are no records."""
+    if records:
+        write_records(work / UNLABELLED, records, task, labelled=False)
+    else:
+        (work / UNLABELLED).unlink(missing_ok=True)
+
+
+def write_records(file: Path, records: Iterable[Record], task: str | None = None, *, labelled: bool = True) -> None:
     """Write an index file that `read_records` reads back; the task is told by the records where not given."""
     listed = list(records)
     task = task or kinds.told_by(listed)
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps([kinds.to_json(record, task) for record in listed], indent=1, ensure_ascii=False)
+    items = [kinds.to_json(record, task, labelled=labelled) for record in listed]
+    text = json.dumps(items, indent=1, ensure_ascii=False)
     file.write_text(text, encoding="utf-8")
 
 

@@ -64,7 +64,7 @@ def verify_integrity(services: RunServices, selection: Selection, data: DataInde
     run, raw_before = services.folder, services.raw_fingerprint
     raw_folder = services.card_of(selection).path
     raw_after = fingerprint_folder(raw_folder, change_times=raw_before.change_times) if raw_folder else ""
-    derived_files = list_derived_files(read_index(run.locked, data.task).records)
+    derived_files = list_derived_files(read_index(run.locked, data.task).all_images)
     return check_integrity(
         run.work,
         run.locked,

@@ -202,7 +202,7 @@ def _format_audit(audit_values: Mapping[str, Any]) -> str:
 def _find_shared_files(index: Index, root: Path) -> str:
     """Return the problem if a file belongs to training and test cases, which cannot be separated then; else ''."""
     try:
-        shared = shared_files(needed_files_of(index.train, root), needed_files_of(index.test, root))
+        shared = shared_files(needed_files_of(index.training_images, root), needed_files_of(index.test, root))
     except DataError as error:
         return str(error)
     if not shared:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from m3b.agents.checks.index import AUDIT_FILE
 from m3b.agents.checks.index_lock import list_derived_files, serialize_training_index
 from m3b.agents.checks.worker_jobs import SUBSET_JOB, SubsetRequest
-from m3b.data.index import LABELS, TEST, TRAIN, Index, read_index
+from m3b.data.index import LABELS, TEST, Index, read_index
 from m3b.dataset.archive_subsets import write_subset
 from m3b.dataset.view import CutArchive, NeededFiles, ReportProgress, make_view, needed_files_of
 from m3b.errors import DataError, RunFailed
@@ -69,7 +69,7 @@ def begin_training(
     index = read_index(run.locked, task)
     for name, folder in raw_folders.items():
         replace_link(run.locked / "data" / name, folder)
-    find_needed_files: FindNeededFiles = cache(lambda: needed_files_of(index.train, run.locked))
+    find_needed_files: FindNeededFiles = cache(lambda: needed_files_of(index.training_images, run.locked))
     try:
         _make_training_view(
             run, find_needed_files, dataset_name, make_reader, allow_links=allow_links, on_progress=on_progress
@@ -146,7 +146,8 @@ def _restart_work_folder(
         remove_tree(partial)
         for folder in ("Datapath", "Logout", "data"):
             (partial / folder).mkdir(parents=True)
-        (partial / TRAIN).write_bytes(serialize_training_index(index))
+        for name, content in serialize_training_index(index).items():
+            (partial / name).write_bytes(content)
         (partial / LABELS).write_bytes((run.locked / LABELS).read_bytes())
         (partial / IMAGE_FACTS_FILE).write_text(json.dumps(dict(image_facts), ensure_ascii=False), encoding="utf-8")
         needed_files = _select_by_origin(find_needed_files(), is_raw=False)
@@ -210,5 +211,5 @@ def _list_test_only_files(index: Index, locked: Path) -> list[str]:
     """Return the derived files of test cases that no training case has."""
     if not list_derived_files(index.test):
         return []
-    test_files = needed_files_of(index.test, locked).files - needed_files_of(index.train, locked).files
+    test_files = needed_files_of(index.test, locked).files - needed_files_of(index.training_images, locked).files
     return sorted(path for path in test_files if not path.startswith("data/"))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.checks.index_lock import INDEX_FILES, digest_derived_files, list_derived_files, sha256_or_missing
-from m3b.data.index import read_index
+from m3b.data.index import UNLABELLED, read_index
 from m3b.errors import M3bError, UsageError
 from m3b.events import Event, FilesRecorded, ModelDelivered, RunEnded, RunStarted
 from m3b.isolation import untrusted
@@ -358,12 +358,12 @@ def _check_index(run: RunFolder, state: RunState) -> Iterator[Comparison]:
         return
     problems = [
         f"{Path(name).name} was changed"
-        for name in INDEX_FILES
-        if sha256_or_missing(run.locked, name) != data.hashes.get(name)
+        for name in (*INDEX_FILES, UNLABELLED)
+        if sha256_or_missing(run.locked, name) != data.hashes.get(name, "missing")
     ]
     if not problems and "made" in data.hashes:
         index = read_index(run.locked, data.task)
-        if digest_derived_files(run.locked, list_derived_files(index.records)) != data.hashes["made"]:
+        if digest_derived_files(run.locked, list_derived_files(index.all_images)) != data.hashes["made"]:
             problems.append("images or masks that were made for cases were changed")
     yield _make_comparison("index", subject, problems)
 

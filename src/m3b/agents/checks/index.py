@@ -6,14 +6,15 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from m3b.agents.artifacts import DataIndex, Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, accept, quote_agent, reject, strip_agent_instructions
-from m3b.agents.checks.index_lock import INDEX_FILES, RAW_FOLDER, sha256_or_missing
+from m3b.agents.checks.index_lock import INDEX_FILES, RAW_FOLDER, list_index_files, sha256_or_missing
 from m3b.agents.checks.worker_jobs import AUDIT_JOB, AuditRequest
 from m3b.data import kinds
-from m3b.data.index import Index, read_index
+from m3b.data.index import Index, read_index, write_unlabelled
 from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.dataset.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.dataset.audit.registry import are_installed
@@ -31,7 +32,7 @@ DATA_PROBLEM_CODES = ("one_class", "nothing_opens", "too_few_cases", "all_empty"
 UNFIXABLE_CODES = (
     "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened",
     "report_across", "label_in_name", "label_in_header", "mean_shape",
-    "few_values", "text_in_pixels", "class_scarce_test",
+    "few_values", "text_in_pixels", "class_scarce_test", "unlabelled_left_out",
 )  # fmt: skip
 """Codes of properties of the data that no other index would change: kept for the model card, not shown to the agent."""
 SUFFICIENT_TEST_SHARE = 0.15
@@ -50,8 +51,8 @@ def check_index(
 ) -> CheckResult:
     """Accept an index that fits the task's schema, whose images and masks open and match, and that separates patients.
 
-    Copies of images must be on one side of the split, too. Writes `data_audit.json` into `work`; if no audit is made,
-    an old file is removed.
+    Copies of images must be on one side of the split, too; unlabelled images that are copies, or of tested patients, are taken out
+    of the index in `work`. Writes `data_audit.json` into `work`; if no audit is made, an old file is removed.
 
     Args:
         reader: opens the images; without one, or if the task was added in this process, they are opened in this
@@ -69,8 +70,8 @@ def check_index(
     if problem := _find_escaping_path(index, work):
         user_message = f"The index that was written names files outside the data: {problem}"
         return reject(Issue(problem, user_message, "path_outside"))
-    if links := leading_out(index.records, work):
-        return _reject_links(links, len(index.records))
+    if links := leading_out(index.all_images, work):
+        return _reject_links(links, len(index.all_images))
     if problem := _find_class_mismatch(index, selection):
         user_message = f"The index that was written has other classes than those requested: {problem}"
         return reject(Issue(problem, user_message, "other_classes"))
@@ -81,6 +82,10 @@ def check_index(
         )
     else:
         audit = audit_index(index, work, request=index_request, max_seconds=max_seconds, on_progress=on_progress)
+    if audit.unusable:
+        kept = tuple(record for record in index.unlabelled if record.key not in audit.unusable)
+        index = replace(index, unlabelled=kept)
+        write_unlabelled(work, kept, index.task)
     write_atomic(work / AUDIT_FILE, json.dumps(audit.to_json(), indent=1).encode())
     findings = [*audit.of("reject"), *audit.of("fix")]
     if findings:
@@ -140,7 +145,7 @@ def _find_escaping_path(index: Index, work: Path) -> str:
     """
     raw_folder = work / RAW_FOLDER
     roots = [root.resolve() for root in (work, *(raw_folder.iterdir() if raw_folder.is_dir() else ()))]
-    for record in index.records:
+    for record in index.all_images:
         for name, paths in (("image_path", record.files), ("mask_path", record.targets)):
             for path in paths:
                 if path.startswith("/") or ".." in path.split("/"):
@@ -187,9 +192,10 @@ def _make_artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
         counts=audit.counts,
         patients=audit.patients,
         cases={"train": len(index.train), "test": len(index.test)},
-        hashes={name: sha256_or_missing(work, name) for name in INDEX_FILES},
+        hashes={name: sha256_or_missing(work, name) for name in list_index_files(work)},
         notes=tuple(finding.message for finding in audit.of("warn")),
         task=index.task,
         values=dict(index.values),
         patients_known=index.patients_known,
+        unlabelled=len(index.unlabelled),
     )

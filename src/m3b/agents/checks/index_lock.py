@@ -11,7 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from m3b.data import kinds
-from m3b.data.index import LABELS, TEST, TRAIN, Index, Mask, Record, read_index, read_records, write_records
+from m3b.data.index import (
+    LABELS,
+    TEST,
+    TRAIN,
+    UNLABELLED,
+    Index,
+    Mask,
+    Record,
+    read_index,
+    read_records,
+    read_unlabelled,
+    write_records,
+    write_unlabelled,
+)
 from m3b.data.kinds import to_json
 from m3b.data.records import UNKNOWN_PATIENT, relocated
 from m3b.data.schemas import json_schema
@@ -45,11 +58,11 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
         (target / RAW_FOLDER / name).symlink_to(folder, target_is_directory=True)
     notes: list[str] = []
     contents = {}
-    for name in INDEX_FILES:
+    for name in (*INDEX_FILES, UNLABELLED):
         try:
             contents[name] = _copy_index_file(work, target, name)
         except FileNotFoundError:
-            continue  # the check reports that it is missing
+            continue  # the check reports that it is missing; most indexes have no unlabelled part
         except OSError as error:
             raise DataError(f"{name} cannot be taken: {error.strerror}.") from error
     try:
@@ -58,9 +71,10 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
         return notes  # the check reports what is wrong
     for name in (TRAIN, TEST):
         notes += _describe_unknown_keys(name, contents[name], task)
-    index = replace(index, train=_normalize_paths(index.train), test=_normalize_paths(index.test))
+    parts = {name: _normalize_paths(getattr(index, name)) for name in ("train", "test", "unlabelled")}
+    index = replace(index, **parts)
     write_index(target, index)
-    for path in list_derived_files(index.records):
+    for path in list_derived_files(index.all_images):
         _copy_derived(work, path, target, [Path(os.path.realpath(folder)) for folder in raw_folders.values()])
     return notes
 
@@ -83,9 +97,10 @@ def _describe_unknown_keys(name: str, content: bytes, task: str) -> list[str]:
 
 
 def write_index(folder: Path, index: Index) -> None:
-    """Write the three index files, with the keys of the schema only."""
+    """Write the index files, with the keys of the schema only."""
     write_records(folder / TRAIN, index.train, index.task)
     write_records(folder / TEST, index.test, index.task)
+    write_unlabelled(folder, index.unlabelled, index.task)
     (folder / LABELS).write_text(json.dumps(index.values, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
@@ -158,10 +173,16 @@ def _locate_source(work: Path, path: str, raw_folders: Sequence[Path]) -> tuple[
 
 INTEGRITY_CLEAN = "clean"
 INDEX_FILES = (TRAIN, TEST, LABELS)
+"""Files that each index has."""
 RAW_FOLDER = "data"
 SITE = "site"
 """The attribute of a case that training knows, so that its folds can be sites."""
 """Folder of `work` with the links to the raw data."""
+
+
+def list_index_files(folder: Path) -> tuple[str, ...]:
+    """Return the files of the index in a folder; those of the unlabelled part only if there is one."""
+    return (*INDEX_FILES, *([UNLABELLED] if (folder / UNLABELLED).is_file() else []))
 
 
 def sha256_or_missing(root: Path, name: str) -> str:
@@ -224,11 +245,11 @@ def check_integrity(
     """
     violations = [
         f"locked copy of {Path(name).name} changed"
-        for name in INDEX_FILES
-        if sha256_or_missing(locked, name) != hashes[name]
+        for name in (*INDEX_FILES, UNLABELLED)
+        if sha256_or_missing(locked, name) != hashes.get(name, "missing")
     ]
-    for name in (TRAIN, LABELS):
-        if sha256_or_missing(work, name) != hashes[f"work/{name}"]:
+    for name in (TRAIN, LABELS, UNLABELLED):
+        if sha256_or_missing(work, name) != hashes.get(f"work/{name}", "missing"):
             violations.append(f"{Path(name).name} changed after it was locked")
     if hashes.get("made") != derived_digest:
         violations.append("locked images or masks changed")
@@ -244,6 +265,7 @@ def _count_test_images_in_training(work: Path, locked: Path, task: str) -> int:
     try:
         test = {path for record in read_records(locked / TEST, task) for path in _image_paths_of(record, task)}
         training = [kinds.parse(item, task) for item in untrusted.read_json(work, TRAIN)]
+        training += read_unlabelled(work, task, training)
     except (DataError, OSError, ValueError, TypeError):
         return 0  # a missing or broken file is already reported by its hash
     return sum(any(path in test for path in _image_paths_of(record, task)) for record in training)
@@ -292,14 +314,16 @@ def lock_index(frozen: Path, locked: Path, task: str) -> dict[str, str]:
     for entry in frozen.iterdir():
         entry.rename(locked / entry.name)
     frozen.rmdir()
-    for name in INDEX_FILES:
+    names = list_index_files(locked)
+    for name in names:
         _sync_file(locked / name)
     sync_folder(locked)
     index = read_index(locked, task)
-    hashes = {name: hash_file(locked, name) for name in INDEX_FILES}
-    hashes[f"work/{TRAIN}"] = hashlib.sha256(serialize_training_index(index)).hexdigest()
+    hashes = {name: hash_file(locked, name) for name in names}
+    for name, content in serialize_training_index(index).items():
+        hashes[f"work/{name}"] = hashlib.sha256(content).hexdigest()
     hashes[f"work/{LABELS}"] = hashes[LABELS]
-    if derived_files := list_derived_files(index.records):
+    if derived_files := list_derived_files(index.all_images):
         hashes["made"] = digest_derived_files(locked, derived_files)
     return hashes
 
@@ -331,29 +355,38 @@ def list_site_codes(sites: Sequence[str]) -> dict[str, str]:
     return {f"site{number:0{len(str(len(names)))}d}": name for number, name in enumerate(names, start=1)}
 
 
-def serialize_training_index(index: Index) -> bytes:
-    """Return `train.json` for training: with invented names of patients and sites, and without other attributes.
+def serialize_training_index(index: Index) -> dict[str, bytes]:
+    """Return `train.json` for training, and `unlabelled.json` if the index has this part: with invented names of patients and sites,
+    and without other attributes.
 
     The invented names sort like the true ones; unknown patients remain unknown.
     """
-    names = sorted({record.patient for record in index.train})
+    names = sorted({record.patient for record in index.training_images})
     width = max(4, len(str(len(names))))
-    unknown_patients = {record.patient for record in index.train if not record.patient_known}
+    unknown_patients = {record.patient for record in index.training_images if not record.patient_known}
     pseudonym = {
         name: f"{UNKNOWN_PATIENT if name in unknown_patients else 'p'}{number:0{width}d}"
         for number, name in enumerate(names, start=1)
     }
     sites = [record.attributes[SITE] for record in index.train if record.attributes.get(SITE)]
     site_names = {name: code for code, name in list_site_codes(sites).items()}
-    records = [
-        to_json(
-            replace(
-                record,
-                patient=pseudonym[record.patient],
-                attributes={SITE: site_names[record.attributes[SITE]]} if record.attributes.get(SITE) else {},
-            ),
-            index.task,
-        )
-        for record in index.train
-    ]
-    return json.dumps(records, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+    def serialize(records: Sequence[Record], *, labelled: bool) -> bytes:
+        items = [
+            to_json(
+                replace(
+                    record,
+                    patient=pseudonym[record.patient],
+                    attributes={SITE: site_names[record.attributes[SITE]]}
+                    if labelled and record.attributes.get(SITE)
+                    else {},
+                ),
+                index.task,
+                labelled=labelled,
+            )
+            for record in records
+        ]
+        return json.dumps(items, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+    unlabelled = {UNLABELLED: serialize(index.unlabelled, labelled=False)} if index.unlabelled else {}
+    return {TRAIN: serialize(index.train, labelled=True), **unlabelled}

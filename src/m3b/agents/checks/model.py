@@ -212,7 +212,7 @@ def check_model(
     folder = frozen.folder
     problems = frozen.refusals or [
         *check_deliverable(folder),
-        *find_patient_identifiers(folder, [record.patient for record in index.records if record.patient_known]),
+        *find_patient_identifiers(folder, [record.patient for record in index.all_images if record.patient_known]),
     ]
     if problems:
         return reject(

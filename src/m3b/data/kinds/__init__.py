@@ -89,8 +89,11 @@ def told_by_items(items: Sequence[Item]) -> str:
     return next((name for name in reversed(names()) if of(name).in_items(items)), DEFAULT)
 
 
-def parse(item: Any, task: str) -> Record:
+def parse(item: Any, task: str, *, labelled: bool = True) -> Record:
     """A record from its JSON.
+
+    Args:
+        labelled: False for a record of the unlabelled part, which has no target.
 
     Raises:
         ValueError: what is wrong with it, in a few words.
@@ -99,12 +102,13 @@ def parse(item: Any, task: str) -> Record:
     mine = of(task)
     if not isinstance(item, dict):
         raise ValueError(f"must be an object, is {kind(item)}")
-    lacking = [key for key in ("image_path", *mine.missing(item), "patient") if key not in item]
+    needed = mine.missing(item) if labelled else ()
+    lacking = [key for key in ("image_path", *needed, "patient") if key not in item]
     if lacking:
         raise ValueError(f"lacks {', '.join(lacking)}")
     patient = item["patient"]
     image = image_of(item["image_path"])
-    fields = mine.parse(item)
+    fields = mine.parse(item) if labelled else {}
     if isinstance(patient, bool) or not isinstance(patient, str | int) or not str(patient):
         raise ValueError(f"patient must be a non-empty text, is {json.dumps(patient)[:40]}")
     if item.get("covariates") and not mine.takes_covariates:
@@ -122,12 +126,12 @@ def parse(item: Any, task: str) -> Record:
     )
 
 
-def to_json(record: Record, task: str | None = None) -> dict[str, Any]:
+def to_json(record: Record, task: str | None = None, *, labelled: bool = True) -> dict[str, Any]:
     """The record as it stands in an index file of this task, by default the task that its content tells."""
     return {
         "image_path": record.reference,
         **({SEVERAL: VIEWS} if record.views else {}),
-        **of(task or told_by([record])).target(record),
+        **(of(task or told_by([record])).target(record) if labelled else {}),
         "patient": record.patient,
         **({"covariates": dict(record.covariates)} if record.covariates else {}),
         **({"attributes": dict(record.attributes)} if record.attributes else {}),

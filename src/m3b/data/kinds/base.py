@@ -32,6 +32,7 @@ class RecordKind(ABC):
         ordered: whether the classes are grades, from low to high.
         takes_views: whether a model of it may be given several views of a study, where `separate_images` does not say so anyway.
         takes_covariates: whether a model may be given numbers and texts of a case beside its image.
+        takes_unlabelled: whether images without a target may be a part of the index, for self-training.
         counts_labels: whether the audit sums up labels and not cases.
     """
 
@@ -48,6 +49,7 @@ class RecordKind(ABC):
     ordered: bool = False
     takes_views: bool = False
     takes_covariates: bool = False
+    takes_unlabelled: bool = False
     counts_labels: bool = False
 
     # --- what a record holds -----------------------------------------------------------------------------------------

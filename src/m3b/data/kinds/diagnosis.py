@@ -29,6 +29,7 @@ class DiagnosisRecords(RecordKind):
     counts_labels = True
     takes_views = True
     takes_covariates = True
+    takes_unlabelled = True
 
     def properties(self) -> dict[str, Any]:
         return {"labels": NAMES, UNKNOWN_LABELS: NAMES}

@@ -24,6 +24,7 @@ from m3b.dataset.audit.files import find_missing_cases
 from m3b.dataset.audit.opening import ProgressCallback, open_images
 from m3b.dataset.audit.probes import unit_keys
 from m3b.dataset.audit.registry import get_checks
+from m3b.dataset.audit.unlabelled import describe_unusable, find_unusable
 
 MAX_SHAPES = 8
 
@@ -39,6 +40,7 @@ class Audit:
         shapes: shape -> opened images.
         split: split -> cases.
         patients_known: whether the index says whose each case is.
+        unusable: key of each unlabelled image that must not be trained on -> the reason.
     """
 
     findings: tuple[Finding, ...]
@@ -51,13 +53,15 @@ class Audit:
     task: str = "diagnosis"
     split: dict[str, int] = field(default_factory=dict)
     patients_known: bool = True
+    unusable: dict[str, str] = field(default_factory=dict)
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         """Return the findings of a severity."""
         return tuple(finding for finding in self.findings if finding.severity == severity)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "findings": [finding.to_json() for finding in self.findings]}
+        values = {name: value for name, value in vars(self).items() if name != "unusable"}
+        return {**values, "findings": [finding.to_json() for finding in self.findings]}
 
     def summary(self) -> str:
         """Return the counts in two lines."""
@@ -98,6 +102,8 @@ def audit_index(
     if unopened:
         message = f"{unopened} images were left unopened: {max_seconds:g} s were spent."
         findings.append(Finding("not_opened", "warn", message))
+    unusable = find_unusable(data, started + max_seconds, on_progress) if index.unlabelled else {}
+    findings += describe_unusable(unusable, index.unlabelled)
     return Audit(
         findings=tuple(findings),
         cases=len(index.records),
@@ -109,6 +115,7 @@ def audit_index(
         task=index.task,
         split={split: len(records) for split, records in data.splits.items()},
         patients_known=index.patients_known,
+        unusable=unusable,
     )
 
 

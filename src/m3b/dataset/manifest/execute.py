@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from m3b.data import kinds
-from m3b.data.index import LABELS, TEST, TRAIN, write_records
+from m3b.data.index import LABELS, TEST, TRAIN, write_records, write_unlabelled
 from m3b.data.kinds.covariates import list_covariates
 from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
 from m3b.data.kinds.regression import VALUE
@@ -60,6 +60,9 @@ MAX_OPENED = 30_000
 MAX_COUNTED = {2: 5_000, 3: 200}
 """Masks of pictures and of volumes that are opened to stratify a drawn split. A number and no time, so that a manifest is executed
 to the same split everywhere."""
+MAX_UNLABELLED, UNLABELLED_PER_LABELLED = 8_000, 7
+"""Images without a label that an index keeps: so many for each training case, as FixMatch (Sohn et al., NeurIPS 2020) shows in a batch,
+and so many in all, as the audit compares with the others (`m3b.dataset.similarity`)."""
 FEW_FILES = 30
 """A folder with fewer files cannot hold the cases of another manifest either."""
 MAX_MESSAGES = 5
@@ -84,6 +87,7 @@ class Executed:
         crossing: patients or copies on both sides of the folder's own split.
         missing: keys of tables that no file has.
         notes: what was made of the data, and what a reader of the figures must know.
+        unlabelled: records without a label, of no patient that is tested.
         undecodable: files whose names are not UTF-8, as Python's `surrogateescape` writes them.
         class_counts: part -> class -> its cases.
     """
@@ -98,6 +102,7 @@ class Executed:
     notes: tuple[str, ...] = ()
     undecodable: tuple[str, ...] = ()
     class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    unlabelled: tuple[Record, ...] = ()
 
     @property
     def patients_known(self) -> bool:
@@ -137,6 +142,7 @@ class Executed:
                 part: {name: count for name, count in counts.items() if count}
                 for part, counts in self.class_counts.items()
             },
+            "unlabelled": len(self.unlabelled),
             "crossing": self.crossing,
             "named_but_absent": self.missing,
             "notes": list(self.notes),
@@ -198,10 +204,11 @@ def execute(
 
 
 def write(executed: Executed, work: Path) -> None:
-    """Write the three index files, and what was used and left out."""
+    """Write the index files, and what was used and left out."""
     task = executed.manifest.task
     write_records(work / TRAIN, executed.train, task)
     write_records(work / TEST, executed.test, task)
+    write_unlabelled(work, executed.unlabelled, task)
     (work / LABELS).write_text(json.dumps(executed.values, ensure_ascii=False), encoding="utf-8")
     (work / ACCOUNTING).write_text(json.dumps(executed.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
 
@@ -691,7 +698,13 @@ class _Execution:
                 class_counts[part].update(self._classes_of(case) or (UNMARKED,) * has_marks)
                 patient = case.row.get("patient") or f"{UNKNOWN_PATIENT}{numbers[group]:06d}"
                 (train if part == "train" else test).append(self._record(case, patient))
-        resolved = self._account(cases)
+        unlabelled_cases = self._select_unlabelled(usable, parts, len(train))
+        unlabelled = tuple(
+            self._record(case, case.row.get("patient") or f"{UNKNOWN_PATIENT}{len(numbers) + place:06d}")
+            for place, case in enumerate(unlabelled_cases)
+            if not case.code
+        )
+        resolved = self._account(cases, unlabelled_cases)
         if not train or not test:
             has_few_files = len(self.inventory.files) < FEW_FILES and not self.manifest.split.is_given
             raise (TooFewCases if has_few_files else DataError)(
@@ -724,7 +737,34 @@ class _Execution:
             notes,
             undecodable,
             class_counts,
+            unlabelled,
         )
+
+    def _select_unlabelled(self, usable: Sequence[_Case], parts: Sequence[str], trained: int) -> list[_Case]:
+        """Cases without a label, those that are left out with their reason; the audit looks for copies of other images among them.
+
+        Args:
+            trained: number of training cases.
+        """
+        cases = [_Case(row, self._reference(row)) for row in self.resolved.kept_unlabelled.iter_rows(named=True)]
+        keys = [
+            (case.row.get("patient") or f"case {case.row['case']}", *(text or "" for text in case.row.get("together") or ()))
+            for case in (*usable, *cases)
+        ]
+        groups = group_cases(keys)
+        tested = {group for group, case, part in zip(groups, usable, parts, strict=False) if part != "train" or case.code}
+        free = []
+        for case, group in zip(cases, groups[len(usable) :], strict=True):
+            if group in tested:
+                case.code, case.reason = "patient_in_test_part", "no label, and its patient is tested"
+            else:
+                free.append(case)
+        limit = min(MAX_UNLABELLED, UNLABELLED_PER_LABELLED * trained)
+        kept = set(range(0, len(free), -(-len(free) // limit)) if limit and free else ())
+        for place, case in enumerate(free):
+            if place not in kept:
+                case.code, case.reason = "no_label", "no label, and more such images than self-training takes"
+        return cases
 
     def _record(self, case: _Case, patient: str) -> Record:
         manifest, row = self.manifest, case.row
@@ -785,10 +825,10 @@ class _Execution:
 
     # --- accounting --------------------------------------------------------------------------------------------------------
 
-    def _account(self, cases: Sequence[_Case]) -> Resolved:
+    def _account(self, cases: Sequence[_Case], unlabelled: Sequence[_Case]) -> Resolved:
         """What was found, without the cases that were left out since images were opened."""
         resolved = self.resolved
-        excluded_cases = [case for case in cases if case.code]
+        excluded_cases = [case for case in (*cases, *unlabelled) if case.code]
         frame = resolved.frame.filter(pl.Series([not case.code for case in cases], dtype=pl.Boolean))
         excluded = pl.DataFrame(
             [(case.row["case"], case.row["paths"], case.code, case.reason) for case in excluded_cases],
@@ -810,7 +850,13 @@ class _Execution:
             ]
             left_files = pl.concat([pl.DataFrame(rows, schema=left_files.schema, orient="row"), left_files])
         resolved = replace(
-            resolved, frame=frame, excluded=pl.concat([resolved.excluded, excluded]), left_files=left_files
+            resolved,
+            frame=frame,
+            excluded=pl.concat([resolved.excluded, excluded]),
+            left_files=left_files,
+            unlabelled=resolved.unlabelled.filter(pl.Series([not case.code for case in unlabelled], dtype=pl.Boolean))
+            if unlabelled
+            else resolved.unlabelled,
         )
         return self._follow_headers(resolved)
 

@@ -69,6 +69,7 @@ class Explanation(_Fact):
         validation_cases: training cases that are the folder's own validation part; training holds out its own.
         number: of regressions and survival times.
         marks: boxes on all cases together.
+        unlabelled: images without a label that the manifest keeps.
         excluded_cases: cases that cannot be used.
         excluded_files: files that belong to no case, such as documents.
         files_by_use: what files are used for (image, mask, table, annotation) -> how many.
@@ -86,6 +87,7 @@ class Explanation(_Fact):
     number: NumberFact | None = None
     marks: int | None = None
     grouped_by: str = ""
+    unlabelled: int = 0
     excluded_cases: tuple[ExclusionFact, ...] = ()
     excluded_files: tuple[ExclusionFact, ...] = ()
     files: int = 0
@@ -180,6 +182,7 @@ def explain(manifest: Manifest, resolved: Resolved) -> Explanation:
         grouped_by=", ".join(
             value.value for value in (*([manifest.patient] if manifest.patient else []), *manifest.together)
         ),
+        unlabelled=len(resolved.kept_unlabelled),
         excluded_cases=_facts(resolved.excluded_cases),
         excluded_files=_facts(resolved.exclusions),
         files=len(uses),
@@ -368,6 +371,8 @@ def summary_lines(explanation: Explanation) -> list[str]:
             f"kept together by {facts.grouped_by}" if facts.grouped_by else "cases of one person may be in both parts"
         )
         lines.append(f"patients: unknown; {reason}")
+    if facts.unlabelled:
+        lines.append(f"{facts.unlabelled:,} unlabelled images: may be used by self-training")
     if facts.excluded_cases:
         total = sum(reason.count for reason in facts.excluded_cases)
         reasons = [f"{reason.reason} ({reason.count:,})" for reason in facts.excluded_cases]

@@ -241,6 +241,8 @@ class Labels(ManifestPart):
         separator: between labels in one text.
         multi_label: whether several classes, or none, can apply to one case. Cases without any need no class name.
         ordered: whether the classes are grades from low to high.
+        unlabelled: what becomes of images that no row or cell gives a label: left out, or `keep`: they are a part of their own, which
+            self-training may use and nothing else (diagnosis).
     """
 
     value: Value | None = None
@@ -249,6 +251,7 @@ class Labels(ManifestPart):
     separator: str = ""
     multi_label: bool = False
     ordered: bool = False
+    unlabelled: Literal["leave_out", "keep"] = "leave_out"
 
     @model_validator(mode="after")
     def _check_sources(self) -> Labels:

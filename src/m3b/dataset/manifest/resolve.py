@@ -11,6 +11,7 @@ from functools import cached_property
 
 import polars as pl
 
+from m3b.data import kinds
 from m3b.data.natural import natural
 from m3b.dataset.inventory import Inventory
 from m3b.dataset.manifest.annotated import ANY, AnnotatedImages, find_annotated
@@ -40,6 +41,8 @@ OPTIONAL_PARTS: dict[str, tuple[str, ...]] = {"report": ("labels",), "detection"
 """Task -> parts that may be there besides."""
 TARGET_PARTS = ("labels", "masks", "boxes", "states", "report", "value", "survival")
 DOCUMENT_SUFFIXES = (".md", ".txt", ".pdf", ".rst", ".html", ".docx", "")
+NO_LABEL_CODES = frozenset({"no_label", "text_without_class"})
+"""Codes of exclusions that hold for every case without a label."""
 MAX_EXAMPLES = 5
 PENDING_REPORT = (
     r"(?i)^[^.。]{0,24}\b(?:to follow|will follow|follows|pending|not (?:yet )?(?:available|dictated|written)"
@@ -80,6 +83,8 @@ class Resolved:
         tables: name -> table with the images that its rows belong to.
         annotated: `masks` or `boxes` -> annotations of a format or table.
         images: one row an image, with all columns that the manifest uses.
+        unlabelled: as `frame`, of cases that lack nothing but a label and are not of the folder's own test part. They are excluded too,
+            unless the manifest keeps them.
     """
 
     manifest: Manifest
@@ -92,6 +97,7 @@ class Resolved:
     tables: dict[str, JoinedTable]
     annotated: dict[str, AnnotatedImages]
     images: pl.DataFrame
+    unlabelled: pl.DataFrame
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -103,12 +109,18 @@ class Resolved:
         """Class names in the order of the model's outputs, or the title of what is measured."""
         return class_names(self.manifest)
 
+    @property
+    def kept_unlabelled(self) -> pl.DataFrame:
+        """Unlabelled cases that the manifest keeps."""
+        return self.unlabelled if keeps_unlabelled(self.manifest) else self.unlabelled.clear()
+
     @cached_property
     def uses(self) -> pl.DataFrame:
         """Every file of the folder once: `path`, `use` (null if it is left out), `code`, `reason`."""
         images = self.frame.select(pl.col("paths").explode().alias("path"), use=pl.lit("image"))
+        unlabelled = self.kept_unlabelled.select(pl.col("paths").explode().alias("path"), use=pl.lit("unlabelled image"))
         frames = [
-            pl.concat([images, self._used_masks(), self.used_files]),
+            pl.concat([images, unlabelled, self._used_masks(), self.used_files]),
             self.excluded.select(pl.col("paths"), "code", "reason").explode("paths").rename({"paths": "path"}),
             self.left_files,
             self._excluded_by_manifest(),
@@ -202,6 +214,13 @@ def class_names(manifest: Manifest) -> tuple[str, ...]:
     return (manifest.states.name,) if manifest.states is not None else ()
 
 
+def keeps_unlabelled(manifest: Manifest) -> bool:
+    """Return whether unlabelled cases are a part of the index."""
+    labels = manifest.labels
+    takes_unlabelled = manifest.report is None and kinds.of(manifest.task).takes_unlabelled
+    return labels is not None and labels.unlabelled == "keep" and takes_unlabelled
+
+
 def count_exclusions(frame: pl.DataFrame) -> tuple[ExcludedFiles, ...]:
     """Rows of `code`, `reason` and `path` by reason, the most frequent first."""
     grouped = frame.group_by("code", "reason").agg(pl.len().alias("count"), pl.col("path").sort().head(MAX_EXAMPLES))
@@ -236,6 +255,8 @@ class _Resolver:
     reasons: list[tuple[pl.Expr, str, pl.Expr]] = field(default_factory=list)
     """Condition of a case, code and reason, in the order in which they count."""
     annotated: dict[str, AnnotatedImages] = field(default_factory=dict)
+    has_no_label: pl.Expr | None = None
+    """Condition of a case that nothing gives a label."""
 
     def resolve(self) -> Resolved:
         self._check_targets()
@@ -497,6 +518,7 @@ class _Resolver:
             if (remainder := _find_rest(labels.classes)) is not None:
                 label = pl.when(text.is_not_null()).then(label.fill_null(pl.lit(remainder)))
             self.cases = self.cases.with_columns(label.alias("(label)"))
+            self.has_no_label = text.is_null()
             self._exclude(text.is_null(), "no_label", "no label")
             self._exclude(
                 pl.col("(label)").is_null(),
@@ -554,6 +576,7 @@ class _Resolver:
             )
             grouped = grouped.with_columns(labels_or_rest.alias("labels"))
         self.cases = self.cases.join(grouped, on="(case_no)", how="left", maintain_order="left")
+        self.has_no_label = pl.col("labels").is_null()
         self._exclude(pl.col("labels").is_null(), "no_label", "no label")
         if not labels.multi_label:
             self._exclude(
@@ -566,6 +589,7 @@ class _Resolver:
         """One-hot and multi-label columns: yes, no, uncertain."""
         labels = self.manifest.labels
         assert labels is not None
+        self.has_no_label = pl.all_horizontal(self._text(f"labels.columns.{name}").is_null() for name in labels.columns)
         present: list[pl.Expr] = []
         unknown: list[pl.Expr] = []
         for name in labels.columns:
@@ -927,6 +951,7 @@ class _Resolver:
 
     def _finish(self) -> Resolved:
         cases = self.cases
+        unlabelled = self._find_unlabelled()
         if self.reasons:
             codes = pl.coalesce(
                 pl.when(condition).then(pl.lit(at)) for at, (condition, _, _) in enumerate(self.reasons)
@@ -948,6 +973,8 @@ class _Resolver:
             cases = cases.filter(pl.col("(reason)").is_null()).drop("(reason)")
         else:
             excluded, excluded_cases = self._no_exclusions(), cases.clear()
+        if keeps_unlabelled(self.manifest):
+            excluded = excluded.join(unlabelled.select("case"), on="case", how="anti", maintain_order="left")
         if "(mask_paths)" in cases.columns:
             self._account_masks(cases, excluded_cases)
         hidden = [name for name in cases.columns if name.startswith(("v.", "c.", "("))]
@@ -975,7 +1002,19 @@ class _Resolver:
             self.images.tables,
             self.annotated,
             self.images.frame,
+            unlabelled,
         )
+
+    def _find_unlabelled(self) -> pl.DataFrame:
+        """Cases that lack nothing but a label; those of the folder's own test part and of none stay left out."""
+        cases = self.cases.drop([name for name in self.cases.columns if name.startswith(("v.", "c.", "("))])
+        if self.has_no_label is None or not kinds.of(self.manifest.task).takes_unlabelled:
+            return cases.clear()
+        others = [condition for condition, code, _ in self.reasons if code not in NO_LABEL_CODES]
+        is_unlabelled = pl.all_horizontal(
+            self.has_no_label, *(~condition.fill_null(False) for condition in others), _is_no_test_case(self.cases)
+        )
+        return self.cases.filter(is_unlabelled).select(cases.columns)
 
     def _account_masks(self, cases: pl.DataFrame, excluded_cases: pl.DataFrame) -> None:
         """Masks of cases that are left out are left out too, and those of normal images; `uses` finds the others."""
@@ -1082,6 +1121,10 @@ class _Resolver:
                         values={"patients": crossing["patient"].n_unique(), "cases": len(crossing)},
                     )
                 )
+
+
+def _is_no_test_case(cases: pl.DataFrame) -> pl.Expr:
+    return (pl.col("split") != "test") if "split" in cases.columns else pl.lit(True)
 
 
 def _folded(text: pl.Expr) -> pl.Expr:

@@ -137,6 +137,8 @@ WITHOUT_TARGET: dict[str, str] = {
 """Code of exclusions -> what the images lack."""
 MAX_WITHOUT_TARGET = 1 / 3
 """Share of the cases that may lack a target if all targets have their images."""
+MIN_UNLABELLED = 1.0
+"""Images without a label for each case, from which on a manifest keeps them for self-training."""
 MAX_RENAMED = 0.05
 """Share of the images without a row, as far as rows without an image could be theirs, up to which single ones are missing; above
 it a part of the images, such as a site, may be called otherwise in the table."""
@@ -868,6 +870,8 @@ def measure(
     doubts += list(_find_missing_images(image_set, survey))
     doubts += list(_find_other_sizes(resolved, readers))
     evidence += list(_describe_classes_left_out(target, resolved))
+    manifest, kept = _keep_unlabelled(resolved)
+    evidence += kept
     features = {
         **candidate.features,
         **_resolved_features(candidate, resolved),
@@ -876,7 +880,7 @@ def measure(
     log_odds = logit(target.decision, features)
     return MeasuredCandidate(
         candidate,
-        resolved.manifest,
+        manifest,
         resolved,
         features,
         probability(target.decision, features),
@@ -887,6 +891,16 @@ def measure(
         tuple(evidence),
         claims,
     )
+
+
+def _keep_unlabelled(resolved: Resolved) -> tuple[Manifest, list[Evidence]]:
+    """Return the manifest that keeps the images without a label if there are enough for self-training, and the evidence for it."""
+    manifest, count = resolved.manifest, len(resolved.unlabelled)
+    if manifest.labels is None or manifest.report is not None or count < MIN_UNLABELLED * len(resolved.frame):
+        return manifest, []
+    labels = manifest.labels.model_copy(update={"unlabelled": "keep"})
+    message = f"{count:,} unlabelled images: may be used by self-training"
+    return manifest.model_copy(update={"labels": labels}), [Evidence(code="unlabelled_images", message=message)]
 
 
 def _describe_classes_left_out(target: Target, resolved: Resolved) -> Iterator[Evidence]:
