@@ -89,7 +89,8 @@ def test_tested_patients_and_more_than_self_training_takes_are_left_out(tmp_path
     tested = {record.patient for record in executed.test}
     trained = {record.patient for record in executed.train}
     kept = {record.patient for record in executed.unlabelled}
-    assert tested and not tested & kept
+    assert tested
+    assert not tested & kept
     assert len(executed.unlabelled) <= UNLABELLED_PER_LABELLED * len(executed.train)
     assert len(executed.unlabelled) >= UNLABELLED_PER_LABELLED * len(executed.train) / 2
     assert case_reasons(executed.resolved)["patient_in_test_part"] == len(tested)
@@ -100,7 +101,9 @@ def test_tested_patients_and_more_than_self_training_takes_are_left_out(tmp_path
 
 
 def test_an_earlier_index_has_no_such_part_and_none_stays_behind(tmp_path: Path) -> None:
-    root = fill(tmp_path / "raw", [*(f"l{at},{at},{at % 2}" for at in range(10)), *(f"u{at},{50 + at}," for at in range(9))])
+    root = fill(
+        tmp_path / "raw", [*(f"l{at},{at},{at % 2}" for at in range(10)), *(f"u{at},{50 + at}," for at in range(9))]
+    )
     work = tmp_path / "work"
     for choice, count in (("keep", 9), ("leave_out", 0)):
         write(execute_folder(root, work, **manifest(choice)), work)
@@ -119,7 +122,9 @@ def test_an_earlier_index_has_no_such_part_and_none_stays_behind(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("unlabelled", "kept"), [(19, "leave_out"), (20, "keep")])
-def test_a_proposal_keeps_as_many_unlabelled_images_as_there_are_cases(unlabelled: int, kept: str, tmp_path: Path) -> None:
+def test_a_proposal_keeps_as_many_unlabelled_images_as_there_are_cases(
+    unlabelled: int, kept: str, tmp_path: Path
+) -> None:
     names = ("normal", "pneumonia")
     rows = [f"i{at:02d},p{at:02d},{names[at % 2] if at < 20 else ''}" for at in range(20 + unlabelled)]
     root = fill(tmp_path, rows, "image,patient,diagnosis")
@@ -150,7 +155,9 @@ def work(tmp_path: Path) -> Path:
     (work / LABELS).write_text(json.dumps({"no": 0, "yes": 1}))
     names = ["u", "copy", "near", "tested", "broken", "absent", "3", "v", "v"]
     patients = {"tested": "p20", "u": "p05"}
-    write_unlabelled(work, [Record(f"data/x/{name}.png", (), patients.get(name, f"q{name}")) for name in names], "diagnosis")
+    write_unlabelled(
+        work, [Record(f"data/x/{name}.png", (), patients.get(name, f"q{name}")) for name in names], "diagnosis"
+    )
     return work
 
 
@@ -176,7 +183,9 @@ def test_training_gets_the_locked_part_under_the_same_invented_names(work: Path,
     for name, content in serialize_training_index(read_index(locked)).items():
         (work / name).write_bytes(content)
     trained, unlabelled = (json.loads((work / name).read_text()) for name in (TRAIN, UNLABELLED))
-    assert unlabelled[0]["patient"] == next(item["patient"] for item in trained if item["image_path"].endswith("/5.png"))
+    assert unlabelled[0]["patient"] == next(
+        item["patient"] for item in trained if item["image_path"].endswith("/5.png")
+    )
     assert all(set(item) == {"image_path", "patient"} for item in unlabelled)
     (work / LABELS).write_bytes((locked / LABELS).read_bytes())
     assert check_integrity(work, locked, hashes, "", "") == "clean"

@@ -173,6 +173,7 @@ def list_plan_rows(files: RunFiles) -> list[tuple[str, str]]:
         ("Networks", _describe_folds(plan)),
         ("Encoder", _describe_encoder(plan, network)),
         ("Linear probe", _describe_probe(as_dict(plan.get("linear_probe")))),
+        ("Self-training", shorten(as_dict(plan.get("self_training")).get("description") or "", 300)),
         ("Trained for", _describe_exact_amount(files) or _describe_amount(files.training_log)),
         ("Time planned", format_duration(60 * plan["minutes"]) if _is_number(plan.get("minutes")) else ""),
         ("Batch", f"{plan['batch']:g} at a time" if _is_number(plan.get("batch")) else ""),

@@ -50,6 +50,17 @@ def list_network_names(plan: Mapping[str, Any]) -> list[str]:
     return [f"fold{fold}" for fold in range(count_folds(plan))] + ([REFIT_NAME] if plan.get("refit") else [])
 
 
+def name_student(name: str) -> str:
+    """Return the folder of the network that self-training adds to one of `list_network_names`."""
+    return f"{name}-student"
+
+
+def list_trainings(plan: Mapping[str, Any]) -> list[str]:
+    """Return the folders of all networks that are trained, in their order."""
+    names = list_network_names(plan)
+    return [*names, *(map(name_student, names) if plan.get("self_training") else ())]
+
+
 def count_folds(plan: Mapping[str, Any]) -> int:
     """Return the number of networks that predict validation cases."""
     return max(1, int(plan.get("folds") or 1))
@@ -83,7 +94,7 @@ def choose_parts(plan: Plan, patients: int, overrides: set[str], rarest: float =
 
 def count_networks(plan: Mapping[str, Any]) -> int:
     """Return the number of trainings among which the minutes are divided."""
-    return count_folds(plan) + bool(plan.get("refit"))
+    return len(list_trainings(plan))
 
 
 def count_parallel_folds(plan: Mapping[str, Any]) -> int:
@@ -93,16 +104,18 @@ def count_parallel_folds(plan: Mapping[str, Any]) -> int:
 
 def count_rounds(plan: Mapping[str, Any], parallel: int | None = None) -> int:
     """Return the number of trainings in sequence; `parallel` folds (None: as planned) count as one."""
-    return -(-count_folds(plan) // (parallel or count_parallel_folds(plan))) + bool(plan.get("refit"))
+    rounds = -(-count_folds(plan) // (parallel or count_parallel_folds(plan))) + bool(plan.get("refit"))
+    return rounds * (1 + bool(plan.get("self_training")))
 
 
 def list_delivered_weights(plan: Mapping[str, Any]) -> list[Path]:
     """Return the weight files of a deliverable: that of the refit, or one a fold."""
     names = [REFIT_NAME] if plan.get("refit") else list_network_names(plan)
-    return [_find_weights(name) for name in names]
+    return [find_weights(name) for name in names]
 
 
-def _find_weights(name: str) -> Path:
+def find_weights(name: str) -> Path:
+    """Return the weights of a network that are delivered."""
     file = LOGOUT / name / DELIVERED_FILE
     return file if file.is_file() else LOGOUT / name / WEIGHTS_FILE
 
@@ -237,7 +250,7 @@ class TimeShares:
 
     def __init__(self, plan: Mapping[str, Any], seconds: float, parallel: int = 1) -> None:
         parallel, folds = min(parallel, count_folds(plan)), count_folds(plan)
-        self.names, self.seconds, self.start = list_network_names(plan), seconds, time.monotonic()
+        self.names, self.seconds, self.start = list_trainings(plan), seconds, time.monotonic()
         self.rounds, share = count_rounds(plan, parallel), -(-folds // parallel) / folds
         spent = [seconds_spent(LOGOUT / name) for name in self.names]
         self.spent = [share * value for value in spent[:folds]] + spent[folds:]  # parallel folds share their seconds
@@ -281,5 +294,5 @@ def count_refit_steps(plan: Mapping[str, Any]) -> int:
 
 def write_member_list(plan: Mapping[str, Any]) -> None:
     """Write Logout/members.json with the weights of each fold, so that a refit can be measured on held-out cases."""
-    files = [_find_weights(name).as_posix() for name in list_network_names(plan) if name != REFIT_NAME]
+    files = [find_weights(name).as_posix() for name in list_network_names(plan) if name != REFIT_NAME]
     (LOGOUT / "members.json").write_text(json.dumps({"weights": files, "refit": bool(plan.get("refit"))}))

@@ -102,7 +102,7 @@ def apply_override(plan: dict[str, Any], setting: str) -> None:
         raise SystemExit(f"--set {setting}: must be a whole number from {minimum} to {maximum}")
     if key in CHOICES and value not in CHOICES[key]:
         raise SystemExit(f"--set {setting}: must be {' or '.join(CHOICES[key])}")
-    if key == "refit" and type(value) is not bool:
+    if key in ("refit", "self_training") and type(value) is not bool:
         raise SystemExit(f"--set {setting}: must be true or false")
     parent_object[name] = value
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from m3b.data.records import Record
 from m3b.dataset.audit.base import AuditData, Finding
-from m3b.dataset.audit.opening import ProgressCallback, Probes, open_images
+from m3b.dataset.audit.opening import Probes, ProgressCallback, open_images
 from m3b.dataset.audit.probes import ImageProbe, unit_keys
 from m3b.dataset.similarity import MAX_FIRST, MAX_SECOND, find_near_copies
 

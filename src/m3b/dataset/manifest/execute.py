@@ -61,8 +61,8 @@ MAX_COUNTED = {2: 5_000, 3: 200}
 """Masks of pictures and of volumes that are opened to stratify a drawn split. A number and no time, so that a manifest is executed
 to the same split everywhere."""
 MAX_UNLABELLED, UNLABELLED_PER_LABELLED = 8_000, 7
-"""Images without a label that an index keeps: so many for each training case, as FixMatch (Sohn et al., NeurIPS 2020) shows in a batch,
-and so many in all, as the audit compares with the others (`m3b.dataset.similarity`)."""
+"""Images without a label that an index keeps: at most so many, which the audit compares with all others, and for each training case
+as many as FixMatch (Sohn et al., NeurIPS 2020) has in a batch."""
 FEW_FILES = 30
 """A folder with fewer files cannot hold the cases of another manifest either."""
 MAX_MESSAGES = 5
@@ -748,11 +748,16 @@ class _Execution:
         """
         cases = [_Case(row, self._reference(row)) for row in self.resolved.kept_unlabelled.iter_rows(named=True)]
         keys = [
-            (case.row.get("patient") or f"case {case.row['case']}", *(text or "" for text in case.row.get("together") or ()))
+            (
+                case.row.get("patient") or f"case {case.row['case']}",
+                *(text or "" for text in case.row.get("together") or ()),
+            )
             for case in (*usable, *cases)
         ]
         groups = group_cases(keys)
-        tested = {group for group, case, part in zip(groups, usable, parts, strict=False) if part != "train" or case.code}
+        tested = {
+            group for group, case, part in zip(groups, usable, parts, strict=False) if part != "train" or case.code
+        }
         free = []
         for case, group in zip(cases, groups[len(usable) :], strict=True):
             if group in tested:

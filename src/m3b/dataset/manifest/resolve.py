@@ -83,8 +83,8 @@ class Resolved:
         tables: name -> table with the images that its rows belong to.
         annotated: `masks` or `boxes` -> annotations of a format or table.
         images: one row an image, with all columns that the manifest uses.
-        unlabelled: as `frame`, of cases that lack nothing but a label and are not of the folder's own test part. They are excluded too,
-            unless the manifest keeps them.
+        unlabelled: as `frame`, of cases that lack nothing but a label and are not of the folder's own test part. They are
+            excluded too, unless the manifest keeps them.
     """
 
     manifest: Manifest
@@ -118,7 +118,9 @@ class Resolved:
     def uses(self) -> pl.DataFrame:
         """Every file of the folder once: `path`, `use` (null if it is left out), `code`, `reason`."""
         images = self.frame.select(pl.col("paths").explode().alias("path"), use=pl.lit("image"))
-        unlabelled = self.kept_unlabelled.select(pl.col("paths").explode().alias("path"), use=pl.lit("unlabelled image"))
+        unlabelled = self.kept_unlabelled.select(
+            pl.col("paths").explode().alias("path"), use=pl.lit("unlabelled image")
+        )
         frames = [
             pl.concat([images, unlabelled, self._used_masks(), self.used_files]),
             self.excluded.select(pl.col("paths"), "code", "reason").explode("paths").rename({"paths": "path"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,13 @@ class CaseDataset(Dataset[dict[str, torch.Tensor]]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def select(self, items: np.ndarray, labels: np.ndarray) -> CaseDataset:
+        """Return some of the items, with other labels (N, K) of all records."""
+        part = copy.copy(self)
+        part.labels, part.rows = labels, self.rows[items]
+        part.records = [self.records[int(item)] for item in items]
+        return part
+
     def __getitems__(self, items: Sequence[int]) -> list[dict[str, torch.Tensor]]:
         """Return the items of a batch, read at once: torch's DataLoader calls this if it exists."""
         rows = self.rows[list(items)]
@@ -83,6 +91,14 @@ def build_datasets(plan: Mapping[str, Any], fold: int = 0) -> tuple[CaseDataset,
         )
     covariates = _encode_covariates(records, plan)
     return tuple(CaseDataset(images, labels, part, records, covariates, places) for part in items)  # type: ignore[return-value]
+
+
+def read_unlabelled_cases(plan: Mapping[str, Any], file: Path) -> CaseDataset:
+    """Return the unlabelled images that can be read, with 0 for all labels."""
+    records = read_index(file)
+    images, readable = build_cache([record["image_path"] for record in records], plan, max_unreadable=1.0)
+    labels = np.zeros((len(records), len(plan["classes"])), np.float32)
+    return CaseDataset(images, labels, np.flatnonzero(readable), records, _encode_covariates(records, plan))
 
 
 def _read_cases(

@@ -34,6 +34,7 @@ def main(argv: list[str] | None = None) -> None:
     calibration = json.loads(Path("Logout/calibration.json").read_text())
     probe = delivered_rule(plan, calibration.pop("linear_probe", None))
     plan = apply_chosen_encoder(plan, calibration.pop("encoders", None))
+    plan["self_training"] = calibration.pop("self_training", None)
     copy_code(out, probe or plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
     stored_weights = {**copy_weights(weights, out, plan["network"]), **copy_backbone(out, probe)}
     config = make_config({**plan, "linear_probe": probe}, stored_weights, calibration)
@@ -136,4 +137,5 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
         + format_fold_note(plan)
         + format_start_note(plan)
         + (f"Encoder: {plan['encoders']['description']}.\n" if plan.get("encoders") else "")
+        + (f"Candidate: {plan['self_training']['description']}.\n" if plan.get("self_training") else "")
     )

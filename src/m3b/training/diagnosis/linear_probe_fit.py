@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from m3b.training.diagnosis.candidate_gain import measure_gain
 from m3b.training.diagnosis.classification import ClassTarget
 from m3b.training.diagnosis.linear_probe import (
     BACKBONE_FILE,
@@ -35,8 +36,8 @@ from m3b.training.folds import (
     LOGOUT,
     REFIT_FOLD,
     REFIT_NAME,
-    WEIGHTS_FILE,
     count_folds,
+    find_weights,
 )
 from m3b.training.machine import machine_of
 from m3b.training.patients import list_patients
@@ -60,8 +61,6 @@ WEIGHTS = np.arange(11) / 10
 MAX_ITERATIONS = 100
 GROUPS = 5
 """Groups of patients; strength and weight for each are chosen on the others."""
-JACKKNIFE_PARTS = 20
-"""Maximum parts of the patients that the standard error of the gain is computed from, each left out once."""
 GAIN_ERRORS = 2.0
 """Minimum reduction of the loss in its standard errors."""
 MIN_PATIENTS = 10
@@ -208,7 +207,7 @@ def add_linear_probe(plan: Plan, results: Sequence[dict[str, Any]], logits: np.n
     if not choice["weight"]:
         return logits, choice
     for name, candidates in heads.items():
-        state = load_file(str(LOGOUT / name / WEIGHTS_FILE))
+        state = load_file(str(find_weights(name)))
         head = torch.from_numpy(candidates[strength])
         state |= {PROBE_PREFIX + "weight": head[:, :-1].contiguous(), PROBE_PREFIX + "bias": head[:, -1].contiguous()}
         save_file(state, str(LOGOUT / name / DELIVERED_FILE))
@@ -285,12 +284,7 @@ def choose_mixture(
         group_strength, group_weight = choose(~part)
         mixture[part] = mix(logits[part], probe_logits[group_strength, part], group_weight)
 
-    def measure_gain(part: np.ndarray) -> float:
-        return target.view_loss(without_probe[part], labels[part]) - target.view_loss(mixture[part], labels[part])
-
-    parts = min(len(names), JACKKNIFE_PARTS)
-    gains = np.array([measure_gain(patient_of_case % parts != part) for part in range(parts)])
-    error = float(np.sqrt((parts - 1) * gains.var()))
+    _, error = measure_gain(target, without_probe, mixture, labels, np.array(patients)[rows].tolist())
     figures = {
         "loss_network": target.view_loss(without_probe, labels),
         "loss_probe": target.view_loss(probe_logits[strength], labels),

@@ -28,6 +28,7 @@ from m3b.training.diagnosis.pretrained_files import (
     read_config,
     read_normalisation,
 )
+from m3b.training.diagnosis.self_training import count_unlabelled, settle_self_training
 from m3b.training.diagnosis.short_training import weaken_augmentation
 from m3b.training.diagnosis.tiles import choose_tiles, halve_magnification
 from m3b.training.diagnosis.views import view_count
@@ -95,12 +96,14 @@ def main(argv: list[str] | None = None) -> None:
         check_encoder(plan)
         if "linear_probe.weights" in overridden_keys(options.set):
             print("\n".join(choose_linear_probe(plan, len(records))))
+        if "self_training" in overridden_keys(options.set):
+            print("\n".join(settle_self_training(plan, count_unlabelled(), is_requested=True)))
         check_fold_count(plan, len(set(list_patients(records))))
         print(describe_time(plan, len(records)))
         if options.keep:
             save_plan(plan)
         return
-    facts = fingerprint(records, label_dict)
+    facts = {**fingerprint(records, label_dict), "unlabelled": count_unlabelled()}
     machine = options.machine(has_gpu())
     plan = make_plan(facts, options.minutes, machine.gpus > 0)
     plan["device"] = "cpu" if options.device == "cpu" else "auto"
@@ -112,7 +115,11 @@ def main(argv: list[str] | None = None) -> None:
         apply_override(plan, setting)
     check_encoder(plan)
     changes = choose_linear_probe(plan, facts["cases"])
-    changes += fit_minutes(facts, plan, [*options.set, *use_site_folds(plan, list_sites(records))])
+    is_requested = "self_training" in overridden_keys(options.set)
+    site_settings = use_site_folds(plan, list_sites(records))
+    settle_self_training(plan, facts["unlabelled"], is_requested)  # first, since it halves the minutes of each network
+    changes += fit_minutes(facts, plan, [*options.set, *site_settings])
+    changes += settle_self_training(plan, facts["unlabelled"], is_requested)
     check_fold_count(plan, facts["patients"])
     time_line = describe_time(plan, facts["cases"])
     changes += [*adapt_augmentation(facts, plan, options.set), time_line]
@@ -170,6 +177,7 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         "why_folds": "",
         "validation_share": settings["validation_share"],
         "linear_probe": {"weights": "auto"},
+        "self_training": settings["self_training"],
         "ema": settings["ema"],
         "augment": choose_whole_image_augmentation(
             facts, facts["cases"] < MAX_SMALL_SET, settings["augment"], _choose_flips(facts)

@@ -24,6 +24,7 @@ from m3b.training.diagnosis.linear_probe_fit import add_linear_probe, compute_pr
 from m3b.training.diagnosis.network import Classifier, build_model
 from m3b.training.diagnosis.plan_cost import final_seconds
 from m3b.training.diagnosis.scoring import make_scorer, run_model
+from m3b.training.diagnosis.self_training import UnlabelledCases, choose_networks
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.diagnosis.tta import View, make_views
 from m3b.training.distributed import is_main, main_first
@@ -36,6 +37,8 @@ from m3b.training.folds import (
     count_folds,
     count_refit_steps,
     list_network_names,
+    list_trainings,
+    name_student,
     read_result,
     write_member_list,
 )
@@ -84,7 +87,8 @@ def load_parts(plan: dict[str, Any], fold: int) -> tuple[CaseDataset, CaseDatase
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     """Train the unfinished folds, each with an equal part of the time left, then a refit for the same number of steps; return the
     validation of each fold."""
-    reserve = final_seconds(minutes)
+    limit = final_seconds(minutes) / count_folds(plan)
+    reserve = final_seconds(minutes) * (1 + bool(plan.get("self_training")))
     shares: TimeShares | None = None
     results: list[dict[str, Any]] = []
     for fold in range(count_folds(plan)):
@@ -101,12 +105,33 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {duration}", flush=True)
             train_fold(plan, f"fold{fold}", train, valid, seconds)
         if is_main():
-            results.append(_validate(plan, fold, valid, reserve / count_folds(plan)))
+            results.append(_validate(plan, f"fold{fold}", valid, limit))
     if plan.get("refit") and shares and not read_result(REFIT_NAME):
         train, steps = load_parts(plan, REFIT_FOLD)[0], count_refit_steps(plan)
         print(f"refit: all {len(train)} training cases, {steps} steps, as many as the folds", flush=True)
         train_fold(plan, REFIT_NAME, train, None, shares.seconds_for(REFIT_NAME), steps)
+    if plan.get("self_training") and shares:
+        train_students(plan, shares, results, limit)
     return results
+
+
+def train_students(plan: dict[str, Any], shares: TimeShares, results: list[dict[str, Any]], limit: float) -> None:
+    """Train the second network of each fold, then that of the refit; `student` of each result gets its validation."""
+    unlabelled, device = UnlabelledCases(plan), device_of(plan)
+    for fold, result in enumerate(results):
+        model = load_best(build_model(plan), f"fold{fold}", device)
+        logits = run_model(model, unlabelled.cases, device, 2 * micro_batch(plan))[0]
+        unlabelled.add_scores(logits, result["logits"][0], result["labels"])
+    for fold, name in enumerate(list_network_names(plan)):
+        is_refit, student = name == REFIT_NAME, name_student(name)
+        train, valid = load_parts(plan, REFIT_FOLD if is_refit else fold)
+        cases, count = unlabelled.build_training_set(train, valid, None if is_refit else fold)
+        if not read_result(student):
+            seconds, steps = shares.seconds_for(student), int(read_result(name)["steps"]) if is_refit else 0
+            print(f"{student}: {len(train)} training cases, {count} pseudo-labels, {seconds:.0f} s", flush=True)
+            train_fold(plan, student, cases, None if is_refit else valid, seconds, steps)
+        if not is_refit:
+            results[fold]["student"] = {**_validate(plan, student, valid, limit), "pseudo_labels": count}
 
 
 def train_fold(
@@ -130,13 +155,13 @@ def has_too_few_cases(labels: np.ndarray) -> bool:
     return bool(np.median(np.minimum(positive, known_cases - positive)) < MIN_CASES_FOR_BEST)
 
 
-def _validate(plan: dict[str, Any], fold: int, valid: CaseDataset, limit: float) -> dict[str, Any]:
-    """Predict the fold's validation part with its best weights, once and, as far as `limit` seconds allow, in several views.
+def _validate(plan: dict[str, Any], name: str, valid: CaseDataset, limit: float) -> dict[str, Any]:
+    """Predict the validation part of a network with its best weights, once and, as far as `limit` seconds allow, in several views.
 
     `logits` and `seen` are (encoders, N, K).
     """
     device = device_of(plan)
-    model = load_best(build_model(plan), f"fold{fold}", device)
+    model = load_best(build_model(plan), name, device)
     assert isinstance(model, Classifier)
     batch, views, use_views = 2 * micro_batch(plan), _list_views(plan), plan.get("tta", {}).get("use", False)
     start = time.monotonic()
@@ -148,7 +173,7 @@ def _validate(plan: dict[str, Any], fold: int, valid: CaseDataset, limit: float)
         rows = np.arange(0, len(valid), stride)
         subset = torch.utils.data.Subset(valid, rows.tolist())
         view_logits[:, rows] = _predict_by_encoder(model, subset, device, batch, views)[0]
-    done = read_result(f"fold{fold}")
+    done = read_result(name)
     seconds_per_case = seconds_once / len(logits) / max(len(valid), 1)
     return {**done, "logits": logits, "seen": view_logits, "labels": labels, "cases": valid, "case": seconds_per_case}
 
@@ -193,6 +218,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     """Write metrics.json, calibration.json, valid_predictions.json and curves.png from all held-out cases."""
     for name in list_network_names(plan):
         (LOGOUT / name / DELIVERED_FILE).unlink(missing_ok=True)
+    results, self_training_choice = choose_networks(plan, results)
     results, encoder_choice = weigh_encoders(plan, results)
     logits, view_choice = choose_views(plan, results)
     logits, probe_choice = add_linear_probe(plan, results, logits)
@@ -211,10 +237,11 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         "tta": view_choice.pop("figures"),
         **({"linear_probe": probe_choice} if probe_choice else {}),
         **({"encoders": encoder_choice} if encoder_choice else {}),
+        **({"self_training": self_training_choice} if self_training_choice else {}),
         "epochs": [result["epochs"] for result in results],
         "best_epoch": [result["best_epoch"] for result in results],
         "seconds": round(
-            sum(result["seconds"] for result in (*results, read_result(REFIT_NAME) or {"seconds": 0.0})), 1
+            sum(float((read_result(name) or {"seconds": 0.0})["seconds"]) for name in list_trainings(plan)), 1
         ),
     }
     if plan.get("refit"):
@@ -225,7 +252,16 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         arrays["shared"] = predictions.shared
     np.savez(LOGOUT / "valid_logits.npz", **arrays)
     (LOGOUT / "calibration.json").write_text(
-        json.dumps({**fitted, **view_choice, "linear_probe": probe_choice, "encoders": encoder_choice}, indent=2)
+        json.dumps(
+            {
+                **fitted,
+                **view_choice,
+                "linear_probe": probe_choice,
+                "encoders": encoder_choice,
+                "self_training": self_training_choice,
+            },
+            indent=2,
+        )
     )
     (LOGOUT / "valid_predictions.json").write_text(
         json.dumps(_format_cases(plan, records, target.scores(logits), labels), indent=1)
