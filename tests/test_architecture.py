@@ -310,12 +310,13 @@ def broad_excepts(files: Sequence[Path] = FILES, root: Path = SRC, *, ending: bo
 
 
 def test_broad_excepts_stand_at_boundaries_only() -> None:
-    """Where foreign code runs: a provider's SDK, an agent's project, a user's function, a reader of somebody else's
-    format; and where a thread hands over what ended it."""
+    """Where foreign code runs: a provider's SDK, an agent's project, a user's function, the package of a logger, a reader of
+    somebody else's format; and where a thread hands over what ended it."""
     allowed = (
         "agents/checks/probe.py",
         "models/inside/",
         "llm/",
+        "loggers/relay.py",
         "testing/conformance/",
         "tools/preview",
         "data/opening.py",
@@ -332,7 +333,7 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
     )
     counts = broad_excepts()
     assert [name for name in counts if not name.startswith(allowed)] == []
-    assert sum(broad_excepts(ending=True).values()) <= 12
+    assert sum(broad_excepts(ending=True).values()) <= 13
 
 
 @pytest.mark.parametrize(("files", "root"), [(FILES, SRC), (TRAINED, ROOT)], ids=["src", "training"])

@@ -31,9 +31,12 @@ from m3b import Options, Pipeline
 from m3b.cli.app import app
 from m3b.data.cards import Card, parse_card
 from m3b.data.index import example
-from m3b.events import EVENT_KINDS
+from m3b.events import EVENT_KINDS, ArtifactAccepted, RunStarted
 from m3b.llm import PROVIDERS, ask_llm
 from m3b.llm.python_text import parse_with_retries
+from m3b.loggers import LoggedRun
+from m3b.loggers.recorder import RunRecorder
+from m3b.loggers.registry import LOGGERS
 from m3b.run.result import STATUSES, Result
 from warm.commands import run_python
 
@@ -338,6 +341,31 @@ def test_blocks_without_training_run(name: str, elsewhere: Path, monkeypatch: py
         assert ask_llm(scope["MyModel"](), [], on_text=pieces.append).text == "one two" == "".join(pieces)
     else:
         assert scope["scores"].primary.name == "auroc"
+
+
+def test_the_logger_that_is_shown_works(elsewhere: Path) -> None:
+    scope: dict[str, Any] = {}
+    exec(code(next(block for block in PYTHON if block.page.name == "loggers.md")), scope)
+    run = LoggedRun("run-1", elsewhere, elsewhere / "loggers" / "json")
+    recorder = RunRecorder(scope["JsonLogger"](run), run, {})
+    recorder.record_event(RunStarted("", "run-1", {"name": "off", "level": "off"}))
+    validation = {"name": "auroc", "value": 0.75, "low": 0.5, "high": None}
+    recorder.record_event(ArtifactAccepted("model", {"validation": validation}, at=5.0))
+    recorder.close()
+    assert recorder.key == "run-1"
+    lines = [json.loads(line) for line in (run.store / "log.jsonl").read_text().splitlines()]
+    assert lines == [
+        {"tags": {"run": "run-1", "sandbox": "off"}},
+        {"figures": {"validation/auroc": 0.75, "validation/auroc_low": 0.5}, "step": 1, "at": 5.0},
+    ]
+
+
+def test_every_logger_is_on_its_page() -> None:
+    text = page("docs/loggers.md")
+    for name, kind in LOGGERS.items():
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+        assert f"`m3b[{kind.extra}]`" in row
+        assert all(f"`{variable}" in text for variable in (*kind.remote_variables, *kind.silencers))
 
 
 def test_what_is_shown_of_extending_works(elsewhere: Path) -> None:

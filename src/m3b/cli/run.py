@@ -51,6 +51,13 @@ SandboxOption = Annotated[
         show_default=False,
     ),
 ]
+LogOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Loggers, separated by commas: tensorboard, mlflow, trackio, wandb. They write to this machine.",
+        show_default=False,
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -119,6 +126,7 @@ def run(
         ),
     ] = None,
     label_with: LabelWithOption = None,
+    log: LogOption = None,
     training: TrainingOptions = NO_TRAINING_OPTIONS,
     dataset: DatasetOptions = NO_DATASET_OPTIONS,
     quiet: QuietOption = False,
@@ -140,7 +148,7 @@ def run(
         debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=dataset.manifest,
         confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external or []),
-        label_with=str(label_with.absolute()) if label_with else "",
+        label_with=str(label_with.absolute()) if label_with else "", log=log or "",
         overrides=dataset.overrides, training=training.with_config(data or []).overrides,
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
@@ -199,6 +207,7 @@ def resume(
     llm: Annotated[str | None, typer.Option(help="Another language model than the run was started with.")] = None,
     sandbox: SandboxOption = None,
     offline: OfflineOption = False,
+    log: LogOption = None,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -212,6 +221,7 @@ def resume(
             run,
             llm,
             offline=offline,
+            log=log,
             sandbox=cast("SandboxMode | None", sandbox),
             on_event=live,
             ask=_make_question_prompt(live),
@@ -228,6 +238,7 @@ def train(
     discard: Annotated[
         bool, typer.Option("--discard", help="Drop an added training that was interrupted or failed.")
     ] = False,
+    log: LogOption = None,
     sandbox: SandboxOption = None,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -238,7 +249,7 @@ def train(
 
     with interrupt_on_signals(), LiveView(quiet=quiet) as live:
         mode = cast("SandboxMode | None", sandbox)
-        result = train_more(run, minutes, sandbox=mode, discard=discard, on_event=live)
+        result = train_more(run, minutes, log=log, sandbox=mode, discard=discard, on_event=live)
     _print_result_and_exit(result, as_json=json)
 
 

@@ -58,6 +58,7 @@ class NamedOptions(TypedDict, total=False):
     phi: Literal["mask", "allow"]
     offline: bool
     label_with: str
+    log: str
     seed: Annotated[int, ValueRange(0, 2**32 - 1)]
 
 
@@ -91,6 +92,7 @@ class Options:
         offline: refuse models on other machines; `M3B_OFFLINE=1` in the environment does the same.
         label_with: the folder of a promptable segmenter (`m3b.interactive`). The Data Engineer may prompt it for masks
             of images without one; its language model then sees these pictures. Naming the folder is the approval.
+        log: names of loggers with commas: `tensorboard`, `mlflow`, `trackio`, `wandb`, or of other packages (`m3b.loggers`).
         seed: random seed of splits and bootstrap.
     """
 
@@ -111,6 +113,7 @@ class Options:
     phi: Literal["mask", "allow"] = "mask"
     offline: bool = False
     label_with: str = ""
+    log: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -179,6 +182,8 @@ def _describe_invalid_option(name: str, value: Any, *, for_command_line: bool) -
         return f"{option_name} must be True or False; it is {value!r}."
     if hint == ConfirmMode:
         return f"{option_name} must be True, False or 'weak'; it is {value!r}."
+    if hint is str:
+        return f"{option_name} must be a text; it is {value!r}."
     annotated_type = hint if get_origin(hint) is Annotated else get_args(hint)[0]
     number_type, value_range = get_args(annotated_type)
     is_integer = number_type is int

@@ -126,6 +126,18 @@ def check_models_offline(llm: ModelInputs, fallback: ModelInput | None, offline:
         forbid_remote_models([*(llm.values() if isinstance(llm, Mapping) else [llm]), fallback])
 
 
+def check_logger_names(options: Options) -> None:
+    """Check that the loggers of a run can be used; imports nothing if there are none.
+
+    Raises:
+        UsageError: see `m3b.loggers.check_loggers`.
+    """
+    if options.log:
+        from m3b.loggers import check_loggers
+
+        check_loggers(options.log, is_offline=is_offline(options.offline))
+
+
 def connect_models(
     llm: ModelInputs,
     tools: ToolMode,
@@ -288,6 +300,7 @@ class Pipeline:
         check_models_offline(
             llm, fallback, self.options.offline, self.options.label_with
         )  # before any data is looked at
+        check_logger_names(self.options)
         self.workspace = workspace or Workspace(data=data, templates=templates)
         metrics = tuple(metrics)
         register_metrics(metrics)
@@ -414,6 +427,7 @@ class Pipeline:
         metrics: Iterable[Metric] = (),
         stages: UserStages | None = None,
         offline: bool = False,
+        log: str | None = None,
         sandbox: SandboxMode | None = None,
         **hooks: Unpack[Callbacks],
     ) -> Result:
@@ -430,6 +444,7 @@ class Pipeline:
                 again, like the user's tools, checks, metrics and stages.
             workspace: needed if the workspace of the run does not exist any more.
             offline: as the option, for a run that was started without it.
+            log: other loggers than the run had; None goes on in the same ones.
             sandbox: another mode than the run had; it may confine less. None never confines less than the sandbox in
                 the user's list of runs (for an unlisted run: than what `auto` finds), whatever run.json says.
             hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
@@ -445,7 +460,7 @@ class Pipeline:
             return Result.from_json(record["result"])
         pipeline = cls._reopen(
             run_folder, record, llm or record["llm"], workspace=workspace, tools=tools, checks=checks, metrics=metrics,
-            stages=stages, offline=offline, sandbox=sandbox, **hooks,
+            stages=stages, offline=offline, log=log, sandbox=sandbox, **hooks,
         )  # fmt: skip
         return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
 
@@ -461,6 +476,7 @@ class Pipeline:
         checks: Mapping[str, UserCheck] | None = None,
         metrics: Iterable[Metric] = (),
         stages: UserStages | None = None,
+        log: str | None = None,
         sandbox: SandboxMode | None = None,
         discard: bool = False,
         **hooks: Unpack[Callbacks],
@@ -477,7 +493,7 @@ class Pipeline:
             run: as for `resume`.
             minutes: of the added training; None goes on with an interrupted one.
             llm: for the user's own stages that need a model; no model is asked here.
-            workspace, tools, checks, metrics, stages, sandbox, hooks: as for `resume`.
+            workspace, tools, checks, metrics, stages, log, sandbox, hooks: as for `resume`.
             discard: drop an added training that was interrupted, instead of training.
 
         Raises:
@@ -492,7 +508,7 @@ class Pipeline:
         record = run_folder.load_record()
         pipeline = cls._reopen(
             run_folder, record, llm or RULES, workspace=workspace, tools=tools, checks=checks, metrics=metrics, stages=stages,
-            offline=False, sandbox=sandbox, **hooks,
+            offline=False, log=log, sandbox=sandbox, **hooks,
         )  # fmt: skip
         addition = TrainingAddition(minutes, discard)
         return pipeline._resume_run(run_folder, record, sandbox, addition).run_to_end()
@@ -510,6 +526,7 @@ class Pipeline:
         metrics: Iterable[Metric],
         stages: UserStages | None,
         offline: bool,
+        log: str | None,
         sandbox: SandboxMode | None,
         **hooks: Unpack[Callbacks],
     ) -> Pipeline:
@@ -519,7 +536,7 @@ class Pipeline:
         metrics, stage_list = tuple(metrics), resolve_stages(stages)
         check_same_stages(record, role_names_of(stage_list))
         check_extensions_given(record, validate_extensions(tools, checks or {}, metrics, role_names_of(stage_list)))
-        options = read_recorded_options(run, record, offline, sandbox)
+        options = read_recorded_options(run, record, offline, sandbox, log)
         check_models_offline(llm, None, options.offline)
         recorded_overrides: dict[str, Any] = dict(record.get("given") or {})
         recorded_manifest = recorded_overrides.pop("manifest", None) or recorded_overrides.pop("index", None)
@@ -658,7 +675,7 @@ class Pipeline:
             run.unlock()
             raise
         record["id"] = run.id  # the folder may have been renamed
-        record["options"] = {**record.get("options", {}), "sandbox": self.options.sandbox}
+        record["options"] = {**record.get("options", {}), "sandbox": self.options.sandbox, "log": self.options.log}
         record.update(used_sandboxes(state.sandboxes, sandbox))
         change = describe_change(state.sandboxes, sandbox)
         notes = [*([change] if change else []), *self._register(run, record, sandbox)]
@@ -693,6 +710,14 @@ class Pipeline:
 
         card = self.workspace.cards.get(state.selection.card) if state.selection is not None else None
         return resolve_added_minutes(run, record, state, card, addition.minutes)
+
+    def _describe_loggers(self, run: RunFolder) -> list[str]:
+        """Return where the loggers of a run write."""
+        if not self.options.log:
+            return []
+        from m3b.loggers import describe_loggers
+
+        return describe_loggers(self.options.log, run.path)
 
     def _register(self, run: RunFolder, record: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
         """Add a run to the user's list; return the warning if that fails."""
@@ -735,7 +760,7 @@ class Pipeline:
             self.ask,
             self.approve,
             on_event,
-            tuple(notes),
+            (*notes, *self._describe_loggers(run)),
             added_minutes,
             discards_training,
         )
@@ -762,20 +787,22 @@ def resume(
     llm: ModelInputs = None,
     *,
     offline: bool = False,
+    log: str | None = None,
     sandbox: SandboxMode | None = None,
     **hooks: Unpack[Callbacks],
 ) -> Result:
     """Resume a run with a model and callbacks: see `Pipeline.resume`."""
-    return Pipeline.resume(run, llm, offline=offline, sandbox=sandbox, **hooks)
+    return Pipeline.resume(run, llm, offline=offline, log=log, sandbox=sandbox, **hooks)
 
 
 def train_more(
     run: str | Path,
     minutes: float | None = None,
     *,
+    log: str | None = None,
     sandbox: SandboxMode | None = None,
     discard: bool = False,
     **hooks: Unpack[Callbacks],
 ) -> Result:
     """Train the model of a finished run for longer: see `Pipeline.train_more`."""
-    return Pipeline.train_more(run, minutes, sandbox=sandbox, discard=discard, **hooks)
+    return Pipeline.train_more(run, minutes, log=log, sandbox=sandbox, discard=discard, **hooks)

@@ -93,17 +93,19 @@ def restore_workspace(record: Mapping[str, Any]) -> Workspace:
 
 
 def read_recorded_options(
-    run: RunFolder, record: Mapping[str, Any], offline: bool, sandbox: SandboxMode | None
+    run: RunFolder, record: Mapping[str, Any], offline: bool, sandbox: SandboxMode | None, log: str | None
 ) -> Options:
     """Return the options of a resumed run: those that it was started with, except for the arguments.
 
     Args:
         offline: whether it is offline from now on.
         sandbox: the mode that the user asks for now; None: see `resume_mode`.
+        log: other loggers; None keeps those of the record.
     """
     known_options = {k: v for k, v in record.get("options", {}).items() if k in Options.__dataclass_fields__}
     mode = resume_mode(run, str(known_options.get("sandbox", "auto")), sandbox)
-    return Options(**{**known_options, "offline": offline or known_options.get("offline", False), "sandbox": mode})
+    changes = {"offline": offline or known_options.get("offline", False), "sandbox": mode}
+    return Options(**{**known_options, **changes, **({"log": log} if log is not None else {})})
 
 
 def check_extensions_given(record: Mapping[str, Any], extensions: UserExtensions) -> None:

@@ -36,7 +36,9 @@ from m3b.run.watching import StepLog
 from m3b.tools import Roots, Toolbox, ToolResult
 
 if TYPE_CHECKING:
+    from m3b.loggers import LoggerRelay
     from m3b.run.decision import Decision
+    from m3b.run.folder import RunFolder
 
 
 MIN_SCRIPT_S, MAX_TRAINING_OVERRUN = 3600.0, 3
@@ -90,6 +92,7 @@ class RunServices:
         self.remarking_roles, self.cancel_event = remarking_roles, cancel_event
         self._state, self._publish = state, publish
         self.role = ""
+        self.loggers = _open_loggers(self.options.log, self.folder)
         self.journal, self.step_log = Journal(self.folder.journal_file), StepLog(self.folder)
         self.pseudonyms: Pseudonyms | None = None
         self.index_reasons: dict[str, str] = {}
@@ -169,6 +172,8 @@ class RunServices:
     def announce_event(self, event: Event) -> None:
         """Pass an event to the callbacks."""
         self._publish(event)
+        if self.loggers is not None:
+            self.loggers.record_event(event)
         if self.hooks.on_event is not None:
             self.hooks.on_event(event)
 
@@ -253,6 +258,17 @@ class RunServices:
         self.tools.close()
         self.executor.close()
         self.journal.close()
+        if self.loggers is not None:
+            self.loggers.close()
+
+
+def _open_loggers(names: str, folder: RunFolder) -> LoggerRelay | None:
+    """Return the opened loggers of a run; None, without importing anything, if it has none."""
+    if not names:
+        return None
+    from m3b.loggers import open_loggers
+
+    return open_loggers(names, folder.id, folder.path)
 
 
 def _make_budget(options: Options, state: RunState) -> Budget:
