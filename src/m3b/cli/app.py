@@ -34,7 +34,6 @@ COMMAND_OF_SYNONYM = {
     "inspect": "look",
     "infer": "predict",
     "inference": "predict",
-    "serve": "predict",
     "test": "score",
     "evaluate": "score",
     "calibrate": "recalibrate",
@@ -101,6 +100,7 @@ app.command("export")(delivered_models.export)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.command("mcp")(serve.mcp)
+app.command("serve")(serve.serve)
 app.add_typer(pretrained.app, name="models")
 app.add_typer(interactive.app, name="interactive")
 interactive.app.command("trajectories")(teach.make_expert_trajectories)

@@ -395,10 +395,6 @@ def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
 def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
     """Return position -> DICOM objects, which carry the model's title and the version of its measured files."""
     from m3b.models import read_model_info
-    from m3b.models.checksums import PROVENANCE_FILE, sha256_of
     from m3b.models.dicom.output import write_dicom
 
-    title = next((line.removeprefix("# ") for line in model.card.splitlines() if line.startswith("# ")), model.task)
-    manifest_file = model.folder / PROVENANCE_FILE
-    version = sha256_of(manifest_file)[:16] if manifest_file.is_file() else "0"
-    return write_dicom(predictions, read_model_info(model.folder), title, version, folder / "dicom")
+    return write_dicom(predictions, read_model_info(model.folder), model.title, model.version, folder / "dicom")

@@ -1,4 +1,4 @@
-"""`m3b mcp`: m3b as tools of a chat client."""
+"""`m3b mcp` and `m3b serve`: m3b as tools of a chat client, and delivered models over HTTP."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from m3b.cli.delivered import Unconfined, announce_origin
 from m3b.cli.output import echo
 from m3b.errors import UsageError
 
 DEFAULT_PORT = 8765
+DEFAULT_SERVE_PORT = 8000
 
 
 def mcp(
@@ -62,3 +64,52 @@ def mcp(
             serve(make_mcp_app(server, chosen, host, open_port, allow_host or []), listener)
         except OSError as error:
             raise UsageError(f"{address} cannot be served: {error.strerror}.") from error
+
+
+def serve(
+    models: Annotated[
+        list[str], typer.Argument(help="Delivered models: a run, or a folder; NAME=PATH gives a name for the URL.")
+    ],
+    host: Annotated[str, typer.Option(help="Address. Beyond this machine, a token is needed.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = DEFAULT_SERVE_PORT,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token that requests need. Default: $M3B_SERVE_TOKEN.")
+    ] = None,
+    audit_log: Annotated[
+        Path | None, typer.Option(help="A file for one JSON line a request, without identity.")
+    ] = None,
+    max_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = 2048,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that one model holds at once; more get 503.")] = 16,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one upload, and for its prediction.")] = 600.0,
+    unconfined: Unconfined = False,
+) -> None:
+    """Serve delivered models over HTTP: predictions, OpenAPI, health, metrics.
+
+    Each model's code runs confined, in a process that stays warm.
+    """
+    from m3b.serve.http import is_loopback, list_own_names, open_socket, read_token
+
+    try:
+        from m3b.serve.model_pool import open_models
+        from m3b.serve.predict_app import ServerState, make_predict_app
+        from m3b.serve.uploads import UploadLimits
+    except ImportError as error:
+        raise UsageError("m3b serve takes the extra `serve`: pip install 'm3b[serve]'.") from error
+    from m3b.serve.audit_log import AuditLog
+    from m3b.serve.http import serve as run_server
+
+    token = read_token(token_file)
+    if not token and not is_loopback(host):
+        raise UsageError(f"--host {host}: beyond this machine a token is needed: --token-file, or $M3B_SERVE_TOKEN.")
+    pool = open_models(models, max_waiting=queue, timeout_s=timeout, unconfined=unconfined)
+    for served in pool.models:
+        announce_origin(served.model.folder, unconfined=unconfined)
+    limits = UploadLimits(max_bytes=max_mib * 2**20, upload_s=timeout)
+    with open_socket(host, port) as listener:
+        open_port = int(listener.getsockname()[1])
+        address = f"http://{f'[{host}]' if ':' in host else host}:{open_port}"
+        app = make_predict_app(
+            ServerState(pool, limits, AuditLog(audit_log)), token=token, host_names=list_own_names(host, open_port)
+        )
+        echo(f"serving {', '.join(served.name for served in pool.models)}: {address}/v1/models", err=True)
+        run_server(app, listener)

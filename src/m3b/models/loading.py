@@ -14,7 +14,7 @@ from m3b.errors import DataError, M3bError, ModelError
 from m3b.isolation.sandbox.off import Unconfined
 from m3b.isolation.untrusted import is_file, parse_data_json, read_bytes, read_start
 from m3b.measure import format_measure
-from m3b.models.checksums import verify_integrity
+from m3b.models.checksums import PROVENANCE_FILE, sha256_of, verify_integrity
 from m3b.models.input_cases import InputCases
 from m3b.models.input_rules import channel_names_of, covariate_rules_of
 from m3b.models.predict_process import read_model_config, read_model_info, require_saliency
@@ -210,6 +210,17 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def title(self) -> str:
+        """The title of the model card; the task if there is none."""
+        return next((line.removeprefix("# ") for line in self.card.splitlines() if line.startswith("# ")), self.task)
+
+    @property
+    def version(self) -> str:
+        """A hash of the measured files, 16 characters; `0` if nobody measured the model."""
+        manifest_file = self.folder / PROVENANCE_FILE
+        return sha256_of(manifest_file)[:16] if manifest_file.is_file() else "0"
 
     @property
     def channels(self) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import os
 import secrets
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.errors import UsageError
@@ -26,12 +28,42 @@ def choose_token() -> tuple[str, bool]:
     Raises:
         UsageError: the variable's token has fewer than 16 characters.
     """
-    given = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if given and len(given) < MIN_TOKEN_CHARS:
-        raise UsageError(
-            f"The token in {TOKEN_VARIABLE} has {len(given)} characters; it needs {MIN_TOKEN_CHARS} or more."
-        )
+    given = read_token()
     return (given, False) if given else (secrets.token_urlsafe(24), True)
+
+
+def read_token(file: Path | None = None) -> str:
+    """Return the token of a file, or of `$M3B_SERVE_TOKEN`; empty if there is none.
+
+    Raises:
+        UsageError: the file cannot be read, or the token has fewer than 16 characters.
+    """
+    try:
+        token = (os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text(encoding="utf-8")).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The token file {file} cannot be read: {getattr(error, 'strerror', 'no text')}.") from error
+    if (token or file is not None) and len(token) < MIN_TOKEN_CHARS:
+        place = TOKEN_VARIABLE if file is None else file
+        raise UsageError(f"The token in {place} has {len(token)} characters; it needs {MIN_TOKEN_CHARS} or more.")
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on this machine reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def list_own_names(host: str, port: int, names: Sequence[str] = ()) -> list[str]:
+    """Return the values of the header `Host` that a server is reached by, with and without its port.
+
+    Args:
+        names: further host names.
+    """
+    own_names = {f"[{host}]" if ":" in host else host, "127.0.0.1", "localhost", *names}
+    return sorted({name for own_name in own_names for name in (f"{own_name}:{port}", own_name)})
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -48,25 +80,56 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 class TokenGuard:
-    """Answers requests only if they carry the token as `Authorization: Bearer`; 401 otherwise."""
+    """Answers requests only if they carry the token as `Authorization: Bearer`; 401 otherwise.
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._expected = app, token.encode()
+    Args:
+        open_paths: paths that need no token.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, open_paths: Sequence[str] = ()) -> None:
+        self._app, self._expected, self._open_paths = app, token.encode(), frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of ASGI."""
-        if scope["type"] != "http" or self._is_allowed(scope):
+        if scope["type"] != "http" or scope["path"] in self._open_paths or self._is_allowed(scope):
             await self._app(scope, receive, send)
             return
         from starlette.responses import JSONResponse
 
-        response = JSONResponse({"error": "This server needs its token: Authorization: Bearer TOKEN."}, 401)
+        message = "This server needs its token: Authorization: Bearer TOKEN."
+        response = JSONResponse(
+            {"error": {"code": "no_token", "message": message}}, 401, headers={"WWW-Authenticate": "Bearer"}
+        )
         await response(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._expected)
+
+
+class LocalNameGuard:
+    """Answers requests only under names of this machine, and none of web pages from elsewhere; 403 otherwise.
+
+    Args:
+        names: values of the header `Host`.
+    """
+
+    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
+        self._app, self._names = app, frozenset(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request of ASGI."""
+        headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
+        origin = headers.get(b"origin", "")
+        is_local = headers.get(b"host", "") in self._names and (not origin or origin.partition("//")[2] in self._names)
+        if scope["type"] != "http" or is_local:
+            await self._app(scope, receive, send)
+            return
+        from starlette.responses import JSONResponse
+
+        message = "Without a token this server answers requests of this machine alone."
+        await JSONResponse({"error": {"code": "other_host", "message": message}}, 403)(scope, receive, send)
 
 
 def make_mcp_app(server: MCPServer[Any], token: str, host: str, port: int, names: Sequence[str] = ()) -> Starlette:
@@ -77,8 +140,7 @@ def make_mcp_app(server: MCPServer[Any], token: str, host: str, port: int, names
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
-    own_names = {f"[{host}]" if ":" in host else host, "127.0.0.1", "localhost", *names}
-    hosts = sorted({name for own_name in own_names for name in (f"{own_name}:{port}", own_name)})
+    hosts = list_own_names(host, port, names)
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts])
     app = server.streamable_http_app(transport_security=security, host=host)
     app.add_middleware(TokenGuard, token=token)

@@ -1,0 +1,99 @@
+"""Zip archives: those of clients are unpacked in the reader, within limits; answers of several files are packed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from m3b.errors import DataError
+from m3b.isolation.reader import WorkerJob
+from m3b.isolation.reader.inprocess import open_reader
+
+_SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,10})?\.[A-Za-z0-9]{1,10}$")
+_SKIPPED = ("DICOMDIR", "__MACOSX")
+
+
+def get_suffix(name: str) -> str:
+    """Return the suffix of a client's file name in lower case, such as `.nii.gz`; empty if it has none that is safe."""
+    match = _SUFFIX.search(name.lower())
+    if match is None:
+        return ""
+    return match[0] if match[0].endswith(".gz") else f".{match[0].rpartition('.')[2]}"
+
+
+@dataclass(frozen=True)
+class UnpackRequest:
+    """An archive, the folder for its content, and limits; see `unpack_zip`."""
+
+    archive: Path
+    folder: Path
+    max_bytes: int
+    max_files: int
+
+
+@dataclass(frozen=True)
+class UnpackedFiles:
+    """Paths below the folder -> names in the archive; or the code of what is wrong with the archive."""
+
+    names: dict[str, str]
+    problem: str = ""
+
+
+_PROBLEMS = {
+    "bad_archive": "The archive cannot be unpacked: it is damaged or encrypted.",
+    "archive_too_large": "The archive has more files or bytes than this server takes.",
+}
+
+
+def unpack_members(request: UnpackRequest) -> UnpackedFiles:
+    """Worker job: write the files of an archive under numbers, each in the folder of its own one."""
+    names: dict[str, str] = {}
+    folders: dict[PurePosixPath, str] = {PurePosixPath("."): "."}
+    remaining = request.max_bytes
+    try:
+        with zipfile.ZipFile(request.archive) as archive:
+            for member in archive.infolist():
+                path = PurePosixPath(member.filename)
+                if member.is_dir() or path.name.startswith(".") or any(part in _SKIPPED for part in path.parts):
+                    continue
+                remaining -= member.file_size
+                if len(names) >= request.max_files or remaining < 0:
+                    return UnpackedFiles({}, "archive_too_large")
+                folder = request.folder / folders.setdefault(path.parent, f"{len(folders):05d}")
+                folder.mkdir(exist_ok=True)
+                file = folder / f"{len(names):05d}{get_suffix(path.name)}"
+                with archive.open(member) as source, file.open("xb") as target:
+                    shutil.copyfileobj(source, target)
+                names[file.relative_to(request.folder).as_posix()] = path.name
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError, ValueError):
+        return UnpackedFiles({}, "bad_archive")
+    return UnpackedFiles(names)
+
+
+UNPACK_JOB = WorkerJob("m3b.serve.zip_contents:unpack_members", UnpackRequest, UnpackedFiles)
+
+
+def unpack_zip(archive: Path, folder: Path, max_bytes: int, max_files: int) -> dict[Path, str]:
+    """Unpack an archive into a new folder, in a confined reader; return its files with their names in the archive.
+
+    Raises:
+        DataError: it is damaged, encrypted, or over a limit.
+    """
+    folder.mkdir()
+    with open_reader([archive], writable=(folder,)) as reader:
+        answer = reader.run_job(UNPACK_JOB, UnpackRequest(archive, folder, max_bytes, max_files))
+    if answer.problem:
+        raise DataError(_PROBLEMS.get(answer.problem, answer.problem), code=answer.problem)
+    return {folder / path: name for path, name in answer.names.items() if not PurePosixPath(path).is_absolute()}
+
+
+def pack_files(archive: Path, files: Mapping[str, Path]) -> None:
+    """Write an archive of files by their names in it."""
+    with zipfile.ZipFile(archive, "w") as stream:
+        for name, file in files.items():
+            stream.write(file, name)
