@@ -332,7 +332,7 @@ def test_half_precision_is_the_one_that_the_gpu_has(monkeypatch: pytest.MonkeyPa
     pace = load("time_budget")
     monkeypatch.setattr(pace, "has_native_bf16", lambda: False)
     plan = {"machine": machine.Machine(1, 16.0, True, "fp16").to_plan()}
-    pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "fp16" else 1.0)
+    pace.choose_precision(plan, lambda plans: [0.1 if p["precision"] == "fp16" else 1.0 for p in plans])
     assert plan["precision"] == "fp16"
 
 
@@ -340,7 +340,7 @@ def test_the_layout_is_the_quicker_one(monkeypatch: pytest.MonkeyPatch) -> None:
     here = machine.Machine(1, 24.0, True, "bf16").to_plan()
     for quick in (True, False):
         plan: dict[str, Any] = {"machine": here, "precision": "bf16", "dims": 3, "minutes": 1.0}
-        fitting.choose_layout(plan, lambda trial, quick=quick: 1.0 if trial["channels_last"] == quick else 2.0)
+        fitting.choose_layout(plan, lambda plans, quick=quick: [1.0 + (p["channels_last"] != quick) for p in plans])
         assert plan["channels_last"] is quick
     model = nn.Conv2d(8, 8, 3)
     load("precision").apply_memory_layout(model, {"channels_last": True, "dims": 2})

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from template_kit import call, load
@@ -33,6 +34,7 @@ def cost(p):
     half = 0.5 if p["precision"] == "bf16" else 1.0
     return float(np.prod(size)) * p["batch"] * (width / 16) ** 2 / stem * half / SPEED
 plan.step_seconds = cost
+plan.STEP_COSTS.compare_seconds = lambda plans: [cost(p) for p in plans]
 plan.has_gpu = lambda: False
 time_budget.real_bf16 = lambda: True
 first = plan.make_plan
@@ -167,15 +169,15 @@ def test_bfloat16_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
             seen.append(trial["batch"])
             return half if trial["precision"] == "bf16" else 1.0
 
-        pace.choose_precision(plan, seconds)
+        pace.choose_precision(plan, pace.compare_in_turns(seconds))
         assert plan == {"precision": wanted, "batch": 8}
         assert set(seen) == {8}
     plan = {"precision": "bf16", "batch": 8, "max_steps": 20}
-    pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "bf16" else 1.0)
+    pace.choose_precision(plan, lambda plans: [0.1 if p["precision"] == "bf16" else 1.0 for p in plans])
     assert plan["precision"] == "fp32", "exactly so many steps are repeatable, whatever else the machine does"
     monkeypatch.setattr(pace, "has_native_bf16", lambda: False)
     plan = {"precision": "bf16", "batch": 8}
-    pace.choose_precision(plan, lambda trial: 0.1 if trial["precision"] == "bf16" else 1.0)
+    pace.choose_precision(plan, lambda plans: [0.1 if p["precision"] == "bf16" else 1.0 for p in plans])
     assert plan["precision"] == "fp32", "what the processor only emulates is not taken, however it was timed"
     assert pace.estimate_steps({"minutes": 10}, 0.1, models=2) == pytest.approx(2100, abs=1)
 
@@ -191,6 +193,58 @@ class Watch:
 
     def call(self) -> None:
         self.now += self.taken.pop(0) if len(self.taken) > 1 else self.taken[0]
+
+
+STEP_PLAN: dict[str, Any] = {"batch": 2, "least_batch": 1, "dims": 2, "device": "cpu", "network": {}, "minutes": 1.0}
+
+
+class Clocked(torch.nn.Module):
+    """A network whose passes take the next of some seconds on a watch; a RuntimeError without any."""
+
+    def __init__(self, watch: Watch, taken: list[float]) -> None:
+        super().__init__()
+        self.line, self.watch, self.taken = torch.nn.Linear(1, 1), watch, list(taken)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        if not self.taken:
+            raise RuntimeError("not supported")
+        self.watch.now += self.taken.pop(0) if len(self.taken) > 1 else self.taken[0]
+        return {"loss": self.line(x).sum()}
+
+
+def clocked_costs(monkeypatch: pytest.MonkeyPatch, taken: dict[str, list[float]]) -> tuple[Any, list[str]]:
+    """Costs of steps that take these seconds in each precision, and the precisions whose networks were built."""
+    watch, built = Watch([0.0]), list[str]()
+    monkeypatch.setattr(load("time_budget"), "time", watch)
+
+    def build(plan: dict[str, Any]) -> torch.nn.Module:
+        built.append(plan["precision"])
+        return Clocked(watch, taken[plan["precision"]])
+
+    return load("step_cost").StepCosts(lambda plan, cases: {"x": torch.ones(cases, 1)}, build), built
+
+
+def test_plans_are_compared_in_turns_and_each_network_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy moment falls on both: the first timed steps of each were slow here, whichever came first."""
+    costs, built = clocked_costs(monkeypatch, {"bf16": [9.0, 0.5, 0.2], "fp32": [9.0, 0.6, 0.3]})
+    plans = [{**STEP_PLAN, "precision": name} for name in ("bf16", "fp32")]
+    assert costs.compare_seconds(plans) == pytest.approx([0.2, 0.3])
+    assert built == ["bf16", "fp32"]
+    other = {**plans[0], "minutes": 5.0, "folds": 3, "lr": 0.1}
+    assert costs.known_seconds(other, costs.measure_seconds) == pytest.approx(0.2)
+    assert built == ["bf16", "fp32"], "the same step, so nothing was measured again"
+    assert costs.known_seconds({**other, "batch": 4}, costs.measure_seconds) == pytest.approx(0.2)
+    assert built == ["bf16", "fp32", "bf16"]
+
+
+def test_a_precision_that_is_not_supported_takes_for_ever_and_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs, _ = clocked_costs(monkeypatch, {"bf16": [], "fp32": [0.3]})
+    plans = [{**STEP_PLAN, "precision": name} for name in ("bf16", "fp32")]
+    assert costs.compare_seconds(plans) == [float("inf"), pytest.approx(0.3)]
+    with pytest.raises(RuntimeError, match="supported"):
+        costs.known_seconds(plans[0], costs.measure_seconds)
 
 
 @pytest.mark.parametrize("first", [0.5, 9.0])

@@ -10,8 +10,15 @@ from typing import Any
 
 from m3b.training.entry import count_cores
 from m3b.training.machine import GB, Machine, machine_of
-from m3b.training.step_cost import TRAINER_STEP_SECONDS, WEIGHT_STATES, StepCosts, micro_batch, step_seconds
-from m3b.training.time_budget import PlanChange, TrainingCosts, choose_precision, describe_reductions, reduce_plan
+from m3b.training.step_cost import TRAINER_STEP_SECONDS, WEIGHT_STATES, StepCosts, micro_batch
+from m3b.training.time_budget import (
+    ComparePlans,
+    PlanChange,
+    TrainingCosts,
+    choose_precision,
+    describe_reductions,
+    reduce_plan,
+)
 
 Plan = dict[str, Any]
 MAX_ACCUMULATION = 8
@@ -86,7 +93,7 @@ def fit_to_gpu(
         SystemExit: even the smallest plan does not fit.
     """
     if "channels_last" not in overrides:
-        choose_layout(plan, lambda trial: step_seconds(trial, costs))
+        choose_layout(plan, costs.compare_seconds)
     changes = describe_reductions(reduce_plan(plan, reductions.cheaper, steps, min_steps))
     changes += fit_memory(plan, costs, reductions.smaller, reductions.larger, steps)
     return [machine_of(plan).describe(), *changes]
@@ -107,16 +114,16 @@ def estimate_costs(
     return TrainingCosts(step, forward * forward_passes, final(forward))
 
 
-def choose_precision_and_layout(plan: Plan, overrides: Collection[str], seconds: Callable[[Plan], float]) -> None:
+def choose_precision_and_layout(plan: Plan, overrides: Collection[str], compare: ComparePlans) -> None:
     """Choose the faster precision, and on processors the faster memory layout, unless set by hand. On GPUs `fit_to_gpu` chooses the
     layout, when the batch is known."""
     if "precision" not in overrides and not machine_of(plan).is_remote:
-        choose_precision(plan, seconds)
+        choose_precision(plan, compare)
     if "channels_last" not in overrides and not machine_of(plan).gpus:
-        choose_layout(plan, seconds)
+        choose_layout(plan, compare)
 
 
-def choose_layout(plan: Plan, seconds: Callable[[Plan], float]) -> None:
+def choose_layout(plan: Plan, compare: ComparePlans) -> None:
     """Choose channels last if alternating measurements show that it is faster: on GPUs in half precision (in 2D if nothing can be
     measured, which cuDNN's half precision is made for), on processors from `MIN_LAYOUT_MINUTES` on. A training of `max_steps` must be
     reproducible and does not depend on timing."""
@@ -127,11 +134,8 @@ def choose_layout(plan: Plan, seconds: Callable[[Plan], float]) -> None:
     if machine.is_remote:
         plan["channels_last"] = int(plan["dims"]) == 2
         return
-    times = {True: float("inf"), False: float("inf")}
-    for _ in range(2):
-        for is_channels_last in times:
-            times[is_channels_last] = min(times[is_channels_last], seconds({**plan, "channels_last": is_channels_last}))
-    plan["channels_last"] = times[True] < (0.98 if machine.gpus else MAX_LAYOUT_RATIO) * times[False]
+    last, usual = compare([{**plan, "channels_last": is_channels_last} for is_channels_last in (True, False)])
+    plan["channels_last"] = last < (0.98 if machine.gpus else MAX_LAYOUT_RATIO) * usual
 
 
 def split_step(plan: Plan) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from m3b.training.machine import ALLOCATOR_SLACK, OPTIMISER_PASSES, STEP_OVERHEAD, machine_of
-from m3b.training.time_budget import min_seconds
+from m3b.training.time_budget import min_seconds, time_call
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,8 @@ TRAINER_STEP_SECONDS = 0.001
 """Seconds a step that the training loop takes for itself, and that no rehearsal shows (`benchmarks/trainer_step.py`)."""
 WEIGHT_STATES = 4
 """Copies of the weights in addition to themselves: gradients, two moments of AdamW, the running average."""
+COMPARED_STEPS, COMPARED_SECONDS = 3, 1.5
+"""Maximum steps of each plan that are timed to compare plans, and seconds after which no further ones start."""
 NOISE_CASES = 2
 """Cases of a forward pass whose activations are counted: batch normalisation needs two."""
 USUAL_STRIDE = 16
@@ -117,11 +119,34 @@ class StepCosts:
 
     def __init__(self, noise: Noise, build: Build | None = None) -> None:
         self.noise, self.build = noise, build or _network
+        self.measured: dict[tuple[str, int, int], float] = {}
+
+    def known_seconds(self, plan: Plan, measure: Callable[[Plan], float]) -> float:
+        """Return the seconds of a step like the plan's that was measured before; else those that `measure` returns."""
+        seconds = self.measured.get(_step_key(plan))
+        return measure(plan) if seconds is None else seconds
+
+    def measure_seconds(self, plan: Plan) -> float:
+        """Return the seconds of the fastest of a few training steps on noise."""
+        return self._keep(plan, min_seconds(_make_step(plan, self)))
+
+    def compare_seconds(self, plans: Sequence[Plan]) -> list[float]:
+        """Return the seconds of the fastest of a few steps of each plan, which run in turns; infinite if they are not possible."""
+        steps = [_make_step(plan, self) for plan in plans]
+        rounds = [[_time_or_infinity(step) for step in steps]]  # a warm-up
+        while len(rounds) <= COMPARED_STEPS and (len(rounds) < 2 or sum(map(sum, rounds[1:])) < COMPARED_SECONDS):
+            rounds.append([_time_or_infinity(step) for step in steps])
+        fastest = [min(times) for times in zip(*rounds[1:], strict=True)]
+        return [self._keep(plan, seconds) for plan, seconds in zip(plans, fastest, strict=True)]
+
+    def _keep(self, plan: Plan, seconds: float) -> float:
+        if math.isfinite(seconds):
+            self.measured[_step_key(plan)] = min(seconds, self.measured.get(_step_key(plan), math.inf))
+        return seconds
 
     def estimate(self, plan: Plan) -> StepEstimate:
         """Estimate the cost of a step from forward passes of small inputs through the plan's network."""
-        irrelevant = "batch accumulate processes machine minutes lr epoch_patches patches folds parts refit why_folds"
-        return self._estimate(_to_json({key: value for key, value in plan.items() if key not in irrelevant.split()}))
+        return self._estimate(_network_key(plan))
 
     @lru_cache(maxsize=64)  # noqa: B019 - one object lives as long as plan.py
     def _estimate(self, key: str) -> StepEstimate:
@@ -200,6 +225,17 @@ def _to_json(plan: Plan) -> str:
     return json.dumps(plan, sort_keys=True, default=str)
 
 
+def _network_key(plan: Plan) -> str:
+    """Return what the cost of a case in a step depends on, as JSON."""
+    irrelevant = "batch accumulate processes machine minutes lr epoch_patches patches folds parts refit why_folds"
+    return _to_json({key: value for key, value in plan.items() if key not in irrelevant.split()})
+
+
+def _step_key(plan: Plan) -> tuple[str, int, int]:
+    """Return what the cost of a step on this machine depends on."""
+    return _network_key(plan), micro_batch(plan), int(plan.get("accumulate") or 1)
+
+
 def _network(plan: Plan) -> torch.nn.Module:
     """Build the recipe's network; imported on demand."""
     from m3b.training.recipe import get_recipe
@@ -210,7 +246,7 @@ def _network(plan: Plan) -> torch.nn.Module:
 def step_seconds(plan: Plan, costs: StepCosts) -> float:
     """Return the seconds of the fastest of a few training steps on noise, estimated for a remote machine; infinite if memory does not
     suffice or the precision is not supported."""
-    return costs.estimate_seconds(plan) if machine_of(plan).is_remote else min_seconds(_make_step(plan, costs))
+    return costs.estimate_seconds(plan) if machine_of(plan).is_remote else costs.measure_seconds(plan)
 
 
 def parallel_step_seconds(plan: Plan, costs: StepCosts, networks: int) -> float:
@@ -226,6 +262,13 @@ def parallel_step_seconds(plan: Plan, costs: StepCosts, networks: int) -> float:
     steps = [_make_step(plan, costs) for _ in range(networks)]
     with ThreadPoolExecutor(networks) as pool:  # PyTorch computes without Python's lock
         return max(pool.map(time_step, steps))
+
+
+def _time_or_infinity(step: Callable[[], object]) -> float:
+    try:
+        return time_call(step)
+    except RuntimeError:  # not every processor supports bf16, and memory may not suffice
+        return math.inf
 
 
 def _make_step(plan: Plan, costs: StepCosts) -> Callable[[], None]:

@@ -12,6 +12,8 @@ from typing import Any
 Plan = dict[str, Any]
 PlanChange = Callable[[Plan], str]
 """Reduces a plan and says how; returns "" if this reduction is exhausted."""
+ComparePlans = Callable[[Sequence[Plan]], list[float]]
+"""Returns the seconds of each plan, measured in turns, so that a busy moment does not decide."""
 
 STEP_SHARE = 0.7
 """Share of the minutes for steps while plans are compared; `TrainingCosts` is exact for the chosen plan."""
@@ -86,7 +88,7 @@ def record_expected_steps(plan: Plan, steps: float, epoch: int) -> None:
     plan["expected"] = {"steps": expected_steps, "epochs": round(expected_steps / epoch, 2), "epoch_steps": epoch}
 
 
-def min_seconds(step: Callable[[], object], tries: int = 4, seconds: float = 1.0) -> float:
+def min_seconds(step: Callable[[], object], tries: int = 3, seconds: float = 0.6) -> float:
     """Return the seconds of the fastest of a few calls; the first one is a warm-up."""
     return max(min(_time_calls(step, tries, seconds)), 1e-4)
 
@@ -100,10 +102,15 @@ def _time_calls(step: Callable[[], object], tries: int, seconds: float) -> list[
     step()
     durations: list[float] = []
     while not durations or (len(durations) < tries and sum(durations) < seconds):
-        start = time.monotonic()
-        step()
-        durations.append(time.monotonic() - start)
+        durations.append(time_call(step))
     return durations
+
+
+def time_call(step: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
+    start = time.monotonic()
+    step()
+    return time.monotonic() - start
 
 
 def has_native_bf16() -> bool:
@@ -116,20 +123,27 @@ def has_native_bf16() -> bool:
     return bool(is_supported and is_supported())
 
 
-def choose_precision(plan: Plan, seconds: Callable[[Plan], float]) -> None:
-    """Set the faster of fp32 and a half precision, by alternating measurements with the training batch: bf16 if native, fp16 on other
-    GPUs. A training of `max_steps` must be reproducible, so nothing is measured for it: it has half precision on GPUs alone."""
+def choose_precision(plan: Plan, compare: ComparePlans) -> None:
+    """Set the faster of fp32 and a half precision, measured with the training batch: bf16 if native, fp16 on other GPUs. A training of
+    `max_steps` must be reproducible, so nothing is measured for it: it has half precision on GPUs alone."""
     plan["precision"] = "fp32"
     machine = plan.get("machine") or {}
     half = "bf16" if has_native_bf16() else machine.get("half", "fp32")
     if half == "fp32" or plan.get("max_steps"):
         plan["precision"] = half if machine.get("gpus") else "fp32"
         return
-    times = {half: float("inf"), "fp32": float("inf")}
-    for _ in range(TIMING_ROUNDS):
-        for name in times:
-            times[name] = min(times[name], seconds({**plan, "precision": name}))
-    plan["precision"] = half if times[half] * MIN_HALF_SPEEDUP < times["fp32"] else "fp32"
+    half_seconds, seconds = compare([{**plan, "precision": name} for name in (half, "fp32")])
+    plan["precision"] = half if half_seconds * MIN_HALF_SPEEDUP < seconds else "fp32"
+
+
+def compare_in_turns(seconds: Callable[[Plan], float]) -> ComparePlans:
+    """Return a function of plans to the least of two measurements of each."""
+
+    def compare(plans: Sequence[Plan]) -> list[float]:
+        rounds = [[seconds(plan) for plan in plans] for _ in range(TIMING_ROUNDS)]
+        return [min(times) for times in zip(*rounds, strict=True)]
+
+    return compare
 
 
 def estimate_steps(plan: Plan, seconds: float, models: int = 1) -> int:

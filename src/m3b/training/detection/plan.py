@@ -231,7 +231,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str], gpu: bool) -> list[str]:
     """Choose precision, and reduce the plan to its minutes, on a GPU also to its memory. Overrides stay."""
     overrides = overridden_keys(settings)
-    choose_precision_and_layout(plan, overrides, step_seconds)
+    choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     has_own_network = not plan["network"].get("pretrained")  # else the weights determine it
     coarser_grid = CoarserGrid(facts, gpu)
     changes: list[PlanChange] = [] if "batch" in overrides else [halve_batch]
@@ -252,7 +252,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         plan["lr"] = SHORT_TRAINING_LR
         messages.append(f"lr {SHORT_TRAINING_LR}")
     if messages:
-        choose_precision_and_layout(plan, overrides, step_seconds)
+        choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     return describe_reductions(messages)
 
 
@@ -269,11 +269,11 @@ def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str
 
 
 def _total_steps(plan: dict[str, Any]) -> float:
-    return estimate_steps(plan, step_seconds(plan)) * training_share(plan)
+    return estimate_steps(plan, STEP_COSTS.known_seconds(plan, step_seconds)) * training_share(plan)
 
 
 def _steps_per_network(plan: dict[str, Any]) -> int:
-    return estimate_steps(plan, step_seconds(plan), count_rounds(plan))
+    return estimate_steps(plan, STEP_COSTS.known_seconds(plan, step_seconds), count_rounds(plan))
 
 
 def step_seconds(plan: dict[str, Any]) -> float:

@@ -302,14 +302,14 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     is_small_cnn &= not plan["network"].get("pretrained")  # else the weights determine input and stem
 
     def steps(plan: dict[str, Any]) -> int:
-        return estimate_steps(plan, step_seconds(plan))
+        return estimate_steps(plan, STEP_COSTS.known_seconds(plan, step_seconds))
 
     changes, notes = freeze_slow_backbone(plan, steps, time_image, overrides), []
     if has_frozen_backbone(plan):
         inputs = [{}] if "size" in overrides or plan.get("tiles") else list_square_inputs(facts)
         notes = choose_feature_views(plan, int(facts["cases"]) * view_count(plan), inputs, time_image, overrides)
     else:
-        choose_precision_and_layout(plan, overrides, step_seconds)
+        choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     max_networks = choose_max_folds(
         facts, float(plan["minutes"]), 0.0 if is_small else steps(plan) / epoch_steps(plan, facts["cases"])
     )
@@ -331,7 +331,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     if is_small_cnn and "size" not in overrides:
         changes += reduce_plan(plan, [_smaller_input], steps, MIN_STEPS * count_rounds(plan), MIN_REDUCTION_GAIN)
     if changes and not notes:
-        choose_precision_and_layout(plan, overrides, step_seconds)
+        choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     return [*describe_reductions(changes), *notes]
 
 
@@ -387,7 +387,9 @@ def epoch_steps(plan: dict[str, Any], cases: int) -> int:
 
 def epoch_seconds(plan: dict[str, Any], cases: int) -> float:
     """Estimate the seconds of an epoch, for comparing networks."""
-    return max(1.3 * epoch_steps(plan, cases) * step_seconds(plan), 1e-3)  # a third more for scoring and averaging
+    return max(
+        1.3 * epoch_steps(plan, cases) * STEP_COSTS.known_seconds(plan, step_seconds), 1e-3
+    )  # a third more for scoring and averaging
 
 
 def describe_time(plan: dict[str, Any], cases: int) -> str:

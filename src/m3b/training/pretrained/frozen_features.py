@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from m3b.training.machine import machine_of
 from m3b.training.recipe import Batch, Transform, apply_transforms
 from m3b.training.slice_encoder import pretrained_plan
-from m3b.training.time_budget import choose_precision
+from m3b.training.time_budget import choose_precision, compare_in_turns
 
 Plan = dict[str, Any]
 FEATURE_SHARE = 0.3
@@ -90,7 +90,7 @@ def choose_feature_views(
     if not has_frozen_backbone(plan) or machine_of(plan).gpus or machine_of(plan).is_remote:
         return []
     if "precision" not in overrides:
-        choose_precision(plan, time_image)
+        choose_precision(plan, compare_in_turns(time_image))
     seconds = FEATURE_SHARE * 60 * float(plan["minutes"])
     image_seconds = float("inf")
     for change in inputs:

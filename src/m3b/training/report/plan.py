@@ -161,7 +161,7 @@ def _choose_size(facts: dict[str, Any], max_side: int) -> list[int]:
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
     """Choose the precision and an input that the minutes hold, on a GPU also its memory; overrides stay."""
     overrides = overridden_keys(settings)
-    choose_precision_and_layout(plan, overrides, step_seconds)
+    choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     if machine_of(plan).gpus:
         return fit_to_gpu(
             plan,
@@ -174,12 +174,12 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
     has_fixed_size = "size" in overrides or plan["network"]["image_model"]
     changes = reduce_plan(plan, [] if has_fixed_size else [_smaller_input], _count_steps, MIN_STEPS, MIN_REDUCTION_GAIN)
     if changes:
-        choose_precision_and_layout(plan, overrides, step_seconds)
+        choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     return describe_reductions(changes)
 
 
 def _count_steps(plan: dict[str, Any]) -> int:
-    return estimate_steps(plan, step_seconds(plan))
+    return estimate_steps(plan, STEP_COSTS.known_seconds(plan, step_seconds))
 
 
 def _smaller_input(plan: dict[str, Any]) -> str:

@@ -286,7 +286,7 @@ def apply_machine_and_overrides(plan: dict[str, Any], machine: Machine, settings
 def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> list[str]:
     """Choose precision and layout, and reduce the plan to its minutes, on a GPU also to its memory. Overrides stay."""
     overrides = overridden_keys(settings)
-    choose_precision_and_layout(plan, overrides, step_seconds)
+    choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     cases, network = int(facts["cases"]), plan["network"]["name"]
     changes = [
         ("batch", make_single_patch(cases)),
@@ -310,7 +310,7 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         messages += raise_rate_and_weights(facts, plan, overrides)
     messages = messages or narrow_for_folds(facts, plan, overrides, _total_steps, MIN_STEPS_PER_FOLD)
     if messages:
-        choose_precision_and_layout(plan, overrides, step_seconds)
+        choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
     return describe_reductions(messages)
 
 
@@ -342,11 +342,11 @@ def choose_parallel_training(facts: dict[str, Any], plan: dict[str, Any], settin
 
 
 def _total_steps(plan: dict[str, Any]) -> int:
-    return estimate_steps(plan, step_seconds(plan))
+    return estimate_steps(plan, STEP_COSTS.known_seconds(plan, step_seconds))
 
 
 def _steps_per_network(plan: dict[str, Any]) -> int:
-    return estimate_steps(plan, step_seconds(plan), count_rounds(plan))
+    return estimate_steps(plan, STEP_COSTS.known_seconds(plan, step_seconds), count_rounds(plan))
 
 
 def _steps_or_limit(plan: dict[str, Any]) -> int:
