@@ -302,6 +302,16 @@ def test_output_on_test_cases_reaches_the_user_alone(desk: Desk, failure: str) -
     assert desk.kept == []
 
 
+def test_a_predict_that_works_runs_once(desk: Desk) -> None:
+    """A run of its own for four cases, which were then predicted again, took four seconds."""
+    make_deliverable(desk.folder)
+    desk.held_out([{"image": record.key} for record in desk.index.train[:6]])
+    counts: list[tuple[int, int]] = []
+    desk.executor.on_progress = lambda done, total: counts.append((done, total))
+    assert desk.check().is_accepted
+    assert len([done for done, _ in counts if done == 0]) == 1
+
+
 def test_classes_of_another_index(desk: Desk) -> None:
     make_deliverable(desk.folder)
     other_index = replace(desk.index, classes=("dark", "light"), values={})

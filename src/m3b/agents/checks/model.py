@@ -160,7 +160,7 @@ def _copy_with_project_weights(folder: Path, target: Path, weight_files: Sequenc
 
 DELIVERABLE_FOLDER = "Deliver"
 MAX_TRIED_CASES = 4
-"""Number of training cases that predict.py predicts first; its full output on them is shown to agents."""
+"""Number of training cases that a failing predict.py predicts again; its full output on them is shown to agents."""
 _EXCEPTION_NAMES = {
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 }
@@ -248,12 +248,8 @@ def check_model(
         )
     try:
         held_out_rows = predict_held_out(folder, folds, valid, index, predict, work)
-        if held_out_rows is None:
-            predict(folder, sample_evenly(valid or index.train, MAX_TRIED_CASES), index)
     except ModelError as error:
-        agent_message = f"{DELIVERABLE_FOLDER}/predict.py fails in a clean process: {error}"
-        user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
-        return reject(Issue(agent_message, user_message, "predict_fails"))
+        return reject(_describe_failure(error))
     try:
         rows = (
             [*held_out_rows, *predict(folder, index.test, index)]
@@ -261,6 +257,11 @@ def check_model(
             else predict(folder, [*valid, *index.test], index)
         )
     except ModelError as error:
+        if held_out_rows is None:
+            try:
+                predict(folder, sample_evenly(valid or index.train, MAX_TRIED_CASES), index)
+            except ModelError as shown_error:
+                return reject(_describe_failure(shown_error))
         failure = describe_hidden_failure(str(error))
         agent_message = (
             f"{DELIVERABLE_FOLDER}/predict.py predicts training cases, but fails on the locked test cases ({failure}). Its output "
@@ -282,6 +283,13 @@ def check_model(
         refit=is_refit(folder),
     )
     return accept(model, *_describe_weaknesses(primary_measure, scores, acceptable_range))
+
+
+def _describe_failure(error: ModelError) -> Issue:
+    """Return the issue of a predict.py that fails on training cases, with its output."""
+    agent_message = f"{DELIVERABLE_FOLDER}/predict.py fails in a clean process: {error}"
+    user_message = f"The trained model's predict.py fails in a clean process: {extract_last_line(str(error))}"
+    return Issue(agent_message, user_message, "predict_fails")
 
 
 def describe_hidden_failure(output: str) -> str:
