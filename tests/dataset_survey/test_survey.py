@@ -125,6 +125,18 @@ def test_the_lines_about_a_folder_name_files_and_no_ids(folder: Path) -> None:
     assert not ids & set(re.findall(r"\w+", "\n".join(lines)))
 
 
+def test_lists_of_a_split_are_named_by_their_files(tmp_path: Path) -> None:
+    """`split by lists ... {t2.word1}` named a table that was called by its files above it, and 880 cases where 152 were."""
+    fill(tmp_path, [f"images/case{chr(97 + number)}x.png" for number in range(20)])
+    for side, letters in (("train", "abcdefghijklmnop"), ("val", "qrstuvw")):
+        (tmp_path / f"{side}.txt").write_text("".join(f"case{letter}x\n" for letter in letters))
+    facts = survey(tmp_path)
+    assert [split.source for split in facts.splits] == ["lists"]
+    line = next(line for line in summarize(facts) if line.startswith("split by"))
+    assert not {table.id for table in facts.tables} & set(re.findall(r"\w+", line))
+    assert "val (val) 7 listed" in line
+
+
 @pytest.mark.parametrize("budget", [12, 40, 120])
 def test_the_text_keeps_its_budget(tmp_path: Path, budget: int) -> None:
     for at in range(12):

@@ -112,8 +112,8 @@ def test_more_parts_than_patients_are_refused_and_told_otherwise() -> None:
         members.check_fold_count({"folds": 4, "parts": 9}, 8)
     members.check_fold_count({"folds": 1, "parts": 9}, 8)
     told = members.describe_folds({"folds": 4, "parts": 8, "why_folds": ""})
-    assert told == "4 networks, each holding out a different 1/8 of the patients"
-    assert members.describe_folds({"folds": 4, "parts": 1}) == "4 networks, one a fold of the patients"
+    assert told == "4 networks, each holding out a different 1/8 of the cases"
+    assert members.describe_folds({"folds": 4, "parts": 1}) == "4 networks, one a fold"
 
 
 def test_folds_share_patients_and_labels() -> None:

@@ -273,8 +273,20 @@ def test_the_price_of_a_plan_counts_scoring_and_final_figures() -> None:
     assert (
         pace.TrainingCosts(5.7)
         .describe(4, 10, 20)
-        .startswith("20 steps (max_steps) of 5.700 s (loading included), about 114 s")
+        .startswith(
+            "20 steps (max_steps) of 5.700 s (measured at the machine's present load, loading included), about 114 s"
+        )
     )
+
+
+def test_a_training_of_other_steps_than_planned_says_so() -> None:
+    """428 planned steps became 266 beside other programs without a word."""
+    pace, plan = load("time_budget"), {"max_epochs": 10}
+    pace.record_expected_steps(plan, 428, 100)
+    assert pace.describe_planned_steps(plan, 266) == " (428 were planned)"
+    assert pace.describe_planned_steps(plan, 428) == pace.describe_planned_steps({}, 266) == ""
+    assert "measured at the machine's present load" in pace.TrainingCosts(0.5).describe(100, 10)
+    assert "measured" not in pace.TrainingCosts(0.5, is_measured=False).describe(100, 10)
 
 
 def told_settings(project: Path) -> list[str]:

@@ -58,6 +58,7 @@ _VOLATILE_PATTERNS = (
     (re.compile(r"\bNOT above\b"), "above"),  # how a measured figure compares depends on how far the training came
     (re.compile(r" \(few: [^()\n]*\)"), ""),  # what a plan says on a machine that is slow at the moment
     (re.compile(r", mean of \d+ views of each\b"), ""),  # whether views pay is found by the training that was made
+    (re.compile(r" \(\d+ were planned\)"), ""),  # steps, if a training made others
     # what ends a training, the time or `max_epochs`, depends on how quick the machine is
     (
         re.compile(r"\bmax_epochs ends it after \d+ epoch\(s\) of (\d+) steps, [\w ]+ % of these"),

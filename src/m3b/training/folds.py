@@ -232,9 +232,9 @@ def describe_folds(plan: Mapping[str, Any]) -> str:
     elif plan.get("fold_groups") == SITES:
         text = f"{plan['folds']} networks, each on all sites but one, which it is validated on"
     elif count_parts(plan) == count_folds(plan):
-        text = f"{plan['folds']} networks, one a fold of the patients"
+        text = f"{plan['folds']} networks, one a fold"
     else:
-        text = f"{plan['folds']} networks, each holding out a different 1/{count_parts(plan)} of the patients"
+        text = f"{plan['folds']} networks, each holding out a different 1/{count_parts(plan)} of the cases"
     text += ", then one on all cases, which is delivered" if plan.get("refit") else ""
     return f"{text} ({plan['why_folds']})" if plan.get("why_folds") else text
 

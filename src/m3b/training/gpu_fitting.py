@@ -111,7 +111,7 @@ def estimate_costs(
     step = costs.estimate_seconds(plan) + TRAINER_STEP_SECONDS
     # the backward pass takes twice as long as the forward pass
     forward = (step - TRAINER_STEP_SECONDS) / 3 / (micro_batch(plan) * int(plan.get("accumulate") or 1))
-    return TrainingCosts(step, forward * forward_passes, final(forward))
+    return TrainingCosts(step, forward * forward_passes, final(forward), is_measured=False)
 
 
 def choose_precision_and_layout(plan: Plan, overrides: Collection[str], compare: ComparePlans) -> None:

@@ -63,7 +63,7 @@ from m3b.training.recipe import Batch, Transform, apply_transforms, get_recipe
 from m3b.training.sampling import share_order
 from m3b.training.step_cost import micro_batch
 from m3b.training.threads import ThreadFollower
-from m3b.training.time_budget import MAX_SCORING_SHARE, TrainingCosts
+from m3b.training.time_budget import MAX_SCORING_SHARE, TrainingCosts, describe_planned_steps
 from m3b.training.trial_step import to_device
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read if a network of transformers is built
@@ -494,7 +494,8 @@ def _train(
         choice = f"kept the last weights{why},"
     figure = f"{watch} {loop.best[0]:.3f}" if loop.parts.scorer else "no case held out,"
     print(
-        f"{folder.name}: {choice} {figure} at epoch {format_epoch(loop.best_epoch)} of {format_epoch(epochs)}, {clock.step} steps",
+        f"{folder.name}: {choice} {figure} at epoch {format_epoch(loop.best_epoch)} of {format_epoch(epochs)}, "
+        f"{clock.step} steps{describe_planned_steps(plan, clock.step)}",
         flush=True,
     )
     done = {"epochs": epochs, "seconds": round(clock.spent() + clock.excluded, 1), "best_epoch": loop.best_epoch}

@@ -38,11 +38,13 @@ class TrainingCosts:
         step: of a step, with loading, augmentation and the averaging of weights.
         scoring: of one scoring of the validation part while training.
         final: reserved at the end for the figures of the best weights.
+        is_measured: here; else estimated for another machine.
     """
 
     step: float
     scoring: float = 0.0
     final: float = 0.0
+    is_measured: bool = True
 
     def count_steps(self, seconds: float, epoch: int) -> int:
         """Return the steps that fit, with a scoring after epochs of `epoch` steps, but not too often."""
@@ -54,15 +56,17 @@ class TrainingCosts:
 
     def describe(self, seconds: float, epoch: int, max_steps: int = 0) -> str:
         """Return a line on the use of the time; with `max_steps`, so many steps are run whatever time they take."""
+        source = "measured at the machine's present load" if self.is_measured else "estimated"
+        load = f"{source}, loading included"
         if max_steps:
             return (
-                f"{max_steps} steps (max_steps) of {self.step:.3f} s (loading included), about "
+                f"{max_steps} steps (max_steps) of {self.step:.3f} s ({load}), about "
                 f"{max_steps * self.step + self.final:.0f} s in all, whatever the minutes"
             )
         steps = self.count_steps(seconds, epoch)
         scoring = max(0.0, seconds - self.final - steps * self.step)
         return (
-            f"of {seconds:.0f} s: {steps} steps of {self.step:.3f} s (loading included), {scoring:.0f} s for scoring, "
+            f"of {seconds:.0f} s: {steps} steps of {self.step:.3f} s ({load}), {scoring:.0f} s for scoring, "
             f"{min(self.final, seconds):.0f} s for the final figures"
         )
 
@@ -86,6 +90,12 @@ def record_expected_steps(plan: Plan, steps: float, epoch: int) -> None:
     """Record the expected steps and epochs of each network in the plan."""
     expected_steps = int(plan.get("max_steps") or 0) or min(int(steps), int(plan["max_epochs"]) * epoch)
     plan["expected"] = {"steps": expected_steps, "epochs": round(expected_steps / epoch, 2), "epoch_steps": epoch}
+
+
+def describe_planned_steps(plan: Plan, steps: int) -> str:
+    """Return how many steps were planned, if a training made others: the load of the machine has changed."""
+    expected = (plan.get("expected") or {}).get("steps")
+    return f" ({expected} were planned)" if expected and expected != steps else ""
 
 
 def min_seconds(step: Callable[[], object], tries: int = 3, seconds: float = 0.6) -> float:

@@ -69,7 +69,7 @@ def render(survey: Survey, budget: int = 120) -> str:
 def render_head(survey: Survey) -> str:
     """Return name and size of a folder."""
     size = f"{survey.bytes:,}" if survey.exact else f"about {survey.bytes:,}"
-    return f"{survey.name}: {survey.files:,} files in {survey.folders + 1:,} folders, {size} bytes"
+    return f"{survey.name}: {survey.files:,} files in {survey.folders:,} sub-folders, {size} bytes"
 
 
 def summarize(survey: Survey, max_lines: int = 10) -> list[str]:
@@ -365,9 +365,14 @@ def _splits(survey: Survey) -> list[str]:
     )
 
 
+_TABLE_COLUMN = re.compile(r"\{(t\d+)\.([^{}]+)\}")
+"""Column of a table by its id: `{t2.part}`."""
+
+
 def _split(split: SplitFacts, names: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return a split; `names` replace the ids of groups and tables."""
-    sides = ", ".join(f"{side.text} ({side.side or '?'}) {side.count}" for side in split.sides)
+    listed = " listed" if split.source == "lists" else ""  # lists may name files that are not there
+    sides = ", ".join(f"{side.text} ({side.side or '?'}) {side.count}{listed}" for side in split.sides)
     find = f" find {split.find}" if split.find else ""
     missing = f", others {split.missing}" if split.missing else ""
     overlap = f"; {split.overlap} keys on several sides" if split.overlap else ""
@@ -376,7 +381,8 @@ def _split(split: SplitFacts, names: Mapping[str, str] = MappingProxyType({})) -
     )
     covers = f"covers {100 * split.covers:.0f} %"
     owner = ",".join(names.get(part, part) for part in (split.group or split.owner).split(","))
-    return f"{split.source} {owner} {split.value}{find}: {sides}{missing}; {covers}{overlap}{crossing}"
+    value = _TABLE_COLUMN.sub(lambda match: f"{match[2]} of {names[match[1]]}" if names else match[0], split.value)
+    return f"{split.source} {owner} {value}{find}: {sides}{missing}; {covers}{overlap}{crossing}"
 
 
 def _details(survey: Survey) -> list[str]:

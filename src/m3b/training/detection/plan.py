@@ -248,12 +248,13 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
         return describe_reductions(messages)
     if messages and coarser_grid in changes and (message := coarser_grid.widen(plan)):
         messages.append(message)
+    lines = describe_reductions(messages)
     if messages and plan["target"] == "masks" and "lr" not in overrides:
         plan["lr"] = SHORT_TRAINING_LR
-        messages.append(f"lr {SHORT_TRAINING_LR}")
+        lines.append(f"lr {SHORT_TRAINING_LR}, since the steps are few")
     if messages:
         choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
-    return describe_reductions(messages)
+    return lines
 
 
 def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:

@@ -48,6 +48,7 @@ from m3b.training.patients import list_patients, list_sites
 from m3b.training.precision import device_of
 from m3b.training.pretrained.trial import compare_starts, trial_seconds
 from m3b.training.recipe import get_recipe
+from m3b.training.standard_error import describe_errors, jackknife_errors
 from m3b.training.step_cost import micro_batch
 
 LOGOUT = Path("Logout")
@@ -227,9 +228,12 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     shared_arguments = (None, None) if predictions.shared is None else (predictions.shared, predictions.networks)
     fitted = target.calibrate(logits, labels, list_patients(records), *shared_arguments)
     figures = {name: round(value, 4) for name, value in target.figures(logits, labels, predictions.networks).items()}
+    errors = jackknife_errors(
+        list_patients(records), lambda rows: target.figures(logits[rows], labels[rows], predictions.networks[rows])
+    )
     site_figures = measure_sites(plan, predictions)
     metrics = {
-        "validation": {**figures, "cases": len(labels)},
+        "validation": {**figures, "cases": len(labels), "standard_errors": errors},
         "networks": predictions.figures,
         **({"sites": site_figures} if site_figures else {}),
         "recall": target.recall(logits, labels),
@@ -278,6 +282,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     description += f", mean of {len(view_choice['views'])} views of each" if len(view_choice["views"]) > 1 else ""
     description += ", with the linear probe" if probe_choice.get("weight") else ""
     description += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
+    description += describe_errors(errors)
     for site, values in site_figures.items():
         print(f"{site}: {', '.join(f'{name} {value}' for name, value in values.items())}", flush=True)
     print(f"done: {target.describe(metrics, description)}", flush=True)

@@ -306,12 +306,15 @@ def fit_minutes(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]
             plan, STEP_COSTS, list_changes(facts, overrides, allowed_changes), _steps_per_network, MIN_STEPS, overrides
         )
     messages = reduce_plan(plan, allowed_changes, _steps_per_network, MIN_STEPS)
-    if messages and plan["network"]["filters"][0] <= NARROW_FILTERS:
-        messages += raise_rate_and_weights(facts, plan, overrides)
+    adaptations = (
+        raise_rate_and_weights(facts, plan, overrides)
+        if messages and plan["network"]["filters"][0] <= NARROW_FILTERS
+        else []
+    )
     messages = messages or narrow_for_folds(facts, plan, overrides, _total_steps, MIN_STEPS_PER_FOLD)
     if messages:
         choose_precision_and_layout(plan, overrides, STEP_COSTS.compare_seconds)
-    return describe_reductions(messages)
+    return describe_reductions(messages) + adaptations
 
 
 def choose_folds(facts: dict[str, Any], plan: dict[str, Any], settings: list[str]) -> None:

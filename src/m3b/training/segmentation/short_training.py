@@ -267,7 +267,7 @@ def raise_rate_and_weights(facts: dict[str, Any], plan: dict[str, Any], override
     messages = []
     if "lr" not in overrides:
         plan["lr"] = SHORT_TRAINING_LR
-        messages.append(f"lr {SHORT_TRAINING_LR}")
+        messages.append(f"lr {SHORT_TRAINING_LR}, since the steps are few")
     if not overrides & {"loss", "loss.weights"} and len(plan["classes"]) > 1:
         voxels = float(np.prod(np.median(facts["shapes"], axis=0)))
         sizes = [
@@ -277,5 +277,5 @@ def raise_rate_and_weights(facts: dict[str, Any], plan: dict[str, Any], override
         plan["loss"]["weights"] = [
             round(float(np.clip((REFERENCE_CLASS_SHARE * voxels / n) ** 0.5, 0.5, MAX_CLASS_WEIGHT)), 2) for n in sizes
         ]
-        messages.append("small classes weigh more in the loss")
+        messages.append("small classes weigh more in the loss, since the steps are few")
     return messages

@@ -33,7 +33,9 @@ from m3b.training.folds import (
 )
 from m3b.training.launch import count_processes, parse_train_options, train_folds_in_parallel
 from m3b.training.recipe import get_recipe
+from m3b.training.segmentation.dataset import patient_of
 from m3b.training.segmentation.scoring import mean_dice
+from m3b.training.standard_error import describe_errors, jackknife_errors
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -190,7 +192,6 @@ def select_on_all_cases(plan: dict[str, Any], fold_results: Sequence[FoldResult]
     from m3b.training.loop import load_best
     from m3b.training.precision import device_of
     from m3b.training.segmentation import surfaces
-    from m3b.training.segmentation.dataset import patient_of
     from m3b.training.segmentation.network import build_model
     from m3b.training.segmentation.postprocessing_selection import (
         describe_selection,
@@ -274,6 +275,9 @@ def write_results(
     }
     figures = {"dice": round(mean_dice(table), 4), "dice_by_class": class_means, "cases": len(table)}
     figures |= extra
+    patients = [patient_of(record) for fold_records in records for record in fold_records]
+    errors = jackknife_errors(patients, lambda rows: {"dice": mean_dice(table[rows])})
+    figures |= {"standard_errors": errors}
     all_records = [*done, *([read_result(REFIT_NAME)] if plan.get("refit") else [])]
     metrics: dict[str, Any] = {
         "validation": figures,
@@ -308,7 +312,10 @@ def describe_results(figures: Mapping[str, Any], classes: list[str], plan: Mappi
     )
     suffix += "; true masks are boxes, and the Dice is that of boxes" if plan.get("boxes") else ""
     dice, class_dice, baseline = figures["dice"], figures["dice_by_class"], figures.get("mean_shape_dice")
-    lines = [f"done: validation Dice {dice} on {figures['cases']} held-out cases{suffix}; by class {class_dice}"]
+    lines = [
+        f"done: validation Dice {dice} on {figures['cases']} held-out cases{suffix}"
+        f"{describe_errors(figures['standard_errors'])}; by class {class_dice}"
+    ]
     if baseline is not None:
         verdict = "above" if dice > baseline else "NOT above"
         lines.append(
