@@ -183,3 +183,20 @@ def test_classes_must_be_those_of_the_selection(tmp_path: Path) -> None:
     assert check_index(work, selection).issues[0].code == "other_classes"
     reordered = Selection("Cards", "diagnosis", "auroc", "plan", classes=("B", "A"))
     assert check_index(work, reordered).is_accepted, "order and case are the index's own"
+
+
+def test_classes_may_be_inflected_otherwise_than_in_the_selection(tmp_path: Path) -> None:
+    """`polyp` of the selection beside `polyps` of the manifest cost a second manifest."""
+    work = make_work(tmp_path)
+    names = {"a": "polyps", "b": "nuclei"}
+    train, test = (json.loads((work / f"Datapath/{part}.json").read_text()) for part in ("train", "test"))
+    for record in (*train, *test):
+        record["labels"] = [names[label] for label in record["labels"]]
+    write(work, train, test, {"polyps": 0, "nuclei": 1})
+    for classes, is_accepted in (
+        (("Polyp", "nucleus"), True),
+        (("polyp", "polyps"), False),
+        (("polyp", "cell"), False),
+    ):
+        selection = Selection("Cards", "diagnosis", "auroc", "plan", classes=classes)
+        assert check_index(work, selection).is_accepted is is_accepted, classes

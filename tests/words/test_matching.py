@@ -9,12 +9,15 @@ from __future__ import annotations
 import itertools
 import random
 import zlib
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from m3b.dataset.words import (
     MATCH_SCORE,
     Lexicon,
+    are_same_words,
     get_lexicon,
     is_negative,
     make_lexicon,
@@ -245,3 +248,14 @@ def test_the_last_name_of_each_side_is_the_other_if_they_are_related() -> None:
 @pytest.mark.parametrize(("word", "concept"), [("colon", "colon"), ("sangre", "blood"), ("hombro", "shoulder")])
 def test_a_word_as_it_is_spelled_comes_before_others_with_its_stem(word: str, concept: str) -> None:
     assert get_lexicon().find_concepts(word) == [concept]
+
+
+@pytest.mark.parametrize("plural", [make_plural, str.upper, str.title])
+def test_a_name_is_the_same_in_another_inflection(plural: Callable[[str], str]) -> None:
+    names = [term for name in HELD_OUT for term in CONCEPTS[name].terms.get("en", ())[:1] if term.isascii()]
+    assert np.mean([are_same_words(name, plural(name)) for name in names]) > 0.95
+
+
+def test_names_of_other_words_or_numbers_are_not_the_same() -> None:
+    for first, second in (("grade 1", "grade 2"), ("left kidney", "kidney"), ("nodule", "no nodule"), ("", "")):
+        assert not are_same_words(first, second)

@@ -19,6 +19,7 @@ from m3b.data.links import WHAT_TO_DO, Leading, leading_out
 from m3b.dataset.audit import Audit, Finding, IndexRequest, audit_index
 from m3b.dataset.audit.registry import are_installed
 from m3b.dataset.jobs import MANIFEST_PATH
+from m3b.dataset.words import are_same_words
 from m3b.errors import DataError, DataRejected, DecisionNeeded
 from m3b.isolation.reader import Reader
 from m3b.plugins import is_installed
@@ -176,8 +177,10 @@ def _is_within(path: Path, roots: Sequence[Path]) -> bool:
 def _find_class_mismatch(index: Index, selection: Selection) -> str:
     if not selection.classes or (kinds.of(index.task).empty_vocabulary and not index.classes):
         return ""
-    requested = {name.lower() for name in selection.classes}
-    if requested != {name.lower() for name in index.classes}:
+    requested, names = {name.lower() for name in selection.classes}, {name.lower() for name in index.classes}
+    pairs = [(wanted, name) for wanted in requested for name in names if are_same_words(wanted, name)]
+    is_inflected = len(pairs) == len(requested) == len(names) == len(dict(pairs)) == len(set(dict(pairs).values()))
+    if requested != names and not is_inflected:
         return (
             f"label_dict.json names {', '.join(index.classes)}; the selection asks for {', '.join(selection.classes)}. "
             "Use exactly these names."

@@ -331,6 +331,14 @@ def _are_related(lexicon: Lexicon, first: Iterable[str], second: Iterable[str]) 
     return False
 
 
+def are_same_words(first: str, second: str) -> bool:
+    """Return whether two names differ by the endings of their words at most: `Polyps` and `polyp`."""
+    pairs = [split_tokens(name) for name in (first, second)]
+    return len(pairs[0]) == len(pairs[1]) > 0 and all(
+        one == other or _have_equal_stem(one, other) for one, other in zip(*pairs, strict=True)
+    )
+
+
 def _have_equal_stem(first: str, second: str) -> bool:
     return any(
         len(stem(first, language)) >= 3 and stem(first, language) == stem(second, language)
