@@ -33,7 +33,7 @@ DATA_PROBLEM_CODES = ("one_class", "nothing_opens", "too_few_cases", "all_empty"
 UNFIXABLE_CODES = (
     "mask_floats", "anisotropic", "one_slice", "four_axes", "few_patients", "no_healthy", "not_opened",
     "report_across", "label_in_name", "label_in_header", "mean_shape",
-    "few_values", "text_in_pixels", "class_scarce_test", "unlabelled_left_out",
+    "few_values", "text_in_pixels", "identity_in_pixels", "class_scarce_test", "unlabelled_left_out",
 )  # fmt: skip
 """Codes of properties of the data that no other index would change: kept for the model card, not shown to the agent."""
 SUFFICIENT_TEST_SHARE = 0.15

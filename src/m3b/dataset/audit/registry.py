@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from m3b.dataset.audit import (
     boxes,
+    burnt_in,
     classes,
     copies,
     covariates,
@@ -26,7 +27,7 @@ CHECKS: tuple[AuditCheck, ...] = tuple(
     check
     for module in (
         labels, numbers, survival, reports, boxes, states, masks, classes, covariates, patients, requests, files, images,
-        copies, drawings,
+        burnt_in, copies, drawings,
     )
     for check in module.CHECKS
 )  # fmt: skip

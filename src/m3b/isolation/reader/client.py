@@ -32,7 +32,9 @@ READER_LIMITS = Limits(
     memory_mib=8192, processes=64, file_mib=8192, disk_mib=32768, wall_s=10.0**9, output_kib=64, isolated=True
 )
 """Resource limits of the reader process over its whole life; the time for one file is set by each worker job."""
-READER_LIBRARIES = ("pydantic", "numpy", "scipy", "PIL", "nibabel", "pydicom", "SimpleITK", "h5py", "openpyxl", "av")
+READER_LIBRARIES = (
+    "pydantic", "numpy", "scipy", "PIL", "nibabel", "pydicom", "SimpleITK", "h5py", "openpyxl", "av", "rapidocr",
+)  # fmt: skip
 MAX_BROKEN_FILES = 20
 """Maximum number of files that may crash the reader during one job; each is refused in the next try."""
 _POLL_INTERVAL_S = 0.5
