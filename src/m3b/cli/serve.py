@@ -1,4 +1,4 @@
-"""`m3b mcp` and `m3b serve`: m3b as tools of a chat client, and delivered models over HTTP."""
+"""`m3b mcp`, `m3b serve` and `m3b view`: tools of a chat client, models over HTTP, runs as pages for a browser."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from m3b.cli.delivered import Unconfined, announce_origin
 from m3b.cli.output import echo
 from m3b.errors import UsageError
 
-DEFAULT_PORT = 8765
+DEFAULT_PORT, DEFAULT_VIEW_PORT = 8765, 8766
 DEFAULT_SERVE_PORT = 8000
+LOOPBACK_ADDRESS = "127.0.0.1"
 
 
 def mcp(
@@ -113,3 +114,31 @@ def serve(
         )
         echo(f"serving {', '.join(served.name for served in pool.models)}: {address}/v1/models", err=True)
         run_server(app, listener)
+
+
+def view(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER]...", help="Runs, or folders of runs. Default: all runs that you started."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = DEFAULT_VIEW_PORT,
+) -> None:
+    """Show runs in a browser on this machine: list, search, compare, report of each, and those at work as they go.
+
+    Open the address that is printed: it holds a token without which nothing is shown.
+    """
+    try:
+        from m3b.serve.view.app import make_view_app
+        from m3b.serve.view.context import ViewSettings
+    except ImportError as error:
+        raise UsageError("m3b view takes the extra `serve`: pip install 'm3b[serve]'.") from error
+    from m3b.serve.http import choose_token, open_socket, serve
+
+    for folder in folders or []:
+        if not folder.is_dir():
+            raise UsageError(f"There is no folder {folder}.")
+    token, _ = choose_token()
+    with open_socket(LOOPBACK_ADDRESS, port) as listener:
+        address = f"http://{LOOPBACK_ADDRESS}:{listener.getsockname()[1]}/"
+        echo(f"{address}?token={token}\nStop it with Ctrl+C.")
+        serve(make_view_app(ViewSettings(token, folders or [])), listener)

@@ -94,6 +94,16 @@ def _rank(files: RunFiles) -> CaseRanking:
 
 def render_report(files: RunFiles, picture_note: str = "") -> str:
     """Return the page as text."""
+    return render_page(
+        "report.html",
+        styles=(STYLE, CURVES_STYLE),
+        scripts=(CURVES_SCRIPT, REPORT_SCRIPT),
+        **collect_report_values(files, picture_note),
+    )
+
+
+def collect_report_values(files: RunFiles, picture_note: str = "") -> dict[str, Any]:
+    """Return the values of `report.html`."""
     values = _collect_values(files, picture_note)
     filled = {
         "inventory": bool(values["inventory"]),
@@ -107,15 +117,8 @@ def render_report(files: RunFiles, picture_note: str = "") -> str:
         "limits": bool(values["limitations"]),
     }  # fmt: skip
     sections = [name for name in SECTION_TITLES if filled[name]]
-    return render_page(
-        "report.html",
-        styles=(STYLE, CURVES_STYLE),
-        scripts=(CURVES_SCRIPT, REPORT_SCRIPT),
-        sections=sections,
-        contents=[(name, SECTION_TITLES[name]) for name in sections] if len(sections) > 1 else [],
-        has_cases=filled["cases"],
-        **values,
-    )
+    contents = [(name, SECTION_TITLES[name]) for name in sections] if len(sections) > 1 else []
+    return {**values, "sections": sections, "contents": contents, "has_cases": filled["cases"]}
 
 
 def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:

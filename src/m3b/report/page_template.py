@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from m3b.markup.formatting import format_count, shorten
 from m3b.markup.html import Html, replace_control_characters
@@ -34,7 +34,7 @@ def render_page(template: str, *, scripts: Sequence[str] = (), styles: Sequence[
     css = "\n".join(read_static(name) for name in styles)
     scripts_text = [read_static(name) for name in scripts]
     return (
-        _load_environment()
+        load_environment()
         .get_template(template)
         .render(
             css=Html(css),
@@ -76,9 +76,14 @@ def embed_jpeg(content: bytes) -> str:
 
 
 @cache
-def _load_environment() -> Environment:
+def load_environment(*packages: str) -> Environment:
+    """Return the environment of the report's templates.
+
+    Args:
+        packages: packages whose `templates/` come first, such as another `layout.html` for the same pages.
+    """
     environment = Environment(
-        loader=PackageLoader("m3b.report"),
+        loader=ChoiceLoader([PackageLoader(package) for package in (*packages, "m3b.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=lambda value: replace_control_characters(value) if type(value) is str else value,

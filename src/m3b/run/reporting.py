@@ -28,10 +28,11 @@ def write_run_report(run: RunFolder, *, should_draw: bool = True) -> str:
     Raises:
         OSError: the folder cannot be written to.
     """
-    return str(write_report(run.path, None, _collect_notes(run), should_draw=should_draw))
+    return str(write_report(run.path, None, collect_notes(run), should_draw=should_draw))
 
 
-def _collect_notes(run: RunFolder) -> ReportNotes:
+def collect_notes(run: RunFolder) -> ReportNotes:
+    """Return what the files of a run do not say: next steps, amount of training, what it does at the moment."""
     amount = read_training_amount(run)
     training = (amount.steps, amount.epochs, amount.minutes) if amount else None
     with contextlib.suppress(M3bError, OSError, ValueError, TypeError, KeyError, AttributeError):
