@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import Any
 
 from m3b.errors import UsageError
 from m3b.events import EVENT_CLASS_BY_KIND, Event, ReplyReceived
+from m3b.isolation import untrusted
 from m3b.jsonlines import iter_complete_lines, truncate_torn_line
 from m3b.writing import sync_folder
 
@@ -153,6 +155,49 @@ def salvage_journal(file: Path) -> SalvagedJournal:
     )
 
 
+class JournalReader:
+    """Reads the events of a journal as they are appended, for display.
+
+    Args:
+        offset: byte at which a line begins; earlier lines are not read, so the first one is not compared with the one before.
+    """
+
+    def __init__(self, file: Path, offset: int = 0) -> None:
+        self._file, self._offset = file, offset
+        self._number = 0 if offset == 0 else None
+        self._upgrader, self._previous_digest = FormatOneUpgrader(), ""
+
+    def read_new(self) -> Iterator[tuple[int, Event]]:
+        """Yield the readable events that were appended since the last call, each with the offset at which its line ends."""
+        if not self._file.is_file():
+            return
+        with io.BufferedReader(untrusted.open_file(self._file.parent, self._file.name)) as stream:
+            stream.seek(self._offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                self._number = None if self._number is None else self._number + 1
+                with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                    yield self._offset, _parse_line(line, self._number, self._previous_digest, self._upgrader)
+                self._previous_digest = digest_line(line)
+
+
+def find_tail_offset(file: Path, max_bytes: int) -> int:
+    """Return where the first line begins that lies wholly in the last bytes of a journal; 0 if all of it does.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with io.BufferedReader(untrusted.open_file(file.parent, file.name)) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        if size <= max_bytes:
+            return 0
+        stream.seek(size - max_bytes - 1)
+        stream.readline()
+        return stream.tell()
+
+
 def _iter_events(file: Path) -> Iterator[tuple[int, Event | JournalError]]:
     upgrader, previous_digest = FormatOneUpgrader(), ""
     for number, line in enumerate(iter_complete_lines(file), start=1):
@@ -163,14 +208,14 @@ def _iter_events(file: Path) -> Iterator[tuple[int, Event | JournalError]]:
         previous_digest = digest_line(line)
 
 
-def _parse_line(line: bytes, number: int, previous_digest: str, upgrader: FormatOneUpgrader) -> Event:
+def _parse_line(line: bytes, number: int | None, previous_digest: str, upgrader: FormatOneUpgrader) -> Event:
     raw = json.loads(line)
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
     kind, data = raw["kind"], raw["data"]
     if "n" not in raw:
         data = upgrader.upgrade(kind, raw["role"], data)
-    elif raw["n"] != number:
+    elif number is not None and raw["n"] != number:
         raise ValueError(f"it was written as line {raw['n']}")
     if previous_digest and raw.get("prev", "") == "" and upgrader.is_chained:
         raise ValueError("it is not bound to the line before it, though earlier lines are")

@@ -61,15 +61,15 @@ class Browser:
         line, _, self._buffer = self._buffer.partition(b"\0")
         return dict(json.loads(line))
 
-    def open(self, file: Path, *, width: int = 1100, scheme: str = "light", scripts: bool = True) -> None:
-        """Load a page and wait until its scripts have run."""
+    def open(self, page: Path | str, *, width: int = 1100, scheme: str = "light", scripts: bool = True) -> None:
+        """Load a page, a file or an address, and wait until its scripts have run."""
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", metrics)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", {"features": features})
         self.call("Emulation.setScriptExecutionDisabled", {"value": not scripts})
         self.events.clear()
-        self.call("Page.navigate", {"url": file.resolve().as_uri()})
+        self.call("Page.navigate", {"url": page if isinstance(page, str) else page.resolve().as_uri()})
         end = time.monotonic() + TIMEOUT_S
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             assert time.monotonic() < end, "the page did not load"

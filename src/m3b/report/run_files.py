@@ -26,6 +26,7 @@ MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_CHARS = 4 * 2**20
 MAX_HEADER_BYTES = 16 * 2**20
 """Maximum size of the header of a safetensors file."""
+TRAINING_LOG = "work/Logout/log.csv"
 MAX_LOG_ROWS = 20_000
 """Maximum rows of the training log that are shown."""
 
@@ -97,9 +98,13 @@ class RunFiles:
 NO_NOTES = ReportNotes()
 
 
-def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES) -> RunFiles:
-    """Read a run folder."""
-    journal = _read_journal(folder / "journal.jsonl")
+def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES, *, has_events: bool = True) -> RunFiles:
+    """Read a run folder.
+
+    Args:
+        has_events: whether the journal is read, which can be large.
+    """
+    journal = _read_journal(folder / "journal.jsonl") if has_events else SalvagedJournal((), ())
     scores = _read_json(folder, "locked/scores.json") or _read_json(folder, "model/metrics.json")
     return RunFiles(
         folder=folder,
@@ -109,7 +114,7 @@ def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES) -> RunFiles:
         ],
         audit=_read_json(folder, "data_audit.json") or _read_json(folder, "work/data_audit.json"),
         scores=scores,
-        training_log=_read_training_log(folder, "work/Logout/log.csv"),
+        training_log=read_training_log(folder),
         delivered_files=_list_delivered_files(folder / "model"),
         plan=_read_plan(folder),
         parameter_count=_count_parameters(folder),
@@ -193,9 +198,10 @@ def _read_journal(file: Path) -> SalvagedJournal:
         return SalvagedJournal((), ())
 
 
-def _read_training_log(folder: Path, name: str) -> list[dict[str, str]]:
+def read_training_log(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of the log of a training; empty if there is none."""
     try:
-        rows = list(islice(csv.DictReader(islice(_iter_lines(folder, name), MAX_LOG_ROWS)), MAX_LOG_ROWS))
+        rows = list(islice(csv.DictReader(islice(_iter_lines(folder, TRAINING_LOG), MAX_LOG_ROWS)), MAX_LOG_ROWS))
     except csv.Error:
         return []
     return [{str(key): str(value) for key, value in row.items() if key and isinstance(value, str)} for row in rows]

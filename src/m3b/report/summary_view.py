@@ -24,6 +24,8 @@ STATUS_LABELS = {
     "failed": ("Failed", "bad"),
     "cancelled": ("Cancelled", "warn"),
     "working": ("At work", "calm"),
+    "interrupted": ("Interrupted", "warn"),
+    "unreadable": ("Cannot be read", "bad"),
 }
 NO_VERDICT_LABEL = ("Too few test patients for a verdict", "warn")
 
@@ -81,13 +83,13 @@ def make_header(files: RunFiles) -> dict[str, Any]:
         "run": run_name if run_name.startswith("run") else f"run {run_name}",
         "period": " – ".join(dict.fromkeys(time for time in times if time)),
         "request": shorten(files.record.get("request") or result.get("request") or "", 4000),
-        "reason": _use_metric_title(shorten(reason, 1200), read_primary_measure(files)) if reason else "",
+        "reason": use_metric_title(shorten(reason, 1200), read_primary_measure(files)) if reason else "",
         "assumptions": [shorten(text, 400) for text in as_list(result.get("assumptions"))],
         "activity": [] if result else files.notes.activity,
     }
 
 
-def _use_metric_title(reason: str, measure: dict[str, Any]) -> str:
+def use_metric_title(reason: str, measure: dict[str, Any]) -> str:
     """Return a verdict that begins with a metric's canonical name with its title instead."""
     name = measure.get("name")
     if not isinstance(name, str) or not name or not reason.startswith(f"{name} "):

@@ -35,11 +35,16 @@ Log = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: a column of one fold, with a position on each axis for each value."""
+    """One line of a chart: a column of one fold, with a position on each axis for each value.
+
+    Args:
+        column: title of the column, without the fold.
+    """
 
     name: str
     x: dict[str, list[float]]
     y: list[float]
+    column: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ def _make_chart(title: str, names: list[str], rows: Log) -> Curves | None:
             axes = line_axes if axes is None else [axis for axis in axes if axis in line_axes]
             x_values = {key: [positions[key] for positions, _ in points] for key, _ in line_axes}
             fold_note = f", fold {shorten(fold, 20)}" if len(folds) > 1 else ""
-            lines.append(Line(f"{display_name}{fold_note}", x_values, [value for _, value in points]))
+            lines.append(Line(f"{display_name}{fold_note}", x_values, [value for _, value in points], display_name))
             lines_by_name[display_name].append(list(zip(x_values[line_axes[0][0]], lines[-1].y, strict=True)))
     if not lines or not axes:
         return None

@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from m3b.errors import UsageError
+from m3b.markup.json_values import as_dict
 from m3b.run.folder import RunFolder
 
 
 def summarize_run(run: RunFolder) -> dict[str, Any]:
-    """Return id, name for commands, folder, start, status, request and primary metric of a run.
+    """Return id, name for commands, folder, start, status, reason, request, task, primary metric, verdict and usage of a run.
 
     A run whose run.json cannot be read has the status `unreadable` and the reason as its request.
     """
@@ -21,7 +22,7 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
     status = record.get("status", "?")
     if status == "working" and not run.is_busy:
         status = "interrupted"
-    result = record.get("result")
+    result = as_dict(record.get("result"))
     return {
         "id": run.id,
         "handle": run.display_name,
@@ -29,5 +30,9 @@ def summarize_run(run: RunFolder) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_at)),
         "status": str(status),
         "request": str(record.get("request", "")),
-        "primary": result.get("primary") if isinstance(result, dict) else None,
+        "reason": str(record.get("reason") or ""),
+        "task": str(result.get("task") or ""),
+        "primary": result.get("primary"),
+        "has_verdict": result.get("has_verdict") is not False,
+        "usage": as_dict(result.get("usage")),
     }

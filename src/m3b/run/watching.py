@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from m3b.events import Event, RunEnded, ScriptOutput, StepStarted, ToolCalled, ToolReturned
 from m3b.isolation import untrusted
 from m3b.isolation.untrusted import UnsafePathError
-from m3b.journal import salvage_journal
+from m3b.journal import JournalReader, salvage_journal
 from m3b.progress import RunProgress
 from m3b.run.folder import RunFolder
 
@@ -58,15 +57,13 @@ def load_progress(run: RunFolder) -> RunProgress:
 
 def follow_events(run: RunFolder, sleep: Callable[[float], None] = time.sleep) -> Iterator[Event]:
     """Yield the events of a run from its beginning, and what its scripts write, until it ends or its process is gone."""
-    count, journal_size, output_text = 0, -1, ""
-    events: tuple[Event, ...] = ()
+    reader, output_text = JournalReader(run.journal_file), ""
+    events: list[Event] = []
     while True:
         is_busy = run.is_busy  # before the journal is read, so that the last events are never missed
-        size = _get_size(run.journal_file)
-        if size != journal_size:
-            journal_size, events = size, tuple(salvage_journal(run.journal_file).events)
-            yield from events[count:]
-            count = len(events)
+        for _, event in reader.read_new():
+            events.append(event)
+            yield event
         if (events and isinstance(events[-1], RunEnded)) or not is_busy:
             return
         output = read_running_output(run, events)
@@ -105,10 +102,3 @@ def _find_newest_job_log(run: RunFolder) -> str:
     except (OSError, UnsafePathError):
         return ""
     return f"{JOB_LOGS}/{max(names)}" if names else ""
-
-
-def _get_size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "M3B_SERVE_TOKEN"  # nosec B105: the name of a variable
 MIN_TOKEN_CHARS = 16
+MAX_SHUTDOWN_S = 2
+"""Time for open requests, such as streams of events, when the server is stopped."""
 
 
 def choose_token() -> tuple[str, bool]:
@@ -151,4 +153,5 @@ def serve(app: ASGIApp, listener: socket.socket) -> None:
     """Serve an application on a listening socket until the process is stopped."""
     import uvicorn
 
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=MAX_SHUTDOWN_S)
+    uvicorn.Server(config).run(sockets=[listener])

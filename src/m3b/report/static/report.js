@@ -14,9 +14,15 @@
     return left.localeCompare(right, undefined, { numeric: true });
   };
 
+  const sortKey = (row, column) => {
+    const cell = row.cells[column];
+    return cell.dataset.sort ?? cell.textContent;
+  };
+
   const makeSortable = (table) => {
     const body = table.tBodies[0];
     [...table.tHead.rows[0].cells].forEach((head, column) => {
+      if (head.tagName !== "TH") return;
       const button = document.createElement("button");
       button.type = "button";
       button.className = "sort";
@@ -28,7 +34,7 @@
         head.setAttribute("aria-sort", direction);
         const sign = direction === "ascending" ? 1 : -1;
         const rows = [...body.rows];
-        rows.sort((a, b) => sign * compare(a.cells[column].textContent, b.cells[column].textContent));
+        rows.sort((a, b) => sign * compare(sortKey(a, column), sortKey(b, column)));
         body.append(...rows);
       });
     });
@@ -164,6 +170,7 @@
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   };
 
+  globalThis.m3b = { drawCurve };
   document.querySelectorAll("table.sortable").forEach(makeSortable);
   document.querySelectorAll("table.filterable").forEach(makeFilterable);
   enlargePictures();

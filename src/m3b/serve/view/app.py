@@ -13,11 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from m3b.serve.view import run_routes
+from m3b.serve.view import compare_routes, live_routes, run_routes
 from m3b.serve.view.context import VIEW_PACKAGE, RouteMaker, ViewContext, ViewSettings, list_route_names
 from m3b.serve.view.guard import ViewGuard
 
-ROUTE_MAKERS: tuple[RouteMaker, ...] = (run_routes.make_routes,)
+ROUTE_MAKERS: tuple[RouteMaker, ...] = (
+    run_routes.make_routes,
+    compare_routes.make_routes,
+    live_routes.make_routes,
+)
 """Functions that make the routes of each part."""
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".wasm": "application/wasm"}
 """Suffixes of static files that are served, with their media types."""

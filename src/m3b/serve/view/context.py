@@ -74,7 +74,7 @@ class ViewContext:
                     **values,
                     "is_list": request.url.path == "/",
                     "styles": (STYLE, CURVES_STYLE, "view.css", *values.get("styles", ())),
-                    "scripts": (CURVES_SCRIPT, REPORT_SCRIPT, *values.get("scripts", ())),
+                    "scripts": (CURVES_SCRIPT, REPORT_SCRIPT, "view.js", *values.get("scripts", ())),
                     "tabs": self._list_tabs(request, run) if isinstance(run, RunFolder) else [],
                 }
             )
