@@ -178,7 +178,7 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
     path, image, picture, has_orientation = _read_picture(record, index, base)
     shape = picture.shape[:-1]
     true_masks, ignored = read_true_masks(record, index.values if index.masked else {}, base, shape)
-    answer_masks = _read_answer_masks(answer, index, shape, base, path)
+    answer_masks = read_answer_masks(answer, index, shape, base, path)
     true_boxes = [
         DrawnBox(boxes_to_array(box.box, path, base), index.classes.index(box.label)) for box in record.boxes or ()
     ]
@@ -188,7 +188,7 @@ def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction
         if box.score >= DEFAULT_BOX_SCORE and box.label in index.classes
     ]
     has_truth = index.masked or record.boxes is not None
-    has_answer = has_truth and answer is not None and (answer.boxes is not None or bool(_answer_source(answer)))
+    has_answer = has_truth and answer is not None and (answer.boxes is not None or bool(get_answer_source(answer)))
 
     def make_row(masks: np.ndarray, boxes: Sequence[DrawnBox], guide_masks: np.ndarray) -> list[Panel]:
         panels = make_panels(picture, masks, boxes, image.spacing, has_orientation, guide_masks=guide_masks)
@@ -204,13 +204,13 @@ def _shorten_title(title: str) -> str:
     return title.replace(", slice ", " ").replace(" of ", "/")
 
 
-def _answer_source(answer: Prediction | None) -> Any:
+def get_answer_source(answer: Prediction | None) -> Any:
     if answer is None or (answer.mask is None and not answer.masks):
         return None
     return str(answer.mask) if answer.mask is not None else {name: str(file) for name, file in answer.masks.items()}
 
 
-def _read_answer_masks(
+def read_answer_masks(
     answer: Prediction | None, index: Index, shape: tuple[int, ...], base: str, path: Any
 ) -> np.ndarray:
     """Return (K, ...) bool masks of the classes; no masks at all without an answer that has some."""
@@ -218,7 +218,7 @@ def _read_answer_masks(
 
     from m3b.dataset.reading import read_masks
 
-    source = _answer_source(answer)
+    source = get_answer_source(answer)
     if source is None or not index.masked:
         return np.zeros((0, *shape), bool)
     return np.asarray(read_masks(source, index.values, base, shape, path))

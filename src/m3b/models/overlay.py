@@ -56,14 +56,21 @@ def to_display_rgb(array: np.ndarray, modality: str, window: Mapping[str, Any] |
     if array.dtype == np.uint8 and array.shape[0] == 3:
         return np.ascontiguousarray(np.moveaxis(array, 0, -1))
     grey = np.nan_to_num(array[0].astype(np.float32))
-    if window and window.get("mode") == "window":
-        low, high = float(window["low"]), float(window["high"])
-    elif modality == "ct":
-        low, high = SOFT_TISSUE_WINDOW_HU
-    else:
-        low, high = (float(value) for value in np.percentile(grey[:: max(1, grey.shape[0] // 200)], (0.5, 99.5)))
+    low, high = choose_display_range(grey, modality, window)
     scaled = np.clip((grey - low) / max(high - low, 1e-6), 0, 1)
     return np.repeat((scaled * 255).astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def choose_display_range(
+    grey: np.ndarray, modality: str, window: Mapping[str, Any] | None = None
+) -> tuple[float, float]:
+    """Return the values that are shown black and white."""
+    if window and window.get("mode") == "window":
+        return float(window["low"]), float(window["high"])
+    if modality == "ct":
+        return SOFT_TISSUE_WINDOW_HU
+    low, high = np.percentile(grey[:: max(1, grey.shape[0] // 200)], (0.5, 99.5))
+    return float(low), float(high)
 
 
 def paint_heat(picture: np.ndarray, levels: np.ndarray) -> np.ndarray:

@@ -119,7 +119,7 @@ def _review_order(case: RankedCase) -> tuple[bool, float]:
 
 def rank_cases(rows: Sequence[dict[str, Any]], report_section: ReportSection) -> CaseRanking:
     """Rank measured test cases by the value that their task gives them. Rows that were edited are left out."""
-    names = _shorten_keys([str(row.get("image", "")) for row in rows])
+    names = shorten_keys([str(row.get("image", "")) for row in rows])
     cases = [
         RankedCase(
             str(row.get("image", "")),
@@ -190,7 +190,7 @@ def _choose_shown(ranked: Sequence[RankedCase]) -> tuple[tuple[RankedCase, ...],
     )
 
 
-def _shorten_keys(keys: Sequence[str]) -> list[str]:
+def shorten_keys(keys: Sequence[str]) -> list[str]:
     """Return short names of cases: the file names if these are all different, else paths below the data folder."""
     paths = [key.split("|")[0] for key in keys]
     file_names = [path.rpartition("/")[2] for path in paths]
