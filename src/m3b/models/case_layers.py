@@ -34,6 +34,7 @@ MAX_FRAMES = 48
 """Maximum number of frames or views that are shown, evenly spaced."""
 FILL_ALPHA, OUTLINE_ALPHA = 110, 255
 REFERENCE, PREDICTION = "reference", "prediction"
+OUTLINE, FILL, BOTH = "outline", "fill", "both"
 
 
 @dataclass(frozen=True)
@@ -304,7 +305,7 @@ def _make_label_volumes(
     masks = [mask[thinned] for mask in marks.masks]
     volumes: list[np.ndarray] = []
     for number, mask in enumerate(masks, 1):
-        drawn = mask & ~_erode(mask) if is_outline else mask
+        drawn = mask & ~_erode_slices(mask) if is_outline else mask
         _paint_labels(volumes, drawn, number)
     size = tuple(-(-length // (part.step or 1)) for length, part in zip(shape, thinned, strict=True))
     for box in marks.boxes:
@@ -339,12 +340,12 @@ def _draw_box_walls(box: DrawnBox, shape: Sequence[int], steps: Sequence[int]) -
     return walls
 
 
-def _erode(mask: np.ndarray) -> np.ndarray:
-    """Return the voxels whose neighbours along each axis all belong to the mask."""
+def _erode_slices(mask: np.ndarray) -> np.ndarray:
+    """Return the voxels of a mask whose four neighbours in the same slice all belong to it."""
     import numpy as np
 
     inner: np.ndarray = mask.copy()
-    for axis in range(mask.ndim):
+    for axis in (0, 1):
         for shift in (1, -1):
             neighbour = np.roll(mask, shift, axis)
             edge = [slice(None)] * mask.ndim
@@ -409,9 +410,9 @@ def _make_picture(title: str, picture: np.ndarray, sources: Sequence[_Marks], no
     has_prediction = any(marks.source == PREDICTION and len(marks.masks) for marks in sources)
     layers, boxes = [], []
     for marks in sources:
-        is_outline = marks.source == REFERENCE and has_prediction
+        style = BOTH if not has_prediction else OUTLINE if marks.source == REFERENCE else FILL
         layers += [
-            MaskLayer(marks.source, _paint_mask(mask, number, size, is_outline), number)
+            MaskLayer(marks.source, _paint_mask(mask, number, size, style), number)
             for number, mask in enumerate(marks.masks)
             if mask.any()
         ]
@@ -436,8 +437,8 @@ def _encode_png(picture: np.ndarray) -> tuple[bytes, tuple[int, int]]:
     return stream.getvalue(), image.size
 
 
-def _paint_mask(mask: np.ndarray, number: int, size: tuple[int, int], is_outline: bool) -> bytes:
-    """Return a PNG of a class in its colour: an outline, and a fill that can be seen through."""
+def _paint_mask(mask: np.ndarray, number: int, size: tuple[int, int], style: str) -> bytes:
+    """Return a PNG of a class in its colour: its outline, a fill that can be seen through, or both."""
     import numpy as np
     from PIL import Image
 
@@ -445,9 +446,10 @@ def _paint_mask(mask: np.ndarray, number: int, size: tuple[int, int], is_outline
 
     painted = np.zeros((size[1], size[0], 4), np.uint8)
     scaled = np.array(Image.fromarray(mask.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)) > 0
-    if not is_outline:
+    if style != OUTLINE:
         painted[scaled] = (*class_colour(number), FILL_ALPHA)
-    painted[mask_outline(scaled)] = (*class_colour(number), OUTLINE_ALPHA)
+    if style != FILL:
+        painted[mask_outline(scaled)] = (*class_colour(number), OUTLINE_ALPHA)
     stream = io.BytesIO()
     Image.fromarray(painted).save(stream, "PNG", compress_level=1)
     return stream.getvalue()

@@ -23,6 +23,14 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
         page_facts: `task`, `proposals` (best first), `insufficient`, `assumptions`, and `counts` of the best.
         examples: examples as `m3b.models.example_images` draws them; they come from a sandbox and are not trusted.
     """
+    values = collect_manifest_values(request, page_facts, examples)
+    return render_page("manifest.html", scripts=(REPORT_SCRIPT,), **values)
+
+
+def collect_manifest_values(
+    request: str, page_facts: Mapping[str, Any], examples: ExampleCases | None = None
+) -> dict[str, Any]:
+    """Return the values of `manifest.html`; see `render_manifest_page`."""
     proposals = list(page_facts.get("proposals") or ())
     best = dict(proposals[0]) if proposals else {}
     counts = page_facts.get("counts") or {}
@@ -31,22 +39,20 @@ def render_manifest_page(request: str, page_facts: Mapping[str, Any], examples: 
         ("Cases for testing", counts.get("test")), ("Patients", _describe_patients(counts) if counts else ""),
     ]  # fmt: skip
     question, manifest = page_facts.get("insufficient"), best.get("manifest")
-    return render_page(
-        "manifest.html",
-        scripts=(REPORT_SCRIPT,),
-        request=shorten(request, 2000),
-        question=shorten(question, 1000) if question else "",
-        assumptions=[shorten(text, 400) for text in page_facts.get("assumptions") or ()],
-        best={"title": "", "evidence": (), "doubts": (), **best},
-        fact_rows=[(name, shorten(value, 400)) for name, value in facts if value not in (None, "")],
-        class_rows=_list_class_rows(counts),
-        examples=_list_examples(examples) if examples else [],
-        legend=[entry for entry in examples.legend if re.fullmatch("#[0-9a-f]{6}", entry[1])] if examples else [],
-        file_rows=_list_file_rows(counts),
-        notes=[shorten(note, 400) for note in counts.get("notes") or ()],
-        others=[_describe_proposal(proposal) for proposal in proposals[1:]],
-        manifest_json=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest else "",
-    )
+    return {
+        "request": shorten(request, 2000),
+        "question": shorten(question, 1000) if question else "",
+        "assumptions": [shorten(text, 400) for text in page_facts.get("assumptions") or ()],
+        "best": {"title": "", "evidence": (), "doubts": (), **best},
+        "fact_rows": [(name, shorten(value, 400)) for name, value in facts if value not in (None, "")],
+        "class_rows": _list_class_rows(counts),
+        "examples": _list_examples(examples) if examples else [],
+        "legend": [entry for entry in examples.legend if re.fullmatch("#[0-9a-f]{6}", entry[1])] if examples else [],
+        "file_rows": _list_file_rows(counts),
+        "notes": [shorten(note, 400) for note in counts.get("notes") or ()],
+        "others": [_describe_proposal(proposal) for proposal in proposals[1:]],
+        "manifest_json": json.dumps(manifest, indent=1, ensure_ascii=False) if manifest else "",
+    }
 
 
 def _describe_patients(counts: Mapping[str, Any]) -> str:

@@ -64,13 +64,30 @@ def parse_manifest(values: object) -> Manifest:
     try:
         return Manifest.model_validate(values)
     except ValidationError as error:
-        messages = [_describe_error(dict(item)) for item in error.errors(include_url=False)]
+        messages = [message for _, message in _list_errors(error)]
         remainder = f" (and {len(messages) - MAX_ERRORS} more)" if len(messages) > MAX_ERRORS else ""
         raise DataError("; ".join(messages[:MAX_ERRORS]) + remainder) from error
 
 
-def _describe_error(error: dict[str, Any]) -> str:
-    part = ".".join(str(name) for name in error["loc"] if "[" not in str(name)) or "the manifest"
+def list_manifest_errors(values: object) -> list[tuple[str, str]]:
+    """Return what makes values no manifest: the part (`masks.classes`) and a message; empty if they are one."""
+    try:
+        Manifest.model_validate(values)
+    except ValidationError as error:
+        return _list_errors(error)
+    return []
+
+
+def _list_errors(error: ValidationError) -> list[tuple[str, str]]:
+    return [_describe_error(dict(item)) for item in error.errors(include_url=False)]
+
+
+def _describe_error(error: dict[str, Any]) -> tuple[str, str]:
+    part = ".".join(str(name) for name in error["loc"] if "[" not in str(name))
+    return part, _format_error(error, part or "the manifest")
+
+
+def _format_error(error: dict[str, Any], part: str) -> str:
     if error["type"] == "extra_forbidden":
         return f"{part} is no key of a manifest"
     if error["type"] == "missing":

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from m3b.serve.view import case_routes, compare_routes, live_routes, run_routes
+from m3b.serve.view import case_routes, compare_routes, data_routes, live_routes, run_routes
 from m3b.serve.view.context import VIEW_PACKAGE, RouteMaker, ViewContext, ViewSettings, list_route_names
 from m3b.serve.view.guard import ViewGuard
 
@@ -22,6 +22,7 @@ ROUTE_MAKERS: tuple[RouteMaker, ...] = (
     compare_routes.make_routes,
     live_routes.make_routes,
     case_routes.make_routes,
+    data_routes.make_routes,
 )
 """Functions that make the routes of each part."""
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".wasm": "application/wasm"}

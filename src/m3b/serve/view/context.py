@@ -18,7 +18,13 @@ from m3b.run.folder import RunFolder
 from m3b.serve.view.run_index import RunIndex, make_key
 
 VIEW_PACKAGE = "m3b.serve.view"
-RUN_PAGES = {"run_overview": "Overview", "run_cases": "Cases", "run_data": "Data", "run_live": "Live"}
+RUN_PAGES = {
+    "run_overview": "Overview",
+    "run_cases": "Cases",
+    "run_data": "Data",
+    "run_manifest": "Manifest",
+    "run_live": "Live",
+}
 """Names of the routes `/runs/{key}...` that are pages of one run, with their titles in its navigation."""
 
 
@@ -73,6 +79,7 @@ class ViewContext:
                     "is_wide": False,
                     **values,
                     "is_list": request.url.path == "/",
+                    "is_folder": request.url.path == "/folder",
                     "styles": (STYLE, CURVES_STYLE, "view.css", *values.get("styles", ())),
                     "scripts": (CURVES_SCRIPT, REPORT_SCRIPT, "view.js", *values.get("scripts", ())),
                     "tabs": self._list_tabs(request, run) if isinstance(run, RunFolder) else [],

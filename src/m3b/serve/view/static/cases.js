@@ -56,10 +56,10 @@
     const sources = listSources(data.images);
     const controls = make("div", { className: "controls" });
     if (!sources.length) return controls;
+    const styles = data.images.some((image) => image.boxes.length) ? ["dashed", "solid"] : ["outline", "filled"];
     const toggles = sources.map((source) => {
-      const isDashed = sources.length > 1 && source === "reference";
-      const outlined = isDashed ? (data.images[0].boxes.length ? " (dashed)" : " (outline)") : "";
-      return makeCheckbox(SOURCES[source] + outlined, true, (checked) => {
+      const style = sources.length > 1 ? ` (${styles[source === "reference" ? 0 : 1]})` : "";
+      return makeCheckbox(SOURCES[source] + style, true, (checked) => {
         state.shown[source] = checked;
         redraw();
       });
@@ -107,8 +107,8 @@
     const place = make("p", { className: "quiet place" });
     const view = new niivue.Niivue({
       backColor: [0.07, 0.08, 0.09, 1],
-      crosshairColor: [0.9, 0.9, 0.9, 0.6],
-      crosshairWidth: 0.6,
+      crosshairColor: [0.9, 0.9, 0.9, 0.5],
+      crosshairWidth: 0.12,
       isRadiologicalConvention: true,
       isOrientationTextVisible: image.isOriented,
       dragAndDropEnabled: false,
@@ -156,7 +156,7 @@
         view.setSliceType(Number(value));
         updateSlider();
       }), sliderLabel);
-    area.append(controls, make("div", { className: "volume" }, canvas), place, makeOverlayControls(data, redraw));
+    area.append(controls, makeOverlayControls(data, redraw), make("div", { className: "volume" }, canvas), place);
     await view.attachToCanvas(canvas);
     await view.loadVolumes([
       { url: image.address, name: "image.nii.gz" },
@@ -166,6 +166,7 @@
     redraw();
     view.setSliceType(Number(plane));
     updateSlider();
+    view.createOnLocationChange();
     viewer.view = view;
   };
 
@@ -173,7 +174,7 @@
 
   const SVG = "http://www.w3.org/2000/svg";
 
-  const makeBoxes = (image, legend) => {
+  const makeBoxes = (image, legend, isCompared) => {
     const drawing = document.createElementNS(SVG, "svg");
     drawing.setAttribute("aria-hidden", "true");
     for (const box of image.boxes) {
@@ -183,7 +184,7 @@
       const sides = { x: left, y: top, width: `${100 * (box.corners[2] - box.corners[0])}%`, height: `${100 * (box.corners[3] - box.corners[1])}%` };
       for (const [name, value] of Object.entries(sides)) rectangle.setAttribute(name, value);
       rectangle.setAttribute("stroke", legend[box.label][1]);
-      rectangle.setAttribute("class", box.source);
+      if (isCompared && box.source === "reference") rectangle.setAttribute("class", "dashed");
       group.append(rectangle);
       if (box.score !== null) {
         const text = document.createElementNS(SVG, "text");
@@ -226,7 +227,7 @@
         picture.item = layer;
         return picture;
       });
-      stack.replaceChildren(base, ...layers, makeBoxes(image, data.legend));
+      stack.replaceChildren(base, ...layers, makeBoxes(image, data.legend, listSources(data.images).length > 1));
       caption.textContent = image.title;
       resize();
       redraw();
@@ -245,7 +246,7 @@
       zoom = value;
       resize();
     })[0]);
-    area.append(controls, frame, caption, makeOverlayControls(data, redraw));
+    area.append(controls, makeOverlayControls(data, redraw), frame, caption);
     window.addEventListener("resize", resize);
     show();
   };
