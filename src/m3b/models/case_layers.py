@@ -275,12 +275,12 @@ def _make_volume(
     return LayeredImage("", content, True, shown.shape, affine is not None, layers)
 
 
-def choose_steps(shape: Sequence[int], max_voxels: int = MAX_VOXELS) -> tuple[int, ...]:
+def choose_steps(shape: Sequence[int]) -> tuple[int, ...]:
     """Return every how many voxels one is shown along each axis, the longest axes thinned out first."""
     import math
 
     steps = [1] * len(shape)
-    while math.prod(-(-size // step) for size, step in zip(shape, steps, strict=True)) > max_voxels:
+    while math.prod(-(-size // step) for size, step in zip(shape, steps, strict=True)) > MAX_VOXELS:
         longest = max(range(len(shape)), key=lambda axis: shape[axis] / steps[axis])
         steps[longest] += 1
     return tuple(steps)

@@ -63,7 +63,7 @@ class ViewContext:
             raise HTTPException(404, "There is no such run; it may have been removed.")
         return run
 
-    def render(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    def render(self, request: Request, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
         """Return a page of a template in `m3b/serve/view/templates` or `m3b/report/templates`.
 
         Args:

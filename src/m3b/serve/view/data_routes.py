@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from m3b.dataset.manifest.overrides import list_manifest_errors, parse_manifest
+from m3b.dataset.manifest.overrides import list_manifest_errors
 from m3b.dataset.manifest.reference import json_schema
 from m3b.dataset.survey.facts import Survey
 from m3b.dataset.survey.render import summarize
-from m3b.errors import DataError, M3bError, UsageError
+from m3b.errors import M3bError, UsageError
 from m3b.isolation import untrusted
 from m3b.isolation.reader import Reader
 from m3b.isolation.sandbox import Mounts, choose_sandbox
@@ -38,10 +38,15 @@ from m3b.serve.tools import MAX_REQUEST_CHARS, ServerSettings, Tools
 from m3b.serve.view.context import ViewContext
 from m3b.serve.view.run_index import make_key
 
+ENTRIES = "#entries"
+"""Key of an object that a form sends as a list of its names and values."""
 MAX_BODY_BYTES = 4 * 2**20
 MAX_JSON_BYTES = 64 * 2**20
 MAX_SURVEY_LINES = 24
 DEFAULT_MINUTES = 5
+
+Previews = dict[tuple[str, str], DatasetPreview]
+"""Folder and request -> how the folder was read when it was looked at last."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ def make_routes(context: ViewContext) -> list[Route]:
     """Return the routes of data pages, and of manifest forms."""
     server_settings = ServerSettings([])
     started: dict[str, tuple[Tools, RunFolder]] = {}
+    previews: Previews = {}
 
     def show_run_data(request: Request) -> Response:
         run = context.find_run(request)
@@ -80,7 +86,7 @@ def make_routes(context: ViewContext) -> list[Route]:
         if not folder:
             return context.render(request, "folder.html", folder="", text="", problem="")
         try:
-            preview = preview_folder(folder, text, with_examples=True)
+            preview = previews[folder, text] = preview_folder(folder, text)
         except (M3bError, OSError, ValueError) as error:
             return context.render(request, "folder.html", folder=folder, text=text, problem=str(error))
         values = collect_manifest_values(text, preview.to_json(), _get_examples(preview))
@@ -95,10 +101,10 @@ def make_routes(context: ViewContext) -> list[Route]:
         return show_form(request, None)
 
     def show_form(request: Request, run: RunFolder | None) -> Response:
-        source = find_source(request, run)
+        source = find_source(request, run, previews)
         settings = {
             "schema": json_schema(),
-            "manifest": source.manifest,
+            "manifest": encode_maps(source.manifest),
             "address": source.address,
             "query": request.url.query if run is None else "",
         }
@@ -117,12 +123,12 @@ def make_routes(context: ViewContext) -> list[Route]:
     async def count(request: Request) -> Response:
         body = await _read_body(request)
         run = context.find_run(request) if "key" in request.path_params else None
-        return JSONResponse(await run_in_threadpool(lambda: count_manifest(find_source(request, run), body)))
+        return JSONResponse(await run_in_threadpool(lambda: count_manifest(find_source(request, run, previews), body)))
 
     async def train(request: Request) -> Response:
         body = await _read_body(request)
         run = context.find_run(request) if "key" in request.path_params else None
-        source = await run_in_threadpool(lambda: find_source(request, run))
+        source = await run_in_threadpool(lambda: find_source(request, run, previews))
         tools = Tools(replace(server_settings, data=[source.root], runs=source.runs))
         try:
             answer = await run_in_threadpool(lambda: start_training(tools, source, body))
@@ -184,8 +190,8 @@ def read_survey_lines(run: RunFolder) -> list[str]:
     return []
 
 
-def preview_folder(folder: str, request: str, *, with_examples: bool) -> DatasetPreview:
-    """Return how a folder is read for a request.
+def preview_folder(folder: str, request: str) -> DatasetPreview:
+    """Return how a folder is read for a request, with example pictures.
 
     Raises:
         UsageError: there is no such folder, or the request is empty or too long.
@@ -197,7 +203,7 @@ def preview_folder(folder: str, request: str, *, with_examples: bool) -> Dataset
     if len(request) > MAX_REQUEST_CHARS:
         raise UsageError(f"The request has {len(request):,} characters; m3b takes at most {MAX_REQUEST_CHARS:,}.")
     with TemporaryFolder("view") as scratch:
-        return preview_dataset(root.resolve(), request, scratch, with_examples=with_examples)
+        return preview_dataset(root.resolve(), request, scratch, with_examples=True)
 
 
 def _get_examples(preview: DatasetPreview) -> ExampleCases:
@@ -213,17 +219,18 @@ def _read_json(folder: Path, name: str) -> Any:
 # --- the manifest form ---------------------------------------------------------------------------------------------
 
 
-def find_source(request: Request, run: RunFolder | None) -> ManifestSource:
+def find_source(request: Request, run: RunFolder | None, previews: Previews) -> ManifestSource:
     """Return the folder and the manifest of a form.
 
     Args:
         run: the run whose data it is; None for the folder that the query names.
+        previews: of folders that were looked at.
 
     Raises:
         HTTPException: 400 or 404, there is no manifest to edit, or the data is not there any more.
     """
     try:
-        return _find_run_source(run) if run is not None else _find_folder_source(request)
+        return _find_run_source(run) if run is not None else _find_folder_source(request, previews)
     except (M3bError, OSError, ValueError) as error:
         raise HTTPException(404, str(error)) from error
 
@@ -243,9 +250,11 @@ def _find_run_source(run: RunFolder) -> ManifestSource:
     return ManifestSource(roots[0], text, proposal or manifest, manifest, address, run.path.parent)
 
 
-def _find_folder_source(request: Request) -> ManifestSource:
+def _find_folder_source(request: Request, previews: Previews) -> ManifestSource:
     folder, text = (request.query_params.get(name, "").strip() for name in ("folder", "request"))
-    preview = preview_folder(folder, text, with_examples=False)
+    if (folder, text) not in previews:
+        previews[folder, text] = preview_folder(folder, text)
+    preview = previews[folder, text]
     if not preview.proposals:
         raise UsageError(preview.insufficient or "m3b found no way to read this folder for the request.")
     manifest = preview.proposals[0].manifest
@@ -274,10 +283,12 @@ async def _read_body(request: Request) -> dict[str, Any]:
 
 def count_manifest(source: ManifestSource, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a manifest gives, as the confined reader counts it, or its errors, each with the part that is wrong."""
-    errors = list_manifest_errors(body.get("manifest"))
+    manifest = decode_maps(body.get("manifest"))
+    text = json.dumps(manifest, indent=1, ensure_ascii=False)
+    errors = list_manifest_errors(manifest)
     if errors:
-        return {"errors": [{"part": part, "message": message} for part, message in errors]}
-    job = {"do": "count", "manifest": body["manifest"], "proposal": source.proposal}
+        return {"errors": [{"part": part, "message": message} for part, message in errors], "text": text}
+    job = {"do": "count", "manifest": manifest, "proposal": source.proposal}
     try:
         with (
             TemporaryFolder("view") as scratch,
@@ -285,7 +296,7 @@ def count_manifest(source: ManifestSource, body: Mapping[str, Any]) -> dict[str,
         ):
             facts = run_reader_job(job, source.root, scratch, reader)
     except (M3bError, OSError) as error:
-        return {"errors": [{"part": "", "message": str(error)}]}
+        return {"errors": [{"part": "", "message": str(error)}], "text": text}
     problems = [
         {"part": problem["part"], "message": " ".join(filter(None, [problem["finding"], problem["remedy"]]))}
         | {"severity": problem["severity"]}
@@ -295,10 +306,13 @@ def count_manifest(source: ManifestSource, body: Mapping[str, Any]) -> dict[str,
     return {
         "errors": [problem for problem in problems if problem["severity"] == "error"],
         "warnings": [problem for problem in problems if problem["severity"] != "error"],
-        "lines": facts["lines"],
+        "text": text,
         "difference": facts["difference"],
         "parts": [{"title": title, **part} for title, part in (("training", training), ("testing", testing))],
-        "excluded": [*facts["excluded_cases"], *facts["excluded_files"]],
+        "excluded": [
+            {"title": "Cases left out", "reasons": facts["excluded_cases"]},
+            {"title": "Files that are not used", "reasons": facts["excluded_files"]},
+        ],
     }
 
 
@@ -311,9 +325,25 @@ def start_training(tools: Tools, source: ManifestSource, body: Mapping[str, Any]
     minutes = body.get("minutes")
     if not isinstance(minutes, int | float) or isinstance(minutes, bool):
         raise UsageError("Name the minutes of training as a number.")
-    try:
-        manifest = parse_manifest(body.get("manifest"))
-    except DataError as error:
-        raise UsageError(f"This is no manifest: {error}.") from error
-    values = manifest.model_dump(mode="json", exclude_defaults=True)
-    return tools.start_run(str(body.get("request", "")), str(source.root), float(minutes), values)
+    manifest = decode_maps(body.get("manifest"))
+    if not isinstance(manifest, dict):
+        raise UsageError("The manifest is no JSON object.")
+    return tools.start_run(str(body.get("request", "")), str(source.root), float(minutes), manifest)
+
+
+def encode_maps(value: Any) -> Any:
+    """Return JSON values whose objects keep their order in JavaScript: names that are numbers are sorted there."""
+    if isinstance(value, dict):
+        pairs = [(name, encode_maps(item)) for name, item in value.items()]
+        return {ENTRIES: pairs} if any(name.isdigit() for name, _ in pairs) else dict(pairs)
+    return [encode_maps(item) for item in value] if isinstance(value, list) else value
+
+
+def decode_maps(value: Any) -> Any:
+    """Return the JSON values of a form, whose maps are lists of pairs; of two entries of one name the later one."""
+    if isinstance(value, dict) and set(value) == {ENTRIES}:
+        pairs = [pair for pair in as_list(value[ENTRIES]) if isinstance(pair, list) and len(pair) == 2]
+        return {str(name): decode_maps(item) for name, item in pairs}
+    if isinstance(value, dict):
+        return {name: decode_maps(item) for name, item in value.items()}
+    return [decode_maps(item) for item in value] if isinstance(value, list) else value

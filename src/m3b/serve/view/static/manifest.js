@@ -7,6 +7,7 @@
   const settings = JSON.parse(document.getElementById("manifest-settings").textContent);
   const COUNT_DELAY_MS = 400;
   const START_CHECK_MS = 400;
+  const ENTRIES = "#entries"; // objects of JavaScript do not keep the order of names that are numbers
 
   const make = (name, properties = {}, ...children) => {
     const element = Object.assign(document.createElement(name), properties);
@@ -31,7 +32,10 @@
     const target = resolve(settings.schema.$defs[schema.$ref.split("/").pop()]);
     return { ...target, ...schema, description: schema.description || target.description, $ref: undefined };
   };
-  const listChoices = (schema) => (resolve(schema).anyOf || [resolve(schema)]).map(resolve);
+  const listChoices = (schema) => {
+    const resolved = resolve(schema);
+    return resolved.anyOf ? resolved.anyOf.flatMap(listChoices) : [resolved];
+  };
   const isNull = (schema) => schema.type === "null";
   const isPlainItem = (schema) => listChoices(schema).every((item) => ["string", "integer", "number"].includes(item.type));
 
@@ -106,10 +110,13 @@
     };
     const adder = makeButton("Add", () => add("", undefined));
     holder.append(adder);
-    Object.entries(value || {}).forEach(([name, item]) => add(name, item));
-    const read = () => Object.fromEntries(entries.filter(({ key }) => key.value).map(({ key, control }) => [key.value, control.read()]));
-    return { element: holder, read };
+    const pairs = value && value[ENTRIES] ? value[ENTRIES] : Object.entries(value || {});
+    pairs.forEach(([name, item]) => add(name, item));
+    const read = () => entries.filter(({ key }) => key.value).map(({ key, control }) => [key.value, control.read()]);
+    return { element: holder, read: () => (read().length ? { [ENTRIES]: read() } : {}) };
   };
+
+  const formatHint = (text) => text.split("`").map((piece, number) => (number % 2 ? make("code", { textContent: piece }) : piece));
 
   const makeField = (name, schema, value, path, isRequired) => {
     const control = makeControl(schema, value, path);
@@ -120,13 +127,15 @@
       control.element.id = `field-${path}`;
       label.htmlFor = control.element.id;
     }
-    const element = make("div", { className: `field${isNested ? " nested" : ""}` }, label, make("div", { className: "control" }, control.element));
+    const hint = resolved.description ? [make("p", { className: "hint" }, ...formatHint(resolved.description))] : [];
+    const area = make("div", { className: "control" }, control.element);
+    const element = make("div", { className: `field${isNested ? " nested" : ""}` }, label, ...(isNested ? [...hint, area] : [area, ...hint]));
     element.dataset.part = path;
-    if (resolved.description) element.append(make("p", { className: "hint", textContent: resolved.description }));
     const read = () => {
       const current = control.read();
-      const isDefault = current === undefined || (!isRequired && isEqual(current, resolved.default ?? null));
-      return isDefault ? undefined : current;
+      const isEmpty = isObject(resolved.default) && isEqual(current, {});
+      const isDefault = current === undefined || isEmpty || isEqual(current, resolved.default ?? null);
+      return isDefault && !isRequired ? undefined : current;
     };
     return { element, read };
   };
@@ -175,7 +184,9 @@
       show(makeText(textChoice, item), ...(objectChoice ? [makeButton("With options", () => showObject({ value: control.read() }))] : []), ...(choices.some(isNull) ? [remover()] : []));
     };
     const showNothing = () => show(null, makeButton("Add", () => (textChoice ? showText("") : showObject({}))));
-    if (value === undefined || value === null) choices.some(isNull) ? showNothing() : textChoice ? showText("") : showObject({});
+    const isOnlyText = textChoice && isObject(value) && isEqual(Object.keys(value), ["value"]) && typeof value.value === "string";
+    if (isOnlyText) showText(value.value);
+    else if (value === undefined || value === null) choices.some(isNull) ? showNothing() : textChoice ? showText("") : showObject({});
     else if (isObject(value)) showObject(value);
     else showText(value);
     return { element: holder, read: () => (control ? control.read() : null) };
@@ -224,7 +235,8 @@
       ["patients", ...parts.map((part) => part.patients ?? "unknown")],
       ...names.map((name) => [name, ...parts.map((part) => part.classes[name] ?? 0)]),
     ];
-    const makeRow = (cells, name) => make("tr", {}, ...cells.map((cell) => make(name, { textContent: typeof cell === "number" ? cell.toLocaleString("en") : cell })));
+    const makeCell = (name, cell) => make(name, { textContent: typeof cell === "number" ? cell.toLocaleString("en") : cell });
+    const makeRow = (cells, name) => make("tr", {}, makeCell("th", cells[0]), ...cells.slice(1).map((cell) => makeCell(name, cell)));
     const table = make("table", { className: "numbers" }, make("thead", {}, makeRow(["Cases", ...parts.map((part) => part.title)], "th")), make("tbody", {}, ...rows.map((row) => makeRow(row, "td"))));
     return table;
   };
@@ -252,14 +264,20 @@
   };
 
   const showCounts = (answer) => {
-    showErrors([...answer.errors]);
+    showErrors(answer.errors);
+    manifestText.textContent = answer.text || "";
     const parts = [];
-    if (answer.errors.length) parts.push(make("p", {}, make("strong", { textContent: "The manifest cannot be used:" })), makeBullets(answer.errors.map((error) => [error.part, error.message].filter((text) => text && !error.message.startsWith(`${error.part} `) || text === error.message).join(": "))));
+    if (answer.errors.length) {
+      const texts = answer.errors.map(({ part, message }) => (!part || message.startsWith(part) ? message : `${part}: ${message}`));
+      parts.push(make("p", {}, make("strong", { textContent: "The manifest cannot be used:" })), makeBullets(texts));
+    }
     if (answer.parts) {
       parts.push(makeCountTable(answer.parts));
       if (answer.warnings.length) parts.push(make("h3", { textContent: "Warnings" }), makeBullets(answer.warnings.map((warning) => `${warning.part}: ${warning.message}`)));
       parts.push(make("h3", { textContent: "Difference to the proposal" }), answer.difference.length ? makeBullets(answer.difference) : make("p", { className: "quiet", textContent: "none" }));
-      if (answer.excluded.length) parts.push(make("h3", { textContent: "Left out" }), makeBullets(answer.excluded.map((item) => `${item.count.toLocaleString("en")}: ${item.reason}`)));
+      for (const { title, reasons } of answer.excluded) {
+        if (reasons.length) parts.push(make("h3", { textContent: title }), makeBullets(reasons.map((item) => `${item.count.toLocaleString("en")}: ${item.reason}`)));
+      }
     }
     counts.replaceChildren(...parts);
     counts.dataset.state = answer.errors.length ? "wrong" : "counted";
@@ -270,7 +288,6 @@
     lastRequest += 1;
     const number = lastRequest;
     const manifest = root.read();
-    manifestText.textContent = JSON.stringify(manifest, null, 1);
     counts.classList.add("stale");
     counts.dataset.state = "counting";
     trainButton.disabled = true;
