@@ -28,6 +28,7 @@
   // --- the schema ------------------------------------------------------------------------------------------------
 
   const resolve = (schema) => {
+    if (schema.prefixItems) return { ...schema, items: schema.prefixItems[0] };
     if (!schema.$ref) return schema;
     const target = resolve(settings.schema.$defs[schema.$ref.split("/").pop()]);
     return { ...target, ...schema, description: schema.description || target.description, $ref: undefined };
@@ -167,7 +168,7 @@
 
   // A part that may be absent, or be a text in place of an object.
   const makeOptional = (choices, value, path) => {
-    const holder = make("div");
+    const holder = make("div", { className: "optional" });
     const objectChoice = choices.find((choice) => choice.properties);
     const textChoice = choices.find((choice) => choice.type === "string");
     let control = null;
