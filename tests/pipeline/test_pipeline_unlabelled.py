@@ -57,6 +57,8 @@ def test_unlabelled_images_from_the_request_to_the_model(tmp_path: Path) -> None
     assert "unlabelled_left_out" in {finding["code"] for finding in audit["findings"]}
     choice = json.loads((run / "model/config.json").read_text())["plan"]["self_training"]
     assert 0 < choice["images"] <= len(index.unlabelled)
+    kept = f"{len(index.unlabelled)} images without a label are kept for self-training alone"
+    assert kept in (run / "model/README.md").read_text()
     for page in ("report.html", "model/README.md"):
         assert "self-training on pseudo-labels" in (run / page).read_text(), page
     assert run_m3b("verify", run).returncode == 0

@@ -85,8 +85,6 @@ class DataIndex:
     """Number of files of the data folder, by use and by reason of exclusion; empty if a script made the index."""
     assumptions: tuple[str, ...] = ()
     """What the request says of the data and nothing in the folder confirms."""
-    unlabelled: int = 0
-    """Number of images without a label, which self-training may use."""
 
 
 @dataclass(frozen=True)

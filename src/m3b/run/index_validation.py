@@ -101,6 +101,7 @@ def validate_index(
     provenance = (
         *describe_index_origin(services.folder, origin, closing_text),
         *(services.labelling.describe_masks(index) if services.labelling is not None else ()),
+        *_describe_unlabelled(index),
     )
     for line in (*list_assumptions(services.folder, origin), *provenance):
         services.emit(NoteAdded(line))
@@ -120,6 +121,12 @@ def validate_index(
     )
     _write_plan_page(services, selection, origin)
     return replace(check_result, artifact=artifact)
+
+
+def _describe_unlabelled(index: Index) -> list[str]:
+    """Return the sentence on the images without a label, if the index has some."""
+    count = len(index.unlabelled)
+    return [f"{count:,} images without a label are kept for self-training alone."] if count else []
 
 
 def describe_few_test_cases(index: DataIndex) -> str:

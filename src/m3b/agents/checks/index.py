@@ -200,5 +200,4 @@ def _make_artifact(work: Path, index: Index, audit: Audit) -> DataIndex:
         task=index.task,
         values=dict(index.values),
         patients_known=index.patients_known,
-        unlabelled=len(index.unlabelled),
     )

@@ -71,8 +71,12 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
         return notes  # the check reports what is wrong
     for name in (TRAIN, TEST):
         notes += _describe_unknown_keys(name, contents[name], task)
-    parts = {name: _normalize_paths(getattr(index, name)) for name in ("train", "test", "unlabelled")}
-    index = replace(index, **parts)
+    index = replace(
+        index,
+        train=_normalize_paths(index.train),
+        test=_normalize_paths(index.test),
+        unlabelled=_normalize_paths(index.unlabelled),
+    )
     write_index(target, index)
     for path in list_derived_files(index.all_images):
         _copy_derived(work, path, target, [Path(os.path.realpath(folder)) for folder in raw_folders.values()])
