@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from pipeline_kit import m3b_command
-from warm.commands import run_m3b
 
 from m3b import Pipeline
 from m3b.data.index import UNLABELLED, read_index
 from m3b.data.synthetic import radiograph
 from m3b.run.training_overrides import TrainingOverrides
+from warm.commands import run_m3b
 
 REQUEST = "Tell pneumonia from normal on chest radiographs"
 LABELLED, UNLABELLED_COUNT = 80, 100
