@@ -23,7 +23,6 @@ from m3b.training.diagnosis.self_training import (
     settle_self_training,
 )
 from m3b.training.folds import list_trainings, name_student
-from m3b.training.plan_table import PlanConditions
 
 PLAN: dict[str, Any] = {
     "task": "diagnosis", "classes": ["a", "b"], "multi_label": False, "dims": 2, "folds": 2, "self_training": True,
@@ -138,8 +137,6 @@ def test_a_plan_names_the_unlabelled_images() -> None:
     plan["self_training"] = False
     assert "self_training=true" in settle_self_training(plan, 9, is_requested=False)[0]
     assert settle_self_training(plan, 0, is_requested=False) == []
-    assert PlanConditions(unlabelled=2.0).meet("from 2 unlabelled")
-    assert not PlanConditions(unlabelled=1.9).meet("from 2 unlabelled")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from m3b.training.time_budget import NO_LIMIT
 
 MIN_NNUNET_MINUTES = 60
 """Minutes from which nnU-Net is chosen on a GPU."""
-_RANGE = re.compile(r"(?:from ([\d.]+))?(?: ?below ([\d.]+))? (cases|minutes|GiB|unlabelled)")
+_RANGE = re.compile(r"(?:from ([\d.]+))?(?: ?below ([\d.]+))? (cases|minutes|GiB)")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class PlanConditions:
         device: "GPU" or "processor".
         gib: memory of the GPU.
         target: what a detector is trained on: "boxes" or "masks".
-        unlabelled: unlabelled images for each case.
     """
 
     dims: int = 0
@@ -36,7 +35,6 @@ class PlanConditions:
     minutes: float = 0
     gib: float = 0
     target: str = ""
-    unlabelled: float = 0
 
     def meet(self, condition: str) -> bool:
         """Return whether a condition of the table holds: a word, or "from 500 cases", "from 60 below 90 minutes", "below 8 GiB".
@@ -50,15 +48,14 @@ class PlanConditions:
             return condition in (self.device, self.target)
         if not (match := _RANGE.fullmatch(condition)):
             raise ValueError(f"{condition!r} is no condition of a table of settings")
-        value = {"cases": self.cases, "minutes": self.minutes, "GiB": self.gib, "unlabelled": self.unlabelled}[match[3]]
+        value = {"cases": self.cases, "minutes": self.minutes, "GiB": self.gib}[match[3]]
         return float(match[1] or 0) <= value < float(match[2] or inf)
 
 
 def conditions_of(facts: Mapping[str, Any], gpu: bool, minutes: float = 0, gib: float = 0) -> PlanConditions:
     """Return the conditions for the cases of a fingerprint."""
     device, target = "GPU" if gpu else "processor", str(facts.get("target", ""))
-    cases, unlabelled = int(facts["cases"]), float(facts.get("unlabelled", 0))
-    return PlanConditions(int(facts["dims"]), device, cases, minutes, gib, target, unlabelled / max(cases, 1))
+    return PlanConditions(int(facts["dims"]), device, int(facts["cases"]), minutes, gib, target)
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ DIAGNOSIS = (
     PlanRow("", {"lr": 1e-3, "label_smoothing": 0.05, "ema": 0.99, "validation_share": 0.15, "max_networks": 5,
                  "augment": {"rotate": 10, "zoom": 0.1, "shift": 0.05, "erase": 0.25}},
             "AdamW (Loshchilov and Hutter, ICLR 2019), label smoothing (Szegedy et al., CVPR 2016); values not compared"),
-    PlanRow("", {"self_training": False}, "not compared"),
+    PlanRow("", {"self_training": False}, "not compared: `benchmarks/self_training.py` compares it"),
     PlanRow("", {"min_steps": 250, "min_epochs": 40}, "not compared: before another fold, a finer input or a wider network"),
 )
 SEGMENTATION = (
