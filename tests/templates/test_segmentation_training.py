@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from segmentation_kit import assemble_segmentation, own, small_plan
 from template_kit import NO_MEMORY, call, train_until_killed
 
@@ -79,6 +80,20 @@ def test_2d_pictures_with_a_file_a_class_get_a_file_a_class(organs: Path) -> Non
         own("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
     }
     assert result["volumes_ml"] == {"box": None, "ball": None}
+    paths = [record["image_path"] for record in _test_records(organs)]
+    (organs / "list.json").write_text(json.dumps([paths[0], "data/example/gone.png", *paths[1:]]))
+    answers = []
+    for threads in (1, 3):  # several pictures at the same time
+        code = f"import torch, sys; sys.path.insert(0, 'Deliver'); torch.set_num_threads({threads}); import predict; "
+        options = ["--list", "list.json", "-o", "out.json", "--masks", f"masks{threads}"]
+        call(organs, "-c", f"{code}sys.exit(predict.main({options}))", check=False)
+        answers.append(json.loads((organs / "out.json").read_text()))
+    assert [answer["image"] for answer in answers[1]] == [paths[0], "data/example/gone.png", *paths[1:]]
+    assert [number for number, answer in enumerate(answers[1]) if "error" in answer] == [1]
+    for one, other in zip(*answers, strict=True):
+        for name, file in one.get("masks", {}).items():
+            first, second = (np.asarray(Image.open(organs / place)) for place in (file, other["masks"][name]))
+            assert np.mean(first == second) > 0.99
 
 
 @pytest.mark.slow

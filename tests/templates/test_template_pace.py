@@ -289,6 +289,13 @@ def test_a_training_of_other_steps_than_planned_says_so() -> None:
     assert "measured" not in pace.TrainingCosts(0.5, is_measured=False).describe(100, 10)
 
 
+def test_the_levels_of_a_network_are_listed_once() -> None:
+    """Six equal kernels were a third of the line on the network."""
+    summary = load("pretrained.plan_start").summarise_network
+    network = {"name": "unet", "filters": [8, 8], "strides": [[1, 1], *[[2, 2]] * 5], "kernels": [[3, 3, 1], [3, 3, 3]]}
+    assert summary(network) == {**network, "strides": "1 x [1, 1], 5 x [2, 2]"}
+
+
 def told_settings(project: Path) -> list[str]:
     """First names of the settings that the README's table speaks of."""
     table = (project / "README.md").read_text().split("## Settings of plan.json")[1].split("##")[0]

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ from m3b.training.volume_cache import prepare_image
 
 use_recipe(Recipe())
 
+MAX_PARALLEL_IMAGES = 4
+"""Maximum 2D images that are predicted at the same time on a processor: threads that share a narrow network mostly wait for each
+other. An image of 550 x 620 pixels took 0.25 s with two threads, and 0.21 s with one."""
 PredictMask = Callable[[Image, str, int], np.ndarray]
 
 
@@ -111,16 +115,26 @@ def stream(
     """Yield the predictions of `predict` one by one; paths of masks are relative to `home`."""
     masks.mkdir(parents=True, exist_ok=True)
     width = max(4, len(str(len(paths))))
-    for number, path in enumerate(paths, start=1):
+
+    def predict_one(number: int, path: ImagePath) -> dict[str, Any]:
         try:
             answer = _predict_image(path, masks / f"{number:0{width}d}_{file_stem(first_path(path))}", batch)
         except (DataError, MemoryError) as error:
-            yield {"image": path, "error": str(error) or "out of memory"}
-            continue
+            return {"image": path, "error": str(error) or "out of memory"}
         for key in ("mask", "masks"):
             if key in answer:
                 answer[key] = _make_relative(answer[key], home)
-        yield {"image": path, **answer}
+        return {"image": path, **answer}
+
+    config, cores = load()[0], torch.get_num_threads()
+    parallel = max(1, min(cores, MAX_PARALLEL_IMAGES, len(paths))) if _predicts_pictures_on_cpu(config) else 1
+    with ThreadPoolExecutor(parallel, initializer=torch.set_num_threads, initargs=(cores // parallel,)) as pool:
+        yield from pool.map(predict_one, range(1, len(paths) + 1), paths)
+
+
+def _predicts_pictures_on_cpu(config: dict[str, Any]) -> bool:
+    """Return whether images are so small that the threads of one would mostly wait for each other."""
+    return config["engine"] == "trainer" and int(config["plan"]["dims"]) == 2 and not torch.cuda.is_available()
 
 
 def _make_relative(place: Any, home: Path) -> Any:

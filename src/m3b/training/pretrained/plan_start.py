@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,14 @@ def freeze_backbone(plan: Plan) -> str:
 
 
 def summarise_network(network: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's network without details."""
-    return {key: value for key, value in network.items() if key not in ("config", "origin")}
+    """Return a plan's network without details; a list of the same list a level as one text."""
+    return {key: _join_equal(value) for key, value in network.items() if key not in ("config", "origin")}
+
+
+def _join_equal(value: Any) -> Any:
+    levels = value if isinstance(value, list) and value and isinstance(value[0], list) else []
+    runs = [(level, len(list(equal))) for level, equal in groupby(levels)]
+    return ", ".join(f"{count} x {level}" for level, count in runs) if len(runs) < len(levels) else value
 
 
 def _count_channels(plan: Mapping[str, Any], start: Start) -> int:
