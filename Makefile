@@ -30,7 +30,7 @@ test: $(STAMP)
 
 test-slow: $(STAMP) $(VISION)/.installed
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=thorough && rm -rf "$$room"
-	$(VISION)/bin/pytest -m "not real" tests/pipeline/test_pipeline_vision.py tests/templates/test_library_networks.py
+	$(VISION)/bin/pytest -m "not real" tests/pipeline/test_pipeline_vision.py tests/templates/test_library_networks.py tests/loggers/test_trackers.py
 
 # Real data sets in DATA, read, changed in their layout, and trained on; EXPECTED.json there says what a right index of each
 # holds (tests/real/real_kit.py).
@@ -109,22 +109,23 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 
 $(STAMP): $(DEMO)
 	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some ten minutes on two cores."
-	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,serve,docs,dev]'
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,serve,log,docs,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@# there: for the tests of its detectors, which mend that (m3b.training.torchvision_ops), it lies in a folder of its own
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || { $(BIN)/pip uninstall --quiet --yes torchvision; \
 		$(BIN)/pip install --quiet --no-deps --upgrade -c $(PINS) --target $(VENV)/torchvision torchvision; }
 	@touch $(STAMP)
 
-# Networks of timm and torchvision. torchvision needs the torch that it was built for, which the environment of the other tests need
-# not have: where PyTorch's own index served that, it serves both here, and else both are the usual builds, with CUDA (5.5 GB).
+# Networks of timm and torchvision, and Trackio and Weights & Biases. torchvision needs the torch that it was built for, which the
+# environment of the other tests need not have: where PyTorch's own index served that, it serves both here, and else both are the usual
+# builds, with CUDA (5.5 GB).
 $(VISION)/.installed: $(DEMO)
-	@echo "Installing networks of libraries for the slow tests into $(VISION): about 7 GB more on the disk, a few minutes."
+	@echo "Installing networks of libraries and loggers for the slow tests into $(VISION): about 7 GB more on the disk, a few minutes."
 	test -x $(VISION)/bin/python || $(PYTHON) -m venv $(VISION)
 	@grep -Ev '^(torch|torchvision|triton|nvidia-.*|cuda-.*)==' $(PINS) > $(VISION)/pins.txt
 	@wheels=; if [ -z "$(GPU)" ] && grep -Eq '"name": "(nvidia|cuda)' $(VENV)/torch.json; then \
 		wheels="--extra-index-url $(CPU_WHEELS)"; \
-	fi; set -x; $(VISION)/bin/pip install --quiet -c $(VISION)/pins.txt $$wheels -e '.[train,vision]' hypothesis pytest pytest-xdist
+	fi; set -x; $(VISION)/bin/pip install --quiet -c $(VISION)/pins.txt $$wheels -e '.[train,vision,trackio,wandb]' hypothesis pytest pytest-xdist
 	@touch $@
 
 $(SUPPLY): $(STAMP)

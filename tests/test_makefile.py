@@ -77,7 +77,7 @@ def test_the_tests_install_the_rest(tmp_path: Path) -> None:
     extras = [line for line in lines if "-e " in line]
     assert [line.split("-e ")[1] for line in extras] == [
         ".[train]",
-        ".[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,serve,docs,dev]",
+        ".[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,serve,log,docs,dev]",
     ]
     assert lines[-1].startswith("pytest -n 3")
 
@@ -87,16 +87,16 @@ def test_networks_of_libraries_have_an_environment_of_their_own_with_the_torch_t
     tmp_path: Path, brings: str, wheels: bool
 ) -> None:
     lines = run_target(tmp_path, "test-slow", "GPU=", brings=brings)
-    [install] = [line for line in lines if ".[train,vision]" in line]
+    extras = ".[train,vision,trackio,wandb]"
+    [install] = [line for line in lines if extras in line]
     vision = tmp_path / ".venv/vision"
     index = "--extra-index-url https://download.pytorch.org/whl/cpu " if wheels else ""
-    assert (
-        install == f"pip install --quiet -c {vision}/pins.txt {index}-e .[train,vision] hypothesis pytest pytest-xdist"
-    )
+    assert install == f"pip install --quiet -c {vision}/pins.txt {index}-e {extras} hypothesis pytest pytest-xdist"
     pinned = {Requirement(line).name for line in (vision / "pins.txt").read_text().splitlines()}
     assert "timm" in pinned
     assert not pinned & {"torch", "torchvision", "nvidia-cublas"}
     assert "tests/pipeline/test_pipeline_vision.py" in lines[-1]
+    assert "tests/loggers/test_trackers.py" in lines[-1]
 
 
 def test_the_audit_skips_no_package_and_says_what_a_failure_means(tmp_path: Path) -> None:

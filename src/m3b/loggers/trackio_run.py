@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 import trackio
+from trackio import context_vars
 
 from m3b.loggers.base import LoggedRun, ParameterValue
 
@@ -36,3 +37,4 @@ class TrackioLogger:
     def close(self, status: str) -> None:
         with contextlib.redirect_stdout(sys.stderr):
             self._run.finish()
+        context_vars.current_run.set(None)  # else Trackio ends it once more, and prints, when the process ends
