@@ -54,7 +54,7 @@ SandboxOption = Annotated[
 LogOption = Annotated[
     str | None,
     typer.Option(
-        help="Loggers, separated by commas: tensorboard, mlflow, trackio, wandb. They write to this machine.",
+        help="Loggers, separated by commas: tensorboard, mlflow, trackio, wandb, otel. They write to this machine.",
         show_default=False,
     ),
 ]

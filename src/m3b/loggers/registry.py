@@ -50,6 +50,12 @@ def _open_wandb(run: LoggedRun, progress: Progress) -> EventLogger:
     return RunRecorder(WandbLogger(run), run, progress)
 
 
+def _open_otel(run: LoggedRun, progress: Progress) -> EventLogger:
+    from m3b.loggers.otel_spans import SpanRecorder
+
+    return SpanRecorder(run)
+
+
 @dataclass(frozen=True)
 class LoggerKind:
     """A logger of m3b itself.
@@ -83,6 +89,10 @@ LOGGERS: Mapping[str, LoggerKind] = {
         _open_wandb, "wandb", "wandb", "wandb sync {store}/wandb/offline-run-* (sends it)", ("WANDB_MODE",),
         {"WANDB_ERROR_REPORTING": "false"},
     ),
+    "otel": LoggerKind(
+        _open_otel, "opentelemetry.exporter.otlp.proto.http", "otel", "spans by OTLP, to localhost:4318",
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+    ),
 }  # fmt: skip
 LOCAL_VALUES = ("", "offline", "disabled", "dryrun")
 
@@ -107,7 +117,7 @@ def check_loggers(names: str, *, is_offline: bool = False) -> None:
         kind = LOGGERS.get(name)
         if kind is None:
             _find_plugin(name)
-        elif find_spec(kind.module) is None:
+        elif not _is_installed(kind.module):
             raise UsageError(f"The logger {name} needs the package {kind.module}: pip install 'm3b[{kind.extra}]'.")
         elif is_offline and (variable := _find_remote_variable(kind)):
             raise OfflineError(
@@ -145,6 +155,13 @@ def _open_logger(name: str, run: LoggedRun, progress: Progress) -> EventLogger:
     for variable, value in kind.silencers.items():
         os.environ.setdefault(variable, value)
     return kind.open(run, progress)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package above it
+        return False
 
 
 def _find_plugin(name: str) -> EntryPoint:

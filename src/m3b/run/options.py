@@ -92,7 +92,8 @@ class Options:
         offline: refuse models on other machines; `M3B_OFFLINE=1` in the environment does the same.
         label_with: the folder of a promptable segmenter (`m3b.interactive`). The Data Engineer may prompt it for masks
             of images without one; its language model then sees these pictures. Naming the folder is the approval.
-        log: names of loggers with commas: `tensorboard`, `mlflow`, `trackio`, `wandb`, or of other packages (`m3b.loggers`).
+        log: names of loggers with commas: `tensorboard`, `mlflow`, `trackio`, `wandb`, `otel`, or of other packages.
+            See `m3b.loggers`.
         seed: random seed of splits and bootstrap.
     """
 
