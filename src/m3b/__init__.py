@@ -6,6 +6,7 @@ packages are imported only when they are used.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from m3b.run.verification import verify
     from m3b.tasks import Metric, TaskFamily, register_task
     from m3b.workspace import Workspace
+
+logging.getLogger("m3b").addHandler(logging.NullHandler())  # a program that uses the library decides what is shown
 
 __version__ = "0.1.0"
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -136,12 +137,16 @@ def test_run_says_where_it_is_logged(build) -> None:
 def test_command_line_logs(tmp_path: Path, spots: Path) -> None:
     """`m3b run --log` writes the store; `train` refuses an unknown logger before it does anything."""
     environment = plugin(tmp_path / "plugin", "acts = play()")
+    offer_failing_logger(tmp_path / "plugin")
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(m3b_command(*words), env=environment, cwd=tmp_path, capture_output=True, text=True)
 
-    ran = run("run", REQUEST, "--data", spots, "--llm", "played:a", "--out", "run", "--log", "tensorboard", "--json")
+    ran = run(
+        "run", REQUEST, "--data", spots, "--llm", "played:a", "--out", "run", "--log", "tensorboard,failing", "--json"
+    )
     assert ran.returncode == 0, ran.stderr
+    assert "Warning: The logger failing failed" in ran.stderr
     assert "tensorboard --logdir" in ran.stderr
     measured = json.loads(ran.stdout)["primary"]["value"]
     assert read_tensorboard(tmp_path / "run")[0]["test/auroc"] == {1: pytest.approx(measured)}
@@ -174,20 +179,26 @@ class FailingLogger:
     def close(self, status: str) -> None: ...
 
 
+def offer_failing_logger(folder: Path) -> None:
+    """Install a package, below a folder of the Python path, that offers `FailingLogger` as `failing`."""
+    info = folder / "failing-0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: failing\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[m3b.loggers]\nfailing = test_pipeline_loggers:FailingLogger\n")
+
+
 def test_logger_of_another_package_that_fails_does_not_end_the_run(
     tmp_path: Path, build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An entry point of `m3b.loggers` opens it; its error is a warning, and the other logger goes on."""
-    info = tmp_path / "packages/failing-0.1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: failing\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("[m3b.loggers]\nfailing = test_pipeline_loggers:FailingLogger\n")
-    monkeypatch.syspath_prepend(str(info.parent))
+    offer_failing_logger(tmp_path / "packages")
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     logger: RunLogger = FailingLogger(LoggedRun("run", tmp_path, tmp_path))
     assert logger.key == "a"
     result = build(log="failing,tensorboard", model=[script(f"{TRAIN} && {write_log(FIRST_ROWS)}"), say("Trained.")])
     assert result.status == "completed", result.reason
     assert [record.levelname for record in caplog.records if record.name == "m3b.loggers.relay"] == ["WARNING"]
+    assert len([data for data in of_kind(Path(result.run_dir), "note") if "no route to host" in data["text"]]) == 1
     assert "fold0/train_loss" in read_tensorboard(Path(result.run_dir))[0]
 
 
@@ -221,6 +232,20 @@ def test_store_of_the_environment_is_used(build, tmp_path: Path, monkeypatch: py
     result = build(log="mlflow")
     assert list((tmp_path / "shared").glob("*/*/metrics/test/auroc"))
     assert not (Path(result.run_dir) / "loggers/mlflow").exists()
+
+
+def test_run_is_logged_by_python_without_content(build, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """Stages at INFO, calls at DEBUG; neither request nor data, file or command."""
+    caplog.set_level(logging.DEBUG, "m3b")
+    build(model=[llm_error(LLMError, "The line is dead.")])
+    records = [record for record in caplog.records if record.name == "m3b.run.services"]
+    stages = [record.getMessage() for record in records if record.levelno == logging.INFO]
+    assert stages[0].startswith("run run: started")
+    assert stages[1:3] == ["run run: task_manager started", "run run: task_manager done"]
+    assert stages[-1] == "run run: failed"
+    assert "run run: data_engineer calls run_script" in [record.getMessage() for record in records]
+    text = "\n".join(record.getMessage() for record in records)
+    assert not [secret for secret in ("spot", "make_index", "python", str(tmp_path), "dead") if secret in text]
 
 
 def test_run_without_loggers_imports_none(tmp_path: Path, spots: Path) -> None:

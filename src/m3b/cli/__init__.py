@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 
@@ -10,6 +11,10 @@ def main() -> None:
     from m3b.cli.app import app
     from m3b.errors import M3bError
 
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("Warning: %(message)s"))
+    logging.getLogger("m3b").addHandler(handler)
     try:
         app(prog_name="m3b")
     except M3bError as error:

@@ -28,6 +28,8 @@ class LoggerRelay:
     run_id: str
     folder: Path
     store: Path
+    failures: list[str] = field(default_factory=list)
+    """What failed since somebody emptied this list, in sentences."""
     _loggers: dict[str, EventLogger] = field(default_factory=dict)
     _states: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Name -> content of the file with key and progress of the logger."""
@@ -63,7 +65,9 @@ class LoggerRelay:
             action()
         except Exception as error:  # noqa: BLE001 - a server that is gone or a full disk must not end the run
             self._loggers.pop(name, None)
-            _log.warning("The logger %s failed and logs no more of this run: %s: %s", name, type(error).__name__, error)
+            failure = f"The logger {name} failed and logs no more of this run: {type(error).__name__}: {error}"
+            self.failures.append(failure)
+            _log.warning("%s", failure)
 
     def _load_state(self, name: str) -> dict[str, Any]:
         try:

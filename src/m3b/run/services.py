@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,19 @@ from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
 from m3b.agents.roles import DATA_ENGINEER, Role
 from m3b.data.cards import Card
 from m3b.errors import RunFailed
-from m3b.events import ArtifactAccepted, Event, ScriptOutput
+from m3b.events import (
+    ArtifactAccepted,
+    Event,
+    NoteAdded,
+    ReplyReceived,
+    RoleEnded,
+    RoleStarted,
+    RunEnded,
+    RunStarted,
+    ScriptOutput,
+    ToolCalled,
+    WaitingForModel,
+)
 from m3b.isolation.sandbox import Limits
 from m3b.journal import Journal
 from m3b.llm import LLM, ledger
@@ -40,6 +53,8 @@ if TYPE_CHECKING:
     from m3b.run.decision import Decision
     from m3b.run.folder import RunFolder
 
+
+_log = logging.getLogger(__name__)
 
 MIN_SCRIPT_S, MAX_TRAINING_OVERRUN = 3600.0, 3
 """A script may run for so many seconds, or so many times the planned training time if that is longer."""
@@ -172,8 +187,11 @@ class RunServices:
     def announce_event(self, event: Event) -> None:
         """Pass an event to the callbacks."""
         self._publish(event)
+        _log_event(self.folder.id, event)
         if self.loggers is not None:
             self.loggers.record_event(event)
+            while self.loggers.failures and not isinstance(event, RunEnded):
+                self.emit(NoteAdded(self.loggers.failures.pop(0)))
         if self.hooks.on_event is not None:
             self.hooks.on_event(event)
 
@@ -260,6 +278,25 @@ class RunServices:
         self.journal.close()
         if self.loggers is not None:
             self.loggers.close()
+
+
+def _log_event(run_id: str, event: Event) -> None:
+    """Log the course of a run, without names of files, texts and arguments, which may tell who a patient is."""
+    match event:
+        case RunStarted():
+            _log.info("run %s: started, sandbox %s", run_id, event.sandbox["name"])
+        case RoleStarted() | RoleEnded():
+            _log.info(
+                "run %s: %s %s", run_id, event.role, "started" if isinstance(event, RoleStarted) else event.status
+            )
+        case ToolCalled():
+            _log.debug("run %s: %s calls %s", run_id, event.role, event.name)
+        case ReplyReceived(usage=usage):
+            _log.debug("run %s: %s: %d + %d tokens", run_id, event.role, usage.input_tokens, usage.output_tokens)
+        case WaitingForModel():
+            _log.info("run %s: %s waits %.0f s for its model", run_id, event.role, event.seconds)
+        case RunEnded(result=result):
+            _log.info("run %s: %s", run_id, result.get("status"))
 
 
 def _open_loggers(names: str, folder: RunFolder) -> LoggerRelay | None:
