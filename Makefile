@@ -13,7 +13,7 @@ CPU_WHEELS := https://download.pytorch.org/whl/cpu
 # one more than two cores: tests wait for the processes that they start
 JOBS ?= 3
 
-.PHONY: demo test test-slow test-real lint types check bench bench-gpu bench-layouts docs docs-linkcheck docs-refresh lock audit sbom clean
+.PHONY: demo test test-slow test-real lint types check bench bench-gpu bench-layouts docs docs-linkcheck docs-refresh lock audit dist sbom clean
 
 demo: $(DEMO)
 	$(BIN)/m3b demo
@@ -86,6 +86,10 @@ audit: $(SUPPLY)
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock --progress-spinner off || { echo \
 		"make audit: there are known holes, or (see above) they could not be asked for: it takes PyPI itself, over a network; a mirror does not know them." >&2; exit 1; }
 	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
+
+# The archives of a release, in dist; docs/releasing.md says what comes before and after.
+dist: $(STAMP)
+	$(BIN)/python -m hatchling build -d dist
 
 sbom: $(SUPPLY)
 	@mkdir -p $(dir $(SBOM))

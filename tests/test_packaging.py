@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import venv
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_every_resource_folder_holds_files_that_are_kept(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from this checkout."""
     out = tmp_path_factory.mktemp("wheel")
     alone = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
@@ -88,15 +89,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         pytest.skip("hatchling is not installed, and cannot be downloaded")
     assert built.returncode == 0, built.stderr
     (file,) = out.glob("m3b-*.whl")
-    return zipfile.ZipFile(file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(wheel_file)
 
 
 @pytest.mark.slow
 def test_the_wheel_holds_everything(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
-    assert {"m3b/py.typed", "m3b/llm/models.json", "m3b/report/style.css"} <= names
+    assert {"m3b/py.typed", "m3b/llm/models.json", "m3b/report/static/style.css"} <= names
     assert f"m3b-{m3b.__version__}.dist-info/licenses/LICENSE" in names
-    for folder in (*FOLDERS, "templates/diagnosis", "templates/shared"):
+    for folder in (*FOLDERS, "templates/diagnosis", "templates/segmentation"):
         wheel_files = {name.removeprefix("m3b/") for name in names if name.startswith(f"m3b/resources/{folder}/")}
         source_files = {
             str(file.relative_to(ROOT))
@@ -113,7 +119,7 @@ def test_the_wheel_holds_everything(wheel: zipfile.ZipFile) -> None:
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     for name in wheel.namelist():
         assert not re.search(r"(^|/)(\.|__pycache__|tests?/|runs/)|\.pyc$|\.safetensors$", name), name
-    assert sum(item.file_size for item in wheel.infolist()) < 6 * 2**20
+    assert sum(item.compress_size for item in wheel.infolist()) < 4 * 2**20
 
 
 @pytest.mark.slow
@@ -146,3 +152,32 @@ def test_the_unpacked_wheel_works_without_the_checkout(wheel: zipfile.ZipFile, t
     assert Path(package).is_relative_to(tmp_path)
     assert Path(resources).is_relative_to(tmp_path)
     assert cards > 40
+
+
+@pytest.mark.slow
+def test_the_installed_wheel_works_in_a_bare_environment(wheel_file: Path, tmp_path: Path) -> None:
+    """A new environment outside of the checkout, with m3b and what it needs, in the versions of constraints.txt."""
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    install = ["-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel_file)]
+    installed = subprocess.run([environment / "bin/python", *install], capture_output=True, text=True)
+    if "No matching distribution" in installed.stderr or "Connection" in installed.stderr:
+        pytest.skip("no package index can be reached")
+    assert installed.returncode == 0, installed.stderr
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        variables = {"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
+        return subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=900)
+
+    assert run("m3b", "--version").stdout == f"m3b {m3b.__version__}\n"
+    doctor = run("m3b", "doctor")
+    assert doctor.returncode == 1, "training packages are an extra"
+    assert "Missing for training" in doctor.stdout
+    assert "No sandbox works" not in doctor.stdout
+    assert run("m3b", "data", "make", "chest", "xrays", "--cases", "40").returncode == 0
+    look = run("m3b", "look", "xrays", "Tell clear from opacity", "--json")
+    assert look.returncode == 0, look.stderr
+    assert json.loads(look.stdout)
+    refused = run("m3b", "run", "Tell clear from opacity", "--data", "xrays", "--log", "tensorboard")
+    assert refused.returncode == 2
+    assert "m3b[log]" in refused.stderr

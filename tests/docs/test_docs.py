@@ -251,6 +251,21 @@ def test_other_commands_exist() -> None:
             )
 
 
+def test_the_release_checklist_names_what_is_there() -> None:
+    """Every `make` target and file of the page exists, and the three places of the version say the same."""
+    text, makefile = page("docs/releasing.md"), page("Makefile")
+    targets = {name for words in re.findall(r"make ((?:[a-z][\w-]* ?)+)", text) for name in words.split()}
+    assert {"lock", "lint", "test", "test-slow", "test-real", "audit", "dist", "sbom", "docs"} <= targets
+    phony = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    assert phony
+    assert targets <= set(phony[1].split())
+    for name in re.findall(r"`([\w/.]+\.(?:md|toml|cff|txt|py))`", text):
+        assert (ROOT / name).is_file(), name
+    citation = re.search(r"^version: \"?([\w.]+)", page("CITATION.cff"), re.MULTILINE)
+    assert citation
+    assert citation[1] == m3b.__version__ == tomllib.loads(page("pyproject.toml"))["project"]["version"]
+
+
 def test_a_wrong_option_is_noticed() -> None:
     with pytest.raises(Exception, match="--no-such-option"):
         get_command(app).commands["run"].make_context("run", ["request", "--no-such-option"])
