@@ -4,7 +4,8 @@
 docs/architecture.md.
 `--check` writes nothing and ends with 1 if they are out of date. `--demo` also makes a whole run in a temporary folder
 (some minutes) and writes its transcript into README.md, its result into docs/python.md, the picture of the terminal
-(docs/terminal.svg) and, if there is a Chromium, that of the report (docs/report.png).
+(docs/terminal.svg) and, if there is a Chromium, that of the report (docs/report.png). `--gallery` makes two runs and the pictures
+of docs/gallery.md.
 
 Generated parts stand between `<!-- generated: NAME -->` and `<!-- /generated -->`.
 """
@@ -145,6 +146,15 @@ def draw_pictures(place: Path) -> None:
         print("docs/report.png is as it was: there is no Chromium here")
 
 
+def draw_gallery_pictures() -> None:
+    """Write the pictures of docs/gallery.md, from runs in a temporary folder."""
+    sys.path.insert(0, str(DOCS))
+    from gallery_pictures import draw_gallery
+
+    with tempfile.TemporaryDirectory(prefix="m3b-docs-") as folder:
+        draw_gallery(Path(folder).resolve(), DOCS / "gallery")
+
+
 def pages(*, with_demo: bool = False) -> dict[Path, str]:
     """Every generated file with what it should hold."""
     cli = DOCS / "cli.md"
@@ -168,7 +178,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make the generated parts of the documentation anew.")
     parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if anything is out of date")
     parser.add_argument("--demo", action="store_true", help="make the run that README.md shows, too")
+    parser.add_argument("--gallery", action="store_true", help="make the runs and pictures of docs/gallery.md, too")
     arguments = parser.parse_args()
+    if arguments.gallery and not arguments.check:
+        draw_gallery_pictures()
     texts = pages(with_demo=arguments.demo and not arguments.check)
     outdated = stale(texts)
     for path in outdated:

@@ -128,6 +128,24 @@ def test_the_pictures_of_the_readme_are_there_and_load_nothing() -> None:
     assert (ROOT / "docs/report.png").stat().st_size < 500_000
 
 
+def test_the_pictures_of_the_gallery_are_there_and_small() -> None:
+    names = re.findall(r"!\[[^\]]+\]\(gallery/([\w-]+\.png)\)", page("docs/gallery.md"))
+    files = sorted((ROOT / "docs/gallery").iterdir())
+    assert sorted(names) == [file.name for file in files]
+    assert {file.read_bytes()[:4] for file in files} == {b"\x89PNG"}
+    assert sum(file.stat().st_size for file in files) < 1_000_000
+
+
+@pytest.mark.slow
+def test_the_gallery_is_drawn(tmp_path: Path) -> None:
+    from gallery_pictures import CHEST, draw_gallery
+
+    (tmp_path / "pictures").mkdir()
+    files = draw_gallery(tmp_path, tmp_path / "pictures", [CHEST], minutes=0.05)
+    assert "chest-overlay.png" in {file.name for file in files}
+    assert all(file.stat().st_size > 1_000 for file in files)
+
+
 def test_the_result_shown_has_the_fields_of_a_result() -> None:
     (fence,) = FENCE.findall(dict(GENERATED.findall(page("docs/python.md")))["result"])
     result = Result.from_json(json.loads(fence[1]))
