@@ -14,6 +14,7 @@ from llm_server import Answer as answer
 from llm_wires import FACTS, START, TOOLS, OpenAIWire, both
 from PIL import Image
 
+from m3b.errors import BadRequest
 from m3b.llm import LLMRequest, tokens
 from m3b.llm.wire_chat import ChatWire
 from m3b.llm.wire_responses import ResponsesWire
@@ -117,3 +118,15 @@ def test_images_count_in_the_estimate() -> None:
         tokens.estimate_message_tokens(replace(text_message, images=(ImageContent(PNG),)))
         == tokens.estimate_message_tokens(text_message) + tokens.MAX_TOKENS_PER_IMAGE
     )
+
+
+@both
+def test_a_refusal_of_images_is_passed_on_with_advice(wire: Any, provider: Any, clock: Any) -> None:
+    provider.will(*[answer(wire.error("image content is not supported"), 400) for _ in range(2)])
+    llm = wire.llm(provider.url, clock.retry())
+    llm.facts = SEES
+    with pytest.raises(BadRequest, match=r"image content is not supported.*--send-images"):
+        llm.ask(LLMRequest(TALK, TOOLS))
+    with pytest.raises(BadRequest) as refusal:
+        llm.ask(LLMRequest(START, TOOLS))
+    assert "--send-images" not in str(refusal.value)

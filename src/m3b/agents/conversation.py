@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -122,7 +122,13 @@ class Conversation:
         return "" if last.text == EMPTY_REPLY else last.text
 
     @classmethod
-    def from_events(cls, events: Iterable[Event], *, keep_open_calls: bool = False) -> Conversation:
+    def from_events(
+        cls,
+        events: Iterable[Event],
+        *,
+        keep_open_calls: bool = False,
+        load_images: Callable[[Mapping[str, Any]], tuple[ImageContent, ...]] = lambda facts: (),
+    ) -> Conversation:
         """Return the conversation of one role from the journal, to resume it after a crash.
 
         A call without a result is answered with a note that m3b was interrupted, at the end and at earlier
@@ -130,6 +136,7 @@ class Conversation:
 
         Args:
             keep_open_calls: leave the calls of the last reply unanswered; the caller answers them.
+            load_images: returns the images of a result by its facts, as far as they were kept.
         """
         conversation = cls()
         for event in events:
@@ -139,8 +146,9 @@ class Conversation:
                 case ToolReturned():
                     facts = (event.facts,) if event.facts else ()
                     is_error = event.is_error
+                    images = load_images(event.facts)
                     conversation.add_message(
-                        Message("tool", event.text, call_id=event.id, is_error=is_error, facts=facts)
+                        Message("tool", event.text, call_id=event.id, is_error=is_error, images=images, facts=facts)
                     )
                 case PromptSent():
                     if event.system:

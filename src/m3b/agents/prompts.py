@@ -31,13 +31,19 @@ def read_sections(file: Path) -> dict[str, str]:
 
 
 def build_system_prompt(
-    folder: Path, roles: Sequence[Role], *, with_examples: bool, extra_prompts: Path | None = None
+    folder: Path,
+    roles: Sequence[Role],
+    *,
+    with_examples: bool,
+    extra_prompts: Path | None = None,
+    tool_prompts: Sequence[str] = (),
 ) -> str:
     """Return the system prompt of one role, or of one agent with several roles.
 
     Args:
         folder: holds `common.md` and one file for each role.
         extra_prompts: a folder of additional texts with the same file names; each is appended to the prompt it adds to.
+        tool_prompts: names of files in `folder` on tools that only some runs have; they come last.
         with_examples: whether the worked example is included (False is the paper's few-shot ablation).
     """
     parts = [(folder / "common.md").read_text(encoding="utf-8").strip() + _read_extra_prompt(extra_prompts, "common")]
@@ -50,6 +56,7 @@ def build_system_prompt(
         heading = f"# {role.title}\n" if len(roles) > 1 else ""
         role_prompt = _role_prompt(folder, role, with_examples=with_examples)
         parts.append(f"{heading}{role_prompt}{_read_extra_prompt(extra_prompts, role.name)}".strip())
+    parts += [(folder / name).read_text(encoding="utf-8").strip() for name in tool_prompts]
     return "\n\n".join(parts)
 
 

@@ -127,6 +127,13 @@ def run(
     ] = None,
     label_with: LabelWithOption = None,
     log: LogOption = None,
+    send_images: Annotated[
+        bool,
+        typer.Option(
+            "--send-images",
+            help="The language model may look at training and validation images, never test images; text in them is covered.",
+        ),
+    ] = False,
     training: TrainingOptions = NO_TRAINING_OPTIONS,
     dataset: DatasetOptions = NO_DATASET_OPTIONS,
     quiet: QuietOption = False,
@@ -148,7 +155,7 @@ def run(
         debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=dataset.manifest,
         confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external or []),
-        label_with=str(label_with.absolute()) if label_with else "", log=log or "",
+        label_with=str(label_with.absolute()) if label_with else "", log=log or "", send_images=send_images,
         overrides=dataset.overrides, training=training.with_config(data or []).overrides,
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)

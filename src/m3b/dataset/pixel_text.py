@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 Identity = Literal["name", "date", "number", ""]
 MIN_SIDE_PX = 64
 """Shorter side of the smallest picture that is searched: a line of text needs about so much."""
-SEARCH_SIDE_PX, MAX_ENLARGEMENT = 736, 2
-"""Shorter side to which small pictures are enlarged before the search, by this factor at most."""
+TILE_PX, OVERLAP_PX, MAX_ENLARGEMENT = 640, 128, 2
+"""Side of the tiles that are searched, by how much they overlap, and the factor by which small pictures are enlarged."""
+MAX_SIDE_PX = 2048
+"""Longer side to which larger pictures are reduced."""
 _DATE = re.compile(
     r"(?<!\d)(?:\d{1,2}[./-]\d{1,2}[./-](?:19|20)?\d\d|(?:19|20)\d\d[./-]\d{1,2}[./-]\d{1,2}"
     r"|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|\d{1,2}[ .-]?[A-Za-z]{3,9}[ .,-]{0,2}(?:19|20)\d\d)(?!\d)"
@@ -75,23 +77,29 @@ def classify_identity(text: str) -> Identity:
 
 
 def find_pixel_texts(picture: Picture) -> list[PixelText]:
-    """Return the lines of text in a picture (H, W, 3). The extra `ocr` must be installed."""
+    """Return the lines of text in a picture (H, W, 3). The extra `ocr` must be installed.
+
+    Large pictures are searched in overlapping tiles, since the detector misses small text in them; a line that lies in
+    two tiles may be found twice.
+    """
     import numpy as np
     from PIL import Image
 
     rows, columns = picture.shape[:2]
     if min(rows, columns) < MIN_SIDE_PX:
         return []
-    scale = max(1.0, min(MAX_ENLARGEMENT, SEARCH_SIDE_PX / min(rows, columns)))
+    scale = min(max(1.0, min(MAX_ENLARGEMENT, TILE_PX / max(rows, columns))), MAX_SIDE_PX / max(rows, columns))
     size = (round(columns * scale), round(rows * scale))
-    result = _load_engine()(np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC)))
-    if result.boxes is None:
-        return []
+    pixels = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC))
     texts = []
-    for text, corners in zip(result.txts, np.asarray(result.boxes) / scale, strict=True):
-        (left, top), (right, bottom) = np.floor(corners.min(axis=0)), np.ceil(corners.max(axis=0))
-        box = (max(int(top), 0), max(int(left), 0), min(int(bottom), rows), min(int(right), columns))
-        texts.append(PixelText(text, box))
+    for y in range(0, max(1, pixels.shape[0] - OVERLAP_PX), TILE_PX - OVERLAP_PX):
+        for x in range(0, max(1, pixels.shape[1] - OVERLAP_PX), TILE_PX - OVERLAP_PX):
+            result = _load_engine()(np.ascontiguousarray(pixels[y : y + TILE_PX, x : x + TILE_PX]))
+            for text, corners in zip(result.txts or (), () if result.boxes is None else result.boxes, strict=True):
+                points = np.add(corners, (x, y)) / scale
+                (left, top), (right, bottom) = np.floor(points.min(axis=0)), np.ceil(points.max(axis=0))
+                box = (max(int(top), 0), max(int(left), 0), min(int(bottom), rows), min(int(right), columns))
+                texts.append(PixelText(text, box))
     return texts
 
 

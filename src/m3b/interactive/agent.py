@@ -24,6 +24,7 @@ from m3b.interactive.segmenter import ByteImage, Mask, MaskProposal, Segmenter
 from m3b.interactive.segmenters.loading import open_segmenter
 from m3b.interactive.toolbox import TOOLS, PromptTools
 from m3b.llm import LLM, connect
+from m3b.llm.base import require_vision
 from m3b.messages import Message
 from m3b.models import Model, load_model, read_model_info
 from m3b.models.pixel_jobs import ConfinedImageIO, open_image_io
@@ -217,7 +218,7 @@ def segment(
         DataError: the image cannot be read.
     """
     request = EpisodeRequest(target, max_turns, max_tokens, max_cost)
-    model = require_vision(connect(llm, local_only=offline))
+    model = require_vision(connect(llm, local_only=offline), "segmenting")
     loaded_segmenter = open_segmenter(segmenter) if isinstance(segmenter, str | Path) else segmenter
     source = source_of(image)
     with open_image_io(source) if source is not None else nullcontext() as files:
@@ -285,26 +286,6 @@ def run_episode(
     result = conclude(episode, request.target, status, reason, usage=budget.usage, llm=llm.name, shape=episode.shape)
     episode_folder.write_turn_pictures(episode)
     return result
-
-
-def require_vision(llm: LLM) -> LLM:
-    """Return the model if it takes images; a model that m3b does not know is assumed to.
-
-    Raises:
-        UsageError: it is known not to take images.
-    """
-    if llm.facts.vision:
-        return llm
-    if llm.facts.known:
-        raise UsageError(
-            f"{llm.name} takes no images, and segmenting needs a model that sees. Name another with --llm."
-        )
-    inner: Any = llm
-    while inner is not None:  # wrappers return the facts of the innermost model
-        if "facts" in getattr(inner, "__dict__", {}):
-            inner.facts = replace(inner.facts, vision=True)
-        inner = getattr(inner, "llm", None)
-    return llm
 
 
 def make_opening_messages(episode: Episode, request: EpisodeRequest) -> list[Message]:

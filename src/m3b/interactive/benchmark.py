@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, require_vision, run_episode
+from m3b.interactive.agent import MAX_TURNS, EpisodeRequest, run_episode
 from m3b.interactive.episode import Episode
 from m3b.interactive.prompting_metrics import EpisodeFigures, summarize_episodes
 from m3b.interactive.segmenter import Segmenter
@@ -22,6 +22,7 @@ from m3b.interactive.simulated_user import (
 )
 from m3b.interactive.targets import Target, compute_overlap
 from m3b.llm import LLM
+from m3b.llm.base import require_vision
 
 SIMULATED_USERS: dict[str, SimulatedUser] = {
     "box oracle": ORACLE_BOX,
@@ -101,7 +102,7 @@ def run_benchmark(
             on_progress(name, number, len(targets))
         systems[name] = tuple(episodes)
     if llm is not None:
-        model, episodes = require_vision(llm), []
+        model, episodes = require_vision(llm, "segmenting"), []
         for number, target in enumerate(targets, 1):
             episodes.append(_run_agent(target, segmenter, model, turns))
             on_progress(llm.name, number, len(targets))

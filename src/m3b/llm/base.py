@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+from m3b.errors import UsageError
 from m3b.messages import Message, Reply, ToolSpec, Usage
 
 OnWait = Callable[[str, float], None]
@@ -127,6 +128,27 @@ class LLMWrapper:
 def ask_llm(llm: LLM, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), **options: Any) -> Reply:
     """Ask a model; `options` are the other fields of `LLMRequest`."""
     return llm.ask(LLMRequest(messages, tools, **options))
+
+
+def require_vision(llm: LLM, purpose: str) -> LLM:
+    """Return the model if it takes images; a model that m3b does not know is assumed to.
+
+    Args:
+        purpose: what needs a model that sees, for the error.
+
+    Raises:
+        UsageError: it is known not to take images.
+    """
+    if llm.facts.vision:
+        return llm
+    if llm.facts.known:
+        raise UsageError(f"{llm.name} takes no images, and {purpose} needs a model that sees. Name another with --llm.")
+    inner: Any = llm
+    while inner is not None:  # wrappers return the facts of the innermost model
+        if "facts" in getattr(inner, "__dict__", {}):
+            inner.facts = replace(inner.facts, vision=True)
+        inner = getattr(inner, "llm", None)
+    return llm
 
 
 def spec_of(llm: LLM) -> str:

@@ -22,6 +22,9 @@ MAX_ADAPTATIONS = 4
 """How often one request is made again because the provider refused a parameter of it."""
 
 
+IMAGES_ADVICE = "The request holds images: if this model takes none, run without --send-images or --label-with, or name another model."
+
+
 class ProviderLLM:
     """A model of a provider that speaks one of m3b's wires.
 
@@ -68,10 +71,15 @@ class ProviderLLM:
                 return self._send(request, stream)
             except BadRequest as refusal:
                 adapted_wire = self._wire.adapt(str(refusal))
+                if adapted_wire is None and type(refusal) is BadRequest and self._shows_images(request):
+                    raise BadRequest(f"{refusal} {IMAGES_ADVICE}") from None
                 if adapted_wire is None:
                     raise
             self._wire = adapted_wire
         return self._send(request, stream)
+
+    def _shows_images(self, request: LLMRequest) -> bool:
+        return self.facts.vision and any(message.images for message in request.messages)
 
     def _send(self, request: LLMRequest, stream: TextStream) -> Reply:
         wire = self._wire

@@ -123,7 +123,7 @@ def _draw_case(
                 jpeg, size = _encode_rows(rows, SALIENCY_TITLES)
                 shown = replace(saliency, map_file=Path(saliency.map_file.name))
                 return CasePicture(record.key, split, labels, jpeg, *size, text=text, saliency=shown)
-        rows = _make_panel_rows(record, index, str(locked), answer)
+        rows = make_panel_rows(record, index, str(locked), answer)
         jpeg, size = _encode_rows(rows)
     except (DataError, ModelError, ValueError, OSError) as error:
         return CasePicture(record.key, split, labels, text=text, error=" ".join(str(error).split())[:300])
@@ -168,7 +168,7 @@ def _make_saliency_rows(record: Record, index: Index, base: str, saliency: Salie
     ]
 
 
-def _make_panel_rows(record: Record, index: Index, base: str, answer: Prediction | None) -> list[list[Panel]]:
+def make_panel_rows(record: Record, index: Index, base: str, answer: Prediction | None) -> list[list[Panel]]:
     """Return the panels of the truth, and below them those of the answer in the same planes."""
     import numpy as np
 

@@ -59,6 +59,7 @@ class NamedOptions(TypedDict, total=False):
     offline: bool
     label_with: str
     log: str
+    send_images: bool
     seed: Annotated[int, ValueRange(0, 2**32 - 1)]
 
 
@@ -94,6 +95,8 @@ class Options:
             of images without one; its language model then sees these pictures. Naming the folder is the approval.
         log: names of loggers with commas: `tensorboard`, `mlflow`, `trackio`, `wandb`, `otel`, or of other packages.
             See `m3b.loggers`.
+        send_images: show training and validation cases to the models of Module Architect and Model Trainer as pictures, if
+            they ask (tool `view_image`); test cases never. Text in the pixels is covered, which takes the extra `ocr`.
         seed: random seed of splits and bootstrap.
     """
 
@@ -115,6 +118,7 @@ class Options:
     offline: bool = False
     label_with: str = ""
     log: str = ""
+    send_images: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -62,6 +62,7 @@ from m3b.run.data_integrity import verify_integrity
 from m3b.run.extensions import CallbackError, guard_callback
 from m3b.run.external_sets import measure_external_sets
 from m3b.run.folder import RunFolder
+from m3b.run.image_viewing import VIEW_PROMPT, VIEW_TOOL, viewing_tools_of
 from m3b.run.labelling import extra_tool_names_of
 from m3b.run.model_validation import adopt_candidate, settle_candidate
 from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
@@ -308,7 +309,12 @@ class StageRunner:
         played_roles = [other.role for other in self.stages if other.uses_agent] if is_single else [role]
         role_events = self.state.dialogue.get(role.name, [])
         past_events = [event for played_role in played_roles for event in self.state.dialogue.get(played_role.name, [])]
-        agent.conversation = Conversation.from_events(past_events, keep_open_calls=bool(role_events))
+        viewing = services.viewing
+        agent.conversation = Conversation.from_events(
+            past_events,
+            keep_open_calls=bool(role_events),
+            **({"load_images": viewing.restore_images} if viewing else {}),
+        )
         if not past_events:
             self._brief_agent(agent, stage, played_roles)
         elif not role_events:
@@ -339,7 +345,12 @@ class StageRunner:
             tools=services.tools,
             allowed_tools=tuple(
                 dict.fromkeys(
-                    (*tool_role.tools, *services.extensions.tools, *extra_tool_names_of(services.labelling, role.name))
+                    (
+                        *tool_role.tools,
+                        *services.extensions.tools,
+                        *extra_tool_names_of(services.labelling, role.name),
+                        *viewing_tools_of(services.viewing, tool_role.name, services.get_llm(role.name)),
+                    )
                 )
             ),
             budget=services.budget,
@@ -358,6 +369,7 @@ class StageRunner:
                 played_roles,
                 with_examples=self.services.options.examples,
                 extra_prompts=workspace.prompts,
+                tool_prompts=[VIEW_PROMPT] if VIEW_TOOL in agent.allowed_tools else [],
             )
             if played_roles
             else ""
@@ -388,7 +400,7 @@ TRAINING_COMMAND_PATTERN = re.compile(r"\bpython3?\s+train\.py\b")
 
 def answer_interrupted_call(run: RunFolder, call: ToolCall) -> str:
     """Return the answer to a tool call that was started and never answered; '' if the call can be repeated safely."""
-    if call.name in REPEATABLE:
+    if call.name in (*REPEATABLE, VIEW_TOOL):
         return ""
     command = str(call.arguments.get("command", "")) if call.name == "run_script" else ""
     return f"{INTERRUPTED_NOTE} {describe_training_resume(run, command)}".strip()

@@ -579,6 +579,10 @@ class Pipeline:
         check_request(request)
         check_locations(cards, run_path, self.external_sources)
         check_data_is_there(cards)
+        if self.options.send_images:
+            from m3b.run.image_viewing import check_viewing
+
+            check_viewing(self.options, self.llms)
         training, options, wish_notes = self._resolve_training(request)
         sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -151,7 +151,12 @@ class SandboxExecutor:
         return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), is_cancelled=self.is_cancelled)
 
     def predict(
-        self, folder: Path, records: Sequence[Record], index: Index, keep_answers_in: Path | None = None
+        self,
+        folder: Path,
+        records: Sequence[Record],
+        index: Index,
+        keep_answers_in: Path | None = None,
+        kept_keys: Collection[str] | None = None,
     ) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, without access to the raw data, and measure its predictions.
 
@@ -159,8 +164,9 @@ class SandboxExecutor:
         apart.
 
         Args:
-            keep_answers_in: a folder that gets the answers on the test cases of the index, if there are any among
-                `records` (`m3b.models.kept_answers`).
+            keep_answers_in: a folder that gets the answers (`m3b.models.kept_answers`) on `kept_keys`, if there are any
+                among `records`.
+            kept_keys: keys of cases; by default those of the test cases of the index.
 
         Raises:
             ModelError: predict.py fails, or returns an invalid prediction.
@@ -182,7 +188,8 @@ class SandboxExecutor:
                     )
                 rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
                 if keep_answers_in is not None:
-                    _keep_test_answers(keep_answers_in, records, predictions, index, scratch / "answers")
+                    keys = {record.key for record in index.test} if kept_keys is None else kept_keys
+                    _keep_answers_on(keys, keep_answers_in, records, predictions, index.task, scratch / "answers")
                 rows = score_details.mark_verbatim(rows, staged.verbatim)
                 return score_details.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
             except ReaderError as error:
@@ -276,14 +283,18 @@ class SandboxExecutor:
             output.unlink(missing_ok=True)
 
 
-def _keep_test_answers(
-    target: Path, records: Sequence[Record], predictions: Sequence[Prediction], index: Index, source: Path
+def _keep_answers_on(
+    keys: Collection[str],
+    target: Path,
+    records: Sequence[Record],
+    predictions: Sequence[Prediction],
+    task: str,
+    source: Path,
 ) -> None:
-    test_keys = {record.key for record in index.test}
-    pairs = [pair for pair in zip(records, predictions, strict=False) if pair[0].key in test_keys]
+    pairs = [pair for pair in zip(records, predictions, strict=False) if pair[0].key in keys]
     if pairs:
-        test_records, test_predictions = zip(*pairs, strict=True)
-        keep_answers(target, index.task, test_records, test_predictions, source)
+        kept_records, kept_predictions = zip(*pairs, strict=True)
+        keep_answers(target, task, kept_records, kept_predictions, source)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from m3b.llm.ledger import Ledger
 from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
 from m3b.run.extensions import guard_callback
+from m3b.run.image_viewing import ImageViewing
 from m3b.run.labelling import MaskLabelling
 from m3b.run.options import Options
 from m3b.run.provisioning import ensure_plain_folder, lay_out_run_folder, replace_link
@@ -120,6 +121,9 @@ class RunServices:
         readable_folders = [*self.raw_folders.values(), self.folder.resources]
         self.training_minutes = self.options.training_minutes
         self.labelling = self._make_labelling()
+        self.viewing = (
+            ImageViewing(self.folder, self.options, state, lambda: self.executor) if self.options.send_images else None
+        )
         self.tools = self._make_toolbox(roots, readable_folders)
         self.executor = SandboxExecutor(
             self.sandbox,
@@ -157,7 +161,11 @@ class RunServices:
             on_output=lambda job, text: self.emit(ScriptOutput(job, text)),
             is_cancelled=self.cancel_event.is_set,
             logs=self.folder.path / "logs",
-            user_tools={**self.extensions.tools, **(self.labelling.tools if self.labelling else {})},
+            user_tools={
+                **self.extensions.tools,
+                **(self.labelling.tools if self.labelling else {}),
+                **(self.viewing.tools if self.viewing else {}),
+            },
         )
 
     def emit(self, event: Event) -> None:

@@ -20,7 +20,7 @@ class ToolResult:
     Args:
         data: the same facts for programs (`exit_code`, `job`, `running`, `full`, `malformed`); `done` ends the agent's
             work as if the agent had said so.
-        images: shown to models that accept images; the journal does not keep them.
+        images: shown to models that accept images; the journal does not keep them (`view_image` keeps them as files).
     """
 
     text: str

@@ -181,7 +181,7 @@ def probe_image(image: Image, work: Path, record: Record | None = None, scope: P
         bytes=array.nbytes,
         mask=probe_mask(record, scope.values, work, array) if record and scope and scope.target == "masks" else None,
         boxes=probe_boxes(record, work, array) if record and scope and scope.target == "boxes" else None,
-        header=_read_header_codes(image if isinstance(image, str) else paths_of(image)[0], work),
+        header=read_header_codes(image if isinstance(image, str) else paths_of(image)[0], work),
         frames=(int(over_time["count"]), float(over_time["seconds"]))
         if over_time and not isinstance(image, Channels)
         else (0, 0.0),
@@ -197,7 +197,7 @@ def compute_digest(array: Any) -> str:
     return digest.hexdigest()
 
 
-def _read_header_codes(path: str, work: Path) -> dict[str, str]:
+def read_header_codes(path: str, work: Path) -> dict[str, str]:
     """Return keyword -> value of the coded fields of a DICOM image's first file; empty for other formats."""
     from m3b.dataset.formats import find_file_format
     from m3b.dataset.formats.base import naming_file
