@@ -79,12 +79,16 @@ def serve(
     audit_log: Annotated[
         Path | None, typer.Option(help="A file for one JSON line a request, without identity.")
     ] = None,
+    studies: Annotated[
+        Path | None,
+        typer.Option(help="A folder of images for labelling tools (MONAI Label). Labels go to m3b-labels/ in it."),
+    ] = None,
     max_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = 2048,
     queue: Annotated[int, typer.Option(min=1, help="Requests that one model holds at once; more get 503.")] = 16,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one upload, and for its prediction.")] = 600.0,
     unconfined: Unconfined = False,
 ) -> None:
-    """Serve delivered models over HTTP: predictions, OpenAPI, health, metrics.
+    """Serve delivered models over HTTP: predictions, OpenAPI, health, metrics, the interface of MONAI Label.
 
     Each model's code runs confined, in a process that stays warm.
     """
@@ -92,16 +96,20 @@ def serve(
 
     try:
         from m3b.serve.model_pool import open_models
+        from m3b.serve.monai_label import OPEN_PATHS, LabelRoutes
         from m3b.serve.predict_app import ServerState, make_predict_app
         from m3b.serve.uploads import UploadLimits
     except ImportError as error:
         raise UsageError("m3b serve takes the extra `serve`: pip install 'm3b[serve]'.") from error
     from m3b.serve.audit_log import AuditLog
     from m3b.serve.http import serve as run_server
+    from m3b.serve.study_folder import StudyFolder
 
     token = read_token(token_file)
     if not token and not is_loopback(host):
         raise UsageError(f"--host {host}: beyond this machine a token is needed: --token-file, or $M3B_SERVE_TOKEN.")
+    if studies is not None and not studies.is_dir():
+        raise UsageError(f"There is no folder {studies}.")
     pool = open_models(models, max_waiting=queue, timeout_s=timeout, unconfined=unconfined)
     for served in pool.models:
         announce_origin(served.model.folder, unconfined=unconfined)
@@ -109,9 +117,12 @@ def serve(
     with open_socket(host, port) as listener:
         open_port = int(listener.getsockname()[1])
         address = f"http://{f'[{host}]' if ':' in host else host}:{open_port}"
+        state = ServerState(pool, limits, AuditLog(audit_log))
+        label_routes = LabelRoutes(state, token, None if studies is None else StudyFolder(studies))
         app = make_predict_app(
-            ServerState(pool, limits, AuditLog(audit_log)), token=token, host_names=list_own_names(host, open_port)
-        )
+            state, token=token, host_names=list_own_names(host, open_port), more_routes=label_routes.routes(),
+            open_paths=OPEN_PATHS, on_stop=[label_routes.stop],
+        )  # fmt: skip
         echo(f"serving {', '.join(served.name for served in pool.models)}: {address}/v1/models", err=True)
         run_server(app, listener)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,13 +75,21 @@ def _find_images(model: Model, upload: Upload, limits: UploadLimits, folder: Pat
             places.append(str(unpacked))
         elif _may_be_dicom(item):
             series.mkdir(exist_ok=True)
-            item.path.rename(moved := series / item.path.name)
-            names |= {str(moved): item.client_name, str(series): "series"}
+            _link(item.path, linked := series / item.path.name)
+            names |= {str(linked): item.client_name, str(series): "series"}
             places += [str(series)] if str(series) not in places else []
         else:
             places.append(str(item.path))
     listing = find_model_images(places, model.config)
     return RequestCases(list(listing.images), names, listing.notes)
+
+
+def _link(file: Path, target: Path) -> None:
+    """Put a file beside the others of its series; the file itself stays where it is."""
+    try:
+        os.link(file, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(file, target)
 
 
 def _may_be_dicom(item: UploadedFile) -> bool:
