@@ -13,7 +13,7 @@ import json
 import random
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -527,7 +527,7 @@ def _choose_studies(studies: StudyFolder, which: str) -> dict[str, Study]:
     return chosen
 
 
-def _make_mask_file(prediction: Prediction, labels: dict[str, int], folder: Path, suffix: str) -> Path | None:
+def _make_mask_file(prediction: Prediction, labels: Mapping[str, int], folder: Path, suffix: str) -> Path | None:
     """Return the masks of a prediction as one file, of a suffix if that is asked for; None if it has none.
 
     Raises:
