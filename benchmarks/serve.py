@@ -35,6 +35,7 @@ BOUNDARY = "benchmark"
 BARE = """
 import json, sys, time
 from pathlib import Path
+sys.path.insert(0, sys.argv[1])
 import torch
 from m3b.training.diagnosis.network import build_model
 from m3b.training.preprocess import prepare_image

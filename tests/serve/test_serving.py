@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,7 +25,9 @@ pytest.importorskip("starlette")
 pytest.importorskip("python_multipart")
 pytest.importorskip("jsonschema")
 from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
 
+from m3b.cli.app import app
 from m3b.errors import UsageError
 from m3b.serve.audit_log import AuditLog
 from m3b.serve.http import is_loopback, read_token
@@ -30,6 +36,7 @@ from m3b.serve.predict_app import ServerState
 from m3b.serve.uploads import UploadLimits
 from m3b.serve.zip_contents import get_suffix
 from models.grey_model_kit import make_grey_model
+from serve.mask_model_kit import make_mask_model
 from serve.serve_kit import Answer, Client, encode_form, form_type, png_of, run_server
 
 TOKEN = "a-token-of-the-test-suite"  # nosec B105
@@ -364,3 +371,120 @@ def test_tokens_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert is_loopback(host)
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("example.org")
+
+
+def test_dicom_series_come_in_and_dicom_objects_go_out(tmp_path: Path) -> None:
+    hd = pytest.importorskip("highdicom")
+    from models.test_dicom_output import ORIENTATIONS, series
+
+    ct = series(tmp_path / "ct", ORIENTATIONS["oblique"])
+    files = [("file", file.name, file.read_bytes()) for file in sorted(ct.iterdir())]
+    state = ServerState(open_models([f"mask={make_mask_model(tmp_path / 'mask')}"]))
+    path = "/v1/models/mask/predict"
+    with run_server(state) as client:
+        [entry] = client.post_files(path, files).json()["predictions"]
+        assert entry["volumes_ml"]["lesion"] > 0
+        assert entry["image"] == ["series"]
+        assert client.post_files(path, files, format="mask").body[:2] == b"\x1f\x8b"
+        answer = client.send("POST", path, encode_form(files), Content_Type=form_type(), Accept="application/dicom")
+        assert answer.headers["content-type"] == "application/dicom"
+        read = hd.seg.segread(io.BytesIO(answer.body))
+        assert [item.segment_label for item in read.SegmentSequence] == ["lesion", "implant"]
+        report = client.post_files(path, files, format="dicom-sr")
+        assert hd.sr.srread(io.BytesIO(report.body)).Modality == "SR"
+        torn = client.post_files(path, [*files[:-1], ("file", "torn.dcm", files[-1][2][:700])])
+        assert torn.status in (200, 422)
+        assert client.post_files(path, [("file", "flat.png", png_of(60))]).code == "image_for_3d_model"
+
+
+WITH_COVARIATES = """
+import json, sys
+from pathlib import Path
+from PIL import Image
+arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+answers = []
+for case in json.loads(Path(arguments["--list"]).read_text()):
+    is_bright = Image.open(case["image"]["t2"]).getpixel((0, 0)) > 100
+    share = float(is_bright and case["sex"] == "M" and case["age"] is not None)
+    answers.append({"image": case["image"], "probabilities": {"c0": 1 - share, "c1": share}, "prediction": f"c{int(share)}"})
+Path(arguments["-o"]).write_text(json.dumps(answers))
+"""
+
+
+def test_a_case_of_several_images_and_covariates(tmp_path: Path) -> None:
+    folder = make_grey_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["plan"] |= {"channel_names": ["t1", "t2"], "covariates": [
+        {"name": "age", "kind": "number", "centre": 60}, {"name": "sex", "kind": "category", "values": ["F", "M"]}
+    ]}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "predict.py").write_text(WITH_COVARIATES)
+    path, t1, t2 = "/v1/models/model/predict", ("t1", "a.png", png_of(60)), ("t2", "b.png", png_of(200))
+    with run_server(ServerState(open_models([str(folder)]))) as client:
+        document = client.get("/openapi.json").json()
+        form = document["paths"][path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+        assert form["required"] == ["t1", "t2"]
+        assert (form["properties"]["age"]["type"], form["properties"]["sex"]["enum"]) == ("number", ["F", "M"])
+        answers = client.post_files(path, [t1, t2, t1, t2], age="61", sex="M").json()["predictions"]
+        assert [(entry["image"], entry["prediction"]) for entry in answers] == [(["a.png", "b.png"], ["c1"])] * 2
+        assert client.post_files(path, [t1, t2], age="61", sex="F").json()["predictions"][0]["prediction"] == ["c0"]
+        assert client.post_files(path, [t1, t2], age="", sex="M").json()["predictions"][0]["prediction"] == ["c0"]
+        for fields in ({"age": "61"}, {"age": "61", "sex": "X"}, {"age": "old", "sex": "F"}):
+            assert client.post_files(path, [t1, t2], **fields).status == 422
+        assert client.post_files(path, [("file", "a.png", png_of(60))], age="61", sex="M").status == 422
+
+
+PAGE = Path(__file__).parents[2] / "docs/serve.md"
+
+
+@pytest.fixture
+def served_page(model: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The command of the page on a network, on a free port of this machine, beside the files that the page names."""
+    place = tmp_path / "page"
+    (place / "studies").mkdir(parents=True)
+    for file in (place / "first.png", place / "second.png", place / "studies/second.png"):
+        file.write_bytes(png_of(60))
+    with zipfile.ZipFile(place / "study.zip", "w") as archive:
+        archive.writestr("a.png", png_of(60))
+    (place / "token.txt").write_text(TOKEN)
+    [command] = re.findall(r"^m3b serve .*--token-file.*$", PAGE.read_text(), re.MULTILINE)
+    words = command.replace("/models/run/model", str(model)).replace("--port 8000", "--port 0").split()[1:]
+    words += ["--studies", "studies", "--max-mib", "8", "--queue", "4", "--timeout", "300"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "m3b", *words], cwd=place, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        port = next(match[1] for line in process.stderr if (match := re.search(r"http://0.0.0.0:(\d+)/", line)))
+        yield f"http://127.0.0.1:{port}", place
+        process.terminate()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_the_commands_of_the_page_work(served_page: tuple[str, Path]) -> None:
+    address, place = served_page
+    commands = re.findall(r"^curl .*$", PAGE.read_text(), re.MULTILINE)
+    assert len(commands) > 7
+    for command in commands:
+        with_token = command.replace("curl -s", f'curl -s -f -H "Authorization: Bearer {TOKEN}"', 1)
+        ran = subprocess.run(
+            ["bash", "-c", with_token],
+            cwd=place,
+            env={**os.environ, "SERVER": address},
+            capture_output=True,
+            check=False,
+        )
+        assert ran.returncode == 0, (command, ran.stderr)
+        assert ran.stdout.startswith(b"{") or "-o" in command
+    with zipfile.ZipFile(place / "answer.zip") as archive:
+        assert "predictions.json" in archive.namelist()
+    assert len((place / "audit.jsonl").read_text().splitlines()) >= len(commands) - 1
+
+
+def test_a_network_without_a_token_is_refused(model: Path, tmp_path: Path) -> None:
+    for words in (
+        ["--host", "0.0.0.0"],
+        ["--studies", str(tmp_path / "none")],
+        ["--token-file", str(tmp_path / "none")],
+    ):
+        result = CliRunner().invoke(app, ["serve", str(model), "--port", "0", *words])
+        assert isinstance(result.exception, UsageError), result.output

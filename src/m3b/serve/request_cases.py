@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from m3b.dataset.formats import parse_cases, select_channels
+from m3b.errors import ModelError
 from m3b.models import Model
 from m3b.models.covariate_input import split_covariates
 from m3b.models.input_cases import find_model_images
-from m3b.serve.serve_errors import ServeError
+from m3b.serve.serve_errors import ServeError, hide_paths
 from m3b.serve.uploads import Upload, UploadedFile, UploadLimits
 from m3b.serve.zip_contents import unpack_zip
 
@@ -44,7 +45,7 @@ def read_cases(model: Model, upload: Upload, limits: UploadLimits, folder: Path)
 
     Raises:
         ServeError: no file, or an unknown form field.
-        DataError, ModelError: a case is incomplete, or an archive cannot be unpacked.
+        DataError: a case is incomplete, or an archive cannot be unpacked.
     """
     if not upload.files:
         raise ServeError(422, "no_image", "The form has no file.")
@@ -59,7 +60,10 @@ def read_cases(model: Model, upload: Upload, limits: UploadLimits, folder: Path)
         raise ServeError(422, "no_image", "No image was found in the files.")
     if model.covariates:
         found.inputs = [{"image": image, **covariates} for image in found.inputs]
-        split_covariates(found.inputs[0], model.covariates)
+        try:
+            split_covariates(found.inputs[0], model.covariates)
+        except ModelError as error:
+            raise ServeError(422, "invalid_covariates", hide_paths(str(error), found.names)) from error
     return found
 
 
