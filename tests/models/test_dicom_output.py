@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pydicom import dcmread
-from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+from pydicom.uid import generate_uid
 from typer.testing import CliRunner
 
+from dicom_kit import ORIENTATIONS, read_pixels, write_instance, write_series
 from m3b.cli.app import app
 from m3b.dataset.reading import read_image, write_mask
 from m3b.errors import UsageError
@@ -22,62 +21,12 @@ from m3b.models.predictions import DetectedBox, ModelInfo, Prediction
 
 hd = pytest.importorskip("highdicom")
 
-ORIENTATIONS = {
-    "axial": [1, 0, 0, 0, 1, 0],
-    "axial turned": [-1, 0, 0, 0, -1, 0],
-    "coronal": [1, 0, 0, 0, 0, -1],
-    "oblique": [0.8, 0.6, 0, -0.6, 0.8, 0],
-}
-
-
-def instance(file: Path, pixels: NDArray[Any], at: int, series: str, along: list[float], **attributes: Any) -> None:
-    meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = CTImageStorage, generate_uid()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    data = FileDataset(str(file), {}, file_meta=meta, preamble=b"\0" * 128)
-    data.SOPClassUID, data.SOPInstanceUID = CTImageStorage, meta.MediaStorageSOPInstanceUID
-    data.SeriesInstanceUID, data.StudyInstanceUID = series, generate_uid(entropy_srcs=[series])
-    data.FrameOfReferenceUID, data.Modality, data.PatientID = generate_uid(entropy_srcs=[series, "frame"]), "CT", "p7"
-    normal = np.cross(along[:3], along[3:])
-    data.InstanceNumber, data.ImagePositionPatient = (
-        at + 1,
-        [float(f"{v:.6g}") for v in normal * 3.0 * at + [-40, 15, 7]],
-    )
-    data.ImageOrientationPatient, data.PixelSpacing, data.SliceThickness = along, [0.8, 1.1], 3.0
-    data.Rows, data.Columns = pixels.shape
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-    data.BitsAllocated = data.BitsStored = 16
-    data.HighBit, data.PixelRepresentation, data.RescaleSlope, data.RescaleIntercept = 15, 1, 1, 0
-    for name, value in attributes.items():
-        setattr(data, name, value)
-    data.PixelData = pixels.astype(np.int16).tobytes()
-    data.save_as(file, enforce_file_format=True)
-
-
-def series(folder: Path, along: list[float], slices: int = 6) -> Path:
-    """Two bright objects in a series whose files are named against their order."""
-    folder.mkdir()
-    random, uid = np.random.default_rng(1), generate_uid()
-    for at in range(slices):
-        pixels = random.integers(0, 50, (20, 26))
-        if 1 <= at <= 3:
-            pixels[3 + at : 11, 5:14] = 300
-        if at == 4:
-            pixels[14:18, 18:24] = 600
-        instance(folder / f"IM{slices - at:03d}.dcm", pixels, at, uid, along)
-    return folder
-
-
-def truth(folder: Path) -> dict[str, NDArray[Any]]:
-    return {str(dataset.SOPInstanceUID): dataset.pixel_array for dataset in map(dcmread, sorted(folder.iterdir()))}
-
-
 PROMISE = ModelInfo("segmentation", ("liver", "odd thing"), False, {"liver": 1, "odd thing": 5})
 
 
 @pytest.mark.parametrize(("name", "listed"), list(zip(ORIENTATIONS, (False, True, False, False), strict=True)))
 def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tmp_path: Path) -> None:
-    place = series(tmp_path / "series", ORIENTATIONS[name])
+    place = write_series(tmp_path / "series", ORIENTATIONS[name])
     image: Any = tuple(str(file) for file in sorted(place.iterdir())) if listed else str(place)
     voxels = read_image(list(image) if listed else image).array[0]
     mask = np.where(voxels > 500, 5, np.where(voxels > 200, 1, 0)).astype(np.uint8)
@@ -88,7 +37,7 @@ def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tm
     assert read.number_of_segments == 2
     assert [item.segment_label for item in read.SegmentSequence] == ["liver", "odd thing"]
     assert (read.SegmentSequence[0].segmented_property_type.scheme_designator, read.PatientID) == ("SCT", "p7")
-    pixels = truth(place)
+    pixels = read_pixels(place)
     planes = read.get_pixels_by_source_instance(list(pixels), assert_missing_frames_are_empty=True)
     for plane, (_, slice_pixels) in zip(planes, pixels.items(), strict=True):
         assert np.array_equal(plane[..., 0], (slice_pixels > 200) & (slice_pixels <= 500))
@@ -115,13 +64,13 @@ def test_masks_lie_on_the_instances_that_they_are_of(name: str, listed: bool, tm
 
 
 def test_masks_that_overlap_are_segments_of_their_own(tmp_path: Path) -> None:
-    place = series(tmp_path / "series", ORIENTATIONS["axial"])
+    place = write_series(tmp_path / "series", ORIENTATIONS["axial"])
     voxels = read_image(str(place)).array[0]
     files = {name: Path(write_mask((voxels > cut).astype(np.uint8), str(place), tmp_path / name))
              for name, cut in (("tumor", 200), ("core", 500))}  # fmt: skip
     [seg] = write_dicom([Prediction(str(place), masks=files)], ModelInfo("segmentation", ("tumor", "core"), True), "T", "1",
                         tmp_path / "out")[0]  # fmt: skip
-    pixels = truth(place)
+    pixels = read_pixels(place)
     planes = hd.seg.segread(seg).get_pixels_by_source_instance(list(pixels), assert_missing_frames_are_empty=True)
     assert [int(planes[..., k].sum()) for k in (0, 1)] == [
         sum(int((p > cut).sum()) for p in pixels.values()) for cut in (200, 500)
@@ -129,7 +78,7 @@ def test_masks_that_overlap_are_segments_of_their_own(tmp_path: Path) -> None:
 
 
 def test_classes_are_a_report_on_the_series(tmp_path: Path) -> None:
-    place = series(tmp_path / "series", ORIENTATIONS["axial"])
+    place = write_series(tmp_path / "series", ORIENTATIONS["axial"])
     answer = Prediction(str(place), {"clear": 0.25, "bleeding": 0.75}, ("bleeding",), out_of_distribution=True, why="noise",
                         prediction_set=("clear", "bleeding"), set_level=0.9, abstains=True)  # fmt: skip
     [report] = write_dicom([answer], ModelInfo("diagnosis", ("clear", "bleeding")), "Heads", "1", tmp_path / "out")[0]
@@ -144,12 +93,12 @@ def test_classes_are_a_report_on_the_series(tmp_path: Path) -> None:
     assert ("Unlike the training images", "Yes") in evaluations
     assert ("Model abstains", "Yes") in evaluations
     evidence = read.CurrentRequestedProcedureEvidenceSequence[0].ReferencedSeriesSequence[0]
-    assert {str(item.ReferencedSOPInstanceUID) for item in evidence.ReferencedSOPSequence} == set(truth(place))
+    assert {str(item.ReferencedSOPInstanceUID) for item in evidence.ReferencedSOPSequence} == set(read_pixels(place))
 
 
 def test_a_number_and_boxes_of_a_picture(tmp_path: Path) -> None:
     file = tmp_path / "one.dcm"
-    instance(file, np.ones((20, 26)), 0, generate_uid(), ORIENTATIONS["axial"])
+    write_instance(file, np.ones((20, 26)), 0, generate_uid(), ORIENTATIONS["axial"])
     answers = [
         Prediction(str(file), extra={"value": 131.4567891234, "interval": [112.0, 150.8], "interval_level": 0.9}),
         Prediction(str(file), boxes=(DetectedBox("nodule", (3, 4, 9, 12), 0.8),), anomaly_score=0.7),
@@ -171,11 +120,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no DICOM file"):
         check_sources([str(tmp_path / "empty")])
-    place = series(tmp_path / "series", ORIENTATIONS["axial"])
-    instance(place / "other.dcm", np.ones((20, 26)), 9, generate_uid(), ORIENTATIONS["axial"])
+    place = write_series(tmp_path / "series", ORIENTATIONS["axial"])
+    write_instance(place / "other.dcm", np.ones((20, 26)), 9, generate_uid(), ORIENTATIONS["axial"])
     with pytest.raises(UsageError, match="several DICOM series"):
         check_sources([str(place)])
-    instance(
+    write_instance(
         tmp_path / "cine.dcm", np.ones((40, 26)), 0, generate_uid(), ORIENTATIONS["axial"], NumberOfFrames=2, Rows=20
     )
     with pytest.raises(UsageError, match="several frames"):
@@ -201,7 +150,7 @@ def test_the_command(tmp_path: Path) -> None:
     model.mkdir()
     (model / "predict.py").write_text(PREDICT)
     (model / "config.json").write_text(json.dumps({"task": "diagnosis", "classes": ["clear", "bleeding"]}))
-    place = series(tmp_path / "series", ORIENTATIONS["axial"])
+    place = write_series(tmp_path / "series", ORIENTATIONS["axial"])
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     call = lambda *words: CliRunner().invoke(app, ["predict", str(model), *map(str, words)])  # noqa: E731
     refused = call(tmp_path / "a.png", "-o", tmp_path / "out", "--dicom")

@@ -64,6 +64,13 @@ def predict(
             "--dicom", help="For DICOM images: write masks as DICOM SEG, classes and numbers as SR, into the folder."
         ),
     ] = False,
+    dicom_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="--dicom with these objects instead: seg, sr, rtstruct (contours of masks), pdf (one page); repeatable.",
+        ),
+    ] = None,
     threshold: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,13 +84,18 @@ def predict(
 ) -> None:
     """Predict images with a delivered model, whose code runs confined. Results are written as they are made."""
     from m3b.data.records import paths_of
+    from m3b.models import read_model_info
+    from m3b.models.dicom.output import DEFAULT_FORMATS, check_formats, check_sources, write_dicom
     from m3b.models.input_cases import InputCases
 
     _require_paths(str(path) for path in images if "=" not in str(path))
     opened_model = open_model(model, unconfined=unconfined)
     parsed_cases = parse_cases(images, opened_model.channels)
     _require_paths(path for case in parsed_cases for path in paths_of(case))
-    folder = _resolve_output_folder(out, opened_model.task, overlay, dicom)
+    formats = dicom_format or (DEFAULT_FORMATS if dicom else ())
+    if formats:
+        check_formats(formats, opened_model)
+    folder = _resolve_output_folder(out, opened_model.task, overlay, bool(formats))
     if saliency:
         _require_saliency(opened_model, folder)
     limits = _parse_thresholds(threshold or [], opened_model)
@@ -92,8 +104,8 @@ def predict(
     with opened_model:
         opened_model.worker.start(parsed_cases)
         paths = parsed_cases if opened_model.channels else _find_images(images, opened_model)
-        if dicom:
-            _require_dicom_support(paths, opened_model)
+        if formats:
+            check_sources(paths)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         inputs = add_covariates(paths, covariates or [], opened_model)
@@ -102,8 +114,12 @@ def predict(
             opened_model, cases, folder, store, limits, overlay=overlay, force=force, prints=not json, saliency=saliency
         )
         predictions, entries = request.run()
-    if dicom and folder is not None:
-        for index, files in _write_dicom_files(predictions, opened_model, folder).items():
+    if formats and folder is not None:
+        written = write_dicom(
+            predictions, read_model_info(opened_model.folder), opened_model.title, opened_model.version, folder / "dicom",
+            formats, opened_model.display_window,
+        )  # fmt: skip
+        for index, files in written.items():
             entries[index]["dicom"] = [relative_file(file, folder) for file in files]
     if store is not None:
         store.finish()
@@ -201,15 +217,11 @@ class _Request:
         from m3b.models.image_jobs import OverlayPainter
 
         assert self.folder is not None
-        plan = self.model.config.get("plan")
-        window = plan.get("intensity") if isinstance(plan, dict) else None
         files = dict.fromkeys(path for case in self.cases.cases for path in paths_of(case.files))
         mounts = [file_of_reader_path(to_reader_path(path)) for path in files]
         with open_reader([*mounts, self.folder.resolve()]) as reader:
             min_score = self.limits if isinstance(self.limits, float) else 0.0
-            yield OverlayPainter(
-                reader, read_model_info(self.model.folder), window if isinstance(window, dict) else None, min_score
-            )
+            yield OverlayPainter(reader, read_model_info(self.model.folder), self.model.display_window, min_score)
 
     def _draw(self, painter: OverlayPainter, position: int, prediction: Prediction, decided: Prediction) -> Path | None:
         """Return the PNG file; for an image that cannot be drawn, print the error and return None."""
@@ -380,21 +392,3 @@ def _find_images(images: Iterable[str], model: Model) -> list[Any]:
     if not listing.images:
         raise UsageError("No image was found below the paths given.")
     return listing.images
-
-
-def _require_dicom_support(paths: Sequence[Any], model: Model) -> None:
-    """Raise UsageError if DICOM cannot be written; called before anything is predicted."""
-    from m3b.models.answers import answer_format_of
-    from m3b.models.dicom.output import check_sources
-
-    if not answer_format_of(model.task).fits_dicom():
-        raise UsageError(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
-    check_sources(paths)
-
-
-def _write_dicom_files(predictions: list[Prediction], model: Model, folder: Path) -> dict[int, list[Path]]:
-    """Return position -> DICOM objects, which carry the model's title and the version of its measured files."""
-    from m3b.models import read_model_info
-    from m3b.models.dicom.output import write_dicom
-
-    return write_dicom(predictions, read_model_info(model.folder), model.title, model.version, folder / "dicom")

@@ -16,7 +16,7 @@ from m3b.isolation.untrusted import is_file, parse_data_json, read_bytes, read_s
 from m3b.measure import format_measure
 from m3b.models.checksums import PROVENANCE_FILE, sha256_of, verify_integrity
 from m3b.models.input_cases import InputCases
-from m3b.models.input_rules import channel_names_of, covariate_rules_of
+from m3b.models.input_rules import channel_names_of, covariate_rules_of, plan_of
 from m3b.models.predict_process import read_model_config, read_model_info, require_saliency
 from m3b.models.prediction_session import PredictionSession, ProgressCallback
 from m3b.models.prediction_store import PREDICTIONS_FILE, PredictionStore, with_relative_files
@@ -185,13 +185,9 @@ class Model:
         from m3b.isolation.untrusted import TemporaryFolder
         from m3b.models.image_jobs import OverlayPainter, paths_to_mount
 
-        plan = self.config.get("plan")
-        window = plan.get("intensity") if isinstance(plan, dict) else None
         try:
             with open_reader(paths_to_mount([prediction])) as reader, TemporaryFolder("picture") as folder:
-                painter = OverlayPainter(
-                    reader, read_model_info(self.folder), window if isinstance(window, dict) else None
-                )
+                painter = OverlayPainter(reader, read_model_info(self.folder), self.display_window)
                 return painter.draw(prediction, folder / "picture.png").read_bytes()
         except (M3bError, OSError):
             return b""
@@ -231,6 +227,12 @@ class Model:
     def covariates(self) -> tuple[Mapping[str, Any], ...]:
         """Covariates of the model: objects with `name` and `kind` (`number`, or `category` with its `values`)."""
         return covariate_rules_of(self.config)
+
+    @property
+    def display_window(self) -> dict[str, Any] | None:
+        """The intensity window of the model's plan, for pictures; None if the plan has none."""
+        window = plan_of(self.config).get("intensity")
+        return window if isinstance(window, dict) else None
 
     def _check_channels(self, cases: Sequence[Image]) -> None:
         """Raise ModelError for a case whose channels are not the model's, before anything is loaded."""

@@ -4,56 +4,83 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from m3b.dataset.reading import read_mask
-from m3b.models.dicom.sources import resample_to_planes
+from m3b.models.dicom.sources import OPTIONAL_ATTRIBUTES, resample_to_planes
 from m3b.models.predictions import DetectedBox, Prediction
 
-SEG_SERIES_NUMBER, SEG_MANUFACTURER = 900, "m3b"
+SEG_SERIES_NUMBER, MANUFACTURER = 900, "m3b"
 
 
-def make_segmentation(
-    prediction: Prediction, labels: Mapping[str, int], sources: Sequence[Any], model: str, version: str
-) -> Any:
-    """Return a binary segmentation object of the predicted masks.
+def start_object(source: Any, sop_class: str, modality: str, series_number: int, model: str, version: str) -> Any:
+    """Return an object of a new series in the study and of the patient of a source."""
+    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.uid import ImplicitVRLittleEndian, generate_uid
+
+    dataset = Dataset()
+    for name in ("StudyInstanceUID", *OPTIONAL_ATTRIBUTES):
+        setattr(dataset, name, source[name].value)
+    if "SpecificCharacterSet" in source:
+        dataset.SpecificCharacterSet = source.SpecificCharacterSet
+    dataset.SOPClassUID, dataset.SOPInstanceUID, dataset.SeriesInstanceUID = sop_class, generate_uid(), generate_uid()
+    dataset.Modality, dataset.SeriesNumber, dataset.InstanceNumber = modality, series_number, 1
+    dataset.Manufacturer, dataset.ManufacturerModelName = MANUFACTURER, model[:64] or MANUFACTURER
+    dataset.SoftwareVersions = version[:64]
+    now = datetime.now(UTC).astimezone()
+    dataset.InstanceCreationDate, dataset.InstanceCreationTime = f"{now:%Y%m%d}", f"{now:%H%M%S}"
+    dataset.file_meta = FileMetaDataset()
+    # explicit VR holds at most 65,534 bytes a contour
+    dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+    return dataset
+
+
+def read_mask_planes(prediction: Prediction, labels: Mapping[str, int], sources: Sequence[Any]) -> dict[str, Any]:
+    """Return class -> (N, rows, columns) mask on the pixels of each source.
 
     Args:
-        labels: class -> number in `prediction.mask`, in the order of the segments; for `prediction.masks` only the
-            order counts.
+        labels: class -> number in `prediction.mask`; for `prediction.masks` it is not used.
         sources: headers in order, as `read_source_headers` gives them.
 
     Raises:
         DataError: as `resample_to_planes`.
     """
+    if prediction.masks:
+        files = prediction.masks.items()
+        return {name: resample_to_planes(read_mask(str(file)), sources) != 0 for name, file in files}
+    label_map = resample_to_planes(read_mask(str(prediction.mask)), sources)
+    return {name: label_map == number for name, number in labels.items()}
+
+
+def make_segmentation(planes: Mapping[str, Any], sources: Sequence[Any], model: str, version: str) -> Any:
+    """Return a binary segmentation object of the predicted masks.
+
+    Args:
+        planes: masks, as `read_mask_planes` gives them.
+    """
     import highdicom as hd
     import numpy as np
 
-    names = list(prediction.masks) or list(labels)
-    if prediction.masks:
-        planes = np.stack(
-            [resample_to_planes(read_mask(str(file)), sources) != 0 for file in prediction.masks.values()], axis=-1
-        )
-    else:
-        label_map = resample_to_planes(read_mask(str(prediction.mask)), sources)
-        planes = np.stack([label_map == labels[name] for name in names], axis=-1)
     algorithm = hd.AlgorithmIdentificationSequence(
-        name=model[:64] or SEG_MANUFACTURER,
+        name=model[:64] or MANUFACTURER,
         family=make_concept("123110", "DCM", "Artificial Intelligence"),
         version=version[:64],
     )
     return hd.seg.Segmentation(
         source_images=list(sources),
-        pixel_array=planes.astype(np.uint8),
+        pixel_array=np.stack(list(planes.values()), axis=-1).astype(np.uint8),
         segmentation_type=hd.seg.SegmentationTypeValues.BINARY,
-        segment_descriptions=[_describe_segment(number, name, algorithm) for number, name in enumerate(names, start=1)],
+        segment_descriptions=[
+            _describe_segment(number, name, algorithm) for number, name in enumerate(planes, start=1)
+        ],
         series_instance_uid=hd.UID(),
         series_number=SEG_SERIES_NUMBER,
         sop_instance_uid=hd.UID(),
         instance_number=1,
-        manufacturer=SEG_MANUFACTURER,
-        manufacturer_model_name=model[:64] or SEG_MANUFACTURER,
+        manufacturer=MANUFACTURER,
+        manufacturer_model_name=model[:64] or MANUFACTURER,
         software_versions=version,
         device_serial_number="0",
         content_description="Masks of a research model",
@@ -76,7 +103,7 @@ def _describe_segment(number: int, name: str, algorithm: Any) -> Any:
 
 def save_dicom(dataset: Any, file: Path) -> str:
     """Write an object and return its file name."""
-    dataset.save_as(file)
+    dataset.save_as(file, enforce_file_format=True)
     return file.name
 
 
@@ -125,7 +152,7 @@ def make_no_units_concept() -> Any:
     return make_concept("1", "UCUM", "no units")
 
 
-SR_SERIES_NUMBER, MANUFACTURER = 901, "m3b"
+SR_SERIES_NUMBER = 901
 PROCEDURE = ("363679005", "SCT", "Imaging procedure")
 VOLUME, MILLILITRES = ("118565006", "SCT", "Volume"), ("ml", "UCUM", "Milliliter")
 
