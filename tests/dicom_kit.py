@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +18,8 @@ from pydicom import dcmread
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
+WAIT_S = 120.0
+"""Time after which a test that got no result has failed."""
 ORIENTATIONS = {
     "axial": [1, 0, 0, 0, 1, 0],
     "axial turned": [-1, 0, 0, 0, -1, 0],
@@ -69,6 +77,12 @@ def read_pixels(folder: Path) -> dict[str, NDArray[Any]]:
 THRESHOLD_PREDICT = """
 import argparse, json
 import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 import numpy as np
 import pydicom
@@ -102,3 +116,29 @@ def make_threshold_model(folder: Path) -> Path:
     config = {"task": "segmentation", "classes": ["organ", "tumor"], "labels": {"organ": 1, "tumor": 2}}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def find_free_ports(count: int) -> list[int]:
+    """Return ports of the loopback that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [item.getsockname()[1] for item in sockets]
+    for item in sockets:
+        item.close()
+    return ports
+
+
+@contextmanager
+def running_process(words: list[str], log: Path, is_ready: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process until it is ready, and terminate it at the end."""
+    with log.open("wb") as stream:
+        process = subprocess.Popen(words, stdout=stream, stderr=stream)
+    try:
+        end = time.monotonic() + WAIT_S
+        while not is_ready():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_S)

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from m3b.models.prediction_session import PredictionSession
     from m3b.models.prediction_store import PredictionStore
     from m3b.models.thresholds import Threshold
+    from m3b.serve.dicom_transfer import Destination
 
 FILE_SUFFIXES = (".json", ".csv")
 PREDICTIONS_FILE = "predictions.json"
+DICOMWEB_PREFIX, SENDER_TITLE = "dicomweb:", "M3B"
 
 
 def predict(
@@ -33,7 +35,8 @@ def predict(
         list[str],
         typer.Argument(
             help="Images, volumes, series folders; folders are searched for images. If a case has several images, "
-            "NAME=PATH for each of them; a repeated name begins the next case."
+            "NAME=PATH for each of them; a repeated name begins the next case. Of an archive: "
+            "dicomweb:URL/studies/UID[/series/UID]."
         ),
     ],
     out: Annotated[
@@ -71,6 +74,13 @@ def predict(
             help="--dicom with these objects instead: seg, sr, rtstruct (contours of masks), pdf (one page); repeatable.",
         ),
     ] = None,
+    send_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TITLE@HOST:PORT",
+            help="Send the DICOM objects there by C-STORE; to dicomweb:URL by STOW-RS.",
+        ),
+    ] = None,
     threshold: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,19 +98,21 @@ def predict(
     from m3b.models.dicom.output import DEFAULT_FORMATS, check_formats, check_sources, write_dicom
     from m3b.models.input_cases import InputCases
 
-    _require_paths(str(path) for path in images if "=" not in str(path))
+    _require_paths(path for path in images if "=" not in path and not path.startswith(DICOMWEB_PREFIX))
     opened_model = open_model(model, unconfined=unconfined)
-    parsed_cases = parse_cases(images, opened_model.channels)
-    _require_paths(path for case in parsed_cases for path in paths_of(case))
     formats = dicom_format or (DEFAULT_FORMATS if dicom else ())
     if formats:
         check_formats(formats, opened_model)
     folder = _resolve_output_folder(out, opened_model.task, overlay, bool(formats))
+    destination = _parse_destination(send_to, has_objects=bool(formats))
     if saliency:
         _require_saliency(opened_model, folder)
     limits = _parse_thresholds(threshold or [], opened_model)
     file = folder / PREDICTIONS_FILE if folder is not None else out
     store = _open_store(file, folder, opened_model, force=force)
+    images = [path for image in images for path in _fetch_images(image, folder)]
+    parsed_cases = parse_cases(images, opened_model.channels)
+    _require_paths(path for case in parsed_cases for path in paths_of(case))
     with opened_model:
         opened_model.worker.start(parsed_cases)
         paths = parsed_cases if opened_model.channels else _find_images(images, opened_model)
@@ -121,6 +133,8 @@ def predict(
         )  # fmt: skip
         for index, files in written.items():
             entries[index]["dicom"] = [relative_file(file, folder) for file in files]
+            if destination is not None:
+                destination.send(files, SENDER_TITLE, lambda _: None)
     if store is not None:
         store.finish()
     if json:
@@ -322,6 +336,26 @@ def _resolve_output_folder(out: Path | None, task: str, overlay: bool, dicom: bo
     if folder is None and dicom:
         raise UsageError("--dicom writes DICOM objects: name a folder for them with -o DIR.")
     return folder
+
+
+def _parse_destination(send_to: str | None, *, has_objects: bool) -> Destination | None:
+    from m3b.serve.dicom_transfer import parse_destination
+
+    if send_to is not None and not has_objects:
+        raise UsageError("--send-to sends DICOM objects: add --dicom or --dicom-format.")
+    return None if send_to is None else parse_destination(send_to)
+
+
+def _fetch_images(image: str, folder: Path | None) -> list[str]:
+    """Return a path as it is; of `dicomweb:...` the folders of the series, which are fetched into the output folder."""
+    from m3b.serve.dicom_transfer import parse_source
+
+    if not image.startswith(DICOMWEB_PREFIX):
+        return [image]
+    archive, study, series = parse_source(image)
+    if folder is None:
+        raise UsageError(f"{image}: name a folder for the images and the results with -o DIR.")
+    return list(map(str, archive.fetch(study, series, folder / "images")))
 
 
 def _require_saliency(model: Model, folder: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -86,9 +87,42 @@ def serve(
     max_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = 2048,
     queue: Annotated[int, typer.Option(min=1, help="Requests that one model holds at once; more get 503.")] = 16,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one upload, and for its prediction.")] = 600.0,
+    dicom_port: Annotated[
+        int | None, typer.Option(help="Be a DICOM node at this port too: images come by C-STORE. 0 takes a free one.")
+    ] = None,
+    ae_title: Annotated[str, typer.Option(help="AE title of the node.")] = "M3B",
+    allow_ae: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TITLE[@HOST]", help="A sender whose images the node takes; repeatable."),
+    ] = None,
+    send_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TITLE@HOST:PORT", help="Where the node's results go, by C-STORE; or dicomweb:URL, by STOW-RS."
+        ),
+    ] = None,
+    dicom_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT", help="The node's results: seg, sr (both by default), rtstruct, pdf; repeatable."
+        ),
+    ] = None,
+    modality: Annotated[
+        list[str] | None, typer.Option(help="A modality that the node takes, such as CT; repeatable. Default: all.")
+    ] = None,
+    quiet_seconds: Annotated[
+        float,
+        typer.Option(min=0.0, help="Time without a new image, from the release on, before a series is complete."),
+    ] = 0.0,
+    max_series: Annotated[
+        int, typer.Option(min=1, help="Series that may wait in the node; further ones are refused.")
+    ] = 100,
+    spool: Annotated[
+        Path, typer.Option(help="Folder of the node's series on their way; what waits there survives a restart.")
+    ] = Path("m3b-dicom"),
     unconfined: Unconfined = False,
 ) -> None:
-    """Serve delivered models over HTTP: predictions, OpenAPI, health, metrics, the interface of MONAI Label.
+    """Serve delivered models over HTTP: predictions, health, metrics, MONAI Label; one model also as a DICOM node.
 
     Each model's code runs confined, in a process that stays warm.
     """
@@ -101,7 +135,9 @@ def serve(
         from m3b.serve.uploads import UploadLimits
     except ImportError as error:
         raise UsageError("m3b serve takes the extra `serve`: pip install 'm3b[serve]'.") from error
+    from m3b.models.dicom.output import DEFAULT_FORMATS
     from m3b.serve.audit_log import AuditLog
+    from m3b.serve.dicom_node import NodeSettings, run_node
     from m3b.serve.http import serve as run_server
     from m3b.serve.study_folder import StudyFolder
 
@@ -110,6 +146,10 @@ def serve(
         raise UsageError(f"--host {host}: beyond this machine a token is needed: --token-file, or $M3B_SERVE_TOKEN.")
     if studies is not None and not studies.is_dir():
         raise UsageError(f"There is no folder {studies}.")
+    if dicom_port is None and (allow_ae or send_to):
+        raise UsageError("--allow-ae and --send-to are of the DICOM node: add --dicom-port.")
+    if dicom_port is not None and (len(models) != 1 or not send_to):
+        raise UsageError("--dicom-port takes one model, and --send-to for its results.")
     pool = open_models(models, max_waiting=queue, timeout_s=timeout, unconfined=unconfined)
     for served in pool.models:
         announce_origin(served.model.folder, unconfined=unconfined)
@@ -124,7 +164,14 @@ def serve(
             open_paths=OPEN_PATHS, on_stop=[label_routes.stop],
         )  # fmt: skip
         echo(f"serving {', '.join(served.name for served in pool.models)}: {address}/v1/models", err=True)
-        run_server(app, listener)
+        with ExitStack() as stack:
+            if dicom_port is not None and send_to is not None:
+                node_settings = NodeSettings(
+                    allow_ae or (), send_to, spool, ae_title, host, dicom_port, dicom_format or DEFAULT_FORMATS,
+                    modality or (), quiet_seconds, max_series,
+                )  # fmt: skip
+                stack.enter_context(run_node(node_settings, pool.models[0].model.folder, unconfined=unconfined))
+            run_server(app, listener)
 
 
 def view(

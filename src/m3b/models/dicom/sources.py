@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.data.records import paths_of
 from m3b.errors import DataError
+from m3b.isolation.reader import WorkerJob
 from m3b.isolation.untrusted import announce_opening
 
 if TYPE_CHECKING:
@@ -126,3 +128,33 @@ def _sample_plane(array: NDArray[Any], affine: NDArray[Any], header: Any) -> NDA
     clipped = voxels.clip(0, np.array(array.shape) - 1)
     values: NDArray[Any] = np.where(is_inside, array[clipped[..., 0], clipped[..., 1], clipped[..., 2]], 0)
     return values
+
+
+@dataclass(frozen=True)
+class InstanceRequest:
+    """A file that was received."""
+
+    file: Path
+
+
+@dataclass(frozen=True)
+class InstanceFacts:
+    """What tells to which series an instance belongs, or a problem for which it is refused."""
+
+    series: str = ""
+    modality: str = ""
+    frames: int = 1
+    problem: str = ""
+
+
+INSPECT_INSTANCE_JOB = WorkerJob("m3b.models.dicom.sources:inspect_instance", InstanceRequest, InstanceFacts)
+
+
+def inspect_instance(request: InstanceRequest) -> InstanceFacts:
+    """Worker job: return what the header of an instance says."""
+    try:
+        header = _read_header(request.file)
+        frames = int(header.get("NumberOfFrames") or 1)
+        return InstanceFacts(str(header.SeriesInstanceUID), str(header.get("Modality", "")), frames)
+    except (DataError, AttributeError, TypeError, ValueError) as error:
+        return InstanceFacts(problem=type(error).__name__)

@@ -134,7 +134,7 @@ def _trace_rings(region: NDArray[Any]) -> list[list[Corner]]:
     rings = []
     while next_corners:
         corner = first = next(iter(next_corners))
-        ring = []
+        ring: list[Corner] = []
         while not ring or corner != first:
             ring.append(corner)
             ends = next_corners[corner]
@@ -166,4 +166,5 @@ def _drop_straight_corners(polygon: NDArray[Any]) -> NDArray[Any]:
 
     before = np.sign(polygon - np.roll(polygon, 1, axis=0))
     after = np.sign(np.roll(polygon, -1, axis=0) - polygon)
-    return polygon[(before != after).any(axis=1)]
+    corners: NDArray[Any] = polygon[(before != after).any(axis=1)]
+    return corners

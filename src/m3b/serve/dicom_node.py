@@ -1,0 +1,366 @@
+"""A DICOM node: receives series by C-STORE, predicts each with a delivered model, and sends the results to a destination.
+
+Instances are opened by the confined reader, the model runs in its confined process. A series is answered only when it is
+written to the disk, and its images are removed when its results are. The log has sender, key of the series and counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.errors import M3bError, UsageError
+from m3b.isolation.reader import Reader
+from m3b.isolation.reader.inprocess import open_reader
+from m3b.models import Model, Prediction, load_model, read_model_info
+from m3b.models.dicom.output import DEFAULT_FORMATS, check_formats, write_dicom
+from m3b.models.dicom.sources import INSPECT_INSTANCE_JOB, InstanceFacts, InstanceRequest
+from m3b.serve.dicom_spool import Spool
+from m3b.serve.dicom_transfer import (
+    MAX_INSTANCE_BYTES,
+    Destination,
+    TransferError,
+    parse_allowed,
+    parse_destination,
+    require_package,
+)
+
+LOG = logging.getLogger("m3b.serve.dicom")
+MAX_ASSOCIATIONS = 8
+RETRY_S = 30.0
+"""Time between two attempts to send to a destination that does not answer."""
+POLL_S = 1.0
+SUCCESS, NO_RESOURCES, WRONG_CLASS, NOT_UNDERSTOOD = 0x0000, 0xA700, 0xA900, 0xC000
+"""Status of a C-STORE answer (DICOM PS3.4 table B.2-1)."""
+REJECTED_PERMANENT, BY_USER, CALLING_TITLE_UNKNOWN = 1, 1, 3
+"""Result, source and reason of a rejected association (DICOM PS3.8 table 9-21)."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What the user of the node decides.
+
+    Args:
+        allow: senders, as `TITLE` or `TITLE@HOST`; associations of others are rejected.
+        send_to: destination of the results, as `TITLE@HOST:PORT` or `dicomweb:URL`.
+        spool: folder of the series on their way.
+        ae_title: of the node.
+        host: address to listen on.
+        port: 0 takes a free one.
+        formats: objects that are made, some of `DICOM_FORMATS`.
+        modalities: accepted modalities such as CT; empty accepts all.
+        quiet_s: seconds without a new instance after which a series is complete, from the release of its associations.
+        max_series: series that are received, wait, or could not be delivered.
+        max_instance_bytes: a larger instance ends its association.
+    """
+
+    allow: Sequence[str]
+    send_to: str
+    spool: Path
+    ae_title: str = "M3B"
+    host: str = "127.0.0.1"
+    port: int = 11112
+    formats: Sequence[str] = DEFAULT_FORMATS
+    modalities: Sequence[str] = ()
+    quiet_s: float = 0.0
+    max_series: int = 100
+    max_instance_bytes: int = MAX_INSTANCE_BYTES
+
+
+class DicomNode:
+    """A node at work until `close`. With `start`, threads of its own predict and send.
+
+    `spool` holds all series.
+
+    Args:
+        model: is used by this node alone.
+
+    Raises:
+        UsageError: an invalid setting, a model that takes more than one image a case, a package that is missing, or a port
+            or spool folder that is taken.
+    """
+
+    def __init__(self, settings: NodeSettings, model: Model) -> None:
+        require_package("pynetdicom")
+        self._settings, self._model = settings, model
+        self._allowed: dict[str, set[str]] = {}
+        for title, host in map(parse_allowed, settings.allow):
+            self._allowed.setdefault(title, set()).add(host)
+        if not self._allowed:
+            raise UsageError("Name the senders that the node takes images from with --allow-ae TITLE, one option each.")
+        if model.channels or model.covariates:
+            raise UsageError("The DICOM node takes models of one image a case, without covariates.")
+        check_formats(settings.formats, model)
+        self._destination: Destination = parse_destination(settings.send_to)
+        self._lock = threading.Lock()
+        self._keys_by_association: dict[Any, set[str]] = {}
+        self._bytes_by_association: dict[Any, int] = {}
+        self._stopping = threading.Event()
+        self._series_waiting, self._objects_waiting = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+        with ExitStack() as stack:
+            self.spool = Spool(settings.spool, settings.max_series)
+            stack.callback(self.spool.close)
+            self._reader: Reader = stack.enter_context(open_reader([settings.spool.absolute()]))
+            self._reader.start()  # here, so that the first sender does not wait for it
+            self._server = self._listen()
+            self._stack = stack.pop_all()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._server.server_address[1])
+
+    def _listen(self) -> Any:
+        from pydicom.uid import (
+            JPEG2000,
+            DeflatedExplicitVRLittleEndian,
+            ExplicitVRLittleEndian,
+            ImplicitVRLittleEndian,
+            JPEG2000Lossless,
+            JPEGBaseline8Bit,
+            JPEGExtended12Bit,
+            JPEGLossless,
+            JPEGLosslessSV1,
+            JPEGLSLossless,
+            JPEGLSNearLossless,
+            RLELossless,
+        )
+        from pynetdicom import AE, StoragePresentationContexts, evt
+        from pynetdicom.sop_class import Verification
+
+        logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # its lines may hold parts of instances
+        entity = AE(ae_title=self._settings.ae_title)
+        entity.require_called_aet, entity.require_calling_aet = True, list(self._allowed)
+        entity.maximum_associations = MAX_ASSOCIATIONS
+        entity.add_supported_context(Verification)
+        syntaxes = [
+            ExplicitVRLittleEndian, ImplicitVRLittleEndian, DeflatedExplicitVRLittleEndian, JPEGBaseline8Bit,
+            JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1, JPEGLSLossless, JPEGLSNearLossless, JPEG2000Lossless, JPEG2000,
+            RLELossless,
+        ]  # fmt: skip
+        for context in StoragePresentationContexts:
+            entity.add_supported_context(context.abstract_syntax, syntaxes)
+        handlers = [
+            (evt.EVT_REQUESTED, self._check_host), (evt.EVT_REJECTED, self._log_rejected), (evt.EVT_C_STORE, self._store),
+            (evt.EVT_DATA_RECV, self._check_size), (evt.EVT_RELEASED, self._end_association, [True]),
+            (evt.EVT_ABORTED, self._end_association, [False]),
+        ]  # fmt: skip
+        address = (self._settings.host, self._settings.port)
+        try:
+            return entity.start_server(address, block=False, evt_handlers=handlers)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"{address[0]}:{address[1]} cannot be opened: {reason}. Choose another port.") from error
+
+    # --- receiving, in the threads of the associations ---
+
+    def _check_host(self, event: Any) -> None:
+        """Reject an association of an allowed title from another host than the title's."""
+        title, address = event.assoc.requestor.primitive.calling_ae_title, event.assoc.requestor.address
+        hosts = self._allowed.get(title)
+        if hosts is not None and "" not in hosts and address not in hosts:
+            event.assoc.acse.send_reject(REJECTED_PERMANENT, BY_USER, CALLING_TITLE_UNKNOWN)
+            event.assoc.kill()  # waits until that is sent
+            self._log_rejected(event)
+
+    def _log_rejected(self, event: Any) -> None:
+        LOG.warning("rejected an association of %s", _quote(event.assoc.requestor.primitive.calling_ae_title))
+
+    def _check_size(self, event: Any) -> None:
+        """Abort an association whose instance is too large, before it fills the memory."""
+        association = event.assoc
+        with self._lock:
+            n_bytes = self._bytes_by_association.get(association, 0) + len(event.data)
+            self._bytes_by_association[association] = n_bytes
+        if n_bytes > self._settings.max_instance_bytes and not association.is_aborted:
+            LOG.warning("ended an association: an instance has more than %d bytes", self._settings.max_instance_bytes)
+            association.abort(block=False)
+
+    def _store(self, event: Any) -> Any:
+        """Answer a C-STORE request when the instance is on the disk."""
+        association = event.assoc
+        sender = str(event.assoc.requestor.ae_title)
+        instance = str(event.request.AffectedSOPInstanceUID)
+        with self._lock:
+            self._bytes_by_association[association] = 0
+        file = self.spool.path_of("work", f"{id(association)}.dcm")
+        try:
+            file.write_bytes(event.encoded_dataset())
+            facts = self._reader.run_job(INSPECT_INSTANCE_JOB, InstanceRequest(file))
+            if refusal := self._find_refusal(facts):
+                LOG.warning("refused an instance of %s: %s", _quote(sender), refusal[1])
+                return _make_status(*refusal)
+            key = self.spool.make_key(sender, facts.series)
+            if not self.spool.has_room(key):
+                LOG.warning("refused an instance of %s: the queue or the disk is full", _quote(sender))
+                return _make_status(NO_RESOURCES, "queue or disk full")
+            with self._lock:
+                self._keys_by_association.setdefault(association, set()).add(key)
+            self.spool.add(key, instance, file)
+        except (M3bError, OSError) as error:
+            LOG.warning("refused an instance of %s: %s", _quote(sender), type(error).__name__)
+            return _make_status(NO_RESOURCES if isinstance(error, OSError) else NOT_UNDERSTOOD, "not stored")
+        finally:
+            file.unlink(missing_ok=True)
+        return _make_status(SUCCESS)
+
+    def _find_refusal(self, facts: InstanceFacts) -> tuple[int, str] | None:
+        if facts.problem:
+            return NOT_UNDERSTOOD, "no image that can be read"
+        if self._settings.modalities and facts.modality not in self._settings.modalities:
+            return WRONG_CLASS, "another modality than the model takes"
+        if facts.frames > 1:
+            return WRONG_CLASS, "several frames in one instance"
+        return None
+
+    def _end_association(self, event: Any, is_released: bool) -> None:
+        with self._lock:
+            keys = self._keys_by_association.pop(event.assoc, set())
+            self._bytes_by_association.pop(event.assoc, None)
+            open_keys = {key for others in self._keys_by_association.values() for key in others}
+            for key in sorted(keys - open_keys) if is_released else ():
+                self.spool.settle(key)
+        for key in sorted(keys) if not is_released else ():
+            LOG.warning("series %s is incomplete: its association broke; it waits to be sent again", key)
+        self._complete_settled()
+
+    def _complete_settled(self) -> None:
+        for ticket in self.spool.complete_settled(self._settings.quiet_s):
+            LOG.info("series %s is complete", ticket)
+            self._series_waiting.set()
+
+    # --- predicting and sending ---
+
+    def start(self) -> None:
+        """Predict and send in threads until `close`."""
+        for work in (self._run_predictions, self._run_sending):
+            self._threads.append(threading.Thread(target=work, daemon=True))
+            self._threads[-1].start()
+
+    def _run_predictions(self) -> None:
+        while not self._stopping.is_set():
+            self._complete_settled()
+            with self._lock:
+                open_keys = {key for keys in self._keys_by_association.values() for key in keys}
+            for key in self.spool.remove_torn(open_keys):
+                LOG.warning("series %s is removed: nobody sent the rest of it", key)
+            if not self.predict_next():
+                self._series_waiting.wait(POLL_S)
+                self._series_waiting.clear()
+
+    def predict_next(self) -> bool:
+        """Predict the series that has waited longest; return whether there was one."""
+        ticket = next(iter(self.spool.list_tickets("queued")), None)
+        if ticket is None:
+            return False
+        began, series, work = time.monotonic(), self.spool.path_of("queued", ticket), self.spool.make_work_folder()
+        n_images = len(list(series.iterdir()))
+        try:
+            predictions = self._model.predict(str(series), strict=False, out=work)
+            objects = self._write_objects(predictions, work / "objects")
+        except (M3bError, OSError) as error:
+            LOG.error("series %s, %d images: failed (%s); it is put aside", ticket, n_images, type(error).__name__)
+            self.spool.fail(ticket)
+            return True
+        codes = sorted({prediction.error_code for prediction in predictions if prediction.error})
+        LOG.info(
+            "series %s, %d images: %d objects in %.1f s%s", ticket, n_images, len(objects), time.monotonic() - began,
+            f"; not predicted: {', '.join(codes)}" if codes else "",
+        )  # fmt: skip
+        self.spool.finish(ticket, work / "objects" if objects else None)
+        self._objects_waiting.set()
+        return True
+
+    def _write_objects(self, predictions: list[Prediction], folder: Path) -> list[Path]:
+        model = self._model
+        written = write_dicom(
+            predictions, read_model_info(model.folder), model.title, model.version, folder, self._settings.formats,
+            model.display_window,
+        )  # fmt: skip
+        return [file for files in written.values() for file in files]
+
+    def _run_sending(self) -> None:
+        while not self._stopping.is_set():
+            is_done = self.send_waiting()
+            self._objects_waiting.wait(POLL_S if is_done else RETRY_S)
+            self._objects_waiting.clear()
+
+    def send_waiting(self) -> bool:
+        """Send what waits; return whether everything was taken. An object is removed when the destination has it."""
+        is_done = True
+        for ticket in self.spool.list_tickets("outgoing"):
+            folder = self.spool.path_of("outgoing", ticket)
+            try:
+                if files := sorted(folder.iterdir()):
+                    self._destination.send(files, self._settings.ae_title, Path.unlink)
+                    LOG.info("series %s: %d objects delivered", ticket, len(files))
+                folder.rmdir()
+            except (TransferError, OSError) as error:
+                LOG.warning("series %s: not delivered, is tried again: %s", ticket, error)
+                is_done = False
+        return is_done
+
+    def join_associations(self, timeout_s: float) -> None:
+        """Wait until no association is open."""
+        for association in self._server.active_associations:
+            association.join(timeout_s)
+
+    def close(self) -> None:
+        """End all associations, and the threads after what they are at; everything that waits stays on the disk."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._series_waiting.set()
+        self._objects_waiting.set()
+        self._server.ae.shutdown()
+        for thread in self._threads:
+            thread.join()
+        self._stack.close()
+
+    def __enter__(self) -> DicomNode:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _quote(title: str) -> str:
+    """Return an AE title for the log, without characters that end a line."""
+    return ascii(title.strip())
+
+
+def _make_status(code: int, comment: str = "") -> Any:
+    from pydicom.dataset import Dataset
+
+    status = Dataset()
+    status.Status = code
+    if comment:
+        status.ErrorComment = comment
+    return status
+
+
+@contextmanager
+def run_node(settings: NodeSettings, model_folder: Path, *, unconfined: bool = False) -> Iterator[DicomNode]:
+    """Run a node with a model of its own during the block, with its log on standard error.
+
+    Raises:
+        UsageError: as `DicomNode`.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    try:
+        with load_model(model_folder, unconfined=unconfined) as model, DicomNode(settings, model) as node:
+            node.start()
+            LOG.info("listening as %s on %s:%d", settings.ae_title, settings.host, node.port)
+            yield node
+    finally:
+        LOG.removeHandler(handler)
