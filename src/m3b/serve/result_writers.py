@@ -81,14 +81,24 @@ def list_mask_files(cases: PredictedCases) -> list[Path]:
     ]
 
 
-def write_dicom_seg(cases: PredictedCases) -> list[Path]:
-    """Write the masks of each DICOM case as a segmentation object."""
-    return [file for file in _write_dicom_objects(cases) if file.name.endswith("_seg.dcm")]
+def make_dicom_writer(name: str) -> Callable[[PredictedCases], list[Path]]:
+    """Return the function that writes each DICOM case as an object of one of `DICOM_FORMATS`."""
 
+    def write(cases: PredictedCases) -> list[Path]:
+        from m3b.models.dicom.output import check_sources, write_dicom
 
-def write_dicom_sr(cases: PredictedCases) -> list[Path]:
-    """Write classes, numbers and boxes of each DICOM case as a structured report."""
-    return [file for file in _write_dicom_objects(cases) if file.name.endswith("_sr.dcm")]
+        model = cases.served.model
+        if not answer_format_of(model.task).fits_dicom():
+            return []
+        answered = [prediction for prediction in cases.predictions if not prediction.error]
+        check_sources([prediction.image for prediction in answered])
+        files = write_dicom(
+            answered, read_model_info(model.folder), model.title, model.version, cases.folder / "dicom", [name],
+            model.display_window,
+        )  # fmt: skip
+        return [file for case_files in files.values() for file in case_files]
+
+    return write
 
 
 def write_all(cases: PredictedCases) -> list[Path]:
@@ -100,8 +110,10 @@ def write_all(cases: PredictedCases) -> list[Path]:
 
 WRITERS: Mapping[str, ResultWriter] = {
     "mask": ResultWriter(("image/png", "application/gzip"), list_mask_files, "mask files, NIfTI or PNG as the input"),
-    "dicom-seg": ResultWriter(("application/dicom",), write_dicom_seg, "masks as DICOM SEG; DICOM in"),
-    "dicom-sr": ResultWriter((), write_dicom_sr, "classes, numbers and boxes as DICOM SR; DICOM in"),
+    "dicom-seg": ResultWriter(("application/dicom",), make_dicom_writer("seg"), "masks as DICOM SEG; DICOM in"),
+    "dicom-sr": ResultWriter((), make_dicom_writer("sr"), "classes, numbers and boxes as DICOM SR; DICOM in"),
+    "dicom-rtstruct": ResultWriter((), make_dicom_writer("rtstruct"), "masks as contours, DICOM RTSTRUCT; DICOM in"),
+    "dicom-pdf": ResultWriter((), make_dicom_writer("pdf"), "one page with its picture, encapsulated PDF; DICOM in"),
     "zip": ResultWriter(("application/zip",), write_all, "predictions.json and mask files"),
 }
 """`format` -> writer; `json` is the form without one."""
@@ -143,18 +155,6 @@ def media_type_of(file: Path) -> str:
     return next(
         (kind for suffix, kind in MEDIA_TYPES.items() if file.name.endswith(suffix)), "application/octet-stream"
     )
-
-
-def _write_dicom_objects(cases: PredictedCases) -> list[Path]:
-    from m3b.models.dicom.output import check_sources, write_dicom
-
-    model = cases.served.model
-    if not answer_format_of(model.task).fits_dicom():
-        return []
-    answered = [prediction for prediction in cases.predictions if not prediction.error]
-    check_sources([prediction.image for prediction in answered])
-    files = write_dicom(answered, read_model_info(model.folder), model.title, model.version, cases.folder / "dicom")
-    return [file for case_files in files.values() for file in case_files]
 
 
 def _pack(cases: PredictedCases, files: Sequence[Path]) -> Path:

@@ -106,16 +106,21 @@ def check_formats(formats: Sequence[str], model: Model) -> None:
         raise UsageError(f"--dicom writes masks, classes and numbers; a {model.task} model answers in text.")
     if set(formats) <= set(MASK_FORMATS) and not answer_format.has_mask_output(read_model_info(model.folder)):
         raise UsageError(f"--dicom-format {' and '.join(formats)}: this {model.task} model predicts no masks.")
+    _require_highdicom()
+
+
+def _require_highdicom() -> None:
     if importlib.util.find_spec(PACKAGE) is None:
-        raise UsageError("--dicom needs highdicom, which is not installed: pip install 'm3b[dicom]'.")
+        raise UsageError("DICOM objects need highdicom, which is not installed: pip install 'm3b[dicom]'.")
 
 
 def check_sources(images: Sequence[Reference]) -> None:
     """Check, before anything is predicted, that DICOM objects can refer to these images.
 
     Raises:
-        UsageError: an image is no DICOM series or file.
+        UsageError: highdicom is not installed, or an image is no DICOM series or file.
     """
+    _require_highdicom()
     references = [relocated(frozen(image), to_reader_path) for image in images]
     if any(not isinstance(image, str | tuple) for image in references):
         raise UsageError(
