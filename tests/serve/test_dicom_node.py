@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from pydicom import dcmread
 from pydicom.uid import generate_uid
+from typer.testing import CliRunner
 
 from dicom_kit import (
     ORIENTATIONS,
@@ -28,6 +29,7 @@ from dicom_kit import (
     write_instance,
     write_series,
 )
+from m3b.cli.app import app
 from m3b.errors import UsageError
 from m3b.models import load_model
 from m3b.serve.dicom_node import DicomNode, NodeSettings
@@ -370,3 +372,12 @@ def test_the_command_serves_until_it_is_terminated(tmp_path: Path, model_folder:
             association.release()
             assert received.get(timeout=WAIT_S).Modality == "RTSTRUCT"
         assert process.returncode == -signal.SIGTERM, log.read_text()
+
+
+def test_the_command_refuses_a_node_that_cannot_work(model_folder: Path) -> None:
+    call = lambda *words: CliRunner().invoke(app, ["serve", *words]).exception  # noqa: E731
+    model = str(model_folder)
+    assert isinstance(call(model, "--allow-ae", "SCANNER"), UsageError), "no --dicom-port"
+    assert isinstance(call(model, "--dicom-port", "0", "--allow-ae", "SCANNER"), UsageError), "no --send-to"
+    two = call(model, f"other={model}", "--dicom-port", "0", "--allow-ae", "SCANNER", "--send-to", "A@127.0.0.1:9")
+    assert isinstance(two, UsageError)

@@ -25,8 +25,10 @@ pytest.importorskip("starlette")
 pytest.importorskip("python_multipart")
 pytest.importorskip("jsonschema")
 from jsonschema import Draft202012Validator
+from pydicom import dcmread
 from typer.testing import CliRunner
 
+from dicom_kit import ORIENTATIONS, write_series
 from m3b.cli.app import app
 from m3b.errors import UsageError
 from m3b.serve.audit_log import AuditLog
@@ -375,9 +377,7 @@ def test_tokens_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_dicom_series_come_in_and_dicom_objects_go_out(tmp_path: Path) -> None:
     hd = pytest.importorskip("highdicom")
-    from models.test_dicom_output import ORIENTATIONS, series
-
-    ct = series(tmp_path / "ct", ORIENTATIONS["oblique"])
+    ct = write_series(tmp_path / "ct", ORIENTATIONS["oblique"])
     files = [("file", file.name, file.read_bytes()) for file in sorted(ct.iterdir())]
     state = ServerState(open_models([f"mask={make_mask_model(tmp_path / 'mask')}"]))
     path = "/v1/models/mask/predict"
@@ -392,6 +392,8 @@ def test_dicom_series_come_in_and_dicom_objects_go_out(tmp_path: Path) -> None:
         assert [item.segment_label for item in read.SegmentSequence] == ["lesion", "implant"]
         report = client.post_files(path, files, format="dicom-sr")
         assert hd.sr.srread(io.BytesIO(report.body)).Modality == "SR"
+        for name, modality in (("dicom-rtstruct", "RTSTRUCT"), ("dicom-pdf", "DOC")):
+            assert dcmread(io.BytesIO(client.post_files(path, files, format=name).body)).Modality == modality
         torn = client.post_files(path, [*files[:-1], ("file", "torn.dcm", files[-1][2][:700])])
         assert torn.status in (200, 422)
         assert client.post_files(path, [("file", "flat.png", png_of(60))]).code == "image_for_3d_model"
