@@ -122,8 +122,8 @@ def measure_memory(pid: int) -> float:
 
 def measure_bare(model: Path, image: Path, count: int) -> list[float]:
     """Return the seconds of the bare network for each picture."""
-    command = [sys.executable, "-c", BARE, str(model), str(image), str(count)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", BARE, str(model), str(image), str(count)]  # recipes are read from the folder
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=model).stdout
     return [float(value) for value in output.strip().strip("[]").split(",")]
 
 
@@ -136,7 +136,7 @@ def format_row(name: str, rate: float, seconds: Sequence[float]) -> str:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=lambda text: Path(text).resolve(), required=True)
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
