@@ -199,6 +199,7 @@ MAY_PARSE = (
     "models/deliverable_check.py",  # of a model's folder
     "models/pretrained/install.py",  # of wheels, whose digests are known
     "serve/zip_contents.py",  # of `m3b serve`, asked by the reader process
+    "models/label_maps.py",  # of `m3b serve`, asked by the reader process
     "models/dicom/",  # of `m3b predict --dicom`, asked by the reader process
     "training/",  # of projects and delivered models, in the sandbox
     "bench/", "interactive/", "teaching/", "models/array_files.py", "models/inside/image_axes.py",

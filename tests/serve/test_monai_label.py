@@ -274,7 +274,7 @@ def test_sessions_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_without_studies_has_an_empty_datastore(tmp_path: Path) -> None:
     state = ServerState(open_models([f"grey={make_grey_model(tmp_path / 'grey')}"]))
-    with run_server(state, more_routes=LabelRoutes(state).routes()) as client:
+    with run_server(state, more_routes=LabelRoutes(state, "", None).routes()) as client:
         assert client.get("/info/").json()["datastore"]["total"] == 0
         assert client.send("POST", "/activelearning/first").json() == {}
         assert client.get("/datastore/image?image=a").code == "no_studies"

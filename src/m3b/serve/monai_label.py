@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from m3b import __version__
+from m3b.cleanup import undo_on_error
 from m3b.data.records import frozen
 from m3b.errors import M3bError
 from m3b.isolation.untrusted import TemporaryFolder
@@ -83,7 +84,7 @@ class LabelRoutes:
         studies: the folder of studies; None if there is none.
     """
 
-    def __init__(self, state: ServerState, token: str = "", studies: StudyFolder | None = None) -> None:
+    def __init__(self, state: ServerState, token: str, studies: StudyFolder | None) -> None:
         self._state, self._token, self._studies = state, token, studies
         self._sessions: dict[str, Session] = {}
         self._uncertainties: dict[tuple[str, str, float], tuple[bool, float]] = {}
@@ -101,7 +102,7 @@ class LabelRoutes:
         password = parse_qs((await _read_body(request)).decode("utf-8", "replace")).get("password", [""])[0]
         if not self._token or not hmac.compare_digest(password.encode(), self._token.encode()):
             raise ServeError(401, "wrong_password", "The password is the token of this server.")
-        return JSONResponse({"access_token": self._token, "token_type": "bearer"})
+        return JSONResponse({"access_token": self._token, "token_type": "bearer"})  # nosec B105: a kind
 
     async def check_token(self, request: Request) -> Response:
         """Answer 200: a request without the token does not come here."""
@@ -241,13 +242,10 @@ class LabelRoutes:
         expiry = request.query_params.get("expiry", "0")
         expiry_s = min(SESSION_S, float(expiry) if expiry.isdecimal() and int(expiry) else SESSION_S)
         folder = TemporaryFolder("session")
-        try:
+        with undo_on_error(folder.close):
             upload = await receive_upload(request, folder.path, self._state.limits)
             if not upload.files:
                 raise ServeError(422, "no_image", "The form has no file.")
-        except BaseException:
-            folder.close()
-            raise
         identity = secrets.token_urlsafe(24)
         session = self._sessions[identity] = Session(folder, upload, expiry_s)
         return JSONResponse({"session_id": identity, "session_info": session.to_json()})
