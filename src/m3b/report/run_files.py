@@ -7,17 +7,19 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
 from m3b.agents.checks.index_lock import list_site_codes
 from m3b.agents.roles import BUILTIN_ROLES, SINGLE_AGENT
+from m3b.events import Event
 from m3b.isolation import untrusted
-from m3b.journal import SalvagedJournal, salvage_journal
+from m3b.journal import JournalReader, find_tail_offset, salvage_journal
+from m3b.markup.formatting import format_size
 from m3b.markup.json_values import as_dict, as_list
 from m3b.models.case_pictures import CasePictures
 from m3b.report.pictures import load_pictures
@@ -98,20 +100,18 @@ class RunFiles:
 NO_NOTES = ReportNotes()
 
 
-def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES, *, has_events: bool = True) -> RunFiles:
+def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES, *, max_journal_bytes: int | None = None) -> RunFiles:
     """Read a run folder.
 
     Args:
-        has_events: whether the journal is read, which can be large.
+        max_journal_bytes: of a larger journal, only its beginning and end are read, so many bytes together.
     """
-    journal = _read_journal(folder / "journal.jsonl") if has_events else SalvagedJournal((), ())
+    events, journal_warning = _read_journal(folder / "journal.jsonl", max_journal_bytes)
     scores = _read_json(folder, "locked/scores.json") or _read_json(folder, "model/metrics.json")
     return RunFiles(
         folder=folder,
         record=_read_json(folder, "run.json"),
-        events=[
-            {"kind": event.kind, "role": event.role, "at": event.at, "data": event.data} for event in journal.events
-        ],
+        events=[{"kind": event.kind, "role": event.role, "at": event.at, "data": event.data} for event in events],
         audit=_read_json(folder, "data_audit.json") or _read_json(folder, "work/data_audit.json"),
         scores=scores,
         training_log=read_training_log(folder),
@@ -124,7 +124,7 @@ def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES, *, has_events: b
         manifest=_read_json(folder, "manifest.json"),
         notes=notes,
         site_figures=_read_site_figures(folder),
-        journal_warning=journal.warning,
+        journal_warning=journal_warning,
     )
 
 
@@ -191,11 +191,21 @@ def _iter_lines(folder: Path, name: str) -> Iterator[str]:
             yield line
 
 
-def _read_journal(file: Path) -> SalvagedJournal:
+def _read_journal(file: Path, max_bytes: int | None) -> tuple[Sequence[Event], str]:
+    """Return the readable events, and a sentence on what is missing, if anything is."""
     try:
-        return salvage_journal(file)
+        size = file.stat().st_size
+        if max_bytes is None or size <= max_bytes:
+            journal = salvage_journal(file)
+            return journal.events, journal.warning
+        head = takewhile(lambda item: item[0] <= max_bytes // 2, JournalReader(file).read_new())
+        tail = JournalReader(file, find_tail_offset(file, max_bytes // 2)).read_new()
+        warning = (
+            f"The journal has {format_size(size)}: only its beginning and end are shown here; `m3b report` shows all."
+        )
+        return [event for _, event in chain(head, tail)], warning
     except OSError:
-        return SalvagedJournal((), ())
+        return (), ""
 
 
 def read_training_log(folder: Path) -> list[dict[str, str]]:

@@ -17,8 +17,9 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -88,24 +89,40 @@ class RunRegistry:
     runs: tuple[RegisteredRun, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @cached_property
+    def _runs_by_id(self) -> dict[str, list[RegisteredRun]]:
+        return _group(self.runs, lambda run: run.id)
+
+    @cached_property
+    def _runs_by_token(self) -> dict[str, list[RegisteredRun]]:
+        return _group(self.runs, lambda run: run.token)
+
     def existing(self) -> list[RegisteredRun]:
         """Return the runs whose folders still exist at their registered paths."""
         return [run for run in self.runs if run.is_there]
 
     def find_by_id(self, run_id: str) -> list[RegisteredRun]:
         """Return the existing runs with an id."""
-        return [run for run in self.runs if run.id == run_id and run.is_there]
+        return [run for run in self._runs_by_id.get(run_id, ()) if run.is_there]
 
     def at(self, folder: Path) -> RegisteredRun | None:
         """Return the entry of a run folder, also if the path is spelled differently."""
         token = _read_token(folder)
         resolved_folder = os.path.realpath(folder)
-        matches = [run for run in self.runs if run.token == token and os.path.realpath(run.folder) == resolved_folder]
+        candidates = self._runs_by_token.get(token, ())
+        matches = [run for run in candidates if os.path.realpath(run.folder) == resolved_folder]
         return matches[-1] if matches else None
 
     def data_above(self, folder: Path) -> Path | None:
         """Return the data folder of a registered run that contains a folder or is the folder itself."""
         return enclosing(folder, (data for run in self.runs for data in run.data))
+
+
+def _group(runs: Iterable[RegisteredRun], get_key: Callable[[RegisteredRun], str]) -> dict[str, list[RegisteredRun]]:
+    groups: dict[str, list[RegisteredRun]] = {}
+    for run in runs:
+        groups.setdefault(get_key(run), []).append(run)
+    return groups
 
 
 def is_registered(folder: Path) -> bool:

@@ -56,7 +56,7 @@ def make_routes(context: ViewContext) -> list[Route]:
             raise HTTPException(400, f"Choose 2 to {MAX_COMPARED} runs in the list; these are {len(keys)}.")
         runs = [context.runs.find(key) for key in keys]
         compared = [
-            ComparedRun(letter, run, read_run_files(run.path, collect_notes(run), has_events=False))
+            ComparedRun(letter, run, read_run_files(run.path, collect_notes(run), max_journal_bytes=0))
             for letter, run in zip(LETTERS, runs, strict=False)
             if run is not None
         ]

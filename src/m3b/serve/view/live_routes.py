@@ -45,11 +45,9 @@ from m3b.run.summary import summarize_run
 from m3b.run.watching import read_running_output
 from m3b.serve.view.context import ViewContext
 from m3b.serve.view.run_index import make_key
-from m3b.serve.view.run_routes import make_row
+from m3b.serve.view.run_routes import MAX_JOURNAL_BYTES, make_row
 
 POLL_S = 1.0
-MAX_JOURNAL_BYTES = 8 << 20
-"""Of a longer journal, only the end is read."""
 MAX_PAST_MESSAGES = 300
 """Messages that a page gets when it is opened."""
 MAX_TEXT_CHARS = 600
@@ -111,29 +109,30 @@ class RunFollower:
     def poll(self) -> list[Message]:
         """Return the new messages; the last one is `end` if nothing more will come."""
         is_busy = self._run.is_busy  # before the journal is read, so that the last events are never missed
-        try:
-            messages = [*self._read_messages(), *self._read_curves(), *self._read_output()]
-            summary = summarize_run(self._run) if (self._run.path / "run.json").is_file() else None
-        except (OSError, UsageError):
-            summary, messages = None, []
-        if summary is None:
-            return [("end", {"label": "Removed", "tone": "warn", "lines": ["The folder of this run is gone."]}, None)]
-        is_ended = not is_busy
+        if not (self._run.path / "run.json").is_file():
+            removed = {"label": "Removed", "tone": "warn", "lines": ["The folder of this run is gone."], "stages": []}
+            return [("end", removed, None)]
+        messages = [*self._read_messages(), *self._read_curves(), *self._read_output()]
+        summary, progress, now = summarize_run(self._run), self._progress, time.time()
         label, tone = describe_status(summary["status"])
-        now = time.time()
-        lines = (
-            self._progress.describe_now(now)
-            if is_busy
-            else [use_metric_title(summary["reason"], as_dict(summary["primary"]))]
-        )
-        state = {"label": label, "tone": tone, "lines": lines if self._is_whole else lines[:1],
-                 "stages": self._list_stages(is_busy), "share": self._progress.to_dict(now)["share"] if is_busy else None}  # fmt: skip
-        return [*messages, ("end" if is_ended else "state", state, None)]
+        lines = [use_metric_title(summary["reason"], as_dict(summary["primary"]))]
+        if is_busy:
+            lines = progress.describe_now(now)[
+                : 2 if self._is_whole else 1
+            ]  # the totals are those of the whole journal
+        state = {
+            "label": label,
+            "tone": tone,
+            "lines": lines,
+            "stages": self._list_stages(is_busy),
+            "share": progress.to_dict(now)["share"] if is_busy else None,
+        }
+        return [*messages, ("state" if is_busy else "end", state, None)]
 
     def _read_messages(self) -> Iterator[Message]:
+        if not self._run.journal_file.is_file():
+            return
         if self._reader is None:
-            if not self._run.journal_file.is_file():
-                return
             start = find_tail_offset(self._run.journal_file, MAX_JOURNAL_BYTES)
             self._reader, self._is_whole = JournalReader(self._run.journal_file, start), start == 0
         messages: deque[Message] = deque(maxlen=MAX_PAST_MESSAGES if self._last_offset is None else None)
@@ -166,7 +165,10 @@ class RunFollower:
 
     def _list_stages(self, is_busy: bool) -> list[dict[str, str]]:
         """Return title and state (`done`, `working`, `ended` early, `waiting`) of each stage of the run."""
-        names = [str(name) for name in as_list(self._run.load_record().get("stages"))]
+        try:
+            names = [str(name) for name in as_list(self._run.load_record().get("stages"))]
+        except UsageError:  # run.json cannot be read, as the status says
+            return []
         titles = {role.name: role.title for role in BUILTIN_ROLES}
         seen = [event for event in self._events if isinstance(event, RoleStarted | RoleEnded) and event.role in names]
         last = seen[-1] if seen else None
@@ -218,7 +220,7 @@ def _list_lines(event: Event) -> Iterator[tuple[str, str, str]]:
         case ModelsCompared():
             yield "models", event.reason, ""
         case ModelDelivered():
-            yield "delivered", f"{len(event.hashes):,} files", "good"
+            yield "delivered", f"the model, {len(event.hashes):,} files", "good"
         case RoleEnded() if event.status != "done":
             yield "stage", f"ended: {event.status}", "warn"
         case RunEnded():

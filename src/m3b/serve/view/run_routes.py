@@ -17,6 +17,9 @@ from m3b.report.summary_view import NO_VERDICT_LABEL, describe_status
 from m3b.run.reporting import collect_notes
 from m3b.serve.view.context import ViewContext
 
+MAX_JOURNAL_BYTES = 8 << 20
+"""Of a longer journal, only parts are read."""
+
 
 def make_routes(context: ViewContext) -> list[Route]:
     """Return the routes of the list and of the overview of a run."""
@@ -39,7 +42,9 @@ def make_routes(context: ViewContext) -> list[Route]:
 
     def show_overview(request: Request) -> Response:
         run = context.find_run(request)
-        values = collect_report_values(read_run_files(run.path, collect_notes(run)))
+        values = collect_report_values(
+            read_run_files(run.path, collect_notes(run), max_journal_bytes=MAX_JOURNAL_BYTES)
+        )
         return context.render(request, "report.html", **values, run=run)
 
     return [
