@@ -164,8 +164,9 @@ class JournalReader:
 
     def __init__(self, file: Path, offset: int = 0) -> None:
         self._file, self._offset = file, offset
-        self._number = 0 if offset == 0 else None
-        self._upgrader, self._previous_digest = FormatOneUpgrader(), ""
+        self._upgrader = FormatOneUpgrader()
+        self._number: int | None = 0 if offset == 0 else None
+        self._previous_digest: str | None = "" if offset == 0 else None
 
     def read_new(self) -> Iterator[tuple[int, Event]]:
         """Yield the readable events that were appended since the last call, each with the offset at which its line ends."""
@@ -208,7 +209,7 @@ def _iter_events(file: Path) -> Iterator[tuple[int, Event | JournalError]]:
         previous_digest = digest_line(line)
 
 
-def _parse_line(line: bytes, number: int | None, previous_digest: str, upgrader: FormatOneUpgrader) -> Event:
+def _parse_line(line: bytes, number: int | None, previous_digest: str | None, upgrader: FormatOneUpgrader) -> Event:
     raw = json.loads(line)
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
@@ -220,7 +221,7 @@ def _parse_line(line: bytes, number: int | None, previous_digest: str, upgrader:
     if previous_digest and raw.get("prev", "") == "" and upgrader.is_chained:
         raise ValueError("it is not bound to the line before it, though earlier lines are")
     upgrader.is_chained = upgrader.is_chained or "prev" in raw
-    if raw.get("prev", previous_digest) != previous_digest:
+    if previous_digest is not None and raw.get("prev", previous_digest) != previous_digest:
         raise ValueError(
             "the line before it is not the one that was there when it was written: one of the two was changed"
         )

@@ -27,7 +27,15 @@ from m3b.events import (
     ToolCalled,
     ToolReturned,
 )
-from m3b.journal import JOURNAL_FORMAT, Journal, JournalError, read_journal, salvage_journal
+from m3b.journal import (
+    JOURNAL_FORMAT,
+    Journal,
+    JournalError,
+    JournalReader,
+    find_tail_offset,
+    read_journal,
+    salvage_journal,
+)
 from m3b.messages import ToolCall, Usage
 from m3b.run.state import RunState
 
@@ -156,6 +164,33 @@ def test_a_damaged_line_is_named_with_what_to_do(file: Path, line: bytes) -> Non
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:1]))
     fill(file, [NoteAdded("2")])
     assert read_note_texts(file) == ["1", "2"], "what the message said to do has helped"
+
+
+def test_a_reader_goes_on_where_it_stopped_and_starts_at_any_line(file: Path) -> None:
+    reader = JournalReader(file)
+    assert list(reader.read_new()) == []
+    journal = Journal(file, fsync=False)
+    for number in range(50):
+        journal.write(NoteAdded(f"note {number}"))
+    offsets = [offset for offset, _ in reader.read_new()]
+    assert len(offsets) == 50
+    with file.open("ab") as stream:
+        stream.write(b'{"n": 51')
+    assert list(reader.read_new()) == [], "the line is incomplete"
+    later = [event for _, event in JournalReader(file, offsets[9]).read_new()]
+    assert [event.text for event in later if isinstance(event, NoteAdded)] == [f"note {n}" for n in range(10, 50)]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 1000, 10**9])
+def test_the_tail_of_a_journal_begins_with_a_whole_line(file: Path, max_bytes: int) -> None:
+    journal = Journal(file, fsync=False)
+    for number in range(50):
+        journal.write(NoteAdded(f"note {number}"))
+    offset = find_tail_offset(file, max_bytes)
+    size = file.stat().st_size
+    assert offset == 0 if size <= max_bytes else size - offset <= max_bytes
+    assert offset in (0, size) or file.read_bytes()[offset - 1 : offset] == b"\n"
+    assert len(list(JournalReader(file, offset).read_new())) == file.read_bytes()[offset:].count(b"\n")
 
 
 def test_a_line_that_is_gone_is_noticed(file: Path) -> None:

@@ -14,7 +14,10 @@ import pytest
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from m3b.cli.app import app
+from m3b.errors import UsageError
 from m3b.events import ArtifactChecked, Event, ReplyReceived, RoleEnded, RoleStarted, RunEnded, RunStarted, ToolCalled
 from m3b.journal import Journal
 from m3b.run.folder import RunFolder
@@ -327,7 +330,7 @@ def test_a_run_is_followed_as_its_journal_grows(state: Path) -> None:
     run.save_record({**run.load_record(), "status": "failed", "reason": "no room"})
     run.unlock()
     messages = follower.poll()
-    assert list_texts(messages) == ["failed: no room"]
+    assert list_texts(messages) == ["Failed: no room"]
     assert (messages[-1][0], get_state(messages)["label"], get_state(messages)["lines"]) == (
         "end",
         "Failed",
@@ -405,6 +408,14 @@ def test_damaged_lines_and_a_missing_journal_stop_nothing(state: Path) -> None:
     assert get_state(RunFollower(run).poll())["label"] == "Cannot be read"
 
 
+def test_a_journal_that_is_a_link_is_not_followed(state: Path, tmp_path: Path) -> None:
+    run = make_run(state / "first", None, "failed")
+    write_events(make_run(tmp_path / "other"), ReplyReceived("of another run"))
+    run.journal_file.symlink_to(tmp_path / "other/journal.jsonl")
+    assert list_texts(RunFollower(run).poll()) == []
+    assert make_client(state).get(f"/runs/{make_key(run)}").status_code == 200
+
+
 def test_a_run_that_is_removed_while_it_is_followed_ends_the_stream(state: Path) -> None:
     run = make_run(state / "first", None, "working")
     run.lock()
@@ -420,3 +431,24 @@ def test_checks_and_warnings_are_messages(state: Path) -> None:
     run = make_run(state / "first")
     write_events(run, ArtifactChecked(False, ("fix a",), ("mind b",), ("a is wrong",), role="data_engineer"))
     assert list_texts(RunFollower(run).poll()) == ["not accepted", "a is wrong", "mind b"]
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "token", "words"),
+    [
+        (["nowhere"], TOKEN, "no folder nowhere"),
+        (["--port", "99999"], TOKEN, "--port"),
+        ([], "short", "16 or more"),
+    ],
+)
+def test_the_command_refuses_what_cannot_be(
+    state: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], token: str, words: str
+) -> None:
+    monkeypatch.setenv("M3B_SERVE_TOKEN", token)
+    outcome = CliRunner().invoke(app, ["view", *arguments])
+    assert outcome.exit_code != 0
+    assert isinstance(outcome.exception, UsageError)
+    assert words in str(outcome.exception)

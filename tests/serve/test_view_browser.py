@@ -115,7 +115,7 @@ def test_a_run_at_work_is_followed_until_it_ends(browser: Browser, address: str,
     run.unlock()
     wait_for(browser, "document.getElementById('live').dataset.ended")
     assert browser.evaluate("document.getElementById('state').textContent") == "Failed"
-    assert browser.evaluate("document.querySelector('#messages li .said').textContent") == "failed: no room"
+    assert browser.evaluate("document.querySelector('#messages li .said').textContent") == "Failed: no room"
     assert browser.evaluate("window.pwned === undefined")
     assert browser.errors == []
 

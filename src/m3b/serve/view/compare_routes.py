@@ -67,7 +67,6 @@ def make_routes(context: ViewContext) -> list[Route]:
             request,
             "compare.html",
             rows=[(item.letter, make_row({**summarize_run(item.run), "key": make_key(item.run)})) for item in compared],
-            letters=[item.letter for item in compared],
             test_set=compare_test_sets(compared),
             metrics=list_metric_rows(compared),
             settings=list_setting_rows(compared),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import deque
@@ -28,13 +29,11 @@ from m3b.events import (
     RoleStarted,
     RunEnded,
     RunStarted,
-    ScriptOutput,
     StepStarted,
     ToolCalled,
     ToolReturned,
 )
 from m3b.journal import JournalReader, find_tail_offset
-from m3b.markup.formatting import format_time
 from m3b.markup.json_values import as_dict, as_list
 from m3b.progress import RunProgress, get_first_line, summarize_arguments
 from m3b.report.run_files import TRAINING_LOG, read_training_log
@@ -112,7 +111,9 @@ class RunFollower:
         if not (self._run.path / "run.json").is_file():
             removed = {"label": "Removed", "tone": "warn", "lines": ["The folder of this run is gone."], "stages": []}
             return [("end", removed, None)]
-        messages = [*self._read_messages(), *self._read_curves(), *self._read_output()]
+        messages: list[Message] = []
+        with contextlib.suppress(OSError):  # a journal that is no plain file, or cannot be read now
+            messages = [*self._read_messages(), *self._read_curves(), *self._read_output()]
         summary, progress, now = summarize_run(self._run), self._progress, time.time()
         label, tone = describe_status(summary["status"])
         lines = [use_metric_title(summary["reason"], as_dict(summary["primary"]))]
@@ -184,14 +185,10 @@ class RunFollower:
 
 
 def describe_event(event: Event) -> Iterator[dict[str, str]]:
-    """Yield what a page shows of an event: time, label, text and tone."""
+    """Yield what a page shows of an event: local time, label, text and tone."""
+    clock = time.strftime("%H:%M:%S", time.localtime(event.at))
     for label, text, tone in _list_lines(event):
-        yield {
-            "time": format_time(event.at)[11:19],
-            "label": label,
-            "text": shorten(text, MAX_TEXT_CHARS),
-            "tone": tone,
-        }
+        yield {"time": clock, "label": label, "text": shorten(text, MAX_TEXT_CHARS), "tone": tone}
 
 
 def _list_lines(event: Event) -> Iterator[tuple[str, str, str]]:
@@ -224,6 +221,6 @@ def _list_lines(event: Event) -> Iterator[tuple[str, str, str]]:
         case RoleEnded() if event.status != "done":
             yield "stage", f"ended: {event.status}", "warn"
         case RunEnded():
-            yield "run", f"{event.result.get('status', 'ended')}: {event.result.get('reason', '')}", "calm"
-        case ScriptOutput():
-            return
+            label, tone = describe_status(event.result.get("status"))
+            reason = use_metric_title(str(event.result.get("reason", "")), as_dict(event.result.get("primary")))
+            yield "run", f"{label}: {reason}", tone

@@ -80,9 +80,12 @@
     main.dataset.ended = "true";
   });
   source.addEventListener("error", () => {
-    if (source.readyState === EventSource.CLOSED && !main.dataset.ended) {
-      byId("now").replaceChildren(make("p", "", "The server does not answer any more. Start `m3b view` again and open the address that it prints."));
-    }
+    if (main.dataset.ended) return;
+    const text =
+      source.readyState === EventSource.CLOSED
+        ? "The server does not show this run any more. Reload the page."
+        : "The connection is interrupted. Is `m3b view` still running? This page tries again by itself.";
+    byId("now").replaceChildren(make("p", "", text));
   });
   let waiting = 0;
   window.addEventListener("resize", () => {
