@@ -164,7 +164,9 @@ def test_a_run_without_a_process_is_interrupted_and_one_with_is_at_work(state: P
     client = make_client(state)
     assert "Interrupted" in client.get("/").text
     run.lock()
-    assert "At work" in client.get("/").text
+    page = client.get("/").text
+    assert "At work" in page
+    assert f"/runs/{make_key(run)}/live" in page
     run.unlock()
     assert "Interrupted" in client.get("/").text
 

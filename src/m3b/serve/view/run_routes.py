@@ -66,6 +66,7 @@ def make_row(summary: dict[str, Any]) -> dict[str, Any]:
         "id": shorten(summary["id"], 80),
         "request": shorten(summary["request"], 300),
         "started": summary["started"],
+        "is_working": summary["status"] == "working",
         "label": label,
         "tone": tone,
         "task": summary["task"],

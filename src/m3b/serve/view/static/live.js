@@ -19,7 +19,7 @@
 
   const showState = (state) => {
     const badge = byId("state");
-    badge.textContent = state.label;
+    if (badge.textContent !== state.label) badge.textContent = state.label;
     badge.className = `badge large ${state.tone}`;
     const lines = state.lines.filter(Boolean);
     if (byId("now").textContent !== lines.join("")) byId("now").replaceChildren(...lines.map((line) => make("p", "", line)));
