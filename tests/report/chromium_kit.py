@@ -114,12 +114,19 @@ class Browser:
 
 
 @contextlib.contextmanager
-def open_browser() -> Iterator[Browser]:
-    """Start Chromium, and end it afterwards."""
+def open_browser(*, webgl: bool = False) -> Iterator[Browser]:
+    """Start Chromium, and end it afterwards.
+
+    Args:
+        webgl: whether pages may draw with WebGL, which the processor then computes.
+    """
     assert CHROMIUM is not None
     to_chromium, to_tests = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(prefix="chromium") as profile:
-        argv = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        graphics = (
+            ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"] if webgl else ["--disable-gpu"]
+        )
+        argv = [CHROMIUM, "--headless", "--no-sandbox", *graphics, "--disable-dev-shm-usage", "--no-first-run",
                 f"--user-data-dir={profile}", "--remote-debugging-pipe"]  # fmt: skip
 
         def connect() -> None:

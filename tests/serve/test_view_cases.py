@@ -256,7 +256,7 @@ def test_classes_that_overlap_have_volumes_of_their_own(tmp_path: Path) -> None:
 def test_a_run_without_an_index_says_so(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / "run.json").write_text(json.dumps({"format": "2", "id": "run", "status": "working", "data": []}))
+    (run / "run.json").write_text(json.dumps({"format": 2, "id": "run", "status": "working", "data": []}))
     client = open_client(tmp_path)
     for page in ("cases", "data"):
         assert client.get(f"/runs/{get_key(run)}/{page}").status_code == 200

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
+import uvicorn
 from PIL import Image
 from starlette.testclient import TestClient
 
 from m3b.data.index import write_records
 from m3b.data.records import BoxLabel, Record
+from m3b.data.synthetic import make_chest
 from m3b.models import Prediction
 from m3b.models.kept_answers import keep_answers
 from m3b.models.predictions import DetectedBox
 from m3b.run.folder import RunFolder
+from m3b.serve.http import open_socket
 from m3b.serve.view.app import make_view_app
 from m3b.serve.view.context import ViewSettings
 from m3b.serve.view.run_index import make_key
@@ -63,7 +68,7 @@ def write_run(
     (locked / "predictions.json").write_text(json.dumps(list(test_rows)))
     (run / "work/Logout").mkdir(parents=True)
     (run / "work/Logout/valid_predictions.json").write_text(json.dumps(list(validation_rows)))
-    content = {"format": "2", "id": run.name, "status": "completed", "request": "A request", "data": [], **record}
+    content = {"format": 2, "id": run.name, "status": "completed", "request": "A request", "data": [], **record}
     content["result"] = {"task": task, "status": "completed"}
     (run / "run.json").write_text(json.dumps(content))
 
@@ -100,3 +105,41 @@ def write_box_run(run: Path) -> None:
     rows = [{"image": "2.png", "truth": truth, "predicted": [[list(box.box), box.label, box.score] for box in found]}]
     answers = [Prediction("2.png", boxes=found)]
     write_run(run, "detection", records[:2], records[2:], {"cell": 0}, answers=answers, test_rows=rows)
+
+
+CHEST_MANIFEST = {
+    "task": "diagnosis",
+    "images": {"files": ["images/*.png"]},
+    "tables": {"cases": {"files": "cases.csv", "key": "{image}", "image": "{path}", "match": "basename"}},
+    "labels": {"value": "{cases.finding}", "classes": {"clear": ["clear"], "opacity": ["opacity"]}},
+    "patient": "{cases.patient_id}",
+}
+
+
+def write_form_run(run: Path, manifest: dict[str, Any] = CHEST_MANIFEST) -> Path:
+    """Write a run whose data folder, `xrays` beside it, can be read anew, and return it."""
+    folder = run.parent / "xrays"
+    if not folder.exists():
+        make_chest(folder, patients=30)
+    (run / "survey").mkdir(parents=True)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "survey/evidence.json").write_text(json.dumps([{"title": "tables", "manifest": manifest}]))
+    card = {"name": "xrays", "description": "Chest radiographs.", "path": str(folder), "task": manifest["task"]}
+    content = {"format": 2, "id": run.name, "status": "completed", "request": "Detect opacities", "data": [card]}
+    (run / "run.json").write_text(json.dumps(content))
+    return run
+
+
+@contextlib.contextmanager
+def serve_view(runs: Path) -> Iterator[str]:
+    """Serve the pages over HTTP, and yield the address that sets the cookie."""
+    with open_socket("127.0.0.1", 0) as listener:
+        app = make_view_app(ViewSettings(TOKEN, [runs]))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

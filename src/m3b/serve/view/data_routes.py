@@ -84,11 +84,12 @@ def make_routes(context: ViewContext) -> list[Route]:
     def show_folder(request: Request) -> Response:
         folder, text = (request.query_params.get(name, "").strip() for name in ("folder", "request"))
         if not folder:
-            return context.render(request, "folder.html", folder="", text="", problem="")
+            return context.render(request, "folder.html", folder="", text="", problem="", styles=("manifest.css",))
         try:
             preview = previews[folder, text] = preview_folder(folder, text)
         except (M3bError, OSError, ValueError) as error:
-            return context.render(request, "folder.html", folder=folder, text=text, problem=str(error))
+            values = {"folder": folder, "text": text, "problem": str(error)}
+            return context.render(request, "folder.html", **values, styles=("manifest.css",))
         values = collect_manifest_values(text, preview.to_json(), _get_examples(preview))
         query = request.url.query
         edit_address = f"/folder/manifest?{query}" if preview.proposals else ""
@@ -113,6 +114,7 @@ def make_routes(context: ViewContext) -> list[Route]:
             "manifest_form.html",
             run=run,
             text=source.request,
+            folder=str(source.root),
             minutes=DEFAULT_MINUTES,
             settings_json=embed_json(settings),
             styles=("manifest.css",),
@@ -168,8 +170,9 @@ def make_routes(context: ViewContext) -> list[Route]:
 
 
 def list_joins(manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return what is joined to the images: tables, masks and boxes with their files, and the key of both sides."""
-    parts = {f"table {name}": as_dict(part) for name, part in as_dict(manifest.get("tables")).items()}
+    """Return images, tables, masks and boxes with their files, and by which text of both sides they belong together."""
+    parts = {"images": as_dict(manifest.get("images"))}
+    parts |= {f"table {name}": as_dict(part) for name, part in as_dict(manifest.get("tables")).items()}
     parts |= {name: as_dict(manifest.get(name)) for name in ("masks", "boxes")}
     rows = []
     for name, part in parts.items():
@@ -334,8 +337,8 @@ def start_training(tools: Tools, source: ManifestSource, body: Mapping[str, Any]
 def encode_maps(value: Any) -> Any:
     """Return JSON values whose objects keep their order in JavaScript: names that are numbers are sorted there."""
     if isinstance(value, dict):
-        pairs = [(name, encode_maps(item)) for name, item in value.items()]
-        return {ENTRIES: pairs} if any(name.isdigit() for name, _ in pairs) else dict(pairs)
+        encoded = {name: encode_maps(item) for name, item in value.items()}
+        return {ENTRIES: list(map(list, encoded.items()))} if any(map(str.isdigit, encoded)) else encoded
     return [encode_maps(item) for item in value] if isinstance(value, list) else value
 
 
