@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import gzip
+import hashlib
 import json
 import re
 import subprocess
@@ -203,3 +205,15 @@ def test_networks_are_read_from_local_folders_alone() -> None:
                 assert flag(call, "local_files_only") is True, f"{file}:{call.lineno}"
                 count += 1
     assert count > 5
+
+
+def test_niivue_is_the_release_of_its_package() -> None:
+    """The SHA-256 of dist/niivue.umd.js in the npm package @niivue/niivue 0.69.0."""
+    folder = SOURCE / "serve/view/static"
+    content = gzip.decompress((folder / "niivue.umd.js.gz").read_bytes())
+    digest = "47b896b77ec4a5be3ef1949c33ad393b6f45629921f326c279000bcf51bdb4af"
+    assert hashlib.sha256(content).hexdigest() == digest
+    licence = (folder / "niivue.LICENSE").read_text(encoding="utf-8")
+    assert digest in licence
+    assert "0.69.0" in licence
+    assert "BSD 2-Clause License" in licence

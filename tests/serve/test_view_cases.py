@@ -15,7 +15,6 @@ from PIL import Image
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
-from view_kit import get_key, open_client, write_box_run, write_run, write_volume_run
 
 from m3b.data.records import Record, Report
 from m3b.isolation.reader.inprocess import InProcessReader
@@ -23,6 +22,7 @@ from m3b.models import Prediction, case_layers
 from m3b.models.case_layers import LayersRequest, choose_steps, read_case
 from m3b.run.folder import RunFolder
 from m3b.serve.view.case_list import TEST, VALIDATION, ListedCase, list_cases
+from view_kit import get_key, open_client, write_box_run, write_run, write_volume_run
 
 
 def find_cases(run: Path, part: str) -> list[ListedCase]:

@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
-from view_kit import get_key, open_client, write_form_run
 
 from m3b.dataset.manifest.model import Manifest
 from m3b.dataset.manifest.reference import EXAMPLES
 from m3b.run.folder import RunFolder
 from m3b.serve.tools import ServerSettings, Tools
 from m3b.serve.view.data_routes import decode_maps, encode_maps
+from view_kit import get_key, open_client, write_form_run
 
 
 def post(client: TestClient, address: str, **body: Any) -> dict[str, Any]:

@@ -15,12 +15,11 @@ from chromium_kit import Browser, needs_chromium, open_browser
 from PIL import Image
 
 pytest.importorskip("uvicorn")
-from view_kit import TOKEN, get_key, serve_view, write_box_run, write_form_run, write_volume_run
-
 from m3b.dataset.manifest.model import Manifest
 from m3b.dataset.manifest.reference import EXAMPLES
 from m3b.run.folder import RunFolder
 from m3b.serve.view.case_list import list_cases
+from view_kit import TOKEN, get_key, serve_view, write_box_run, write_form_run, write_volume_run
 
 pytestmark = needs_chromium
 ORANGE, BLUE = (230, 159, 0), (86, 180, 233)
