@@ -126,7 +126,8 @@ def read_case(request: LayersRequest) -> CaseLayers:
     if record is None:
         raise DataError("The index has no such case.")
     notes: list[str] = []
-    images, channels = [], list(record.channels)
+    images: list[LayeredImage] = []
+    channels = list(record.channels)
     try:
         images, n_channels = _read_images(record, index, request, notes)
         if not channels and n_channels > 1:

@@ -44,7 +44,12 @@ def make_routes(context: ViewContext) -> list[Route]:
             cases, problem = list_cases(run), ""
         except DataError as error:
             cases, problem = None, str(error)
-        values = {"cases": cases, "problem": problem, "max_rows": MAX_ROWS, "format_value": format_value}
+        values: dict[str, Any] = {
+            "cases": cases,
+            "problem": problem,
+            "max_rows": MAX_ROWS,
+            "format_value": format_value,
+        }
         return context.render(request, "cases.html", run=run, styles=("cases.css",), is_wide=True, **values)
 
     def show_case(request: Request) -> Response:

@@ -88,7 +88,7 @@ def make_routes(context: ViewContext) -> list[Route]:
         try:
             preview = previews[folder, text] = preview_folder(folder, text)
         except (M3bError, OSError, ValueError) as error:
-            values = {"folder": folder, "text": text, "problem": str(error)}
+            values: dict[str, Any] = {"folder": folder, "text": text, "problem": str(error)}
             return context.render(request, "folder.html", **values, styles=("manifest.css",))
         values = collect_manifest_values(text, preview.to_json(), _get_examples(preview))
         query = request.url.query

@@ -42,9 +42,9 @@
 
   // A control is {element, read()}; read() returns undefined for what is left out.
 
-  const makeText = (schema, value) => {
+  const makeText = (schema, value, isOptional) => {
     const input = make("input", { type: "text", value: value ?? schema.default ?? "", spellcheck: false });
-    return { element: input, read: () => input.value };
+    return { element: input, read: () => (input.value === "" && isOptional ? null : input.value) };
   };
 
   const makeNumber = (schema, value, isOptional) => {
@@ -67,13 +67,17 @@
     const lines = value === undefined || value === null ? [] : [value].flat();
     const takesNumbers = listChoices(schema.items || {}).some((item) => item.type === "integer" || item.type === "number");
     const area = make("textarea", { rows: Math.max(1, Math.min(8, lines.length)), value: lines.join("\n"), spellcheck: false });
-    area.title = "one entry a line";
+    area.placeholder = "one entry a line";
     area.addEventListener("input", () => {
       area.rows = Math.max(1, Math.min(8, area.value.split("\n").length));
     });
     const parse = (line) => (takesNumbers && /^-?\d+(\.\d+)?$/.test(line) ? Number(line) : line);
     const readLines = () => area.value.split("\n").map((line) => line.trim()).filter((line) => line !== "").map(parse);
-    return { element: area, read: () => readLines() };
+    const read = () => {
+      const current = readLines();
+      return typeof value === "string" && current.length === 1 ? current[0] : current;
+    };
+    return { element: area, read };
   };
 
   const makeList = (schema, value, path) => {
@@ -125,6 +129,7 @@
     const isNested = control.element.matches("div, fieldset");
     const label = make(isNested ? "div" : "label", { className: "name", textContent: name });
     if (!isNested) {
+      control.element.removeAttribute("aria-label");
       control.element.id = `field-${path}`;
       label.htmlFor = control.element.id;
     }
@@ -182,7 +187,9 @@
       show(makeGroup(objectChoice, item, path), ...asText, ...(choices.some(isNull) ? [remover()] : []));
     };
     const showText = (item) => {
-      show(makeText(textChoice, item), ...(objectChoice ? [makeButton("With options", () => showObject({ value: control.read() }))] : []), ...(choices.some(isNull) ? [remover()] : []));
+      const text = makeText(textChoice, item);
+      text.element.setAttribute("aria-label", path);
+      show(text, ...(objectChoice ? [makeButton("With options", () => showObject({ value: control.read() }))] : []), ...(choices.some(isNull) ? [remover()] : []));
     };
     const showNothing = () => show(null, makeButton("Add", () => (textChoice ? showText("") : showObject({}))));
     const isOnlyText = textChoice && isObject(value) && isEqual(Object.keys(value), ["value"]) && typeof value.value === "string";
@@ -194,6 +201,12 @@
   };
 
   const makeControl = (schema, value, path) => {
+    const control = chooseControl(schema, value, path);
+    if (control.element.matches("input, select, textarea")) control.element.setAttribute("aria-label", path);
+    return control;
+  };
+
+  const chooseControl = (schema, value, path) => {
     const choices = listChoices(schema);
     const described = { ...resolve(schema) };
     const real = choices.filter((choice) => !isNull(choice));
@@ -207,7 +220,7 @@
     if (only.enum) return makeChoice(merged, value);
     if (only.type === "boolean") return makeBoolean(merged, value);
     if (only.type === "number" || only.type === "integer") return makeNumber(merged, value, choices.some(isNull));
-    return makeText(merged, value);
+    return makeText(merged, value, choices.some(isNull));
   };
 
   // --- counts ----------------------------------------------------------------------------------------------------
