@@ -20,6 +20,7 @@ from m3b.data.records import Record, Report
 from m3b.isolation.reader.inprocess import InProcessReader
 from m3b.models import Prediction, case_layers
 from m3b.models.case_layers import LayersRequest, choose_steps, read_case
+from m3b.models.overlay import DrawnBox
 from m3b.run.folder import RunFolder
 from m3b.serve.view.case_list import TEST, VALIDATION, ListedCase, list_cases
 from view_kit import get_key, open_client, write_box_run, write_run, write_volume_run
@@ -79,6 +80,8 @@ def test_image_and_masks_of_a_volume_lie_on_one_grid(tmp_path: Path) -> None:
     assert 0 < (outline > 0).sum() < (np.asarray(mask.dataobj) > 0).sum(), "reference: the outline"
     assert np.array_equal(reference.affine, volume.affine)
     assert volume.header["cal_max"] > volume.header["cal_min"]
+    centre = np.linalg.inv(mask.affine) @ [*image["centre"], 1]
+    assert np.asarray(mask.dataobj)[tuple(centre[:3].round().astype(int))] > 0
 
 
 def test_boxes_are_shares_of_the_picture_and_those_of_a_low_score_are_named(tmp_path: Path) -> None:
@@ -282,3 +285,23 @@ def test_reading_names_the_case_that_is_missing(tmp_path: Path) -> None:
     write_volume_run(tmp_path / "run", n_tests=3)
     with pytest.raises(DataError):
         read_case(LayersRequest(tmp_path / "run/locked", "segmentation", "other.nii.gz"))
+
+
+def test_frames_of_a_clip_are_spread_evenly_with_their_masks_and_boxes() -> None:
+    clip = np.zeros((3, 20, 30, 100), np.uint8)
+    masks = np.zeros((1, 20, 30, 100), bool)
+    masks[0, 5:9, 5:9, 99] = True
+    marks = case_layers._Marks("reference", masks, [DrawnBox((2.0, 3.0, 0.0, 8.0, 9.0, 1.0), 0)])
+    notes: list[str] = []
+    frames = case_layers._make_pictures(clip, "", [marks], notes)
+    assert (len(frames), len(notes)) == (case_layers.MAX_FRAMES, 1)
+    assert (frames[0].title, frames[-1].title) == ("frame 1 of 100", "frame 100 of 100")
+    assert [len(frame.layers) for frame in frames] == [0] * 47 + [1]
+    assert [len(frame.boxes) for frame in frames] == [1] + [0] * 47
+    assert frames[0].boxes[0].corners == (3 / 30, 2 / 20, 9 / 30, 8 / 20)
+
+
+def test_a_large_picture_is_scaled_and_says_so() -> None:
+    notes: list[str] = []
+    (image,) = case_layers._make_pictures(np.zeros((3, 100, 5000), np.uint8), "", [], notes)
+    assert (image.size, len(notes)) == ((2048, 41), 1)

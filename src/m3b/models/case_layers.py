@@ -81,6 +81,7 @@ class LayeredImage:
     Args:
         size: of the volume or picture as it is shown.
         is_oriented: whether the axes of the volume are anatomical.
+        centre: of what is marked on a volume, else of the volume, in mm of NIfTI (to the right, front and head).
     """
 
     title: str
@@ -88,6 +89,7 @@ class LayeredImage:
     is_volume: bool
     size: tuple[int, ...]
     is_oriented: bool = False
+    centre: tuple[float, ...] = ()
     layers: list[MaskLayer] = field(default_factory=list)
     boxes: list[PictureBox] = field(default_factory=list)
 
@@ -250,7 +252,8 @@ def _make_volume(
 ) -> LayeredImage:
     import numpy as np
 
-    from m3b.models.overlay import choose_display_range
+    from m3b.dataset.formats.geometry import RAS_TO_LPS
+    from m3b.models.overlay import choose_display_range, find_centre
 
     steps = choose_steps(grey.shape)
     if max(steps) > 1:
@@ -273,7 +276,11 @@ def _make_volume(
         outline = marks.source == REFERENCE and has_prediction
         volumes = _make_label_volumes(marks, grey.shape, thinned, outline)
         layers += [MaskLayer(marks.source, _encode_nifti(labels, grid, (0, 255))) for labels in volumes]
-    return LayeredImage("", content, True, shown.shape, affine is not None, layers)
+    guide = next((marks for marks in sources if marks.masks.any() or marks.boxes), None)
+    masks, boxes = (guide.masks, guide.boxes) if guide else (np.zeros((0, *grey.shape), bool), ())
+    voxel = np.array(find_centre(masks, boxes, grey.shape)) // steps
+    centre = tuple(float(value) for value in (RAS_TO_LPS @ grid @ [*voxel, 1.0])[:3])
+    return LayeredImage("", content, True, shown.shape, affine is not None, centre, layers)
 
 
 def choose_steps(shape: Sequence[int]) -> tuple[int, ...]:
@@ -421,7 +428,7 @@ def _make_picture(title: str, picture: np.ndarray, sources: Sequence[_Marks], no
             top, left, bottom, right = (*box.box[:2], *box.box[len(box.box) // 2 :][:2])
             corners = (left / width, top / height, right / width, bottom / height)
             boxes.append(PictureBox(marks.source, box.class_index, corners, box.score))
-    return LayeredImage(title, content, False, size, False, layers, boxes)
+    return LayeredImage(title, content, False, size, layers=layers, boxes=boxes)
 
 
 def _encode_png(picture: np.ndarray) -> tuple[bytes, tuple[int, int]]:

@@ -102,11 +102,11 @@ def make_panels(
     if dims == 2:
         image_boxes = tuple((m.box[0], m.box[1], m.box[2], m.box[3], m.class_index, m.score) for m in boxes)
         return [Panel("", picture, masks, image_boxes, (size[0], size[1]))]
-    centre = _find_centre(masks if guide_masks is None else guide_masks, boxes, picture.shape[:3])
+    centre = find_centre(masks if guide_masks is None else guide_masks, boxes, picture.shape[:3])
     return [_make_plane_panel(picture, masks, boxes, size, axis, centre[axis], has_orientation) for axis in (2, 0, 1)]
 
 
-def _find_centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
+def find_centre(masks: np.ndarray, boxes: Sequence[DrawnBox], shape: Sequence[int]) -> list[int]:
     """Return the crossing of the planes: the masks' centre of mass, else the box of highest score, else the middle."""
     union = masks.any(axis=0)
     if union.any():

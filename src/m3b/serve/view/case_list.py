@@ -8,10 +8,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from m3b.data.index import Index, guess_task, read_index
+from m3b.data.index import LABELS, TRAIN, Index, guess_task, read_index
+from m3b.data.index import TEST as TEST_INDEX
 from m3b.data.records import Record, paths_of
 from m3b.isolation import untrusted
 from m3b.markup.json_values import as_dict, to_finite_number
@@ -24,7 +26,8 @@ from m3b.tasks.report_section import CaseSummary, ReportSection
 ID_CHARS = 16
 MAX_JSON_BYTES = 64 * 2**20
 VALIDATION, TEST, TRAINING = "validation", "test", "training"
-VALIDATION_FILE = "Logout/valid_predictions.json"
+VALIDATION_FILE, TEST_FILE = "Logout/valid_predictions.json", "predictions.json"
+MAX_HELD_LISTS = 4
 Row = dict[str, Any]
 
 
@@ -71,16 +74,35 @@ class CaseList:
 
 
 def list_cases(run: RunFolder) -> CaseList:
-    """Return the cases of a run.
+    """Return the cases of a run; the lists of the last runs are held until their files change.
 
     Raises:
         DataError: the run has no accepted index yet, or it was damaged.
     """
+    files = (
+        run.path / "run.json",
+        *(run.locked / name for name in (TRAIN, TEST_INDEX, LABELS, TEST_FILE)),
+        run.work / VALIDATION_FILE,
+    )
+    return _list_cases(run.path, tuple(_read_change(file) for file in files))
+
+
+def _read_change(file: Path) -> tuple[int, int]:
+    try:
+        state = file.stat()
+    except OSError:
+        return 0, 0
+    return state.st_mtime_ns, state.st_size
+
+
+@lru_cache(maxsize=MAX_HELD_LISTS)
+def _list_cases(path: Path, changes: tuple[tuple[int, int], ...]) -> CaseList:
+    run = RunFolder(path)
     result = as_dict(_read_json(run.path, "run.json")).get("result")
     named = as_dict(result).get("task") or as_dict(_read_json(run.path, "manifest.json")).get("task")
     task = named if isinstance(named, str) and named else guess_task(run.locked)
     index, section = read_index(run.locked, task), find_report_section(task)
-    test_rows = {str(row.get("image", "")): row for row in _read_rows(run.locked, "predictions.json")}
+    test_rows = {str(row.get("image", "")): row for row in _read_rows(run.locked, TEST_FILE)}
     shown_keys = set(rank_cases(list(test_rows.values()), section).shown_keys)
     validation_rows = {_key_of(row): row for row in _read_rows(run.work, VALIDATION_FILE)}
     records = (*index.train, *(record for record in index.test if record.key in shown_keys))

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from m3b.data.links import roots_of
 from m3b.errors import DataError, M3bError
 from m3b.isolation.reader.inprocess import open_reader
-from m3b.markup.formatting import format_figure, shorten
+from m3b.markup.formatting import format_count, format_figure, shorten
 from m3b.models.case_layers import READ_CASE_JOB, CaseLayers, LayersRequest
 from m3b.models.kept_answers import read_answers
 from m3b.models.predict_process import read_model_info
@@ -68,6 +68,7 @@ def make_routes(context: ViewContext) -> list[Route]:
             list_path=request.url.path.rpartition("/")[0],
             fact_rows=list_case_facts(case, cases.value_title),
             channel=_read_channel(request),
+            has_masks=cases.index.masked or cases.index.boxed,
             styles=("cases.css",),
             scripts=("cases.js",),
             is_wide=True,
@@ -183,6 +184,7 @@ def describe_layers(layers: CaseLayers, address: str, channel: int) -> dict[str,
                 "isVolume": image.is_volume,
                 "isOriented": image.is_oriented,
                 "size": list(image.size),
+                "centre": list(image.centre),
                 "address": _layer_address(address, place, 0, image.is_volume, channel),
                 "layers": [
                     {
@@ -243,6 +245,6 @@ def _list_values(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         elif isinstance(value, bool):
             yield title, "yes" if value else "no"
         elif isinstance(value, int | float):
-            yield title, format_figure(value)
+            yield title, format_count(value) if isinstance(value, int) else format_figure(value)
         elif isinstance(value, list) and all(isinstance(item, str) for item in value):
             yield title, shorten(", ".join(value) or "none", 200)

@@ -95,7 +95,11 @@ class ViewContext:
             for name in RUN_PAGES
             if name in self.route_names
         }
-        return [(path, RUN_PAGES[name], path == request.url.path) for name, path in pages.items()]
+        present = request.url.path
+        return [
+            (path, RUN_PAGES[name], path == present or (name == "run_cases" and present.startswith(f"{path}/")))
+            for name, path in pages.items()
+        ]
 
 
 RouteMaker = Callable[[ViewContext], list[Route]]

@@ -165,6 +165,8 @@
     view.setInterpolation(true);
     redraw();
     view.setSliceType(Number(plane));
+    view.scene.crosshairPos = view.mm2frac(image.centre);
+    view.drawScene();
     updateSlider();
     view.createOnLocationChange();
     viewer.view = view;
