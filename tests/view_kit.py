@@ -93,18 +93,18 @@ def write_volume_run(run: Path, n_tests: int = 12, shape: tuple[int, int, int] =
               validation_rows=validation)  # fmt: skip
 
 
-def write_box_run(run: Path) -> None:
+def write_box_run(run: Path, label: str = "cell") -> None:
     """Write a detection on pictures: two training cases, and a test case with one reference and two predicted boxes."""
     (run / "locked").mkdir(parents=True)
-    boxes = (BoxLabel("cell", (10.0, 5.0, 30.0, 25.0)),)
+    boxes = (BoxLabel(label, (10.0, 5.0, 30.0, 25.0)),)
     for number in range(3):
         Image.new("RGB", (80, 40), (20, 90, 20 * number)).save(run / f"locked/{number}.png")
     records = [Record(f"{number}.png", patient=f"p{number}", boxes=boxes) for number in range(3)]
-    found = (DetectedBox("cell", (11.0, 6.0, 31.0, 26.0), 0.9), DetectedBox("cell", (50.0, 6.0, 60.0, 26.0), 0.05))
-    truth = [[list(boxes[0].box), "cell", 1.0]]
+    found = (DetectedBox(label, (11.0, 6.0, 31.0, 26.0), 0.9), DetectedBox(label, (50.0, 6.0, 60.0, 26.0), 0.05))
+    truth = [[list(boxes[0].box), label, 1.0]]
     rows = [{"image": "2.png", "truth": truth, "predicted": [[list(box.box), box.label, box.score] for box in found]}]
     answers = [Prediction("2.png", boxes=found)]
-    write_run(run, "detection", records[:2], records[2:], {"cell": 0}, answers=answers, test_rows=rows)
+    write_run(run, "detection", records[:2], records[2:], {label: 0}, answers=answers, test_rows=rows)
 
 
 CHEST_MANIFEST = {

@@ -22,14 +22,15 @@ from m3b.serve.view.case_list import list_cases
 from view_kit import TOKEN, get_key, serve_view, write_box_run, write_form_run, write_volume_run
 
 pytestmark = needs_chromium
-ORANGE, BLUE = (230, 159, 0), (86, 180, 233)
+ORANGE = (230, 159, 0)
+HOSTILE = "</script><img src=x onerror=window.pwned=1>\"'"
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     write_volume_run(folder / "volumes", n_tests=3)
-    write_box_run(folder / "boxes")
+    write_box_run(folder / "boxes", HOSTILE)
     write_form_run(folder / "form")
     for task, manifest in EXAMPLES.items():
         write_form_run(folder / f"form-{task}", manifest)
@@ -112,6 +113,8 @@ def test_boxes_are_drawn_on_a_picture(browser: Browser, address: str, runs: Path
     for label in ("Reference", "Prediction"):
         click(browser, label)
     assert count_near(take_picture(browser), ORANGE) < shown - 500
+    assert HOSTILE in browser.evaluate("viewer.textContent")
+    assert browser.evaluate("window.pwned === undefined")
     assert browser.errors == []
 
 
