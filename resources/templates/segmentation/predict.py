@@ -49,8 +49,8 @@ from m3b.training.volume_cache import prepare_image
 use_recipe(Recipe())
 
 MAX_PARALLEL_IMAGES = 4
-"""Maximum 2D images that are predicted at the same time on a processor: threads that share a narrow network mostly wait for each
-other. An image of 550 x 620 pixels took 0.25 s with two threads, and 0.21 s with one."""
+"""Maximum 2D images that are predicted at the same time on a processor. Threads that share a narrow network mostly wait for each
+other: beside other programs, twelve images took 86 s with two threads each, and 5 s with one (two cores, a load of 15)."""
 PredictMask = Callable[[Image, str, int], np.ndarray]
 
 
