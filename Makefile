@@ -30,7 +30,7 @@ test: $(STAMP)
 
 test-slow: $(STAMP) $(VISION)/.installed
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=thorough && rm -rf "$$room"
-	$(VISION)/bin/pytest -m "not real" tests/pipeline/test_pipeline_vision.py tests/templates/test_library_networks.py tests/loggers/test_trackers.py
+	$(VISION)/bin/pytest -m "not real" tests/pipeline/test_pipeline_vision.py tests/templates/test_library_networks.py tests/loggers/test_trackers.py tests/audit/test_burnt_in_text.py
 
 # Real data sets in DATA, read, changed in their layout, and trained on; EXPECTED.json there says what a right index of each
 # holds (tests/real/real_kit.py).
@@ -126,10 +126,10 @@ $(STAMP): $(DEMO)
 $(VISION)/.installed: $(DEMO)
 	@echo "Installing networks of libraries and loggers for the slow tests into $(VISION): about 7 GB more on the disk, a few minutes."
 	test -x $(VISION)/bin/python || $(PYTHON) -m venv $(VISION)
-	@grep -Ev '^(torch|torchvision|triton|nvidia-.*|cuda-.*)==' $(PINS) > $(VISION)/pins.txt
+	@grep -Ev '^(pillow|torch|torchvision|triton|nvidia-.*|cuda-.*)==' $(PINS) > $(VISION)/pins.txt
 	@wheels=; if [ -z "$(GPU)" ] && grep -Eq '"name": "(nvidia|cuda)' $(VENV)/torch.json; then \
 		wheels="--extra-index-url $(CPU_WHEELS)"; \
-	fi; set -x; $(VISION)/bin/pip install --quiet -c $(VISION)/pins.txt $$wheels -e '.[train,vision,trackio,wandb]' hypothesis pytest pytest-xdist
+	fi; set -x; $(VISION)/bin/pip install --quiet -c $(VISION)/pins.txt $$wheels -e '.[train,vision,wandb,ocr]' 'trackio>=0.43,<0.44' hypothesis pytest pytest-xdist
 	@touch $@
 
 $(SUPPLY): $(STAMP)

@@ -87,14 +87,14 @@ def test_networks_of_libraries_have_an_environment_of_their_own_with_the_torch_t
     tmp_path: Path, brings: str, wheels: bool
 ) -> None:
     lines = run_target(tmp_path, "test-slow", "GPU=", brings=brings)
-    extras = ".[train,vision,trackio,wandb]"
+    extras = ".[train,vision,wandb,ocr]"
     [install] = [line for line in lines if extras in line]
     vision = tmp_path / ".venv/vision"
     index = "--extra-index-url https://download.pytorch.org/whl/cpu " if wheels else ""
-    assert install == f"pip install --quiet -c {vision}/pins.txt {index}-e {extras} hypothesis pytest pytest-xdist"
+    assert install == f"pip install --quiet -c {vision}/pins.txt {index}-e {extras} trackio>=0.43,<0.44 hypothesis pytest pytest-xdist"
     pinned = {Requirement(line).name for line in (vision / "pins.txt").read_text().splitlines()}
     assert "timm" in pinned
-    assert not pinned & {"torch", "torchvision", "nvidia-cublas"}
+    assert not pinned & {"pillow", "torch", "torchvision", "nvidia-cublas"}
     assert "tests/pipeline/test_pipeline_vision.py" in lines[-1]
     assert "tests/loggers/test_trackers.py" in lines[-1]
 

@@ -61,7 +61,7 @@ def read_files(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
-@pytest.mark.skipif(not find_spec("trackio"), reason="needs m3b[trackio]")
+@pytest.mark.skipif(not find_spec("trackio"), reason="needs trackio")
 def test_trackio(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
     log_interrupted_run("trackio", run_folder, TRACKIO_DIR=str(store))

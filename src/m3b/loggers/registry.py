@@ -61,7 +61,7 @@ class LoggerKind:
     """A logger of m3b itself.
 
     Args:
-        module, extra: the package that it imports, and the extra of m3b that installs it.
+        module, install: the package that it imports, and what pip installs for it.
         view: the command that shows what was logged; `{store}` is its folder.
         remote_variables: environment variables that name a server, instead of files on this machine.
         silencers: variables that keep the package from sending reports on its use; those that the user has set stay.
@@ -69,28 +69,28 @@ class LoggerKind:
 
     open: Callable[[LoggedRun, Progress], EventLogger]
     module: str
-    extra: str
+    install: str
     view: str
     remote_variables: tuple[str, ...] = ()
     silencers: Mapping[str, str] = field(default_factory=dict)
 
 
 LOGGERS: Mapping[str, LoggerKind] = {
-    "tensorboard": LoggerKind(_open_tensorboard, "tensorboard", "log", "tensorboard --logdir {store}"),
+    "tensorboard": LoggerKind(_open_tensorboard, "tensorboard", "m3b[log]", "tensorboard --logdir {store}"),
     "mlflow": LoggerKind(
-        _open_mlflow, "mlflow", "log", "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {store}",
+        _open_mlflow, "mlflow", "m3b[log]", "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {store}",
         ("MLFLOW_TRACKING_URI",), {"MLFLOW_DISABLE_TELEMETRY": "true"},
     ),
     "trackio": LoggerKind(
-        _open_trackio, "trackio", "trackio", "trackio show --project m3b", ("TRACKIO_SERVER_URL", "TRACKIO_SPACE_ID"),
-        {"HF_HUB_DISABLE_TELEMETRY": "1"},
+        _open_trackio, "trackio", "trackio>=0.43,<0.44", "trackio show --project m3b",
+        ("TRACKIO_SERVER_URL", "TRACKIO_SPACE_ID"), {"HF_HUB_DISABLE_TELEMETRY": "1"},
     ),
     "wandb": LoggerKind(
-        _open_wandb, "wandb", "wandb", "wandb sync {store}/wandb/offline-run-* (sends it)", ("WANDB_MODE",),
+        _open_wandb, "wandb", "m3b[wandb]", "wandb sync {store}/wandb/offline-run-* (sends it)", ("WANDB_MODE",),
         {"WANDB_ERROR_REPORTING": "false"},
     ),
     "otel": LoggerKind(
-        _open_otel, "opentelemetry.exporter.otlp.proto.http", "otel", "spans by OTLP, to localhost:4318",
+        _open_otel, "opentelemetry.exporter.otlp.proto.http", "m3b[otel]", "spans by OTLP, to localhost:4318",
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
     ),
 }  # fmt: skip
@@ -118,7 +118,7 @@ def check_loggers(names: str, *, is_offline: bool = False) -> None:
         if kind is None:
             _find_plugin(name)
         elif not _is_installed(kind.module):
-            raise UsageError(f"The logger {name} needs the package {kind.module}: pip install 'm3b[{kind.extra}]'.")
+            raise UsageError(f"The logger {name} needs the package {kind.module}: pip install '{kind.install}'.")
         elif is_offline and (variable := _find_remote_variable(kind)):
             raise OfflineError(
                 f"The logger {name} would write to another machine, since {variable} is set in the environment, and only "
