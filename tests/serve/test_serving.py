@@ -34,6 +34,7 @@ from m3b.errors import UsageError
 from m3b.serve.audit_log import AuditLog
 from m3b.serve.http import is_loopback, read_token
 from m3b.serve.model_pool import open_models
+from m3b.serve.monai_label import LabelRoutes
 from m3b.serve.predict_app import ServerState
 from m3b.serve.uploads import UploadLimits
 from m3b.serve.zip_contents import get_suffix
@@ -319,7 +320,12 @@ def resolve(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     return {"$defs": {}, **schema, "components": document["components"]}
 
 
-def test_the_openapi_document_is_that_of_the_answers(client: Client) -> None:
+def test_the_openapi_document_is_that_of_the_answers(state: ServerState) -> None:
+    with run_server(state, more_routes=LabelRoutes(state, "", None).routes()) as client:
+        check_openapi(client)
+
+
+def check_openapi(client: Client) -> None:
     document = client.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     for schema in document["components"]["schemas"].values():

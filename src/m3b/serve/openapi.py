@@ -147,7 +147,7 @@ def _add_route(paths: dict[str, Json], route: Route, models: Sequence[ServedMode
 
 
 def _describe_operation(route: Route, path: str, method: str, served: ServedModel | None) -> Json:
-    words = [route.name, *(re.findall(r"[\w.-]+", served.name) if served else []), method.lower()]
+    words = [method.lower(), *re.findall(r"[\w.-]+", path)]
     operation: Json = {
         "operationId": "_".join(words),
         "summary": (inspect.getdoc(route.endpoint) or "").splitlines()[0],
