@@ -15,7 +15,9 @@ import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("python_multipart")
+from typer.testing import CliRunner
 
+from m3b.cli.app import app
 from m3b.models.predictions import DetectedBox, Prediction
 from m3b.serve.model_pool import open_models
 from m3b.serve.monai_label import OPEN_PATHS, LabelRoutes, measure_uncertainty
@@ -296,3 +298,24 @@ def test_a_server_without_studies_has_an_empty_datastore(tmp_path: Path) -> None
 def test_uncertainty(prediction: Prediction, expected: tuple[bool, float]) -> None:
     is_ood, value = measure_uncertainty(prediction)
     assert (is_ood, value) == (expected[0], pytest.approx(expected[1]))
+
+
+@pytest.mark.slow
+def test_a_served_run_is_trained_for_longer(tmp_path: Path) -> None:
+    CliRunner().invoke(app, ["demo", str(tmp_path / "demo"), "--train-minutes", "0.3", "--quiet"])
+    state = ServerState(open_models([str(tmp_path / "demo/run")]))
+    routes = LabelRoutes(state, "", None)
+    image = ("file", "a.png", next((tmp_path / "demo").glob("*/unseen/*.png")).read_bytes())
+    with run_server(state, more_routes=routes.routes(), on_stop=[routes.stop]) as client:
+        assert client.send("POST", "/train/run", b'{"minutes": 0.1}').json()["status"] == "RUNNING"
+        assert client.send("POST", "/train/", b"{}").code == "task_running"
+        assert client.get("/train/?check_if_running=true").status == 200
+        while (task := client.get("/train/").json())["status"] == "RUNNING":
+            time.sleep(0.5)
+        assert (task["status"], len(task["details"])) == ("DONE", 1)
+        assert client.post_files("/v1/models/run/predict", [image]).json()["version"] == state.pool.models[0].version
+        client.send("POST", "/train/run", b'{"minutes": 5}')
+        assert client.send("DELETE", "/train/").json()["status"] == "STOPPED"
+        while (task := client.get("/train/").json())["status"] == "RUNNING":
+            time.sleep(0.5)
+        assert task["status"] == "STOPPED"
