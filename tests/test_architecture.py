@@ -202,6 +202,7 @@ MAY_PARSE = (
     "serve/zip_contents.py",  # of `m3b serve`, asked by the reader process
     "models/label_maps.py",  # of `m3b serve`, asked by the reader process
     "models/dicom/",  # of `m3b predict --dicom`, asked by the reader process
+    "serve/dicom_transfer.py",  # objects that the reader wrote, to store them; answers in JSON
     "training/",  # of projects and delivered models, in the sandbox
     "bench/", "interactive/", "teaching/", "models/array_files.py", "models/inside/image_axes.py",
 )  # fmt: skip

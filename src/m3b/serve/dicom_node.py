@@ -118,21 +118,7 @@ class DicomNode:
         return int(self._server.server_address[1])
 
     def _listen(self) -> Any:
-        from pydicom.uid import (
-            JPEG2000,
-            DeflatedExplicitVRLittleEndian,
-            ExplicitVRLittleEndian,
-            ImplicitVRLittleEndian,
-            JPEG2000Lossless,
-            JPEGBaseline8Bit,
-            JPEGExtended12Bit,
-            JPEGLossless,
-            JPEGLosslessSV1,
-            JPEGLSLossless,
-            JPEGLSNearLossless,
-            RLELossless,
-        )
-        from pynetdicom import AE, StoragePresentationContexts, evt
+        from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, StoragePresentationContexts, evt
         from pynetdicom.sop_class import Verification
 
         logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # its lines may hold parts of instances
@@ -140,13 +126,8 @@ class DicomNode:
         entity.require_called_aet, entity.require_calling_aet = True, list(self._allowed)
         entity.maximum_associations = MAX_ASSOCIATIONS
         entity.add_supported_context(Verification)
-        syntaxes = [
-            ExplicitVRLittleEndian, ImplicitVRLittleEndian, DeflatedExplicitVRLittleEndian, JPEGBaseline8Bit,
-            JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1, JPEGLSLossless, JPEGLSNearLossless, JPEG2000Lossless, JPEG2000,
-            RLELossless,
-        ]  # fmt: skip
         for context in StoragePresentationContexts:
-            entity.add_supported_context(context.abstract_syntax, syntaxes)
+            entity.add_supported_context(context.abstract_syntax, ALL_TRANSFER_SYNTAXES)
         handlers = [
             (evt.EVT_REQUESTED, self._check_host), (evt.EVT_REJECTED, self._log_rejected), (evt.EVT_C_STORE, self._store),
             (evt.EVT_DATA_RECV, self._check_size), (evt.EVT_RELEASED, self._end_association, [True]),
@@ -183,8 +164,8 @@ class DicomNode:
             LOG.warning("ended an association: an instance has more than %d bytes", self._settings.max_instance_bytes)
             association.abort(block=False)
 
-    def _store(self, event: Any) -> Any:
-        """Answer a C-STORE request when the instance is on the disk."""
+    def _store(self, event: Any) -> int:
+        """Return the status of a C-STORE request when the instance is on the disk."""
         association = event.assoc
         sender = str(event.assoc.requestor.ae_title)
         instance = str(event.request.AffectedSOPInstanceUID)
@@ -196,20 +177,20 @@ class DicomNode:
             facts = self._reader.run_job(INSPECT_INSTANCE_JOB, InstanceRequest(file))
             if refusal := self._find_refusal(facts):
                 LOG.warning("refused an instance of %s: %s", _quote(sender), refusal[1])
-                return _make_status(*refusal)
+                return refusal[0]
             key = self.spool.make_key(sender, facts.series)
             if not self.spool.has_room(key):
                 LOG.warning("refused an instance of %s: the queue or the disk is full", _quote(sender))
-                return _make_status(NO_RESOURCES, "queue or disk full")
+                return NO_RESOURCES
             with self._lock:
                 self._keys_by_association.setdefault(association, set()).add(key)
             self.spool.add(key, instance, file)
         except (M3bError, OSError) as error:
             LOG.warning("refused an instance of %s: %s", _quote(sender), type(error).__name__)
-            return _make_status(NO_RESOURCES if isinstance(error, OSError) else NOT_UNDERSTOOD, "not stored")
+            return NO_RESOURCES if isinstance(error, OSError) else NOT_UNDERSTOOD
         finally:
             file.unlink(missing_ok=True)
-        return _make_status(SUCCESS)
+        return SUCCESS
 
     def _find_refusal(self, facts: InstanceFacts) -> tuple[int, str] | None:
         if facts.problem:
@@ -334,16 +315,6 @@ class DicomNode:
 def _quote(title: str) -> str:
     """Return an AE title for the log, without characters that end a line."""
     return ascii(title.strip())
-
-
-def _make_status(code: int, comment: str = "") -> Any:
-    from pydicom.dataset import Dataset
-
-    status = Dataset()
-    status.Status = code
-    if comment:
-        status.ErrorComment = comment
-    return status
 
 
 @contextmanager
