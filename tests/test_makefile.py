@@ -91,7 +91,10 @@ def test_networks_of_libraries_have_an_environment_of_their_own_with_the_torch_t
     [install] = [line for line in lines if extras in line]
     vision = tmp_path / ".venv/vision"
     index = "--extra-index-url https://download.pytorch.org/whl/cpu " if wheels else ""
-    assert install == f"pip install --quiet -c {vision}/pins.txt {index}-e {extras} trackio>=0.43,<0.44 hypothesis pytest pytest-xdist"
+    assert (
+        install
+        == f"pip install --quiet -c {vision}/pins.txt {index}-e {extras} trackio>=0.43,<0.44 hypothesis pytest pytest-xdist"
+    )
     pinned = {Requirement(line).name for line in (vision / "pins.txt").read_text().splitlines()}
     assert "timm" in pinned
     assert not pinned & {"pillow", "torch", "torchvision", "nvidia-cublas"}
