@@ -197,6 +197,7 @@ MAY_PARSE = (
     "models/overlay.py", "models/example_images.py", "models/image_jobs.py",  # of `m3b predict`
     "models/case_pictures.py",  # of reports, asked by the reader process
     "models/case_layers.py",  # of `m3b view`, asked by the reader process
+    "models/montage.py",  # of `view_image`, asked by the reader process
     "models/deliverable_check.py",  # of a model's folder
     "models/pretrained/install.py",  # of wheels, whose digests are known
     "serve/zip_contents.py",  # of `m3b serve`, asked by the reader process

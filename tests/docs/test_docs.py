@@ -397,7 +397,7 @@ def test_every_logger_is_on_its_page() -> None:
     text = page("docs/loggers.md")
     for name, kind in LOGGERS.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
-        assert f"`m3b[{kind.extra}]`" in row
+        assert f"`{kind.install}`" in row
         assert all(f"`{variable}" in text for variable in (*kind.remote_variables, *kind.silencers))
 
 

@@ -17,6 +17,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("python_multipart")
 from typer.testing import CliRunner
 
+from dicom_kit import ORIENTATIONS, write_series
 from m3b.cli.app import app
 from m3b.models.predictions import DetectedBox, Prediction
 from m3b.serve.model_pool import open_models
@@ -214,9 +215,7 @@ def test_a_batch_predicts_all_studies(client: Client, studies: Path) -> None:
 
 
 def test_a_series_is_one_study(client: Client, studies: Path) -> None:
-    from models.test_dicom_output import ORIENTATIONS, series
-
-    series(studies / "ct", ORIENTATIONS["axial"])
+    write_series(studies / "ct", ORIENTATIONS["axial"])
     assert client.get("/datastore/?output=all").json()["objects"]["ct"]["image"]["ext"] == ".dcm"
     before = {file.name: file.read_bytes() for file in (studies / "ct").iterdir()}
     values = json.loads(read_form(client.post_files("/infer/mask?image=ct", []))["params"])
