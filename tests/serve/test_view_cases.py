@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from m3b.models.case_layers import LayersRequest, choose_steps, read_case
 from m3b.models.overlay import DrawnBox
 from m3b.run.folder import RunFolder
 from m3b.serve.view.case_list import TEST, VALIDATION, ListedCase, list_cases
+from m3b.serve.view.case_routes import list_case_facts
 from view_kit import get_key, open_client, write_box_run, write_run, write_volume_run
 
 
@@ -254,6 +256,15 @@ def test_classes_that_overlap_have_volumes_of_their_own(tmp_path: Path) -> None:
     marks = case_layers._Marks("prediction", masks, ())
     volumes = case_layers._make_label_volumes(marks, masks.shape[1:], (slice(None),) * 3, False)
     assert [sorted(np.unique(volume)) for volume in volumes] == [[0, 1], [0, 2]]
+
+
+def test_a_prediction_set_names_its_classes(tmp_path: Path) -> None:
+    write_box_run(tmp_path / "run")
+    case = find_cases(tmp_path / "run", TEST)[0]
+    row = {"prediction_set": {"classes": ["clear", "opacity"], "level": 0.9}}
+    facts = dict(list_case_facts(replace(case, row=row), ""))
+    assert facts["prediction set: classes"] == "clear, opacity"
+    assert facts["prediction set: level"] == "0.900"
 
 
 def test_a_run_without_an_index_says_so(tmp_path: Path) -> None:

@@ -31,8 +31,12 @@ def write_run_report(run: RunFolder, *, should_draw: bool = True) -> str:
     return str(write_report(run.path, None, collect_notes(run), should_draw=should_draw))
 
 
-def collect_notes(run: RunFolder) -> ReportNotes:
-    """Return what the files of a run do not say: next steps, amount of training, what it does at the moment."""
+def collect_notes(run: RunFolder, *, is_file: bool = True) -> ReportNotes:
+    """Return what the files of a run do not say: next steps, amount of training, what it does at the moment.
+
+    Args:
+        is_file: whether the report is a file that stays as it is, and not made anew at each look.
+    """
     amount = read_training_amount(run)
     training = (amount.steps, amount.epochs, amount.minutes) if amount else None
     with contextlib.suppress(M3bError, OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -42,10 +46,10 @@ def collect_notes(run: RunFolder) -> ReportNotes:
             steps = list_next_steps(run, record, Result.from_json(raw))
             shown = [(step.text, step.command) for step in steps if step.code != "open_report"]
             return ReportNotes(tuple(shown), training)
-    return ReportNotes(training=training, activity=_describe_activity(run))
+    return ReportNotes(training=training, activity=_describe_activity(run, is_file))
 
 
-def _describe_activity(run: RunFolder) -> tuple[str, ...]:
+def _describe_activity(run: RunFolder, is_file: bool) -> tuple[str, ...]:
     """Return what a run does at the moment, and how to see it later; empty if it is not at work."""
     with contextlib.suppress(M3bError, OSError, ValueError):
         if run.is_busy:
@@ -53,5 +57,5 @@ def _describe_activity(run: RunFolder) -> tuple[str, ...]:
                 f"This page was written at {time.strftime('%H:%M:%S')} and does not change by itself: "
                 f"`{run.format_command('report')}` writes it anew, `{run.format_command('show')} --watch` follows the run."
             )
-            return (*load_progress(run).describe_now(time.time()), refresh)
+            return (*load_progress(run).describe_now(time.time()), *([refresh] if is_file else []))
     return ()

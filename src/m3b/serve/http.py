@@ -77,8 +77,11 @@ def open_socket(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{host}:{port} cannot be opened: {reason}. Choose another --host or --port.") from error
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else "a port is a number from 0 to 65535"
+        raise UsageError(
+            f"{host}:{port} cannot be opened: {reason}. Choose another --port; 0 takes a free one."
+        ) from error
 
 
 class TokenGuard:

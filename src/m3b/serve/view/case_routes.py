@@ -238,6 +238,8 @@ def _list_values(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         title = name.replace("_", " ")
         if isinstance(value, dict):
             for inner, number in value.items():
+                if isinstance(number, list) and all(isinstance(item, str) for item in number):
+                    yield f"{title}: {inner}", shorten(", ".join(number) or "none", 200)
                 first = number[0] if isinstance(number, list) and number else number
                 if isinstance(first, int | float) and not isinstance(first, bool):
                     kind = "Dice" if name in ("figures", "dice") else title

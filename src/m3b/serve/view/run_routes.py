@@ -43,7 +43,7 @@ def make_routes(context: ViewContext) -> list[Route]:
     def show_overview(request: Request) -> Response:
         run = context.find_run(request)
         values = collect_report_values(
-            read_run_files(run.path, collect_notes(run), max_journal_bytes=MAX_JOURNAL_BYTES)
+            read_run_files(run.path, collect_notes(run, is_file=False), max_journal_bytes=MAX_JOURNAL_BYTES)
         )
         return context.render(request, "report.html", **values, run=run)
 
