@@ -6,10 +6,11 @@ import logging
 import os
 import queue
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from dicom_kit import (
 from m3b.cli.app import app
 from m3b.errors import UsageError
 from m3b.models import load_model
-from m3b.serve.dicom_node import DicomNode, NodeSettings
+from m3b.serve.dicom_node import MAX_ASSOCIATIONS, MAX_PENDING, REQUEST_TIMEOUT_S, DicomNode, NodeSettings
 from m3b.serve.dicom_spool import KEEP_TORN_S
 from m3b.serve.dicom_transfer import parse_allowed, parse_destination, parse_source
 
@@ -300,6 +301,55 @@ def test_an_instance_that_is_too_large_ends_its_association(make_node: Any, tmp_
     assert association.is_aborted
     assert send(node, files_of(write_series(tmp_path / "series", AXIAL))) == [0] * 6
     assert len(list_complete(node)) == 1
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the node has closed a connection."""
+    connection.settimeout(WAIT_S)
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_a_pdu_that_is_too_long_closes_its_connection(
+    make_node: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = make_node()
+    with socket.create_connection(("127.0.0.1", node.port)) as stranger:
+        stranger.sendall(bytes.fromhex("0100FFFFFFF0") + bytes(2**16))
+        began = time.monotonic()
+        assert is_closed(stranger)
+        assert time.monotonic() - began < REQUEST_TIMEOUT_S
+    association = associate(node)
+    association.dul.socket.socket.sendall(bytes.fromhex("040000100000"))
+    association.join(WAIT_S)
+    assert association.is_aborted
+    assert caplog.text.count("a PDU is too long") == 2
+    assert send(node, files_of(write_series(tmp_path / "series", AXIAL))) == [0] * 6
+
+
+def test_silent_connections_end_and_lock_nobody_out(make_node: Any, caplog: pytest.LogCaptureFixture) -> None:
+    node = make_node()
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", node.port))) for _ in range(MAX_PENDING + 8)
+        ]
+        silent[-1].sendall(b"\1\0\0")  # a part of a header
+        associations = [associate(node) for _ in range(MAX_ASSOCIATIONS + 1)]
+        assert [association.is_established for association in associations] == [True] * MAX_ASSOCIATIONS + [False]
+        primitive = associations[-1].acceptor.primitive
+        assert (primitive.result, primitive.result_source, primitive.diagnostic) == (2, 3, 2)
+        associations[0].release()
+        assert associate(node).is_established
+        assert all(map(is_closed, silent))
+        for association in associations[1:-1]:
+            assert association.send_c_echo().Status == 0
+    assert "it requested no association" in caplog.text
 
 
 def test_missing_slices_are_answered_as_predict_answers_them(

@@ -7,11 +7,13 @@ written to the disk, and its images are removed when its results are. The log ha
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,19 @@ from m3b.serve.dicom_transfer import (
 
 LOG = logging.getLogger("m3b.serve.dicom")
 MAX_ASSOCIATIONS = 8
+MAX_PENDING = 32
+"""Connections without an association request that stay open; the oldest is closed for a further one."""
+MAX_PDU_BYTES = 2**18
+"""Maximum length of a PDU, far above an association request with all contexts and the 16 KiB that senders are told."""
+REQUEST_TIMEOUT_S, PDU_TIMEOUT_S = 5.0, 30.0
+"""Time for a PDU to arrive, before and in an association."""
 RETRY_S = 30.0
 """Time between two attempts to send to a destination that does not answer."""
 POLL_S = 1.0
 SUCCESS, NO_RESOURCES, WRONG_CLASS, NOT_UNDERSTOOD = 0x0000, 0xA700, 0xA900, 0xC000
 """Status of a C-STORE answer (DICOM PS3.4 table B.2-1)."""
 REJECTED_PERMANENT, BY_USER, CALLING_TITLE_UNKNOWN = 1, 1, 3
+REJECTED_TRANSIENT, BY_PROVIDER, LIMIT_EXCEEDED = 2, 3, 2
 """Result, source and reason of a rejected association (DICOM PS3.8 table 9-21)."""
 
 
@@ -124,12 +133,14 @@ class DicomNode:
         logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # its lines may hold parts of instances
         entity = AE(ae_title=self._settings.ae_title)
         entity.require_called_aet, entity.require_calling_aet = True, list(self._allowed)
-        entity.maximum_associations = MAX_ASSOCIATIONS
+        entity.maximum_associations = 2**16  # would count connections of strangers too, `_check_request` does not
+        entity.acse_timeout = REQUEST_TIMEOUT_S
         entity.add_supported_context(Verification)
         for context in StoragePresentationContexts:
             entity.add_supported_context(context.abstract_syntax, ALL_TRANSFER_SYNTAXES)
         handlers = [
-            (evt.EVT_REQUESTED, self._check_host), (evt.EVT_REJECTED, self._log_rejected), (evt.EVT_C_STORE, self._store),
+            (evt.EVT_CONN_OPEN, self._guard_connection), (evt.EVT_CONN_CLOSE, self._log_silent),
+            (evt.EVT_REQUESTED, self._check_request), (evt.EVT_REJECTED, self._log_rejected), (evt.EVT_C_STORE, self._store),
             (evt.EVT_DATA_RECV, self._check_size), (evt.EVT_RELEASED, self._end_association, [True]),
             (evt.EVT_ABORTED, self._end_association, [False]),
         ]  # fmt: skip
@@ -142,14 +153,34 @@ class DicomNode:
 
     # --- receiving, in the threads of the associations ---
 
-    def _check_host(self, event: Any) -> None:
-        """Reject an association of an allowed title from another host than the title's."""
-        title, address = event.assoc.requestor.primitive.calling_ae_title, event.assoc.requestor.address
+    def _guard_connection(self, event: Any) -> None:
+        """Bound what a connection can send, and how many connections of strangers there are."""
+        connection = event.assoc.dul.socket
+        connection.recv = partial(_receive, connection)
+        pending = [other for other in self._server.active_associations if other.requestor.primitive is None]
+        for oldest in [other for other in pending if other.dul.is_alive()][:-MAX_PENDING]:
+            with suppress(OSError, AttributeError):  # it is closed already
+                oldest.dul.socket.socket.shutdown(socket.SHUT_RDWR)
+
+    def _log_silent(self, event: Any) -> None:
+        if event.assoc.requestor.primitive is None:
+            LOG.warning("closed a connection of %s: it requested no association", event.assoc.requestor.address)
+
+    def _check_request(self, event: Any) -> None:
+        """Reject an association of an allowed title from another host than the title's, and one too many."""
+        association, title = event.assoc, event.assoc.requestor.primitive.calling_ae_title
         hosts = self._allowed.get(title)
-        if hosts is not None and "" not in hosts and address not in hosts:
-            event.assoc.acse.send_reject(REJECTED_PERMANENT, BY_USER, CALLING_TITLE_UNKNOWN)
-            event.assoc.kill()  # waits until that is sent
-            self._log_rejected(event)
+        if hosts is None:
+            return  # is rejected by pynetdicom
+        n_established = sum(other.is_established for other in self._server.active_associations)
+        if "" not in hosts and association.requestor.address not in hosts:
+            association.acse.send_reject(REJECTED_PERMANENT, BY_USER, CALLING_TITLE_UNKNOWN)
+        elif n_established >= MAX_ASSOCIATIONS:
+            association.acse.send_reject(REJECTED_TRANSIENT, BY_PROVIDER, LIMIT_EXCEEDED)
+        else:
+            return
+        association.kill()  # waits until that is sent
+        self._log_rejected(event)
 
     def _log_rejected(self, event: Any) -> None:
         LOG.warning("rejected an association of %s", _quote(event.assoc.requestor.primitive.calling_ae_title))
@@ -157,6 +188,8 @@ class DicomNode:
     def _check_size(self, event: Any) -> None:
         """Abort an association whose instance is too large, before it fills the memory."""
         association = event.assoc
+        if not association.is_established:
+            return
         with self._lock:
             n_bytes = self._bytes_by_association.get(association, 0) + len(event.data)
             self._bytes_by_association[association] = n_bytes
@@ -310,6 +343,25 @@ class DicomNode:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _receive(connection: Any, n_bytes: int) -> bytearray:
+    """Return a part of a PDU, or less if the connection ends; replaces `AssociationSocket.recv`, which has no limits.
+
+    Raises:
+        OSError: it is too long or arrives too slowly; pynetdicom then closes the connection.
+    """
+    if n_bytes > MAX_PDU_BYTES:
+        LOG.warning("closed a connection of %s: a PDU is too long", connection.assoc.requestor.address)
+        raise OSError("the PDU is too long")
+    timeout_s = PDU_TIMEOUT_S if connection.assoc.is_established else REQUEST_TIMEOUT_S
+    connection.socket.settimeout(timeout_s)
+    end, received = time.monotonic() + timeout_s, bytearray()
+    while len(received) < n_bytes and (data := connection.socket.recv(n_bytes - len(received))):
+        received += data
+        if time.monotonic() > end:
+            raise TimeoutError
+    return received
 
 
 def _quote(title: str) -> str:
