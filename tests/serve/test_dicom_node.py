@@ -206,6 +206,20 @@ def test_other_images_are_refused_with_a_status(make_node: Any, tmp_path: Path) 
     assert list_files(tmp_path / "spool") == []
 
 
+def test_invalid_uids_are_in_no_warning(
+    make_node: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    write_instance(tmp_path / "ct.dcm", np.ones((20, 26)), 0, generate_uid(), AXIAL)
+    instance = dcmread(tmp_path / "ct.dcm")
+    association = associate(make_node())
+    recwarn.clear()
+    instance.SOPInstanceUID = instance.file_meta.MediaStorageSOPInstanceUID = "1.2.840...PID777"
+    association.send_c_store(instance)
+    association.release()
+    assert not [warning for warning in recwarn if "PID777" in str(warning.message)]
+    assert "PID777" not in caplog.text
+
+
 def test_two_senders_at_once_do_not_mix(make_node: Any, tmp_path: Path) -> None:
     source = write_series(tmp_path / "series", AXIAL)
     other = write_series(tmp_path / "other", AXIAL, slices=5)

@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -130,7 +131,9 @@ class DicomNode:
         from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, StoragePresentationContexts, evt
         from pynetdicom.sop_class import Verification
 
-        logging.getLogger("pynetdicom").setLevel(logging.CRITICAL)  # its lines may hold parts of instances
+        for package in ("pynetdicom", "pydicom", "highdicom"):  # what they report may hold parts of instances
+            logging.getLogger(package).setLevel(logging.CRITICAL)
+            warnings.filterwarnings("ignore", module=rf"{package}\b")
         entity = AE(ae_title=self._settings.ae_title)
         entity.require_called_aet, entity.require_calling_aet = True, list(self._allowed)
         entity.maximum_associations = 2**16  # would count connections of strangers too, `_check_request` does not
