@@ -382,7 +382,8 @@ def test_missing_slices_are_answered_as_predict_answers_them(
     )
     n_objects = 0 if prediction.error else 2
     assert f"{n_objects} objects" in caplog.text
-    assert len(list_files(tmp_path / "spool")) == n_objects
+    assert len(list_files(tmp_path / "spool/outgoing")) == n_objects
+    assert len(list_files(tmp_path / "spool/failed")) == (7 if prediction.error else 0)
 
 
 def write_gap(files: dict[int, Path], folder: Path) -> Path:
@@ -392,16 +393,28 @@ def write_gap(files: dict[int, Path], folder: Path) -> Path:
     return folder
 
 
-def test_a_model_that_fails_keeps_the_series(make_node: Any, tmp_path: Path, model_folder: Path) -> None:
+ANSWER_ERRORS = """
+import json, sys
+from pathlib import Path
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+answers = [{"image": path, "error": "no"} for path in json.loads(Path(options["--list"]).read_text())]
+Path(options["-o"]).write_text(json.dumps(answers))
+"""
+
+
+@pytest.mark.parametrize("script", ["raise SystemExit(3)", ANSWER_ERRORS], ids=["ends", "answers errors"])
+def test_a_series_without_a_result_is_kept(script: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = make_threshold_model(tmp_path / "model")
-    (folder / "predict.py").write_text("raise SystemExit(3)")
-    node = DicomNode(NodeSettings(["SCANNER"], "ARCHIVE@127.0.0.1:9", tmp_path / "spool", port=0), load_model(folder))
-    with node:
+    (folder / "predict.py").write_text(script)
+    settings = NodeSettings(["SCANNER"], "ARCHIVE@127.0.0.1:9", tmp_path / "spool", port=0, max_series=1)
+    with DicomNode(settings, load_model(folder)) as node:
         send(node, files_of(write_series(tmp_path / "series", AXIAL)))
         list_complete(node)
         assert node.predict_next()
         assert [len(node.spool.list_tickets(state)) for state in ("queued", "outgoing", "failed")] == [0, 0, 1]
-    assert len(list_files(tmp_path / "spool")) == 6
+        assert send(node, files_of(write_series(tmp_path / "other", AXIAL))) == [0] * 6, "it fills no queue"
+    assert len(list_files(tmp_path / "spool/failed")) == 6
+    assert "it is put aside" in caplog.text
 
 
 def test_settings_that_cannot_be_meant(make_node: Any, tmp_path: Path) -> None:

@@ -287,11 +287,15 @@ class DicomNode:
             self.spool.fail(ticket)
             return True
         codes = sorted({prediction.error_code for prediction in predictions if prediction.error})
-        LOG.info(
-            "series %s, %d images: %d objects in %.1f s%s", ticket, n_images, len(objects), time.monotonic() - began,
-            f"; not predicted: {', '.join(codes)}" if codes else "",
+        LOG.log(
+            logging.INFO if objects else logging.ERROR, "series %s, %d images: %d objects in %.1f s%s%s", ticket, n_images,
+            len(objects), time.monotonic() - began, f"; not predicted: {', '.join(codes)}" if codes else "",
+            "" if objects else "; it is put aside",
         )  # fmt: skip
-        self.spool.finish(ticket, work / "objects" if objects else None)
+        if not objects:
+            self.spool.fail(ticket)
+            return True
+        self.spool.finish(ticket, work / "objects")
         self._objects_waiting.set()
         return True
 

@@ -6,7 +6,7 @@ Each series is a folder, and moving a folder is one step, so that a series is in
 - `settling/KEY`: all associations that brought it were released; it is complete after some quiet seconds;
 - `queued/TICKET`: complete, waits for its prediction;
 - `outgoing/TICKET`: objects that wait for the destination;
-- `failed/TICKET`: the model or this machine failed at it; nobody but the operator removes it.
+- `failed/TICKET`: nothing could be predicted; nobody but the operator removes it.
 
 A key is a hash of sender and series, a ticket the time of completion and the key: no name tells who the patient is.
 """
@@ -36,7 +36,7 @@ class Spool:
 
     Args:
         folder: is made if it does not exist.
-        max_series: series in all states together; more are refused.
+        max_series: series in all states but `failed` together; more are refused.
 
     Raises:
         UsageError: the folder cannot be written, or another process uses it.
@@ -72,7 +72,7 @@ class Spool:
         """Return whether instances of a series can be received: it has begun, or the queue is not full."""
         with self._lock:
             is_known = any((self._folder / state / key).is_dir() for state in ("incoming", "settling"))
-            n_series = sum(len(os.listdir(self._folder / state)) for state in STATES)
+            n_series = sum(len(os.listdir(self._folder / state)) for state in STATES if state != "failed")
         return (is_known or n_series < self._max_series) and shutil.disk_usage(self._folder).free > MIN_FREE_BYTES
 
     def add(self, key: str, instance: str, file: Path) -> None:
@@ -133,10 +133,9 @@ class Spool:
         work.mkdir(mode=0o700)
         return work
 
-    def finish(self, ticket: str, objects: Path | None) -> None:
-        """Hand over the objects of a series, if there are some, and remove its images."""
-        if objects is not None:
-            objects.rename(self._folder / "outgoing" / ticket)
+    def finish(self, ticket: str, objects: Path) -> None:
+        """Hand over the objects of a series, and remove its images."""
+        objects.rename(self._folder / "outgoing" / ticket)
         remove_tree(self._folder / "queued" / ticket)
 
     def fail(self, ticket: str) -> None:
