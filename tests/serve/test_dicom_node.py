@@ -298,6 +298,22 @@ def test_objects_wait_on_the_disk_for_a_destination_that_is_down(make_node: Any,
     assert list_files(tmp_path / "spool") == []
 
 
+def test_a_further_series_does_not_hurry_the_next_attempt(
+    make_node: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with receiving() as (port, _):
+        pass  # a port that is free again
+    node = make_node(f"ARCHIVE@127.0.0.1:{port}")
+    for name in ("series", "other"):
+        send(node, files_of(write_series(tmp_path / name, AXIAL)))
+    tickets = list_complete(node)
+    node.start()
+    end = time.monotonic() + WAIT_S
+    while not all(f"{ticket}: not delivered" in caplog.text for ticket in tickets) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert [caplog.text.count(f"{ticket}: not delivered") for ticket in tickets] == [1, 1]
+
+
 def test_a_full_queue_refuses_further_series_but_not_the_rest_of_one(make_node: Any, tmp_path: Path) -> None:
     files, others = (files_of(write_series(tmp_path / name, AXIAL)) for name in ("series", "other"))
     node = make_node(max_series=1)
@@ -442,13 +458,16 @@ def test_the_command_serves_until_it_is_terminated(tmp_path: Path, model_folder:
             "--spool", str(tmp_path / "spool"),
         ]  # fmt: skip
         with running_process(words, log, lambda: "listening as MODEL" in log.read_text()) as process:
-            entity = pynetdicom.AE(ae_title="SCANNER")
+            entity = pynetdicom.AE(ae_title="NOBODY")
             entity.add_requested_context("1.2.840.10008.5.1.4.1.1.2")
+            assert entity.associate("127.0.0.1", port, ae_title="MODEL").is_rejected
+            entity.ae_title = "SCANNER"
             association = entity.associate("127.0.0.1", port, ae_title="MODEL")
             assert [association.send_c_store(file).Status for file in files_of(source)] == [0] * 6
             association.release()
             assert received.get(timeout=WAIT_S).Modality == "RTSTRUCT"
         assert process.returncode == -signal.SIGTERM, log.read_text()
+        assert log.read_text().count("rejected an association") == 1
 
 
 def test_the_command_refuses_a_node_that_cannot_work(model_folder: Path) -> None:

@@ -7,6 +7,7 @@ written to the disk, and its images are removed when its results are. The log ha
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
 import time
@@ -43,7 +44,7 @@ MAX_PDU_BYTES = 2**18
 REQUEST_TIMEOUT_S, PDU_TIMEOUT_S = 5.0, 30.0
 """Time for a PDU to arrive, before and in an association."""
 RETRY_S = 30.0
-"""Time between two attempts to send to a destination that does not answer."""
+"""Time between two attempts to send the objects of a series."""
 POLL_S = 1.0
 SUCCESS, NO_RESOURCES, WRONG_CLASS, NOT_UNDERSTOOD = 0x0000, 0xA700, 0xA900, 0xC000
 """Status of a C-STORE answer (DICOM PS3.4 table B.2-1)."""
@@ -308,25 +309,33 @@ class DicomNode:
         return [file for files in written.values() for file in files]
 
     def _run_sending(self) -> None:
+        attempts: dict[str, float] = {}
         while not self._stopping.is_set():
-            is_done = self.send_waiting()
-            self._objects_waiting.wait(POLL_S if is_done else RETRY_S)
+            for ticket in self.spool.list_tickets("outgoing"):
+                if time.monotonic() - attempts.get(ticket, -math.inf) < RETRY_S:
+                    continue
+                if self._send(ticket):
+                    attempts.pop(ticket, None)
+                else:
+                    attempts[ticket] = time.monotonic()
+            self._objects_waiting.wait(POLL_S)
             self._objects_waiting.clear()
 
     def send_waiting(self) -> bool:
         """Send what waits; return whether everything was taken. An object is removed when the destination has it."""
-        is_done = True
-        for ticket in self.spool.list_tickets("outgoing"):
-            folder = self.spool.path_of("outgoing", ticket)
-            try:
-                if files := sorted(folder.iterdir()):
-                    self._destination.send(files, self._settings.ae_title, Path.unlink)
-                    LOG.info("series %s: %d objects delivered", ticket, len(files))
-                folder.rmdir()
-            except (TransferError, OSError) as error:
-                LOG.warning("series %s: not delivered, is tried again: %s", ticket, error)
-                is_done = False
-        return is_done
+        return all([self._send(ticket) for ticket in self.spool.list_tickets("outgoing")])
+
+    def _send(self, ticket: str) -> bool:
+        folder = self.spool.path_of("outgoing", ticket)
+        try:
+            if files := sorted(folder.iterdir()):
+                self._destination.send(files, self._settings.ae_title, Path.unlink)
+                LOG.info("series %s: %d objects delivered", ticket, len(files))
+            folder.rmdir()
+        except (TransferError, OSError) as error:
+            LOG.warning("series %s: not delivered, is tried again: %s", ticket, error)
+            return False
+        return True
 
     def join_associations(self, timeout_s: float) -> None:
         """Wait until no association is open."""
@@ -387,6 +396,7 @@ def run_node(settings: NodeSettings, model_folder: Path, *, unconfined: bool = F
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
+    LOG.propagate = False  # the command line has a handler of its own
     try:
         with load_model(model_folder, unconfined=unconfined) as model, DicomNode(settings, model) as node:
             node.start()
@@ -394,3 +404,4 @@ def run_node(settings: NodeSettings, model_folder: Path, *, unconfined: bool = F
             yield node
     finally:
         LOG.removeHandler(handler)
+        LOG.propagate = True
