@@ -139,7 +139,7 @@ def test_a_series_comes_back_as_masks_and_report(
     header = dcmread(files_of(source)[0])
     assert {str(dataset.StudyInstanceUID) for dataset in objects.values()} == {str(header.StudyInstanceUID)}
     node.close()
-    assert list_files(tmp_path / "spool") == []
+    assert list_files(tmp_path / "spool") == files_of(tmp_path / "spool/work") == []
     identity = [
         header.PatientID,
         str(header.SeriesInstanceUID),
@@ -430,6 +430,7 @@ def test_a_series_without_a_result_is_kept(script: str, tmp_path: Path, caplog: 
         assert [len(node.spool.list_tickets(state)) for state in ("queued", "outgoing", "failed")] == [0, 0, 1]
         assert send(node, files_of(write_series(tmp_path / "other", AXIAL))) == [0] * 6, "it fills no queue"
     assert len(list_files(tmp_path / "spool/failed")) == 6
+    assert files_of(tmp_path / "spool/work") == []
     assert "it is put aside" in caplog.text
 
 

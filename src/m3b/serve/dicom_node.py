@@ -276,9 +276,13 @@ class DicomNode:
     def predict_next(self) -> bool:
         """Predict the series that has waited longest; return whether there was one."""
         ticket = next(iter(self.spool.list_tickets("queued")), None)
-        if ticket is None:
-            return False
-        began, series, work = time.monotonic(), self.spool.path_of("queued", ticket), self.spool.make_work_folder()
+        if ticket is not None:
+            with self.spool.open_work_folder() as work:
+                self._predict(ticket, work)
+        return ticket is not None
+
+    def _predict(self, ticket: str, work: Path) -> None:
+        began, series = time.monotonic(), self.spool.path_of("queued", ticket)
         n_images = len(list(series.iterdir()))
         try:
             predictions = self._model.predict(str(series), strict=False, out=work)
@@ -286,7 +290,7 @@ class DicomNode:
         except (M3bError, OSError) as error:
             LOG.error("series %s, %d images: failed (%s); it is put aside", ticket, n_images, type(error).__name__)
             self.spool.fail(ticket)
-            return True
+            return
         codes = sorted({prediction.error_code for prediction in predictions if prediction.error})
         LOG.log(
             logging.INFO if objects else logging.ERROR, "series %s, %d images: %d objects in %.1f s%s%s", ticket, n_images,
@@ -295,10 +299,9 @@ class DicomNode:
         )  # fmt: skip
         if not objects:
             self.spool.fail(ticket)
-            return True
+            return
         self.spool.finish(ticket, work / "objects")
         self._objects_waiting.set()
-        return True
 
     def _write_objects(self, predictions: list[Prediction], folder: Path) -> list[Path]:
         model = self._model

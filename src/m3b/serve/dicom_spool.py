@@ -18,6 +18,8 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from m3b.errors import UsageError
@@ -126,12 +128,15 @@ class Spool:
         """Return the folder of a series in a state."""
         return self._folder / state / ticket
 
-    def make_work_folder(self) -> Path:
-        """Return a new empty folder for results."""
+    @contextmanager
+    def open_work_folder(self) -> Iterator[Path]:
+        """Hold an empty folder for results during the block."""
         work = self._folder / "work" / "results"
-        remove_tree(work)
         work.mkdir(mode=0o700)
-        return work
+        try:
+            yield work
+        finally:
+            remove_tree(work)
 
     def finish(self, ticket: str, objects: Path) -> None:
         """Hand over the objects of a series, and remove its images."""
