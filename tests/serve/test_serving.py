@@ -152,11 +152,48 @@ def test_an_archive_is_searched_for_images(client: Client) -> None:
         archive.writestr("study/.hidden", b"x")
     answer = client.post_files(PREDICT, [("file", "study.zip", stream.getvalue())])
     names = {entry["image"][0]: entry["prediction"] for entry in answer.json()["predictions"]}
-    assert names == {"escape.png": ["c1"], "a.png": ["c0"]}
+    assert names == {"escape.png": ["c1"], "study/a.png": ["c0"]}
     assert client.post_files(PREDICT, [("file", "study.zip", b"PK no archive")]).code == "bad_archive"
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.png", bytes(300_000))
     assert client.post_files(PREDICT, [("file", "bomb.zip", stream.getvalue())]).code == "archive_too_large"
+
+
+def pack(*members: tuple[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def test_cases_of_the_same_file_name_can_be_told_apart(client: Client) -> None:
+    def predict(*files: tuple[str, bytes]) -> dict[str, list[str]]:
+        entries = client.post_files(PREDICT, [("file", *file) for file in files]).json()["predictions"]
+        names = {entry["image"][0]: entry["prediction"] for entry in entries}
+        assert len(names) == len(entries)
+        return names
+
+    patients = pack(("patientB/scan.png", png_of(200)), ("patientA/scan.png", png_of(60)))
+    assert predict(("a.zip", patients)) == {"patientB/scan.png": ["c1"], "patientA/scan.png": ["c0"]}
+    same = pack(("x/a.png", png_of(200)), ("../x/a.png", png_of(60)))
+    assert predict(("a.zip", same)) == {"x/a.png": ["c1"], "x/a.png (2)": ["c0"]}
+    both = predict(
+        ("x.zip", pack(("a.png", png_of(200)))), ("x.zip", pack(("a.png", png_of(60)))), ("a.png", png_of(60))
+    )
+    assert both == {"x.zip/a.png": ["c1"], "x.zip (2)/a.png": ["c0"], "a.png": ["c0"]}
+
+
+def test_series_of_an_archive_can_be_told_apart(tmp_path: Path) -> None:
+    folder = make_mask_model(tmp_path / "masks")
+    members = [
+        (f"{patient}/ct/{file.name}", file.read_bytes())
+        for patient in ("B", "A")
+        for file in sorted(write_series(tmp_path / patient, ORIENTATIONS["axial"]).iterdir())
+    ]
+    with run_server(ServerState(open_models([f"masks={folder}"]))) as client:
+        answer = client.post_files("/v1/models/masks/predict", [("file", "a.zip", pack(*members))])
+        assert sorted(entry["image"] for entry in answer.json()["predictions"]) == [["A/ct"], ["B/ct"]]
 
 
 def open_connection(client: Client) -> socket.socket:
@@ -434,7 +471,10 @@ def test_a_case_of_several_images_and_covariates(tmp_path: Path) -> None:
         assert form["required"] == ["t1", "t2"]
         assert (form["properties"]["age"]["type"], form["properties"]["sex"]["enum"]) == ("number", ["F", "M"])
         answers = client.post_files(path, [t1, t2, t1, t2], age="61", sex="M").json()["predictions"]
-        assert [(entry["image"], entry["prediction"]) for entry in answers] == [(["a.png", "b.png"], ["c1"])] * 2
+        assert [(entry["image"], entry["prediction"]) for entry in answers] == [
+            (["a.png", "b.png"], ["c1"]),
+            (["a.png (3)", "b.png (4)"], ["c1"]),
+        ]
         assert client.post_files(path, [t1, t2], age="61", sex="F").json()["predictions"][0]["prediction"] == ["c0"]
         assert client.post_files(path, [t1, t2], age="", sex="M").json()["predictions"][0]["prediction"] == ["c0"]
         for fields in ({"age": "61"}, {"age": "61", "sex": "X"}, {"age": "old", "sex": "F"}):

@@ -75,7 +75,9 @@ def _find_images(model: Model, upload: Upload, limits: UploadLimits, folder: Pat
         if item.path.suffix == ".zip":
             unpacked = folder / f"zip{item.path.stem}"
             members = unpack_zip(item.path, unpacked, limits.max_bytes, limits.max_files)
-            names |= {str(file): name for file, name in members.items()} | {str(unpacked): item.client_name}
+            prefix = f"{item.client_name}/" if len(upload.files) > 1 else ""
+            names |= {str(path): f"{prefix}{name}" for path, name in members.items()}
+            names[str(unpacked)] = item.client_name
             places.append(str(unpacked))
         elif _may_be_dicom(item):
             series.mkdir(exist_ok=True)

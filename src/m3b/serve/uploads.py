@@ -13,7 +13,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
 from m3b.serve.serve_errors import ServeError
-from m3b.serve.zip_contents import get_suffix
+from m3b.serve.zip_contents import get_suffix, make_unique_name
 
 MAX_FIELD_BYTES = 64 * 1024
 MAX_FIELDS = 200
@@ -36,7 +36,7 @@ class UploadLimits:
 
 @dataclass(frozen=True)
 class UploadedFile:
-    """A file of a request: its form field, the name that the client gave it, and where it is."""
+    """A file of a request: its form field, the client's name for it with a number if it comes again, and where it is."""
 
     field: str
     client_name: str
@@ -64,6 +64,7 @@ class _BodyWriter:
     def __init__(self, folder: Path, limits: UploadLimits) -> None:
         self.upload, self.is_complete = Upload(), False
         self._folder, self._limits = folder, limits
+        self._client_names: set[str] = set()
         self._file: IO[bytes] | None = None
         self._headers: dict[bytes, bytes] = {}
         self._header_name, self._header_value = b"", b""
@@ -96,6 +97,8 @@ class _BodyWriter:
         number = len(self.upload.files)
         client_name = client_path.replace("\\", "/").rpartition("/")[2][-200:] or f"file {number}"
         path = self._folder / f"{number:05d}{get_suffix(client_name)}"
+        client_name = make_unique_name(client_name, self._client_names)
+        self._client_names.add(client_name)
         self.upload.files.append(UploadedFile(self._field_name, client_name, path))
         self.upload.names[str(path)] = client_name
         self._file = path.open("wb")

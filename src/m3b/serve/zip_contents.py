@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +16,7 @@ from m3b.isolation.reader import WorkerJob
 from m3b.isolation.reader.inprocess import open_reader
 
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,10})?\.[A-Za-z0-9]{1,10}$")
+MAX_NAME_CHARS = 400
 _SKIPPED = ("DICOMDIR", "__MACOSX")
 
 
@@ -24,6 +26,20 @@ def get_suffix(name: str) -> str:
     if match is None:
         return ""
     return match[0] if match[0].endswith(".gz") else f".{match[0].rpartition('.')[2]}"
+
+
+def make_unique_name(name: str, taken: Collection[str]) -> str:
+    """Return a name, with a number behind it if it is taken."""
+    numbers = itertools.count(len(taken) + 1)
+    candidate = name
+    while candidate in taken:
+        candidate = f"{name} ({next(numbers)})"
+    return candidate
+
+
+def clean_member_path(path: PurePosixPath) -> str:
+    """Return a path of an archive without root and `..`."""
+    return "/".join(part for part in path.parts if part not in ("/", "//", ".."))[-MAX_NAME_CHARS:]
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,7 @@ class UnpackRequest:
 
 @dataclass(frozen=True)
 class UnpackedFiles:
-    """Paths below the folder -> names in the archive; or the code of what is wrong with the archive."""
+    """Files and folders below the folder -> their paths in the archive; or the code of what is wrong with it."""
 
     names: dict[str, str]
     problem: str = ""
@@ -53,6 +69,7 @@ _PROBLEMS = {
 def unpack_members(request: UnpackRequest) -> UnpackedFiles:
     """Worker job: write the files of an archive under numbers, each in the folder of its own one."""
     names: dict[str, str] = {}
+    taken: set[str] = set()
     folders: dict[PurePosixPath, str] = {PurePosixPath("."): "."}
     remaining = request.max_bytes
     try:
@@ -69,17 +86,19 @@ def unpack_members(request: UnpackRequest) -> UnpackedFiles:
                 file = folder / f"{len(names):05d}{get_suffix(path.name)}"
                 with archive.open(member) as source, file.open("xb") as target:
                     shutil.copyfileobj(source, target)
-                names[file.relative_to(request.folder).as_posix()] = path.name
+                name = make_unique_name(clean_member_path(path), taken)
+                taken.add(name)
+                names[file.relative_to(request.folder).as_posix()] = name
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError, ValueError):
         return UnpackedFiles({}, "bad_archive")
-    return UnpackedFiles(names)
+    return UnpackedFiles({number: clean_member_path(path) for path, number in folders.items()} | names)
 
 
 UNPACK_JOB = WorkerJob("m3b.serve.zip_contents:unpack_members", UnpackRequest, UnpackedFiles)
 
 
 def unpack_zip(archive: Path, folder: Path, max_bytes: int, max_files: int) -> dict[Path, str]:
-    """Unpack an archive into a new folder, in a confined reader; return its files with their names in the archive.
+    """Unpack an archive into a new folder, in a confined reader; return its files and folders with their paths in the archive.
 
     Raises:
         DataError: it is damaged, encrypted, or over a limit.
