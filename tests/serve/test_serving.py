@@ -235,16 +235,38 @@ def test_a_slow_upload_ends(state: ServerState) -> None:
         assert connection.recv(65536).startswith(b"HTTP/1.1 408")
 
 
+def send_part(client: Client, n_bytes: int | None) -> socket.socket:
+    """Return the connection of a request for a slow prediction, of whose body so many bytes have been sent."""
+    connection = open_connection(client)
+    body = encode_form([("file", "a.png", png_of(88))])
+    host = client.address.partition("//")[2]
+    head = (
+        f"POST {PREDICT} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {form_type()}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + body[:n_bytes])
+    return connection
+
+
+def test_slow_uploads_leave_the_queue_free_and_are_limited(state: ServerState) -> None:
+    state.pool.models[0].max_waiting, state.limits = 1, UploadLimits(max_uploads=2)
+    with run_server(state) as client, send_part(client, 100):
+        while not state.n_uploads:
+            time.sleep(0.01)
+        assert send_greys(client, 60).status == 200
+        with send_part(client, 100):
+            while state.n_uploads < 2:
+                time.sleep(0.01)
+            answer = send_greys(client, 60)
+            assert (answer.status, answer.code) == (503, "too_many_uploads")
+            assert int(answer.headers["retry-after"]) >= 1
+
+
 def test_a_client_that_goes_away_leaves_nothing(client: Client, state: ServerState) -> None:
     for torn in (100, None):
-        with open_connection(client) as connection:
-            body = encode_form([("file", "a.png", png_of(88))])
-            host = client.address.partition("//")[2]
-            head = f"POST {PREDICT} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {form_type()}\r\nContent-Length: {len(body)}\r\n\r\n"
-            connection.sendall(head.encode() + body[:torn])
-            while not state.pool.models[0].n_waiting:
+        with send_part(client, torn):
+            while not (state.n_uploads if torn else state.pool.models[0].n_waiting):
                 time.sleep(0.01)
-    while state.pool.models[0].n_waiting:
+    while state.n_uploads or state.pool.models[0].n_waiting:
         time.sleep(0.01)
     assert send_greys(client, 60).status == 200
 

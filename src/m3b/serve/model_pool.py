@@ -32,7 +32,7 @@ class ServedModel:
     Args:
         name: of the URL.
         folder: of the deliverable.
-        max_waiting: requests that are received, wait or run at once; more are refused.
+        max_waiting: requests that wait or run at once; more are refused.
         timeout_s: of one request to the model's process.
         unconfined: see `load_model`.
 
@@ -73,15 +73,19 @@ class ServedModel:
         except (M3bError, OSError):
             self.is_ready = False
 
+    def check_place(self) -> None:
+        """Raise ServeError if the queue is full."""
+        if self.n_waiting >= self.max_waiting:
+            raise make_busy_error(self.mean_s * self.n_waiting)
+
     @contextmanager
     def reserve(self) -> Iterator[None]:
-        """Hold a place in the queue, from before the body of a request is read.
+        """Hold a place in the queue, once the upload is complete.
 
         Raises:
             ServeError: the queue is full.
         """
-        if self.n_waiting >= self.max_waiting:
-            raise make_busy_error(self.mean_s * self.n_waiting)
+        self.check_place()
         self.n_waiting += 1
         try:
             yield

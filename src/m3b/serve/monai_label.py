@@ -41,7 +41,7 @@ from m3b.serve.request_cases import read_cases
 from m3b.serve.result_writers import PredictedCases, refuse_failed, write_files
 from m3b.serve.serve_errors import ServeError, to_serve_error
 from m3b.serve.study_folder import FINAL_TAG, Study, StudyFolder
-from m3b.serve.uploads import MAX_FIELD_BYTES, Upload, UploadedFile, check_content_length, receive_upload
+from m3b.serve.uploads import MAX_FIELD_BYTES, Upload, UploadedFile, check_content_length
 from m3b.serve.zip_contents import get_suffix, pack_files
 
 OPEN_PATHS = ("/auth/", "/auth/token")
@@ -132,9 +132,9 @@ class LabelRoutes:
         note_model(request.scope, served, 1)
         query = request.query_params
         with contextlib.ExitStack() as resources:
-            resources.enter_context(served.reserve())
             folder = resources.enter_context(TemporaryFolder("serve"))
-            form = await receive_upload(request, folder, self._state.limits) if _has_form(request) else Upload()
+            served.check_place()
+            form = await self._state.receive_upload(request, folder) if _has_form(request) else Upload()
             params = _parse_params(form.fields.get("params", ""))
             upload = self._find_upload(form, query.get("session_id", ""), query.get("image", ""))
             upload.fields = {
@@ -144,14 +144,15 @@ class LabelRoutes:
             }
             names = upload.names
             try:
-                cases = await to_thread.run_sync(read_cases, served.model, upload, self._state.limits, folder)
-                names = cases.names
-                predictions = await served.predict(
-                    cases.inputs[:1], folder / "out", None, lambda: refuse_gone_client(request)
-                )
-                answer = PredictedCases(served, predictions, folder / "out", names, cases.notes)
-                refuse_failed(answer)
-                response = await self._make_answer(answer, query.get("output", ""), params)
+                with served.reserve():
+                    cases = await to_thread.run_sync(read_cases, served.model, upload, self._state.limits, folder)
+                    names = cases.names
+                    predictions = await served.predict(
+                        cases.inputs[:1], folder / "out", None, lambda: refuse_gone_client(request)
+                    )
+                    answer = PredictedCases(served, predictions, folder / "out", names, cases.notes)
+                    refuse_failed(answer)
+                    response = await self._make_answer(answer, query.get("output", ""), params)
             except M3bError as error:
                 raise to_serve_error(error, names) from error
             return FolderResponse(response, resources.pop_all())
@@ -243,7 +244,7 @@ class LabelRoutes:
         expiry_s = min(SESSION_S, float(expiry) if expiry.isdecimal() and int(expiry) else SESSION_S)
         folder = TemporaryFolder("session")
         with undo_on_error(folder.close):
-            upload = await receive_upload(request, folder.path, self._state.limits)
+            upload = await self._state.receive_upload(request, folder.path)
             if not upload.files:
                 raise ServeError(422, "no_image", "The form has no file.")
         identity = secrets.token_urlsafe(24)
@@ -311,7 +312,7 @@ class LabelRoutes:
         """Add an image under an id; the originals of the folder stay as they are."""
         studies = self._get_studies()
         with TemporaryFolder("serve") as folder:
-            upload = await receive_upload(request, folder, self._state.limits)
+            upload = await self._state.receive_upload(request, folder)
             item = _only_file(upload, "file")
             identity = request.query_params.get("image") or item.client_name.removesuffix(get_suffix(item.client_name))
             return JSONResponse({"image": await to_thread.run_sync(studies.add_image, identity, item.path)})
@@ -342,7 +343,7 @@ class LabelRoutes:
         studies, identity = self._get_studies(), request.query_params.get("image", "")
         tag = request.query_params.get("tag") or FINAL_TAG
         with TemporaryFolder("serve") as folder:
-            upload = await receive_upload(request, folder, self._state.limits)
+            upload = await self._state.receive_upload(request, folder)
             await to_thread.run_sync(studies.save_label, identity, tag, _only_file(upload, "label").path)
         return JSONResponse({"image": identity, "label": identity})
 

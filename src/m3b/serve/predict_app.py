@@ -36,7 +36,7 @@ from m3b.serve.result_writers import (
     write_files,
 )
 from m3b.serve.serve_errors import ServeError, error_response, to_serve_error
-from m3b.serve.uploads import UploadLimits, receive_upload
+from m3b.serve.uploads import Upload, UploadLimits, receive_upload
 
 logger = logging.getLogger(__name__)
 OPEN_PATHS = ("/health", "/health/live", "/health/ready")
@@ -52,12 +52,28 @@ class ServerState:
         limits: of one request.
         log: of requests.
         metrics: of requests.
+        n_uploads: requests whose body is being received.
     """
 
     pool: ModelPool
     limits: UploadLimits = field(default_factory=UploadLimits)
     log: AuditLog = field(default_factory=AuditLog)
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    n_uploads: int = 0
+
+    async def receive_upload(self, request: Request, folder: Path) -> Upload:
+        """Return the form of a request, with its files in `folder`.
+
+        Raises:
+            ServeError, starlette.requests.ClientDisconnect: as `uploads.receive_upload`, or there are too many uploads.
+        """
+        if self.n_uploads >= self.limits.max_uploads:
+            raise ServeError(503, "too_many_uploads", "Other uploads are running. Try again.", {"Retry-After": "10"})
+        self.n_uploads += 1
+        try:
+            return await receive_upload(request, folder, self.limits)
+        finally:
+            self.n_uploads -= 1
 
 
 class FolderResponse(Response):
@@ -103,9 +119,9 @@ class PredictRoutes:
         served = self._state.pool.find(request.path_params["name"], request.query_params.get("version", ""))
         note_model(request.scope, served)
         with contextlib.ExitStack() as resources:
-            resources.enter_context(served.reserve())
             folder = resources.enter_context(TemporaryFolder("serve"))
-            upload = await receive_upload(request, folder, self._state.limits)
+            served.check_place()
+            upload = await self._state.receive_upload(request, folder)
             parameters = {**upload.fields, **request.query_params}
             format_name = choose_format(parameters.get("format", ""), request.headers.get("accept", ""))
             threshold = parse_threshold(parameters.get("threshold", ""))
@@ -113,17 +129,18 @@ class PredictRoutes:
                 threshold = DEFAULT_BOX_SCORE
             names = upload.names
             try:
-                cases = await to_thread.run_sync(read_cases, served.model, upload, self._state.limits, folder)
-                names = cases.names
-                note_model(request.scope, served, len(cases.inputs))
-                predictions = await served.predict(
-                    cases.inputs, folder / "out", threshold, lambda: refuse_gone_client(request)
-                )
-                answer = PredictedCases(served, predictions, folder / "out", names, cases.notes)
-                refuse_failed(answer)
-                if format_name == "json":
-                    return JSONResponse(answer.to_json())
-                file = await to_thread.run_sync(write_files, answer, format_name)
+                with served.reserve():
+                    cases = await to_thread.run_sync(read_cases, served.model, upload, self._state.limits, folder)
+                    names = cases.names
+                    note_model(request.scope, served, len(cases.inputs))
+                    predictions = await served.predict(
+                        cases.inputs, folder / "out", threshold, lambda: refuse_gone_client(request)
+                    )
+                    answer = PredictedCases(served, predictions, folder / "out", names, cases.notes)
+                    refuse_failed(answer)
+                    if format_name == "json":
+                        return JSONResponse(answer.to_json())
+                    file = await to_thread.run_sync(write_files, answer, format_name)
             except M3bError as error:
                 raise to_serve_error(error, names) from error
             return FolderResponse(make_file_response(file), resources.pop_all())

@@ -27,11 +27,13 @@ class UploadLimits:
         max_bytes: of its body.
         max_files: files in it, and members of an archive.
         upload_s: seconds until the whole body is there.
+        max_uploads: requests whose body is being received at once; more are refused.
     """
 
     max_bytes: int = 2 * 2**30
     max_files: int = 2000
     upload_s: float = 600.0
+    max_uploads: int = 32
 
 
 @dataclass(frozen=True)
