@@ -243,6 +243,24 @@ def test_uploaded_images_can_be_deleted(client: Client, studies: Path) -> None:
     assert client.get("/datastore/image?image=a/new").code == "unknown_image"
 
 
+def test_an_id_that_cannot_be_a_path_is_refused_and_leaves_nothing(client: Client, studies: Path) -> None:
+    file = ("file", "new.png", png_of(90))
+    assert client.post_files("/datastore/image?image=inner", [file], "PUT").status == 200
+    for identity in ("x" * 300, "inner.png/deeper", ".", "a%0Ab"):
+        answer = client.post_files(f"/datastore/image?image={identity}", [file], "PUT")
+        assert (answer.status, answer.code) == (422, "invalid_id"), identity
+    assert [file.name for file in (studies / OWN_FOLDER).rglob("*") if file.is_file()] == ["inner.png"]
+
+
+def test_what_the_server_writes_is_for_its_user_alone(client: Client, studies: Path) -> None:
+    assert client.post_files("/datastore/image?image=a/b", [("file", "new.png", png_of(90))], "PUT").status == 200
+    assert (
+        client.post_files("/datastore/label?image=deep/volume", [("label", "a.nii", volume_of(1))], "PUT").status == 200
+    )
+    written = [studies / OWN_FOLDER, *(studies / OWN_FOLDER).rglob("*")]
+    assert {(path.is_dir(), path.stat().st_mode & 0o777) for path in written} == {(True, 0o700), (False, 0o600)}
+
+
 def test_links_do_not_lead_out_of_the_folder(tmp_path: Path, studies: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -26,6 +26,7 @@ pytest.importorskip("python_multipart")
 pytest.importorskip("jsonschema")
 from jsonschema import Draft202012Validator
 from pydicom import dcmread
+from starlette.routing import Route
 from typer.testing import CliRunner
 
 from dicom_kit import ORIENTATIONS, write_series
@@ -330,6 +331,7 @@ def test_the_log_has_no_identity(client: Client, tmp_path: Path) -> None:
     send_greys(client, 60, path="/v1/models/Jane-Doe/predict")
     while (text := (tmp_path / "audit.jsonl").read_text()).count("\n") < 2:  # a line follows its answer
         time.sleep(0.01)
+    assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600
     first, second = map(json.loads, text.splitlines())
     assert (first["model"], first["cases"], first["status"], first["route"]) == (
         "grey", 2, 200, "/v1/models/{name}/predict"
@@ -339,6 +341,18 @@ def test_the_log_has_no_identity(client: Client, tmp_path: Path) -> None:
     assert first["client"] == second["client"]
     for secret in ("patient", "Jane", "127.0.0.1", str(tmp_path)):
         assert secret not in text
+
+
+def test_an_unexpected_error_is_logged_without_its_text(state: ServerState, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(request: Any) -> None:
+        raise OSError(36, "File name too long", "/secret/Jane-Doe")
+
+    with run_server(state, more_routes=[Route("/fail", fail)]) as client:
+        answer = client.get("/fail")
+    assert (answer.status, answer.code) == (500, "internal_error")
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "OSError at" in record.getMessage()
+    assert "Jane" not in caplog.text
 
 
 def test_metrics_and_health(client: Client) -> None:
@@ -424,7 +438,7 @@ def test_of_names_of_clients_only_the_suffix_is_used(name: str, suffix: str) -> 
     assert get_suffix(name) == suffix
 
 
-def test_tokens_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("M3B_SERVE_TOKEN", TOKEN)
     file = tmp_path / "token"
     assert read_token() == TOKEN
@@ -433,7 +447,13 @@ def test_tokens_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(UsageError):
             read_token(file)
     file.write_text(f"{TOKEN}2\n")
+    file.chmod(0o640)
     assert read_token(file) == f"{TOKEN}2"
+    assert "can read the token file" in caplog.text
+    caplog.clear()
+    file.chmod(0o600)
+    assert read_token(file) == f"{TOKEN}2"
+    assert not caplog.records
     for host in ("127.0.0.1", "::1", "localhost"):
         assert is_loopback(host)
     assert not is_loopback("0.0.0.0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import threading
 import time
@@ -50,7 +51,7 @@ class AuditLog:
         self._key = secrets.token_bytes(32)
         self.recent: deque[str] = deque(maxlen=RECENT_LINES)
         try:
-            self._stream: IO[str] | None = None if file is None else file.open("a", encoding="utf-8")
+            self._stream: IO[str] | None = None if file is None else _open_private(file)
         except OSError as error:
             raise UsageError(f"The audit log {file} cannot be written: {error.strerror}.") from error
 
@@ -67,6 +68,11 @@ class AuditLog:
         """Close the file."""
         if self._stream is not None:
             self._stream.close()
+
+
+def _open_private(file: Path) -> IO[str]:
+    """Open a file for further lines; a new one is for this user alone."""
+    return open(file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 @dataclass

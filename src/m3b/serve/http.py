@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+logger = logging.getLogger(__name__)
 TOKEN_VARIABLE = "M3B_SERVE_TOKEN"  # nosec B105: the name of a variable
 MIN_TOKEN_CHARS = 16
 MAX_SHUTDOWN_S = 2
@@ -40,6 +43,8 @@ def read_token(file: Path | None = None) -> str:
     Raises:
         UsageError: the file cannot be read, or the token has fewer than 16 characters.
     """
+    if file is not None and file.is_file() and file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        logger.warning("Other users of this machine can read the token file %s: chmod 600 it.", file)
     try:
         token = (os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text(encoding="utf-8")).strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from m3b.errors import M3bError
 from m3b.isolation.untrusted import TemporaryFolder
@@ -102,6 +103,32 @@ async def refuse_gone_client(request: Request) -> None:
     """Raise ClientDisconnect if nobody waits for the answer of a request any more."""
     if await request.is_disconnected():
         raise ClientDisconnect
+
+
+class FailureGuard:
+    """Middleware that answers an unexpected error with 500, and logs its class and place, not its text: that may hold
+    names of the client and paths."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request of ASGI."""
+        is_started = False
+
+        async def note_start(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_start)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises
+            frames = traceback.extract_tb(error.__traceback__)[-4:]
+            places = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+            logger.error("%s at %s", type(error).__name__, places)
+            if not is_started:  # otherwise the server closes the connection
+                await error_response(to_serve_error(error, {}))(scope, receive, send)
 
 
 class PredictRoutes:
@@ -237,12 +264,11 @@ def make_predict_app(
     )
     return Starlette(
         routes=routes,
-        middleware=[Middleware(RequestRecorder, log=state.log, metrics=state.metrics), guard],
+        middleware=[Middleware(RequestRecorder, log=state.log, metrics=state.metrics), guard, Middleware(FailureGuard)],
         exception_handlers={
             M3bError: _answer_error,
             HTTPException: _answer_http_error,
             ClientDisconnect: _answer_gone_client,
-            Exception: _answer_unknown_error,
         },
         lifespan=lifespan,
     )
@@ -265,7 +291,3 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 async def _answer_gone_client(request: Request, error: Exception) -> Response:
     return error_response(ServeError(499, "client_gone", "The client closed the connection."))
-
-
-async def _answer_unknown_error(request: Request, error: Exception) -> Response:
-    return error_response(to_serve_error(error, {}))

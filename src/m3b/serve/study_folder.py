@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from m3b.cleanup import undo_on_error
 from m3b.serve.serve_errors import ServeError
 from m3b.serve.zip_contents import get_suffix
 
@@ -19,7 +21,7 @@ DICOM_SUFFIX = ".dcm"
 IMAGE_SUFFIXES = (".nii", ".nii.gz", ".nrrd", ".mha", ".png", ".jpg", ".jpeg", ".tif", ".tiff", DICOM_SUFFIX)
 LABEL_SUFFIXES = (".nii", ".nii.gz", ".nrrd", ".mha", ".png", ".json")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_ID = re.compile(r"[^\0\\]{1,400}")
+_ID = re.compile(r"[^\0-\x1f\x7f\\]{1,400}")
 
 
 @dataclass
@@ -113,11 +115,11 @@ class StudyFolder:
             ServeError: an id that is taken or leads elsewhere, or a file of another kind.
         """
         path = PurePosixPath(identity)
-        is_plain = _ID.fullmatch(identity) and not path.is_absolute() and not any(
+        is_plain = _ID.fullmatch(identity) and path.parts and not path.is_absolute() and not any(
             part.startswith(".") or part == OWN_FOLDER for part in path.parts
         )  # fmt: skip
         if not is_plain:
-            raise ServeError(422, "invalid_id", "This cannot be the id of an image.")
+            raise _make_id_error()
         suffix = get_suffix(file.name)
         if suffix not in IMAGE_SUFFIXES:
             raise ServeError(415, "image_format", f"Images are {', '.join(IMAGE_SUFFIXES)}.")
@@ -145,7 +147,26 @@ def _without_suffix(path: Path) -> str:
 
 
 def _copy_atomically(file: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{secrets.token_hex(8)}")
-    shutil.copyfile(file, partial)
-    partial.replace(target)
+    """Copy a file for this user alone. Raises ServeError if its path is too long, or leads through a file."""
+    try:
+        _make_private_folders(target.parent)
+        partial = target.with_name(f".{secrets.token_hex(8)}")
+        with undo_on_error(partial.unlink, missing_ok=True):
+            partial.touch(0o600)
+            shutil.copyfile(file, partial)
+            partial.replace(target)
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+            raise
+        raise _make_id_error() from error
+
+
+def _make_private_folders(folder: Path) -> None:
+    """Make a folder and its parents for this user alone."""
+    if not folder.is_dir():
+        _make_private_folders(folder.parent)
+        folder.mkdir(0o700, exist_ok=True)
+
+
+def _make_id_error() -> ServeError:
+    return ServeError(422, "invalid_id", "This cannot be the id of an image.")
