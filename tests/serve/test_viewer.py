@@ -99,7 +99,19 @@ def test_the_token_moves_from_the_address_to_a_cookie(state: Path) -> None:
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
+    assert TOKEN.lower() not in cookie
     assert client.get("/").status_code == 200
+
+
+def test_the_cookie_does_not_open_another_server_of_the_same_token(state: Path) -> None:
+    client, other = make_client(state), make_client(state, with_token=False)
+    [cookie] = client.cookies.jar
+    for name, value in ((cookie.name, cookie.value), (cookie.name, TOKEN)):
+        other.cookies.clear()
+        other.cookies.set(name, value or "")
+        assert other.get("/").status_code == 401
+    client.cookies.clear()
+    assert client.get("/", params={"token": cookie.value or ""}).status_code == 401
 
 
 @pytest.mark.parametrize(

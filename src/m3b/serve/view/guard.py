@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import secrets
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -30,13 +30,15 @@ SECURITY_HEADERS = {
 class ViewGuard:
     """Refuses requests under foreign host names, without the token, and changes that other pages ask for.
 
-    The token comes once, in the address that `m3b view` prints; the answer moves it to a cookie that scripts cannot read
-    and that other sites do not send.
+    The token comes once, in the address that `m3b view` prints; the answer sets a cookie that scripts cannot read and that
+    other sites do not send. Browsers send it to servers at other ports of this machine too, so it is not the token, but a
+    random value that ends with this process.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token.encode()
-        self.cookie_name = f"m3b_view_{hashlib.sha256(self._token).hexdigest()[:8]}"
+        self._app, self._token = app, token
+        self._session = secrets.token_urlsafe(24)
+        self.cookie_name = f"m3b_view_{secrets.token_hex(4)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of ASGI."""
@@ -65,18 +67,19 @@ class ViewGuard:
         if scope["method"] not in ("GET", "HEAD") and headers.get("origin", "") not in (f"http://{host}",):
             return PlainTextResponse("Changes are accepted from pages of this server alone.", 403)
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if any(name == TOKEN_PARAMETER and self._is_token(value) for name, value in pairs):
+        if any(name == TOKEN_PARAMETER and _are_equal(value, self._token) for name, value in pairs):
             rest = urlencode([(name, value) for name, value in pairs if name != TOKEN_PARAMETER])
             path = "/" + scope["path"].lstrip("/")
             redirect = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-            redirect.set_cookie(self.cookie_name, self._token.decode(), httponly=True, samesite="strict", path="/")
+            redirect.set_cookie(self.cookie_name, self._session, httponly=True, samesite="strict", path="/")
             return redirect
-        if not self._is_token(_read_cookie(headers, self.cookie_name)):
+        if not _are_equal(_read_cookie(headers, self.cookie_name), self._session):
             return PlainTextResponse("These pages need their token: open the address that `m3b view` printed.", 401)
         return None
 
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode("utf-8", "replace"), self._token)
+
+def _are_equal(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
 def _get_host_name(address: str) -> str:
