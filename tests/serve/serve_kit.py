@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import uvicorn
-
-from m3b.serve.http import list_own_names, open_socket
+from m3b.serve.http import list_own_names, make_server, open_socket
 from m3b.serve.predict_app import ServerState, make_predict_app
 
 BOUNDARY = "boundary-of-the-test"
@@ -86,7 +84,7 @@ def run_server(state: ServerState, token: str = "", **options: Any) -> Iterator[
     with open_socket("127.0.0.1", 0) as listener:
         port = int(listener.getsockname()[1])
         app = make_predict_app(state, token=token, host_names=list_own_names("127.0.0.1", port), **options)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+        server = make_server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:

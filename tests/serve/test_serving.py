@@ -32,6 +32,7 @@ from typer.testing import CliRunner
 from dicom_kit import ORIENTATIONS, write_series
 from m3b.cli.app import app
 from m3b.errors import UsageError
+from m3b.serve import http
 from m3b.serve.audit_log import AuditLog
 from m3b.serve.http import is_loopback, read_token
 from m3b.serve.model_pool import open_models
@@ -262,6 +263,25 @@ def test_slow_uploads_leave_the_queue_free_and_are_limited(state: ServerState) -
             assert int(answer.headers["retry-after"]) >= 1
 
 
+def test_connections_are_limited(state: ServerState, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 3)
+    with run_server(state) as client:
+        idle = [open_connection(client) for _ in range(3)]
+        while (answer := client.get("/health")).status == 200:  # the server accepts connections in its own time
+            time.sleep(0.01)
+        assert answer.status == 503
+        for connection in idle:
+            connection.close()
+        while client.get("/health").status == 503:
+            time.sleep(0.01)
+
+
+def test_headers_without_an_end_are_refused(client: Client) -> None:
+    with open_connection(client) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nX-Long: " + b"x" * 20_000)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+
+
 def test_a_client_that_goes_away_leaves_nothing(client: Client, state: ServerState) -> None:
     for torn in (100, None):
         with send_part(client, torn):
@@ -328,7 +348,8 @@ def test_a_full_queue_says_when_to_come_back(state: ServerState) -> None:
 
 def test_the_log_has_no_identity(client: Client, tmp_path: Path) -> None:
     send_greys(client, 60, 200)
-    send_greys(client, 60, path="/v1/models/Jane-Doe/predict")
+    named = Client(client.address, {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"})
+    send_greys(named, 60, path="/v1/models/Jane-Doe/predict")
     while (text := (tmp_path / "audit.jsonl").read_text()).count("\n") < 2:  # a line follows its answer
         time.sleep(0.01)
     assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600

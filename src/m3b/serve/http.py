@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
+    import uvicorn
     from mcp.server.mcpserver import MCPServer
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 TOKEN_VARIABLE = "M3B_SERVE_TOKEN"  # nosec B105: the name of a variable
 MIN_TOKEN_CHARS = 16
+MAX_CONNECTIONS = 500
+MAX_HEADER_BYTES = 16 * 1024
+KEEP_ALIVE_S = 5
+"""Time that a connection stays open without a further request."""
 MAX_SHUTDOWN_S = 2
 """Time for open requests, such as streams of events, when the server is stopped."""
 
@@ -159,7 +164,16 @@ def make_mcp_app(server: MCPServer[Any], token: str, host: str, port: int, names
 
 def serve(app: ASGIApp, listener: socket.socket) -> None:
     """Serve an application on a listening socket until the process is stopped."""
+    make_server(app).run(sockets=[listener])
+
+
+def make_server(app: ASGIApp) -> uvicorn.Server:
+    """Return the server of an application: with limits, and without belief in headers that name another client."""
     import uvicorn
 
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=MAX_SHUTDOWN_S)
-    uvicorn.Server(config).run(sockets=[listener])
+    config = uvicorn.Config(
+        app, http="h11", log_level="warning", access_log=False, proxy_headers=False, limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=MAX_SHUTDOWN_S,
+    )  # fmt: skip
+    return uvicorn.Server(config)
