@@ -350,17 +350,19 @@ def test_the_log_has_no_identity(client: Client, tmp_path: Path) -> None:
     send_greys(client, 60, 200)
     named = Client(client.address, {"X-Forwarded-For": "192.0.2.1", "Forwarded": "for=192.0.2.1"})
     send_greys(named, 60, path="/v1/models/Jane-Doe/predict")
-    while (text := (tmp_path / "audit.jsonl").read_text()).count("\n") < 2:  # a line follows its answer
+    client.send("JANEDOE", "/health")
+    while (text := (tmp_path / "audit.jsonl").read_text()).count("\n") < 3:  # a line follows its answer
         time.sleep(0.01)
     assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600
-    first, second = map(json.loads, text.splitlines())
+    first, second, third = map(json.loads, text.splitlines())
+    assert third["method"] == "OTHER"
     assert (first["model"], first["cases"], first["status"], first["route"]) == (
         "grey", 2, 200, "/v1/models/{name}/predict"
     )  # fmt: skip
     assert (second["model"], second["status"]) == ("", 404)
     assert first["bytes_in"] > 100
     assert first["client"] == second["client"]
-    for secret in ("patient", "Jane", "127.0.0.1", str(tmp_path)):
+    for secret in ("patient", "Jane", "JANE", "127.0.0.1", str(tmp_path)):
         assert secret not in text
 
 
@@ -407,7 +409,26 @@ def test_nothing_but_health_is_answered_without_the_token(state: ServerState) ->
 def test_pages_from_elsewhere_get_no_answer_without_a_token(client: Client) -> None:
     assert client.get("/v1/models", Host="evil.example").code == "other_host"
     assert client.get("/v1/models", Origin="http://evil.example").code == "other_host"
+    assert client.get("/v1/models", Sec_Fetch_Site="cross-site").code == "other_host"
+    assert client.get("/v1/models", Sec_Fetch_Site="none").status == 200
     assert client.get("/v1/models", Origin=client.address).status == 200
+
+
+def test_answers_are_not_for_pages_of_other_origins(state: ServerState) -> None:
+    with run_server(state, TOKEN) as client:
+        for answer in (client.get("/v1/models"), client.get("/nowhere"), client.get("/health", Authorization="")):
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    "lines", ["Host: a\r\nHost: {host}", "Host: {host}\r\nContent-Length: 5\r\nTransfer-Encoding: chunked"]
+)
+def test_headers_that_contradict_each_other_are_refused(client: Client, lines: str) -> None:
+    with open_connection(client) as connection:
+        head = lines.format(host=client.address.partition("//")[2])
+        connection.sendall(f"GET /health HTTP/1.1\r\n{head}\r\n\r\n0\r\n\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
 
 
 def resolve(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:

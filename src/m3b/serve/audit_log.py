@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECENT_LINES = 300
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+"""Methods that the log names; of others, it could hold any text of a client."""
 SCOPE_KEY = "m3b.served"
 """Where a handler notes in the scope which model it used, and for how many cases."""
 
@@ -156,8 +158,9 @@ class RequestRecorder:
             duration_s = time.monotonic() - began
             served = scope.get(SCOPE_KEY, {"model": "", "version": "", "cases": 0})
             route = getattr(scope.get("route"), "path", "")
+            method = scope["method"] if scope["method"] in METHODS else "OTHER"
             self._log.add(
-                {"method": scope["method"], "route": route, **served, "seconds": round(duration_s, 4), "status": status,
+                {"method": method, "route": route, **served, "seconds": round(duration_s, 4), "status": status,
                  "bytes_in": n_in, "bytes_out": n_out},
                 (scope.get("client") or ("",))[0],
             )  # fmt: skip

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     import uvicorn
     from mcp.server.mcpserver import MCPServer
     from starlette.applications import Starlette
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 TOKEN_VARIABLE = "M3B_SERVE_TOKEN"  # nosec B105: the name of a variable
 MIN_TOKEN_CHARS = 16
+ANSWER_HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
 MAX_CONNECTIONS = 500
 MAX_HEADER_BYTES = 16 * 1024
 KEEP_ALIVE_S = 5
@@ -123,6 +124,31 @@ class TokenGuard:
         return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._expected)
 
 
+class HeaderGuard:
+    """Refuses requests whose headers a proxy may read differently, and forbids pages of other origins to use answers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request of ASGI."""
+        from starlette.datastructures import MutableHeaders
+        from starlette.responses import JSONResponse
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(ANSWER_HEADERS)
+            await send(message)
+
+        names = [name for name, _ in scope.get("headers", ())]
+        if names.count(b"host") > 1 or {b"content-length", b"transfer-encoding"} <= set(names):
+            content = {"error": {"code": "ambiguous_headers", "message": "Two headers contradict each other."}}
+            response = JSONResponse(content, 400, headers={"Connection": "close"})
+            await response(scope, receive, send_with_headers)
+            return
+        await self._app(scope, receive, send_with_headers)
+
+
 class LocalNameGuard:
     """Answers requests only under names of this machine, and none of web pages from elsewhere; 403 otherwise.
 
@@ -137,7 +163,11 @@ class LocalNameGuard:
         """Handle a request of ASGI."""
         headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
         origin = headers.get(b"origin", "")
-        is_local = headers.get(b"host", "") in self._names and (not origin or origin.partition("//")[2] in self._names)
+        is_local = (
+            headers.get(b"host", "") in self._names
+            and (not origin or origin.partition("//")[2] in self._names)
+            and headers.get(b"sec-fetch-site", "") != "cross-site"
+        )
         if scope["type"] != "http" or is_local:
             await self._app(scope, receive, send)
             return

@@ -25,7 +25,7 @@ from m3b.isolation.untrusted import TemporaryFolder
 from m3b.models.answers import answer_format_of
 from m3b.models.thresholds import DEFAULT_BOX_SCORE
 from m3b.serve.audit_log import AuditLog, RequestMetrics, RequestRecorder, note_model
-from m3b.serve.http import LocalNameGuard, TokenGuard
+from m3b.serve.http import HeaderGuard, LocalNameGuard, TokenGuard
 from m3b.serve.model_pool import ModelPool, ServedModel
 from m3b.serve.openapi import make_openapi_document
 from m3b.serve.request_cases import parse_threshold, read_cases
@@ -264,7 +264,12 @@ def make_predict_app(
     )
     return Starlette(
         routes=routes,
-        middleware=[Middleware(RequestRecorder, log=state.log, metrics=state.metrics), guard, Middleware(FailureGuard)],
+        middleware=[
+            Middleware(RequestRecorder, log=state.log, metrics=state.metrics),
+            Middleware(HeaderGuard),
+            guard,
+            Middleware(FailureGuard),
+        ],
         exception_handlers={
             M3bError: _answer_error,
             HTTPException: _answer_http_error,
