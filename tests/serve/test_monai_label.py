@@ -214,6 +214,21 @@ def test_a_batch_predicts_all_studies(client: Client, studies: Path) -> None:
     assert client.send("DELETE", "/batch/infer").json() is None
 
 
+def test_a_batch_replaces_no_label_of_a_person(client: Client, studies: Path) -> None:
+    by_hand = ("label", "a.nii", volume_of(7))
+    path = "/datastore/label?image=deep/volume&tag="
+    assert client.post_files(f"{path}original", [by_hand], "PUT").code == "reserved_tag"
+    assert client.post_files(f"{path}final", [by_hand], "PUT").status == 200
+    for tag in ("final", "original", "original"):
+        client.send("POST", "/batch/infer/mask", json.dumps({"label_tag": tag}).encode())
+        while client.get("/batch/infer").json()["status"] == "RUNNING":
+            time.sleep(0.05)
+    labels = studies / OWN_FOLDER / "labels"
+    assert [file.name for file in (labels / "final/deep").iterdir()] == ["volume.nii"]
+    assert (labels / "final/deep/volume.nii").read_bytes() == volume_of(7)
+    assert [file.name for file in (labels / "original/deep").iterdir()] == ["volume.nii.gz"]
+
+
 def test_a_series_is_one_study(client: Client, studies: Path) -> None:
     write_series(studies / "ct", ORIENTATIONS["axial"])
     assert client.get("/datastore/?output=all").json()["objects"]["ct"]["image"]["ext"] == ".dcm"

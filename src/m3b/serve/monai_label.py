@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -57,7 +58,7 @@ STRATEGIES = {
     "uncertainty": "the study without a final label of which the model is least certain",
 }
 ORIGINAL_TAG = "original"
-"""Tag of labels that a model made."""
+"""Tag of labels that a model made: the next batch replaces them, and no others."""
 
 
 @dataclass
@@ -213,7 +214,8 @@ class LabelRoutes:
             labels = read_model_info(served.model.folder).labels
             file = await to_thread.run_sync(_make_mask_file, prediction, labels, folder / "out", "")
             if file is not None:
-                await to_thread.run_sync(self._get_studies().save_label, identity, tag, file)
+                save_label = partial(self._get_studies().save_label, should_replace=tag == ORIGINAL_TAG)
+                await to_thread.run_sync(save_label, identity, tag, file)
             return True
 
     async def _predict_for(self, served: ServedModel, study: Study, folder: Path) -> Prediction | None:
@@ -342,6 +344,8 @@ class LabelRoutes:
         """Save a label of an image, by default of the tag `final`."""
         studies, identity = self._get_studies(), request.query_params.get("image", "")
         tag = request.query_params.get("tag") or FINAL_TAG
+        if tag == ORIGINAL_TAG:
+            raise ServeError(422, "reserved_tag", f"Labels of the tag {ORIGINAL_TAG} are made by models alone.")
         with TemporaryFolder("serve") as folder:
             upload = await self._state.receive_upload(request, folder)
             await to_thread.run_sync(studies.save_label, identity, tag, _only_file(upload, "label").path)

@@ -87,8 +87,8 @@ class StudyFolder:
             raise ServeError(404, "unknown_label", "This image has no label of this tag.")
         return labels[tag or FINAL_TAG]
 
-    def save_label(self, identity: str, tag: str, file: Path) -> None:
-        """Copy a label; an earlier one of the image and tag is replaced.
+    def save_label(self, identity: str, tag: str, file: Path, *, should_replace: bool = True) -> None:
+        """Copy a label; an earlier one of the image and tag is replaced, or else stays.
 
         Raises:
             ServeError: no such image, no valid tag, or a file of another kind.
@@ -96,6 +96,8 @@ class StudyFolder:
         labels = self.find(identity).labels
         if not _TAG.fullmatch(tag):
             raise ServeError(422, "invalid_tag", "A tag has letters, digits, `-` and `_` only.")
+        if tag in labels and not should_replace:
+            return
         suffix = get_suffix(file.name)
         if suffix not in LABEL_SUFFIXES:
             raise ServeError(415, "label_format", f"Labels are {', '.join(LABEL_SUFFIXES)}.")
