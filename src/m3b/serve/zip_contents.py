@@ -28,11 +28,11 @@ def get_suffix(name: str) -> str:
     return match[0] if match[0].endswith(".gz") else f".{match[0].rpartition('.')[2]}"
 
 
-def make_unique_name(name: str, taken: Collection[str]) -> str:
+def make_unique_name(name: str, used_names: Collection[str]) -> str:
     """Return a name, with a number behind it if it is taken."""
-    numbers = itertools.count(len(taken) + 1)
+    numbers = itertools.count(len(used_names) + 1)
     candidate = name
-    while candidate in taken:
+    while candidate in used_names:
         candidate = f"{name} ({next(numbers)})"
     return candidate
 
@@ -69,7 +69,7 @@ _PROBLEMS = {
 def unpack_members(request: UnpackRequest) -> UnpackedFiles:
     """Worker job: write the files of an archive under numbers, each in the folder of its own one."""
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     folders: dict[PurePosixPath, str] = {PurePosixPath("."): "."}
     remaining = request.max_bytes
     try:
@@ -86,8 +86,8 @@ def unpack_members(request: UnpackRequest) -> UnpackedFiles:
                 file = folder / f"{len(names):05d}{get_suffix(path.name)}"
                 with archive.open(member) as source, file.open("xb") as target:
                     shutil.copyfileobj(source, target)
-                name = make_unique_name(clean_member_path(path), taken)
-                taken.add(name)
+                name = make_unique_name(clean_member_path(path), used_names)
+                used_names.add(name)
                 names[file.relative_to(request.folder).as_posix()] = name
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError, ValueError):
         return UnpackedFiles({}, "bad_archive")
