@@ -316,7 +316,7 @@ def broad_excepts(files: Sequence[Path] = FILES, root: Path = SRC, *, ending: bo
 
 def test_broad_excepts_stand_at_boundaries_only() -> None:
     """Where foreign code runs: a provider's SDK, an agent's project, a user's function, the package of a logger, a reader of
-    somebody else's format; and where a thread hands over what ended it."""
+    somebody else's format; where a thread hands over what ended it; and where a server answers whatever a request did."""
     allowed = (
         "agents/checks/probe.py",
         "models/inside/",
@@ -335,10 +335,11 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
         "run/extensions.py",
         "run/handle.py",
         "run/orchestrator.py",
+        "serve/predict_app.py",
     )
     counts = broad_excepts()
     assert [name for name in counts if not name.startswith(allowed)] == []
-    assert sum(broad_excepts(ending=True).values()) <= 13
+    assert sum(broad_excepts(ending=True).values()) <= 14
 
 
 @pytest.mark.parametrize(("files", "root"), [(FILES, SRC), (TRAINED, ROOT)], ids=["src", "training"])

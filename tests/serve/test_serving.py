@@ -39,7 +39,7 @@ from m3b.serve.model_pool import open_models
 from m3b.serve.monai_label import LabelRoutes
 from m3b.serve.predict_app import ServerState
 from m3b.serve.uploads import UploadLimits
-from m3b.serve.zip_contents import get_suffix
+from m3b.serve.zip_contents import UnpackRequest, get_suffix, unpack_members
 from models.grey_model_kit import make_grey_model
 from serve.mask_model_kit import make_mask_model
 from serve.serve_kit import Answer, Client, encode_form, form_type, png_of, run_server
@@ -119,6 +119,7 @@ def test_a_request_without_an_answer_says_why(client: Client) -> None:
     assert send_greys(client, 60, path="/v1/models/none/predict").code == "unknown_model"
     assert send_greys(client, 60, format="vhs").code == "unknown_format"
     assert send_greys(client, 60, age="61").code == "unknown_field"
+    assert send_greys(client, 60, path=f"{PREDICT}?treshold=0.4").code == "unknown_parameter"
     assert client.post_files(PREDICT, []).code == "no_image"
     assert client.send("POST", PREDICT, b"{}", Content_Type="application/json").code == "no_form"
     assert client.send("POST", PREDICT, b"nonsense", Content_Type=form_type()).code == "invalid_form"
@@ -134,6 +135,20 @@ def test_a_series_of_other_axes_is_refused(client: Client) -> None:
     image = nibabel.Nifti1Image(np.zeros((4, 4, 3), np.uint8), np.eye(4))
     answer = client.post_files(PREDICT, [("file", "volume.nii", image.to_bytes())])
     assert answer.status in (422, 500)
+
+
+def test_members_of_an_archive_keep_what_is_safe_of_their_names(tmp_path: Path) -> None:
+    """Numbers instead would make slices of one volume of single pictures."""
+    names = ["p/anna b.png", "p/anna?b.png", f"p/x{'.' * 300}.png", "q/../../slice_01.png"]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, b"x")
+    (tmp_path / "out").mkdir()
+    found = unpack_members(UnpackRequest(tmp_path / "a.zip", tmp_path / "out", 100, 10))
+    members = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
+    files = sorted(file.relative_to(tmp_path / "out").as_posix() for file in members)
+    assert files == ["00001/00001_anna_b.png", "00001/anna_b.png", "00001/png", "00002/slice_01.png"]
+    assert set(files) < set(found.names)
 
 
 def test_files_of_an_answer_are_packed(client: Client) -> None:

@@ -28,7 +28,7 @@ from m3b.serve.audit_log import AuditLog, RequestMetrics, RequestRecorder, note_
 from m3b.serve.http import HeaderGuard, LocalNameGuard, TokenGuard
 from m3b.serve.model_pool import ModelPool, ServedModel
 from m3b.serve.openapi import make_openapi_document
-from m3b.serve.request_cases import parse_threshold, read_cases
+from m3b.serve.request_cases import check_parameters, parse_threshold, read_cases
 from m3b.serve.result_writers import (
     PredictedCases,
     choose_format,
@@ -145,6 +145,7 @@ class PredictRoutes:
         """Predict the images of a form, as JSON, or as files if `format` or `Accept` asks for them."""
         served = self._state.pool.find(request.path_params["name"], request.query_params.get("version", ""))
         note_model(request.scope, served)
+        check_parameters(request.query_params)
         with contextlib.ExitStack() as resources:
             folder = resources.enter_context(TemporaryFolder("serve"))
             served.check_place()

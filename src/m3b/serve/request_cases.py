@@ -112,7 +112,7 @@ def _read_covariates(model: Model, fields: Mapping[str, str]) -> dict[str, Any]:
         if name in PARAMETERS:
             continue
         if name not in rules:
-            known = ", ".join([*rules, *PARAMETERS])
+            known = ", ".join([*(model.channels or (FILE_FIELD,)), *rules, *PARAMETERS])
             raise ServeError(
                 422, "unknown_field", f"The form has a field that this model does not take; known: {known}."
             )
@@ -120,6 +120,13 @@ def _read_covariates(model: Model, fields: Mapping[str, str]) -> dict[str, Any]:
         if text and rules[name]["kind"] == "number":
             values[name] = parse_number(text, name)
     return values
+
+
+def check_parameters(query: Mapping[str, str]) -> None:
+    """Check the names of a request's parameters. Raises ServeError."""
+    known = ("version", *PARAMETERS)
+    if any(name not in known for name in query):
+        raise ServeError(422, "unknown_parameter", f"The address has a parameter that is none of {', '.join(known)}.")
 
 
 def parse_number(text: str, name: str) -> float:

@@ -16,7 +16,8 @@ from m3b.isolation.reader import WorkerJob
 from m3b.isolation.reader.inprocess import open_reader
 
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,10})?\.[A-Za-z0-9]{1,10}$")
-MAX_NAME_CHARS = 400
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+MAX_NAME_CHARS, MAX_STORED_CHARS = 400, 100
 _SKIPPED = ("DICOMDIR", "__MACOSX")
 
 
@@ -67,7 +68,10 @@ _PROBLEMS = {
 
 
 def unpack_members(request: UnpackRequest) -> UnpackedFiles:
-    """Worker job: write the files of an archive under numbers, each in the folder of its own one."""
+    """Worker job: write the files of an archive, each in the folder of its own one.
+
+    Folders have numbers. Files keep what is safe of their names, since names tell slices of a volume from single pictures.
+    """
     names: dict[str, str] = {}
     used_names: set[str] = set()
     folders: dict[PurePosixPath, str] = {PurePosixPath("."): "."}
@@ -83,7 +87,10 @@ def unpack_members(request: UnpackRequest) -> UnpackedFiles:
                     return UnpackedFiles({}, "archive_too_large")
                 folder = request.folder / folders.setdefault(path.parent, f"{len(folders):05d}")
                 folder.mkdir(exist_ok=True)
-                file = folder / f"{len(names):05d}{get_suffix(path.name)}"
+                safe_name = _UNSAFE.sub("_", path.name)[-MAX_STORED_CHARS:].lstrip(".-")
+                file = folder / safe_name
+                if file.exists():
+                    file = folder / f"{len(names):05d}_{safe_name}"
                 with archive.open(member) as source, file.open("xb") as target:
                     shutil.copyfileobj(source, target)
                 name = make_unique_name(clean_member_path(path), used_names)
