@@ -131,7 +131,7 @@ def run(
         bool,
         typer.Option(
             "--send-images",
-            help="The language model may look at training and validation images, never test images; text in them is covered.",
+            help="The language model may look at training and validation images; never test images, or images with text in them.",
         ),
     ] = False,
     training: TrainingOptions = NO_TRAINING_OPTIONS,

@@ -1,7 +1,7 @@
 """A montage of training cases for a language model: case numbers, outlines of what is labelled and answered, no names.
 
-`DRAW_MONTAGE_JOB` runs in the reader process, since images and masks are untrusted. Text in the pixels is covered by a
-flat box.
+`DRAW_MONTAGE_JOB` runs in the reader process, since images and masks are untrusted. Images with text in their pixels are
+left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 MAX_MONTAGE_SIDE_PX = 1092
 """Longer side of a montage: providers charge at most 1,600 tokens for so many pixels, or scale it down."""
 MAX_PANEL_SIDE_PX, TITLE_STRIP_PX, GAP_PX = 512, 20, 6
-COVER_GREY = 96
 
 
 @dataclass(frozen=True)
@@ -37,27 +36,22 @@ class MontageRequest:
         locked: the folder of the locked index.
         keys: keys of training cases, in order; test cases are never drawn.
         answers: case key -> the model's answer, drawn beside the truth.
-        covers_text: whether text in the pixels is covered; it needs the extra `ocr`.
+        hides_text: whether images with text in their pixels are left out; it needs the extra `ocr`.
     """
 
     locked: Path
     task: str
     keys: list[str]
     answers: dict[str, Prediction] = field(default_factory=dict)
-    covers_text: bool = True
+    hides_text: bool = True
 
 
 @dataclass(frozen=True)
 class MontageCase:
-    """A case of a montage: its number in the training index, its labels, and why it is not drawn, if so.
-
-    Args:
-        covered_texts: lines of text that were covered.
-    """
+    """A case of a montage: its number in the training index, its labels, and why it is not drawn, if so."""
 
     number: int
     labels: str
-    covered_texts: int = 0
     error: str = ""
 
 
@@ -85,44 +79,41 @@ def draw_montage(request: MontageRequest) -> Montage:
     for number, record in (numbered[key] for key in request.keys if key in numbered):
         case = MontageCase(number, format_labels(record, index.classes))
         try:
-            panels, covered_texts = _make_panels(record, index, request)
+            panels = _make_panels(record, index, request)
         except (DataError, ModelError, ValueError, OSError):
             case = replace(case, error="the image or its mask cannot be read")
-        except _UncoverableText:
-            case = replace(
-                case, error="its header says that text is burnt into the pixels, and none was found to cover"
-            )
+        except _TextInPixels:
+            case = replace(case, error="text stands in its pixels")
         else:
             cells.append((f"case {number}", panels))
-            case = replace(case, covered_texts=covered_texts)
         cases.append(case)
     has_regions = index.masked or any(record.boxes for record in index.train)
     return Montage(_paint_cells(cells), cases, make_legend(index) if has_regions else [])
 
 
-class _UncoverableText(Exception):
-    """An image whose header states burnt-in text that was not found."""
+class _TextInPixels(Exception):
+    """An image with text other than markers, or whose header states such text.
+
+    The whole image is left out: a reader of text that finds one line may miss a fainter one beside it.
+    """
 
 
-def _make_panels(record: Record, index: Index, request: MontageRequest) -> tuple[list[Panel], int]:
-    """Return the panel with the truth and, if there is an answer with regions, the panel with it; and the texts covered."""
+def _make_panels(record: Record, index: Index, request: MontageRequest) -> list[Panel]:
+    """Return the panel with the truth and, if there is an answer with regions, the panel with it."""
     from m3b.models.case_pictures import make_panel_rows
 
     panels = [row[0] for row in make_panel_rows(record, index, str(request.locked), request.answers.get(record.key))]
-    if not request.covers_text:
-        return panels, 0
+    if not request.hides_text:
+        return panels
     from m3b.dataset.audit.probes import find_burnt_in_text, read_header_codes
     from m3b.dataset.pixel_text import find_pixel_texts
 
-    texts = [text for text in find_pixel_texts(panels[0].picture) if not text.is_marker]
     header = read_header_codes(paths_of(record.images[0])[0], request.locked)
-    if not texts and find_burnt_in_text(header) == "stated":
-        raise _UncoverableText
-    covered = panels[0].picture.copy()
-    for text in texts:
-        top, left, bottom, right = text.box
-        covered[top:bottom, left:right] = COVER_GREY
-    return [replace(panel, picture=covered) for panel in panels], len(texts)
+    if find_burnt_in_text(header) == "stated" or any(
+        not text.is_marker for text in find_pixel_texts(panels[0].picture)
+    ):
+        raise _TextInPixels
+    return panels
 
 
 def _paint_cells(cells: Sequence[tuple[str, Sequence[Panel]]]) -> bytes:

@@ -58,14 +58,14 @@ _FIGURES = ("dice", "probabilities", "labels", "grade", "value", "predicted", "b
 
 
 def check_viewing(options: Options, llms: Mapping[str, LLM]) -> None:
-    """Check that a model of the roles that look at pictures sees, and that text in the pixels can be covered.
+    """Check that a model of the roles that look at pictures sees, and that text in the pixels can be found.
 
     Raises:
         UsageError: no such model sees, or the extra `ocr` is missing.
     """
     if options.phi == "mask" and not is_ocr_installed():
         raise UsageError(
-            "--send-images covers text in the pixels, which takes the extra `ocr`: pip install 'm3b[ocr]'."
+            "--send-images leaves out images with text in their pixels, which takes the extra `ocr`: pip install 'm3b[ocr]'."
         )
     models = [llms.get(role) or llms["default"] for role in VIEWING_ROLES]
     if not any(can_view(model) for model in models):
@@ -89,7 +89,7 @@ class ImageViewing:
         self, run: RunFolder, options: Options, state: RunState, get_executor: Callable[[], SandboxExecutor]
     ) -> None:
         self.folder = run.path / VIEWED_FOLDER
-        self._run, self._covers_text, self._state, self._get_executor = run, options.phi == "mask", state, get_executor
+        self._run, self._hides_text, self._state, self._get_executor = run, options.phi == "mask", state, get_executor
 
     @property
     def tools(self) -> dict[str, BoundTool]:
@@ -97,7 +97,7 @@ class ImageViewing:
 
         def view_image(cases: list[int] | None = None, errors: bool = False) -> ToolResult:
             """Look at training cases: one picture with the number of each case, its masks and boxes as outlines. Without
-            `cases`, cases spread over the training index. Names are not shown, and text in the pixels is covered.
+            `cases`, cases spread over the training index. Names are not shown; images with text in their pixels are left out.
 
             Args:
                 cases: numbers of cases, counted from 1 in Datapath/train.json; at most 9, or 6 with `errors`.
@@ -119,8 +119,8 @@ class ImageViewing:
         shown_pictures = len(list(self.folder.glob("*.png"))) if self.folder.is_dir() else 0
         if shown_pictures >= MAX_PICTURES:
             raise ToolError(f"{VIEW_TOOL}: all {MAX_PICTURES} pictures of this run were shown.")
-        if self._covers_text and not is_ocr_installed():
-            raise ToolError(f"{VIEW_TOOL}: text in the pixels cannot be covered: the extra `ocr` is not installed.")
+        if self._hides_text and not is_ocr_installed():
+            raise ToolError(f"{VIEW_TOOL}: text in the pixels cannot be found: the extra `ocr` is not installed.")
         rows = self._read_validation_rows() if errors else {}
         records = self._choose_cases(index, numbers, rows, errors=errors)
         with tempfile.TemporaryDirectory(dir=self._run.path, prefix=".staged-") as name:
@@ -133,7 +133,6 @@ class ImageViewing:
             *(
                 f"case {case.number}: {_describe_case(case.labels, rows.get(record.key, {}))}"
                 + (f"; not shown: {case.error}" if case.error else "")
-                + (f"; text covered: {case.covered_texts}" if case.covered_texts else "")
                 for case, record in zip(montage.cases, records, strict=True)
             ),
             *(
@@ -210,7 +209,7 @@ class ImageViewing:
 
     def _draw(self, index: Index, records: Sequence[Record], answers: dict[str, Prediction], scratch: Path) -> Montage:
         keys = [record.key for record in records]
-        request = MontageRequest(self._run.locked, index.task, keys, answers, self._covers_text)
+        request = MontageRequest(self._run.locked, index.task, keys, answers, self._hides_text)
         try:
             with self._get_executor().open_reader(self._run.locked, write=(scratch,)) as reader:
                 return reader.run_job(DRAW_MONTAGE_JOB, request)

@@ -96,7 +96,7 @@ class Options:
         log: names of loggers with commas: `tensorboard`, `mlflow`, `trackio`, `wandb`, `otel`, or of other packages.
             See `m3b.loggers`.
         send_images: show training and validation cases to the models of Module Architect and Model Trainer as pictures, if
-            they ask (tool `view_image`); test cases never. Text in the pixels is covered, which takes the extra `ocr`.
+            they ask (tool `view_image`); test cases never, nor images with text in their pixels, which takes the extra `ocr`.
         seed: random seed of splits and bootstrap.
     """
 
