@@ -260,3 +260,22 @@ def test_surface_metrics_are_those_of_all_pairs_of_border_voxels(dims: int) -> N
         nsd, hd95 = surfaces.surface_metrics(*masks, (1.0,) * dims)
         assert nsd == pytest.approx(np.mean(np.concatenate(nearest) <= 1))
         assert hd95 == pytest.approx(max(np.percentile(values, 95) for values in nearest))
+
+
+@pytest.mark.parametrize(
+    ("refine", "lr", "changed"),
+    [
+        ({}, 0.01, []),
+        (None, 0.01, []),
+        ({"disc": ["fill"]}, 0.01, []),
+        ({"disc": []}, 0.01, ["refine"]),
+        ({}, 0.1, ["lr"]),
+    ],
+)
+def test_what_the_training_chose_is_no_change_of_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refine: Any, lr: float, changed: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text(json.dumps({"mirror": "auto", "refine": refine, "lr": lr, "minutes": 5}))
+    trained_plan = {"mirror": ["h"], "refine": {"disc": ["fill"]}, "lr": 0.01}
+    assert own("segmentation.export").list_changed_settings(trained_plan) == changed

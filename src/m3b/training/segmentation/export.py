@@ -64,10 +64,18 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def list_changed_settings(trained_plan: dict[str, Any]) -> list[str]:
-    """Return the settings of plan.json that were changed after the training; values that replaced `auto` do not count."""
+    """Return the settings of plan.json that were changed after the training.
+
+    What the training itself chose does not count: values that replaced `auto`, and ways to clean masks of further classes.
+    """
     current_plan = json.loads(Path("plan.json").read_text())
-    shared = ((name, value) for name, value in current_plan.items() if name in trained_plan)
-    return [name for name, value in shared if value not in ("auto", trained_plan[name])]
+    changed = [
+        name
+        for name, value in current_plan.items()
+        if name in trained_plan and value not in ("auto", trained_plan[name])
+    ]
+    chosen, kept = trained_plan.get("refine") or {}, current_plan.get("refine") or {}
+    return [name for name in changed if name != "refine" or {**chosen, **kept} != chosen]
 
 
 def _packages(plan: dict[str, Any]) -> list[str]:
