@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -122,7 +123,8 @@ def open_browser(*, webgl: bool = False) -> Iterator[Browser]:
     """
     assert CHROMIUM is not None
     to_chromium, to_tests = os.pipe(), os.pipe()
-    with tempfile.TemporaryDirectory(prefix="chromium") as profile:
+    # processes of Chromium may write into the profile until they notice that they are to end
+    with tempfile.TemporaryDirectory(prefix="chromium", ignore_cleanup_errors=True) as profile:
         graphics = (
             ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"] if webgl else ["--disable-gpu"]
         )
@@ -136,14 +138,14 @@ def open_browser(*, webgl: bool = False) -> Iterator[Browser]:
 
         process = subprocess.Popen(
             argv, preexec_fn=connect, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         os.close(to_chromium[0])
         os.close(to_tests[1])
         try:
             yield Browser(to_chromium[1], to_tests[0])
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             os.close(to_chromium[1])
             os.close(to_tests[0])
