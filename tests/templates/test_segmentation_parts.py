@@ -487,6 +487,21 @@ def test_vessels_keep_a_fine_grid_and_get_smaller_patches() -> None:
     assert thin.describe_thin_classes(facts, plan) == []
 
 
+def test_patches_fit_a_longest_side_that_was_set(tmp_path: Path) -> None:
+    """`--set side=8` left patches of 16, twice as long as the images that they were cut from."""
+    project = assemble_segmentation(tmp_path / "work")
+    call(project, "example/make_example.py", "--cases", "6", "--size", "16")
+    code = """
+import json; from m3b.training.segmentation import plan
+from m3b.training.segmentation.dataset import read_index
+facts = plan.measure_cases(read_index(), json.load(open("Datapath/label_dict.json")))
+sized = plan.make_plan(facts, 5, False, ["side=8"])
+assert (max(sized["patch"]), sized["side"], sized["spacing"]) == (8, 8, None), sized
+assert plan.make_plan(facts, 5, False, ["side=8", "patch=[16,16,16]"])["patch"] == [16, 16, 16]
+"""
+    call(project, "-c", code)
+
+
 def test_filters_strides_and_kernels_have_to_agree(tmp_path: Path) -> None:
     """Five filters with six strides went through, and the last filters served twice."""
     project = assemble_segmentation(tmp_path / "work")

@@ -175,8 +175,8 @@ def list_whole_inputs(facts: dict[str, Any], plan: dict[str, Any]) -> list[dict[
 
 
 def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[str] | None = None) -> dict[str, Any]:
-    """Return the plan; `describe_plan` gives the reasons. `settings` are applied at the end; patch and spacing determine other
-    values.
+    """Return the plan; `describe_plan` gives the reasons. `settings` are applied at the end; patch, spacing and side determine
+    other values.
     """
     pairs = (setting.partition("=") for setting in settings or [])
     geometry = {key: json.loads(value) for key, _, value in pairs if key in _GEOMETRY_SETTINGS}
@@ -186,6 +186,10 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         steps = zip(shape, spacing, geometry["spacing"], strict=True)
         shape = [max(1, round(length * step / new_step)) for length, step, new_step in steps]
         spacing, side = geometry["spacing"], None
+    elif geometry.get("side"):
+        spacing, pixels, side = [1.0] * len(shape), True, int(geometry["side"])
+        median = np.median(facts["shapes"], axis=0)
+        shape = [max(1, round(float(length) * side / float(max(median)))) for length in median]
     patch = geometry.get("patch") or choose_patch(shape, spacing, table["patch_voxels"])
     strides, kernels = plan_strides(patch, spacing)
     patch = round_up(patch, strides)
@@ -254,7 +258,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
     return plan
 
 
-_GEOMETRY_SETTINGS = ("patch", "spacing")
+_GEOMETRY_SETTINGS = ("patch", "spacing", "side")
 
 
 def choose_engine(facts: dict[str, Any], minutes: float, gpu: bool) -> tuple[str, str]:
