@@ -88,6 +88,29 @@ def test_figures_of_sets_without_patients_carry_a_mark() -> None:
     assert unmarked_table.notes == ()
 
 
+def test_systems_stand_under_one_judge() -> None:
+    def rival(system: str, claim: dict[str, Any] | None, hidden: float, task: str = "adni", **overrides: Any) -> Any:
+        score = {"primary": {"name": "auroc", "value": hidden}, "acceptable": [0.7, None]}
+        usage = {"requests": 7, "input_tokens": 900, "output_tokens": 100}
+        own = {"system": system, "claimed": claim, "score": score, "usage": usage, "roles": {}}
+        return {**row(task, 0, True), **own, **overrides}
+
+    rows = [
+        rival("m3b", {"name": "auroc", "value": 0.82}, 0.80),
+        rival("m3b", {"name": "auroc", "value": 0.90}, 0.84, task="kneemri"),
+        rival("aide", {"name": "ROC AUC", "value": 0.99}, 0.69, labels=["raw data changed"], ok=False, kind="cheated"),
+        rival("aide", None, 0.71, task="kneemri"),
+        rival("react", {"name": "dice", "value": 0.9}, 0.7),
+        row("adni", 0, False, system="command:x", score=None, usage={}, roles={}),
+    ]
+    (table,) = [entry for entry in make_tables(rows) if entry.name == "comparison"]
+    cells = {entry[0].split(" / ")[0]: entry[1:] for entry in table.rows}
+    assert cells["m3b"] == ("2/2", "auroc 0.820 (2)", "+0.040 (2, +0.020 to +0.060)", "0", "7.0", "1,000", "yes")
+    assert cells["aide"][:4] == ("1/2", "auroc 0.700 (2)", "+0.300 (1)", "raw data changed (1)")
+    assert cells["react"][2] == "", "a claim of another metric cannot be compared"
+    assert cells["command:x"] == ("0/1", "", "", "0", "", "", "?")
+
+
 def test_declined_requests_have_a_row_of_their_own() -> None:
     rows = [row("ct-kidney", 0, True), row("decline:ecg", 0, False, family="decline", score=None, kind="not_declined")]
     first = {cells[0]: cells[1] for cells in make_tables(rows)[0].rows}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from m3b.bench.relay import Relay, UsageMeter
 from m3b.bench.relay.loopback import ask_relay
 from m3b.bench.relay.server import read_messages, read_tools, to_completion
 from m3b.bench.systems import CellJob, get_system, list_systems
-from m3b.bench.systems.command import CommandSystem, parse_command
+from m3b.bench.systems.command import CommandSystem, parse_command, read_claim
 from m3b.bench.systems.external_systems import AIDE, AIDER, MINI_SWE_AGENT, REACT, SMOLAGENTS
 from m3b.bench.systems.react_agent import parse_reply
 from m3b.errors import UsageError
@@ -146,6 +147,63 @@ def test_what_is_not_installed_says_what_to_install(job: CellJob, monkeypatch: p
         assert f"pip install {package}" in system.explain_missing()
         ended = system.run(job)
         assert (ended.status, ended.kind) == ("failed", "not_installed")
+
+
+@pytest.mark.parametrize(
+    ("text", "claimed"),
+    [
+        ('{"metric": "auroc", "value": 0.91}', {"name": "auroc", "value": 0.91}),
+        ('{"metric": "auroc", "value": "0.91"}', {"name": "auroc", "value": 0.91}),
+        ('{"metric": "auroc", "value": NaN}', None),
+        ('{"metric": "auroc"}', None),
+        ("[" * 100_000, None),
+        ("[1, 2]", None),
+        ("auroc 0.91", None),
+        ('"' + "x" * 70_000 + '"', None),
+    ],
+    ids=["number", "text", "nan", "incomplete", "deep", "list", "prose", "large"],
+)
+def test_claims_are_read_with_care(text: str, claimed: dict[str, Any] | None, tmp_path: Path) -> None:
+    (tmp_path / "Deliver").mkdir()
+    assert read_claim(tmp_path / "Deliver") is None
+    (tmp_path / "CLAIM.json").write_text(text)
+    assert read_claim(tmp_path / "Deliver") == claimed
+    (tmp_path / "CLAIM.json").rename(tmp_path / "elsewhere.json")
+    (tmp_path / "CLAIM.json").symlink_to(tmp_path / "elsewhere.json")
+    assert read_claim(tmp_path / "Deliver") is None, "a link may lead outside the run"
+
+
+def test_a_claim_and_a_second_start(job: CellJob, tmp_path: Path) -> None:
+    code = "\n".join(
+        [
+            "import os, pathlib",
+            "if not pathlib.Path('half').exists():",
+            "    pathlib.Path('half').write_text('x')",
+            "    raise SystemExit(9)",
+            DELIVER,
+            "pathlib.Path('CLAIM.json').write_text(json.dumps({'metric': 'auroc', 'value': 0.93}))",
+        ]
+    )
+    system = replace(CommandSystem("twice", ("{python}", "-c", code)), connect=lambda spec: ScriptedModel())
+    first = system.run(job)
+    assert (first.status, first.claimed) == ("failed", None)
+    second = system.restart(job)
+    assert second.status == "completed", second.reason
+    assert second.claimed == {"name": "auroc", "value": 0.93}
+    with pytest.raises(OSError):
+        system.restart(replace(job, folder=tmp_path / "nowhere"))
+
+
+def test_a_deliverable_outside_the_run_is_none(job: CellJob, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "make.py").write_text(DELIVER)
+    link = f"import os; os.symlink({str(outside)!r}, 'best')"
+    subprocess.run([sys.executable, "make.py"], cwd=outside, check=True)
+    system = CommandSystem("linked", ("{python}", "-c", link), deliverable="best/Deliver")
+    ended = run(system, job)
+    assert ended.status == "failed"
+    assert not ended.model
 
 
 def test_a_refusal_a_crash_and_nothing(job: CellJob, tmp_path: Path) -> None:

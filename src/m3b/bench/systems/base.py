@@ -36,7 +36,8 @@ class CellOutcome:
         model: the folder of the deliverable.
         work: the working directory.
         run: the run folder of m3b, if there is one.
-        claimed: the test metric of the run as measured by m3b, or as claimed by the system; never the score.
+        claimed: `name` and `value` of the metric that m3b measured on the run's test split, or that an external system
+            expects on new cases (its `CLAIM.json`); never the score.
         integrity: `clean`, or the violation that was found.
         kind: kind of a failure that does not depend on the task: `not_installed`, `crashed`, `timeout`, `provider`.
     """
@@ -65,6 +66,11 @@ class System(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def is_resumable(self) -> bool | None:
+        """Whether a killed run goes on without sending an answered request again; None if nobody tried."""
+        ...
 
     def explain_missing(self) -> str:
         """Return why the system cannot run on this machine, and what to install; empty if it can run."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import shlex
@@ -28,14 +30,19 @@ from m3b.run.folder import RunFolder
 from m3b.run.provisioning import lay_out_run_folder
 from m3b.workspace import Workspace
 
+DEFAULT_TRAIN_MINUTES = 5.0
+
 PROMPT_ENDING = """# How this run differs
 You have a shell of your own instead of the tools named above: where a tool is mentioned, use the shell. Nobody answers
-questions. Do all four parts in one go:
+questions. Do all five parts in one go:
 1. Choose the data set that serves the request. If none does, write the reason to `DECLINED.txt` and stop.
 2. Write `Datapath/train.json`, `Datapath/test.json` and `Datapath/label_dict.json` (see `resources/indexes/`), split by patient.
 3. Copy the fitting template from `resources/templates/` and set it up.
 4. Train, then export: the deliverable is the folder `Deliver/` in the working directory, with `predict.py`, `config.json`
    and weights as safetensors. Only that folder is judged, on cases that you have not been given.
+5. Beside `Deliver/`, write `CLAIM.json`: {{"metric": "auroc", "value": 0.87}}, the figure that you expect of the delivered
+   model on cases of new patients (`auroc` for diagnosis, `dice` for segmentation, `bleu_1` for reports). It is compared
+   with the measured figure; it does not change the verdict.
 Limits: {actions} requests to the language model{tokens}{wall}; plan for {minutes:g} min of training. No network but the model's.
 """
 
@@ -52,7 +59,7 @@ def build_prompt(
     local_cards = [card for card in cards if card.path]
     tokens = f", {limits['max_tokens']} tokens" if limits.get("max_tokens") else ""
     wall = f", {float(str(limits['max_wall'])) / 60:.0f} min in all" if limits.get("max_wall") else ""
-    minutes = float(str(limits.get("train_minutes", 5.0)))
+    minutes = float(str(limits.get("train_minutes", DEFAULT_TRAIN_MINUTES)))
     parts = [
         prompts.build_system_prompt(folder, BUILTIN_ROLES, with_examples=examples),
         PROMPT_ENDING.format(actions=limits.get("max_actions", 100), tokens=tokens, wall=wall, minutes=minutes),
@@ -65,6 +72,8 @@ def build_prompt(
 
 
 DELIVER_FOLDER, DECLINED_FILE, PROMPT_FILE = "Deliver", "DECLINED.txt", "PROMPT.md"
+CLAIM_FILE = "CLAIM.json"
+MAX_CLAIM_BYTES = 65536
 POLL_S = 0.1
 DEFAULT_WALL_S = 4 * 3600.0
 MAX_FAILED_REQUESTS = 10
@@ -78,13 +87,17 @@ class CommandSystem:
     Args:
         template: words of the command; `{prompt}` is the text of the prompt, `{prompt_file}` its file, `{model}` the
             name of the model at `{base_url}`, `{data}` the folder of the first data set, `{steps}` the number of
-            allowed actions, `{half}` half of it, `{here}` the folder of m3b's own programs, `{python}` this
-            interpreter.
+            allowed actions, `{half}` half of it, `{minutes}` the minutes of training, `{here}` the folder of m3b's own
+            programs, `{python}` this interpreter.
         package: the package to `pip install` if the program is missing.
         env: additional environment variables.
         prompt_addition: text for this program at the end of the prompt.
         write_files: writes files to the working directory before the start.
         uses_launcher: whether it is a Python program that is started by `launcher.py`.
+        deliverable: the folder of the deliverable in the working directory, for a program that keeps several; empty for
+            the newest folder `Deliver`.
+        is_resumable: whether the program, killed and started again in the same folder, goes on without sending an
+            answered request again, as measured with the real program; None if nobody tried.
         connect: returns the language model for the relay; for tests.
     """
 
@@ -95,6 +108,8 @@ class CommandSystem:
     prompt_addition: str = ""
     write_files: Callable[[Path, CellJob], None] | None = None
     uses_launcher: bool = False
+    deliverable: str = ""
+    is_resumable: bool | None = None
     connect: Callable[[str], LLM] = field(default=connect)
 
     def explain_missing(self) -> str:
@@ -109,17 +124,32 @@ class CommandSystem:
         reason_missing = self.explain_missing()
         if reason_missing:
             return CellOutcome("failed", reason_missing, kind="not_installed")
-        started = time.monotonic()
         run = RunFolder.create(job.folder / "run")
         workspace = Workspace(data=list(job.cards))
         cards = [card for card in workspace.cards.values() if card.path]
         lay_out_run_folder(run, cards, workspace.root)
         prompt = build_prompt(workspace.root / "prompts", job.request, list(workspace.cards.values()), job.options)
-        prompt += self.prompt_addition
-        (run.work / PROMPT_FILE).write_text(prompt, encoding="utf-8")
+        for folder in (run.path, run.work):  # the program can change the second copy only
+            (folder / PROMPT_FILE).write_text(prompt + self.prompt_addition, encoding="utf-8")
         if self.write_files is not None:
             self.write_files(run.work, job)
-        folders = [card.path for card in cards if card.path]
+        return self._start_program(run, job)
+
+    def restart(self, job: CellJob) -> CellOutcome:
+        """Start the program again in the folder of a run that was killed, with the same command and a new budget.
+
+        Sweeps do not use this, because their cells must stay comparable; it measures `is_resumable`.
+
+        Raises:
+            OSError: `job.folder` has no run with a prompt.
+        """
+        return self._start_program(RunFolder(job.folder / "run"), job)
+
+    def _start_program(self, run: RunFolder, job: CellJob) -> CellOutcome:
+        """Run the program in a working directory that has its prompt and data, and return the outcome."""
+        started = time.monotonic()
+        prompt = (run.path / PROMPT_FILE).read_text(encoding="utf-8")
+        folders = [card.path for card in Workspace(data=list(job.cards)).cards.values() if card.path]
         try:
             llm = self.connect(job.model)
             sandbox = choose_sandbox(str(job.options.get("sandbox", "auto")))
@@ -137,7 +167,8 @@ class CommandSystem:
             else "raw data changed during the run"
         )
         usage = _make_usage(meter, time.monotonic() - started)
-        return _make_outcome(run, code, reason, output_end, meter, integrity, usage)
+        deliverable = run.work / self.deliverable if self.deliverable else find_newest_deliverable(run.work)
+        return _make_outcome(run, deliverable, (code, reason, output_end), meter, integrity, usage)
 
     def _run_command(
         self, run: RunFolder, job: CellJob, prompt: str, sandbox: Sandbox, folders: Sequence[Path], meter: UsageMeter
@@ -179,7 +210,8 @@ class CommandSystem:
         placeholders = {"here": str(programs_folder), "prompt": prompt, "prompt_file": PROMPT_FILE, "model": model,
                 "routed_model": MODEL_ROUTE + model, "python": sys.executable,
                 "data": f"data/{next(iter((run.work / 'data').iterdir())).name}",
-                "steps": str(steps), "half": str(max(1, steps // 2))}  # fmt: skip
+                "steps": str(steps), "half": str(max(1, steps // 2)),
+                "minutes": str(float(job.options.get("train_minutes", DEFAULT_TRAIN_MINUTES)))}  # fmt: skip
         words = [fill_placeholders(word, placeholders) for word in self.template]
         words[0] = find_program(words[0]) or words[0]
         program_folders = list_program_folders(words[0])
@@ -201,20 +233,32 @@ def get_model_name(job: CellJob) -> str:
 
 def _make_usage(meter: UsageMeter, wall_s: float) -> dict[str, Any]:
     token_usage = meter.usage
-    return {"actions": meter.requests, "iterations": 0, "input_tokens": token_usage.input_tokens,
+    return {"actions": meter.requests, "requests": meter.requests, "iterations": 0, "input_tokens": token_usage.input_tokens,
             "cached_tokens": token_usage.cached_tokens, "output_tokens": token_usage.output_tokens,
             "cost_usd": round(token_usage.cost_usd, 6), "wall_s": round(wall_s, 1)}  # fmt: skip
 
 
 def _make_outcome(
-    run: RunFolder, code: int, reason: str, output_end: str, meter: UsageMeter, integrity: str, usage: dict[str, Any]
+    run: RunFolder,
+    deliverable: Path | None,
+    end: tuple[int, str, str],
+    meter: UsageMeter,
+    integrity: str,
+    usage: dict[str, Any],
 ) -> CellOutcome:
-    """Return the outcome of the command: a delivered model, a declined request, or a failure."""
+    """Return the outcome of the command: a delivered model, a declined request, or a failure.
+
+    Args:
+        end: exit code, exit reason and end of the output of the command.
+    """
+    code, reason, output_end = end
     common: dict[str, Any] = {"work": str(run.work), "integrity": integrity, "usage": usage}
     declined_file = run.work / DECLINED_FILE
-    folder = find_newest_deliverable(run.work)
+    is_inside = deliverable is not None and deliverable.resolve().is_relative_to(run.work.resolve())
+    folder = deliverable if deliverable and is_inside and deliverable.is_dir() else None
     problems = check_deliverable(folder) if folder else [f"there is no folder {DELIVER_FOLDER}/"]
     if folder and not problems:
+        common["claimed"] = read_claim(folder)
         shutil.copytree(folder, run.model, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
         return CellOutcome("completed", "A deliverable was submitted.", model=str(run.model), **common)
     if declined_file.is_file() and not declined_file.is_symlink() and folder is None:
@@ -229,6 +273,22 @@ def _make_outcome(
         return CellOutcome("out_of_budget", f"The time is up; {problems[0]}.{exit_text}", kind="timeout", **common)
     kind = "not_installed" if code == 127 else "crashed" if code else ""
     return CellOutcome("failed", f"No deliverable: {'; '.join(problems[:3])}.{exit_text}", kind=kind, **common)
+
+
+def read_claim(deliverable: Path) -> dict[str, Any] | None:
+    """Return `name` and `value` of the figure in `CLAIM.json` beside a deliverable; None without a usable claim.
+
+    The system wrote the file: links, large files, and anything but a metric with a finite number are ignored.
+    """
+    file = deliverable.parent / CLAIM_FILE
+    try:
+        if file.is_symlink() or file.stat().st_size > MAX_CLAIM_BYTES:
+            return None
+        raw = json.loads(file.read_text(encoding="utf-8"))
+        name, value = str(raw["metric"]), float(raw["value"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return None
+    return {"name": name, "value": value} if math.isfinite(value) else None
 
 
 def find_newest_deliverable(work_folder: Path) -> Path | None:

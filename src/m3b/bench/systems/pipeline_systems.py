@@ -9,7 +9,7 @@ from typing import Any
 from m3b.agents.roles import BUILTIN_ROLES
 from m3b.bench.systems.base import CellJob, CellOutcome
 from m3b.errors import UsageError
-from m3b.events import ArtifactAccepted, Event
+from m3b.events import ArtifactAccepted, Event, ReplyReceived
 from m3b.llm import LLM
 from m3b.run.pipeline import Pipeline
 from m3b.run.result import Result
@@ -29,6 +29,7 @@ class SingleRoleSystem:
 
     role: str
     connect: Callable[[str], LLM] | None = None
+    is_resumable: bool | None = True
 
     @property
     def name(self) -> str:
@@ -110,6 +111,7 @@ class PipelineSystem:
     name: str
     option_changes: Mapping[str, Any] = field(default_factory=dict)
     connect: Callable[[str], LLM] | None = None
+    is_resumable: bool | None = True
 
     def explain_missing(self) -> str:
         return ""
@@ -120,7 +122,16 @@ class PipelineSystem:
         pipeline = Pipeline(
             llm, workspace=Workspace(data=list(job.cards)), out=job.folder / "run", register=False, **options
         )
-        return to_outcome(pipeline.run(job.request), job)
+        request_count = 0
+
+        def count_request(event: Event) -> None:
+            nonlocal request_count
+            request_count += isinstance(event, ReplyReceived)
+
+        pipeline.on_event = count_request
+        outcome = to_outcome(pipeline.run(job.request), job)
+        outcome.usage["requests"] = request_count
+        return outcome
 
 
 def to_outcome(result: Result, job: CellJob) -> CellOutcome:

@@ -12,6 +12,7 @@ from m3b.bench.tables.paper_tables import (
     make_role_tables,
     make_system_table,
 )
+from m3b.bench.tables.system_comparison import make_comparison_table
 
 from .base import ResultTable, Row
 
@@ -21,6 +22,6 @@ __all__ = ["ResultTable", "make_tables"]
 def make_tables(rows: Sequence[Row]) -> list[ResultTable]:
     """Return all tables of a sweep that have rows."""
     all_tables = [make_completion_table(rows), make_system_table(rows), make_difference_table(rows),
-    *make_execution_tables(rows), *make_role_tables(rows), make_quality_table(rows),
+            make_comparison_table(rows), *make_execution_tables(rows), *make_role_tables(rows), make_quality_table(rows),
             make_failure_table(rows)]  # fmt: skip
     return [table for table in all_tables if table.rows]
