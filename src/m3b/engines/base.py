@@ -145,6 +145,36 @@ class ClusterResources:
     free_gpus: int
     partitions: tuple[Partition, ...] = ()
 
+    def find_partition(self, name: str) -> Partition | None:
+        """Return a partition by its name, the default one for an empty name; None if there is none."""
+        return next((part for part in self.partitions if (part.name == name if name else part.is_default)), None)
+
+    def check(self, wanted: Resources) -> None:
+        """Check that some node could run a job.
+
+        Raises:
+            UsageError: there is no such partition, or no node of it is large enough.
+        """
+        names = wanted.partition.split(",") if wanted.partition else [""]
+        partitions = [part for name in names if (part := self.find_partition(name)) is not None]
+        known_names = ", ".join(part.name for part in self.partitions) or "none"
+        if not partitions:
+            if wanted.partition or not self.partitions:
+                raise UsageError(
+                    f"The cluster has no partition {wanted.partition!r} with a working node: {known_names}."
+                )
+            return  # no default partition: the cluster decides
+        for noun, amount, largest in (
+            ("cores (--cpus)", wanted.cpus, max(part.cpus for part in partitions)),
+            ("GPUs (--gpus)", wanted.gpus, max(part.gpus for part in partitions)),
+            ("GiB of memory (--memory)", wanted.memory_gib, max(part.memory_gib for part in partitions)),
+        ):
+            if amount > largest:
+                raise UsageError(
+                    f"No node of the partition {', '.join(part.name for part in partitions)} has {amount:g} {noun}; the "
+                    f"largest has {largest:g}. Partitions: {known_names}."
+                )
+
 
 class Engine(Protocol):
     """Runs jobs. All methods may be called by several threads.
