@@ -334,7 +334,7 @@ def test_who_asks_in_vain_is_stopped(job: CellJob) -> None:
 
 def test_names() -> None:
     assert {"m3b", "m3b-single", "m3b-no-debug", "m3b-no-reflect", "m3b-no-examples", "aider", "mini-swe-agent",
-            "smolagents", "aide", "react", "role:data_engineer"} <= set(list_systems())  # fmt: skip
+            "smolagents", "aide", "react", "autoresearch", "role:data_engineer"} <= set(list_systems())  # fmt: skip
     assert {"Cursor Composer", "Windsurf Cascade", "Copilot Edits"} <= {
         row.name for row in published_results.load_systems()
     }

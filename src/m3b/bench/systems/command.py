@@ -74,6 +74,7 @@ def build_prompt(
 DELIVER_FOLDER, DECLINED_FILE, PROMPT_FILE = "Deliver", "DECLINED.txt", "PROMPT.md"
 CLAIM_FILE = "CLAIM.json"
 MAX_CLAIM_BYTES = 65536
+OWN_PROGRAMS = ("react_agent.py", "autoresearch_agent.py", "launcher.py")
 POLL_S = 0.1
 DEFAULT_WALL_S = 4 * 3600.0
 MAX_FAILED_REQUESTS = 10
@@ -143,7 +144,10 @@ class CommandSystem:
         Raises:
             OSError: `job.folder` has no run with a prompt.
         """
-        return self._start_program(RunFolder(job.folder / "run"), job)
+        run = RunFolder(job.folder / "run")
+        for leftover in (run.model, run.path / "relay"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        return self._start_program(run, job)
 
     def _start_program(self, run: RunFolder, job: CellJob) -> CellOutcome:
         """Run the program in a working directory that has its prompt and data, and return the outcome."""
@@ -176,7 +180,7 @@ class CommandSystem:
         """Run the command to its end; return its exit code, the exit reason, and the end of its output."""
         programs_folder = run.path / "bin"
         programs_folder.mkdir(exist_ok=True)
-        for file in (LOOPBACK_PROGRAM, *(Path(__file__).with_name(name) for name in ("react_agent.py", "launcher.py"))):
+        for file in (LOOPBACK_PROGRAM, *(Path(__file__).with_name(name) for name in OWN_PROGRAMS)):
             shutil.copyfile(file, programs_folder / file.name)
         command_line, program_folders = self._build_command_line(run, job, prompt, programs_folder)
         argv = [
@@ -259,6 +263,8 @@ def _make_outcome(
     problems = check_deliverable(folder) if folder else [f"there is no folder {DELIVER_FOLDER}/"]
     if folder and not problems:
         common["claimed"] = read_claim(folder)
+        if (folder.parent / "Datapath").is_dir():  # the index of this model, which says what its labels mean
+            common["work"] = str(folder.parent)
         shutil.copytree(folder, run.model, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
         return CellOutcome("completed", "A deliverable was submitted.", model=str(run.model), **common)
     if declined_file.is_file() and not declined_file.is_symlink() and folder is None:

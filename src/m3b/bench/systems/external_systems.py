@@ -97,4 +97,12 @@ AIDE = CommandSystem(
 REACT = CommandSystem("react", ("{python}", "{here}/react_agent.py", "{prompt_file}", "--steps", "{steps}"))
 """Reason and act in one loop, as in MLAgentBench; a small program of m3b, so nothing must be installed."""
 
-EXTERNAL_SYSTEMS = {system.name: system for system in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, REACT)}
+AUTORESEARCH = CommandSystem(
+    "autoresearch",
+    ("{python}", "{here}/autoresearch_agent.py", "{prompt_file}", "--minutes", "{minutes}"),
+    deliverable="best/Deliver",
+    is_resumable=True,
+)
+"""Experiments of equal length, kept only if the validation figure rises; a small program of m3b too."""
+
+EXTERNAL_SYSTEMS = {system.name: system for system in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, REACT, AUTORESEARCH)}
