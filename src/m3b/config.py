@@ -28,6 +28,11 @@ KEYS: Mapping[str, tuple[type[Any], str]] = {
     "train_minutes": (float, "minutes of training"),
     "device": (str, "auto, cpu or cuda"),
     "gpus": (int, "number of GPUs to train on"),
+    "engine": (str, "where scripts of training run: local or slurm"),
+    "partition": (str, "partition of cluster jobs"),
+    "cpus": (int, "cores of a cluster job"),
+    "memory": (float, "GiB of a cluster job"),
+    "slurm_options": (str, "further options of sbatch, separated by blanks: account=radiology qos=long"),
     "offline": (bool, "whether models on other machines are refused"),
 }
 """Name -> type and meaning of each setting, in the units of the command line."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engines.slurm_daemons import SlurmDaemons, find_missing_program, run_slurm, wait_for
 
+from engines.slurm_daemons import SlurmDaemons, find_missing_program, run_slurm, wait_for
 from m3b.engines import EngineError, JobRequest, Resources
 from m3b.engines.slurm import SlurmEngine
 from m3b.errors import UsageError

@@ -13,6 +13,7 @@ import typer
 
 from m3b.cli import shell_completion
 from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions
+from m3b.cli.engine_options import NO_ENGINE_OPTIONS, EngineOptions
 from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import format_result, make_console, print_json
 from m3b.cli.training_options import NO_TRAINING_OPTIONS, TrainingOptions
@@ -135,6 +136,7 @@ def run(
         ),
     ] = False,
     training: TrainingOptions = NO_TRAINING_OPTIONS,
+    engine: EngineOptions = NO_ENGINE_OPTIONS,
     dataset: DatasetOptions = NO_DATASET_OPTIONS,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -157,6 +159,7 @@ def run(
         confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external or []),
         label_with=str(label_with.absolute()) if label_with else "", log=log or "", send_images=send_images,
         overrides=dataset.overrides, training=training.with_config(data or []).overrides,
+        engine=engine.resolve(data or []),
     )  # fmt: skip
     _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
 

@@ -18,6 +18,9 @@ EngineName = Literal["local", "slurm", "ray"]
 JobState = Literal["pending", "running", "finished", "failed", "cancelled", "lost", "preempted"]
 ENDED_STATES: tuple[JobState, ...] = ("finished", "failed", "cancelled", "lost", "preempted")
 
+REQUEUE_VARIABLE = "M3B_REQUEUE_COMMAND"
+"""Variable of a job with the command by which it asks to be started again; words are separated by blanks."""
+
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

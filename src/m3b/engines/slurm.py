@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from m3b.engines.base import (
+    REQUEUE_VARIABLE,
     ClusterResources,
     EngineError,
     EngineName,
@@ -34,8 +35,6 @@ COMMAND_TIMEOUT_S = 90.0
 """Longer than the minute for which the commands themselves look for their configuration and the controller."""
 SIGNAL_BEFORE_LIMIT_S = 120
 """A job gets SIGUSR1 so many seconds before its time limit, to write a checkpoint and to be requeued."""
-REQUEUE_VARIABLE = "M3B_REQUEUE_COMMAND"
-"""Variable of a job with the command by which it asks to be started again; words are separated by blanks."""
 
 ALLOWED_OPTIONS = (
     "account", "begin", "clusters", "comment", "constraint", "cores-per-socket", "dependency", "exclude", "exclusive",
@@ -196,7 +195,7 @@ class SlurmEngine:
             ) from None
         if result.returncode != 0:
             words = " ".join((result.stderr or result.stdout).split())[-500:]
-            is_down = "Unable to contact slurm controller" in words or "configuration" in words and "process" in words
+            is_down = "Unable to contact slurm controller" in words or ("configuration" in words and "process" in words)
             raise EngineError(f"{command}: {words}", code="unreachable" if is_down else code)
         return result.stdout
 

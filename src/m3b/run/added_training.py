@@ -127,6 +127,7 @@ def run_training(services: RunServices, training: TrainingAdded) -> None:
     call = ToolCall(f"train-{training.number}", "run_script", {"command": command, "wait_s": WAIT_S})
     services.emit(StepStarted(describe_addition(services.folder.work, training)))
     services.emit(ToolCalled(call.id, call.name, call.arguments, cost=0))
+    services.tools.continue_command(command, set())  # a cluster job of an earlier process goes on
     result = services.tools.call(call, (call.name,))
     while result.data.get("running") and not services.cancel_event.is_set():
         wait_call = ToolCall(call.id, call.name, {"job": result.data["job"], "wait_s": WAIT_S})

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import dropwhile
@@ -49,6 +49,7 @@ from m3b.events import (
     RunEnded,
     RunStarted,
     StepStarted,
+    ToolReturned,
     TrainingAdded,
 )
 from m3b.isolation.reader import Reader
@@ -75,7 +76,7 @@ from m3b.run.services import RunServices
 from m3b.run.setup import RunSetup
 from m3b.run.stages import BUILTIN_STAGES, Stage, Stages, copy_stages
 from m3b.run.state import RunState
-from m3b.tools import REPEATABLE
+from m3b.tools import REPEATABLE, Toolbox
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -331,9 +332,27 @@ class StageRunner:
         folder = self.services.folder
         state = AgentState.from_events(past_events)
         state.iterations = max(state.iterations, iterations)
-        agent.resume(state, lambda call: answer_interrupted_call(folder, call))
-        lost_jobs = {job: describe_training_resume(folder, command) for job, command in state.lost_jobs.items()}
+        tools, answered_jobs = self.services.tools, self._list_answered_jobs()
+        agent.resume(
+            state,
+            lambda call: "" if goes_on_as_job(tools, call, answered_jobs) else answer_interrupted_call(folder, call),
+        )
+        reopened_jobs = tools.reopen_jobs(state.lost_jobs)
+        lost_jobs = {
+            job: describe_training_resume(folder, command)
+            for job, command in state.lost_jobs.items()
+            if job not in reopened_jobs
+        }
         self.services.tools.record_lost_jobs(lost_jobs)
+
+    def _list_answered_jobs(self) -> set[int]:
+        """Return the numbers of all scripts that an agent got a result of."""
+        events = (event for dialogue in self.state.dialogue.values() for event in dialogue)
+        return {
+            int(event.facts["job"])
+            for event in events
+            if isinstance(event, ToolReturned) and isinstance(event.facts.get("job"), int)
+        }
 
     def _make_agent(self, tool_role: Role, role: Role) -> Agent:
         services = self.services
@@ -396,6 +415,16 @@ LOG_FOLDER = "Logout"
 COMPLETE_CHECKPOINT_PATTERN = re.compile(r"(?:^|/)checkpoint(?:-\d+/complete\.json|\.pt)$")
 """Files of the templates that exist only when a checkpoint is complete."""
 TRAINING_COMMAND_PATTERN = re.compile(r"\bpython3?\s+train\.py\b")
+
+
+def goes_on_as_job(tools: Toolbox, call: ToolCall, answered_jobs: Collection[int]) -> bool:
+    """Return whether an interrupted call waits for a cluster job that goes on, so that it can be run again."""
+    command, number = call.arguments.get("command"), call.arguments.get("job")
+    if call.name != "run_script":
+        return False
+    if number:
+        return any(job.number == number for job in tools.jobs)
+    return isinstance(command, str) and tools.continue_command(command, answered_jobs)
 
 
 def answer_interrupted_call(run: RunFolder, call: ToolCall) -> str:
@@ -477,6 +506,8 @@ def _describe_ending(run: RunFolder, error: BaseException) -> tuple[Status, str]
     match error:
         case TrainingDeclined():
             return error.status, str(error)
+        case RunCancelled(code="job_cancelled"):
+            return "cancelled", f"{error} Everything made so far is kept; {resume_hint}"
         case KeyboardInterrupt() | RunCancelled():
             return "cancelled", f"Stopped on request. Everything made so far is kept; {resume_hint}"
         case RunEnd():

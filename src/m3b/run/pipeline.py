@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from m3b.display import make_html_table, shorten
+from m3b.engines import LOCAL, EngineError, EngineName, EngineOptions
 from m3b.errors import SandboxError, SettingError, UsageError
 from m3b.isolation.sandbox import Sandbox, choose_sandbox
 from m3b.llm import LLM, choose_default_spec, connect, describe_unused_keys
@@ -83,6 +84,31 @@ def check_training_type(training: Any) -> TrainingOverrides:
     if not isinstance(training, TrainingOverrides):
         raise UsageError(f"`training` takes m3b.TrainingOverrides(epochs=..., network=...); it is {training!r}.")
     return training
+
+
+def resolve_engine(engine: EngineName | EngineOptions, training: TrainingOverrides) -> EngineOptions:
+    """Return the engine with as many GPUs as the training is to have.
+
+    Raises:
+        UsageError: there is no such engine.
+    """
+    options = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
+    if options.name == LOCAL.name:
+        return options
+    return replace(options, gpus=training.gpus or options.gpus or (1 if training.device == "cuda" else 0))
+
+
+def check_engine(options: EngineOptions) -> None:
+    """Check that the engine answers and has a node for the jobs; nothing for this machine.
+
+    Raises:
+        EngineError: it does not answer.
+        UsageError: no node has as much as a job asks for.
+    """
+    if options.name != LOCAL.name:
+        from m3b.engines import open_engine, resolve_resources
+
+        resolve_resources(options, open_engine(options.name).resources())
 
 
 def replace_minutes(options: Options, minutes: Any) -> Options:
@@ -258,6 +284,8 @@ class Pipeline:
             `patient_column`, `masks`, `classes`, `split`; see `m3b.dataset.manifest.overrides.Overrides`.
         training: metric, machine and training that the user fixes: see `TrainingOverrides`. Wishes in the request that
             such a setting serves ("for 100 epochs") set what it leaves open.
+        engine: where the scripts of training run: `local`, or jobs of a cluster, `slurm` or an `EngineOptions` with
+            cores, memory and partition. The run folder is on storage that the nodes see under the same path.
         external: name -> folder of an external test set, or (folder, its manifest): see `Result.external`.
         register: whether to add runs to the user's list of runs, where `m3b runs`, ids and `last` find them. If the
             list cannot be written, the run has a note on it.
@@ -287,6 +315,7 @@ class Pipeline:
         manifest: str | Path | Mapping[str, Any] | Manifest | None = None,
         overrides: OverrideArguments | None = None,
         training: TrainingOverrides | None = None,
+        engine: EngineName | EngineOptions = "local",
         external: ExternalData | None = None,
         register: bool = True,
         options: Options | None = None,
@@ -318,6 +347,9 @@ class Pipeline:
             parse_external_data(external),
         )
         self.training = check_training_type(training)
+        self.engine = resolve_engine(engine, self.training)
+        if self.engine.name != LOCAL.name:
+            self.training = replace(self.training, gpus_of_jobs=self.engine.gpus)
         self.out = Path(out) if out is not None else None
         self.register = register
         self.ask, self.approve, self.on_event = ask, approve, on_event
@@ -342,6 +374,7 @@ class Pipeline:
             ("data", ", ".join(str(card.path or card.name) for card in cards)), ("run folder", str(self.out or "")),
             *((name, str(value)) for name, value in options.items() if value != defaults.get(name)),
             ("training", "; ".join(self.training.describe())),
+            ("engine", "" if self.engine == LOCAL else self.engine.name),
         ]  # fmt: skip
 
     def run(self, request: str, *, out: str | Path | None = None) -> Result:
@@ -544,7 +577,8 @@ class Pipeline:
             llm, workspace=workspace or restore_workspace(record), out=run.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
             manifest=recorded_manifest, overrides=cast("OverrideArguments", recorded_overrides),
-            training=TrainingOverrides.from_json(record.get("training")), external=record.get("external"), **hooks,
+            training=TrainingOverrides.from_json(record.get("training")), external=record.get("external"),
+            engine=EngineOptions.from_json(record.get("engine")), **hooks,
         )  # fmt: skip
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
@@ -584,6 +618,7 @@ class Pipeline:
 
             check_viewing(self.options, self.llms)
         training, options, wish_notes = self._resolve_training(request)
+        check_engine(self.engine)
         sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:
             from m3b.run.overrides import resolve_overrides
@@ -592,7 +627,7 @@ class Pipeline:
             workspace = workspace.with_cards(resolved_cards)
         run = RunFolder.create(run_path)
         record = make_record(run, request, options, self.llms, workspace, sandbox, self.extensions, overrides,
-                            training, role_names_of(self.stages), self.external_sources)  # fmt: skip
+                            training, role_names_of(self.stages), self.external_sources, self.engine)  # fmt: skip
         run.lock()
         notes = [*wish_notes, *self._register(run, record, sandbox)]
         return self._make_handle(
@@ -672,10 +707,11 @@ class Pipeline:
             state = RunState.from_events(run.read_events())
             check_resumed_state(self.stages, state)
             sandbox = choose_for_resume(run, self.options.sandbox, mode, state.sandboxes)
+            check_engine(self.engine)
             added_minutes = self._resolve_addition(run, record, state, addition)
             if state.index is None or not state.index.confirmed:
                 check_can_confirm(self.options, self.ask)
-        except (UsageError, SandboxError):
+        except (UsageError, SandboxError, EngineError):
             run.unlock()
             raise
         record["id"] = run.id  # the folder may have been renamed
@@ -760,6 +796,7 @@ class Pipeline:
             self.extensions,
             overrides,
             training,
+            self.engine,
             self.external_sources,
             self.ask,
             self.approve,

@@ -102,6 +102,8 @@ def lay_out_run_folder(
     for folder in (run.work, run.locked):
         folder.mkdir(parents=True, exist_ok=True)
     ensure_plain_folder(run.work, "data")
+    # A cluster job of a run that is resumed may be reading by the links into the view: they stay.
+    is_training = (run.path / SCRATCH_FOLDER).is_dir()
     card_list = list(cards)
     for card in card_list:
         if card.path is None or not card.path.is_dir():
@@ -109,7 +111,8 @@ def lay_out_run_folder(
         if run.path.resolve().is_relative_to(card.path.resolve()):
             raise UsageError(f"The run folder {run.path} lies inside the data {card.path}. Choose another --out.")
         readable_folders[f"data/{card.root}"] = card.path
-        replace_link(run.work / "data" / card.root, card.path)
+        if not (is_training and (run.work / "data" / card.root).is_symlink()):
+            replace_link(run.work / "data" / card.root, card.path)
     if not run.resources.is_dir():
         try:
             _copy_resources(resources, templates, card_list, run.resources)

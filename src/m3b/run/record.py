@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3b.agents.roles import ROLE_NAMES
+from m3b.engines import EngineOptions
 from m3b.errors import DataError, UsageError
 from m3b.isolation.sandbox import Sandbox
 from m3b.journal import JOURNAL_FORMAT
@@ -36,7 +37,8 @@ def make_record(
     overrides: Overrides | None,
     training: TrainingOverrides,
     role_names: Sequence[str],
-    external_sources: Sequence[ExternalSource] = (),
+    external_sources: Sequence[ExternalSource],
+    engine: EngineOptions,
 ) -> dict[str, Any]:
     """Return the content of run.json at the start of a run."""
     from m3b.run.packaging import collect_versions  # imports numpy
@@ -62,6 +64,7 @@ def make_record(
         "stages": list(role_names),
         "given": overrides.model_dump(mode="json", exclude_defaults=True) if overrides is not None else {},
         "training": training.to_json(),
+        "engine": engine.to_json(),
         "external": serialize_external_sources(external_sources),
         **used_sandboxes({}, sandbox),
         "versions": collect_versions(),

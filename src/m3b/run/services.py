@@ -15,6 +15,7 @@ from m3b.agents.checks.index_lock import RawFingerprint
 from m3b.agents.pseudonymization import PseudonymizingModel, Pseudonyms
 from m3b.agents.roles import DATA_ENGINEER, Role
 from m3b.data.cards import Card
+from m3b.engines import LOCAL, ClusterScripts, EngineOptions, open_engine, resolve_resources
 from m3b.errors import RunFailed
 from m3b.events import (
     ArtifactAccepted,
@@ -41,7 +42,7 @@ from m3b.run.image_viewing import ImageViewing
 from m3b.run.labelling import MaskLabelling
 from m3b.run.options import Options
 from m3b.run.provisioning import ensure_plain_folder, lay_out_run_folder, replace_link
-from m3b.run.sandbox_executor import SandboxExecutor
+from m3b.run.sandbox_executor import SandboxExecutor, describe_device
 from m3b.run.setup import RunSetup
 from m3b.run.state import RunState
 from m3b.run.training_overrides import PRETRAINED_LINK, find_weight_folders
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+CLUSTER_FOLDER = "cluster"
+"""Folder of the run's logs with a folder for each cluster job."""
 MIN_SCRIPT_S, MAX_TRAINING_OVERRUN = 3600.0, 3
 """A script may run for so many seconds, or so many times the planned training time if that is longer."""
 
@@ -120,6 +123,8 @@ class RunServices:
         self.raw_folders = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
         readable_folders = [*self.raw_folders.values(), self.folder.resources]
         self.training_minutes = self.options.training_minutes
+        self.cluster = self._open_cluster(setup.engine)
+        self._is_training = False
         self.labelling = self._make_labelling()
         self.viewing = (
             ImageViewing(self.folder, self.options, state, lambda: self.executor) if self.options.send_images else None
@@ -149,6 +154,30 @@ class RunServices:
             is_cancelled=self.cancel_event.is_set,
         )
 
+    def _open_cluster(self, engine: EngineOptions) -> ClusterScripts | None:
+        """Return what starts the scripts of training as jobs; None if they run on this machine.
+
+        Raises:
+            EngineError: the engine does not answer.
+            UsageError: no node has as much as a job asks for.
+        """
+        if engine.name == LOCAL.name:
+            return None
+        opened_engine = open_engine(engine.name)
+        return ClusterScripts(
+            opened_engine,
+            self.folder.path / "logs" / CLUSTER_FOLDER,
+            self.folder.id,
+            resolve_resources(engine, opened_engine.resources()),
+            self.sandbox,
+            self.options.sandbox,
+            lambda text: self.emit(NoteAdded(text)),
+        )
+
+    def describe_device(self) -> str:
+        """Return the GPUs and cores for training in words for an agent."""
+        return self.cluster.describe_device() if self.cluster else describe_device()
+
     def _make_toolbox(self, roots: Roots, readable_folders: Sequence[Path]) -> Toolbox:
         """Return the tools of a run whose scripts may read these folders."""
         return Toolbox(
@@ -166,6 +195,7 @@ class RunServices:
                 **(self.labelling.tools if self.labelling else {}),
                 **(self.viewing.tools if self.viewing else {}),
             },
+            cluster=self.cluster if self._is_training else None,
         )
 
     def emit(self, event: Event) -> None:
@@ -242,6 +272,7 @@ class RunServices:
         """Hide the raw data, the test cases and the files that made the index from scripts, previews and probes."""
         self.tools.close()
         self.executor.close()
+        self._is_training = True
         card = self.card_of(selection)
         roots = begin_training(
             self.folder,
@@ -275,6 +306,8 @@ class RunServices:
     def restore_folders(self, index: DataIndex | None, *, is_resumable: bool) -> None:
         """Stop every process, and restore for people the files that were hidden from training."""
         self.tools.close()
+        if self.cluster is not None:
+            self.cluster.cancel_all()
         self.executor.close()
         if index is not None:
             end_training(self.folder, self.raw_folders, index.task, keep_view=is_resumable)

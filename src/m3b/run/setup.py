@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from m3b.engines import EngineOptions
 from m3b.isolation.sandbox import Sandbox
 from m3b.llm import LLM
 from m3b.run.extensions import UserExtensions
@@ -33,6 +34,7 @@ class RunSetup:
         extensions: tools and checks of the user.
         overrides: what the user fixed of how the data is to be read.
         training: what the user fixed of metric, machine and training.
+        engine: where the scripts of training run.
         external_sources: external test sets, which are measured at the end and used for nothing else.
         ask, approve, on_event: the callbacks of the user, see `Pipeline`.
         notes: messages for the user and the journal at the start of the work.
@@ -50,6 +52,7 @@ class RunSetup:
     extensions: UserExtensions
     overrides: Overrides | None
     training: TrainingOverrides
+    engine: EngineOptions
     external_sources: tuple[ExternalSource, ...]
     ask: Callable[[str], str | None] | None
     approve: Callable[[str], bool] | None

@@ -43,7 +43,6 @@ from m3b.run.manifests import explain_manifest
 from m3b.run.model_validation import validate_model
 from m3b.run.overrides import enforce_overrides
 from m3b.run.request_wishes import drop_unserved_wishes
-from m3b.run.sandbox_executor import describe_device
 from m3b.run.training_checks import (
     check_fixed_plan,
     describe_short_training,
@@ -372,7 +371,7 @@ class ModuleStage(Stage[TrainingModule]):
             state.get_artifact(DataIndex),
             state.audit_text,
             minutes,
-            describe_device(),
+            services.describe_device(),
             services.folder.resources,
             collect_closing_remarks(state, services, self.role),
             state.audit_summary,

@@ -110,6 +110,7 @@ class TrainingOverrides:
         settings: other settings of plan.json by their dotted names, e.g. `{"augment.rotate": 5}`.
         plan: a whole plan.json, as `m3b plan -o` writes it: its values, or the file.
         from_request: names of the values that were read from the request.
+        gpus_of_jobs: GPUs of a cluster job, if the training is one; then those of this machine do not matter.
 
     Raises:
         SettingError: a value cannot be meant; `code` says which rule.
@@ -126,6 +127,7 @@ class TrainingOverrides:
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] | str | Path | None = None
     from_request: tuple[str, ...] = ()
+    gpus_of_jobs: int | None = None
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
@@ -152,7 +154,9 @@ class TrainingOverrides:
             _check_beside_plan(self)
 
     def __bool__(self) -> bool:
-        return any(getattr(self, item.name) not in (None, {}, ()) for item in fields(self))
+        return any(
+            getattr(self, item.name) not in (None, {}, ()) for item in fields(self) if item.name != "gpus_of_jobs"
+        )
 
     @property
     def task(self) -> str:
@@ -439,6 +443,8 @@ def _check_metric(metric: str | None, task: str) -> None:
 
 
 def _check_machine(overrides: TrainingOverrides) -> None:
+    if overrides.gpus_of_jobs is not None:  # the engine says whether a node has as many
+        return
     available = count_gpus()
     if overrides.device == "cuda" and not available:
         raise _error("no_gpu", "--device cuda: this machine has no NVIDIA GPU (/dev/nvidia0).")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from m3b.engines import ClusterProcess, ClusterScripts
 from m3b.errors import ToolError
 from m3b.isolation import untrusted
-from m3b.isolation.sandbox import ExitStatus, Limits, Mounts, Process, Sandbox
+from m3b.isolation.sandbox import ExitStatus, Limits, Mounts, Sandbox
 from m3b.tools.paths import Roots
 
 JOB_LOGS, RESULT_LOGS = "jobs", "results"
@@ -89,13 +91,25 @@ MAX_RUNNING_SCRIPTS = 4
 _MAX_READ_BYTES = 512 * 1024
 
 
+class ScriptProcess(Protocol):
+    """A running script: a `Process` of the sandbox on this machine, or a `ClusterProcess`."""
+
+    output: Path
+
+    def poll(self) -> ExitStatus | None: ...
+
+    def wait(self, timeout_s: float | None = None) -> ExitStatus | None: ...
+
+    def stop(self) -> ExitStatus: ...
+
+
 @dataclass
 class ScriptJob:
     """One script. `started_at` is in seconds of `time.monotonic`; `stop_reason` says why m3b stopped it, if it did."""
 
     number: int
     command: str
-    process: Process
+    process: ScriptProcess
     started_at: float
     exit: ExitStatus | None = None
     stop_reason: str = ""
@@ -108,6 +122,12 @@ class ScriptJob:
         if self.exit is None:
             self.exit = self.process.poll()
         return self.exit is None
+
+    @property
+    def queue_state(self) -> str:
+        """Why the script has not started yet, if it is a cluster job that waits; '' otherwise."""
+        process = self.process
+        return process.describe_wait() if self.exit is None and isinstance(process, ClusterProcess) else ""
 
     @property
     def silence_s(self) -> float:
@@ -137,6 +157,10 @@ class ScriptJob:
         return data.decode("utf-8", "replace")
 
 
+def _shell_command(command: str) -> list[str]:
+    return ["bash", "-c", command]
+
+
 class JobManager:
     """All scripts of one toolbox.
 
@@ -147,6 +171,7 @@ class JobManager:
         mounts_read: read-only folders that they may read.
         env: environment variables for scripts, in addition to those of the sandbox.
         logs: keeps their output, out of their reach.
+        cluster: starts them as cluster jobs; None starts them on this machine.
     """
 
     def __init__(
@@ -157,11 +182,13 @@ class JobManager:
         mounts_read: Sequence[Path],
         env: Mapping[str, str],
         logs: LogStore,
+        cluster: ClusterScripts | None = None,
     ) -> None:
         self.all_jobs: list[ScriptJob] = []
         self.lost_jobs: dict[int, str] = {}
         self._roots, self._sandbox, self._limits, self._env = roots, sandbox, limits, dict(env)
-        self._logs = logs
+        self._logs, self._cluster = logs, cluster
+        self._continued: dict[str, ScriptJob] = {}
         self._mounts = Mounts(read=tuple(mounts_read), write=(roots.work,))
         self._lock = threading.Lock()
         self._closed = False
@@ -173,10 +200,13 @@ class JobManager:
             ToolError: the maximum number of scripts is running already, or the run is over.
             OSError: the output file cannot be created.
             SandboxError: the sandbox did not start.
+            EngineError: the cluster did not take the job.
         """
         with self._lock:
             if self._closed:
                 raise ToolError("The run is over; no script can be started any more.")
+            if (continued_job := self._continued.pop(command, None)) is not None:
+                return continued_job
             running = [job.number for job in self.all_jobs if job.is_running]
             if len(running) >= MAX_RUNNING_SCRIPTS:
                 raise ToolError(
@@ -184,18 +214,46 @@ class JobManager:
                     f"run_script(job={running[0]}) or stop one with run_script(job={running[0]}, stop=true)."
                 )
             number, output = self._logs.next_file(JOB_LOGS)
-            process = self._sandbox.start(
-                ["bash", "-c", command],
-                cwd=self._roots.work,
-                mounts=self._mounts,
-                output=output,
-                env=self._env,
-                limits=self._limits,
+            process = self._start_process(number, _shell_command(command), output)
+            return self._add_job(number, command, process)
+
+    def _start_process(self, number: int, argv: list[str], output: Path) -> ScriptProcess:
+        cwd, env, limits = self._roots.work, self._env, self._limits
+        if self._cluster is not None:
+            return self._cluster.start(
+                number, argv, cwd=cwd, mounts=self._mounts, output=output, env=env, limits=limits
             )
-            now = time.monotonic()
-            job = ScriptJob(number, command, process, now, last_output_at=now)
-            self.all_jobs.append(job)
-            return job
+        return self._sandbox.start(argv, cwd=cwd, mounts=self._mounts, output=output, env=env, limits=limits)
+
+    def _add_job(self, number: int, command: str, process: ScriptProcess) -> ScriptJob:
+        now = time.monotonic()
+        job = ScriptJob(number, command, process, now, last_output_at=now)
+        self.all_jobs.append(job)
+        return job
+
+    def reopen_job(self, number: int, command: str) -> bool:
+        """Go on with a cluster job that an earlier process of m3b started; return whether there is one."""
+        process = self._cluster.reopen(number) if self._cluster is not None else None
+        if process is None or any(job.number == number for job in self.all_jobs):
+            return process is not None
+        self._add_job(number, command, process)
+        return True
+
+    def continue_command(self, command: str, answered_jobs: Collection[int]) -> bool:
+        """Let the next start of a command go on with its newest cluster job; return whether there is such a job.
+
+        Args:
+            answered_jobs: numbers of jobs whose result agents have seen; the job that was interrupted is none of them.
+        """
+        number = max(self._cluster.list_numbers(), default=0) if self._cluster is not None else 0
+        if self._cluster is None or not number or number in answered_jobs:
+            return False
+        if self._cluster.read_command_line(number) != tuple(_shell_command(command)):
+            return False
+        if not self.reopen_job(number, command):
+            return False
+        self._continued[command] = self.find_job(number)
+        return True
 
     def find_job(self, number: int) -> ScriptJob:
         """Return a job by its number.

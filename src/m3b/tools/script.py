@@ -8,7 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
-from m3b.errors import ToolError
+from m3b.errors import RunCancelled, ToolError
 from m3b.facts import ScriptOutcome
 from m3b.isolation.sandbox import ExitStatus
 from m3b.tools.context import ToolContext, ToolResult
@@ -25,7 +25,9 @@ _EXIT_REASON_TEXTS = {
     "disk": "killed: it wrote more to disk than a script may. Keep fewer checkpoints or smaller caches",
     "files": "killed: it created more files than a script may. Write fewer, larger files",
     "stopped": "stopped on request",
-    "lost": "lost: its supervisor ended before it did. Run it again",
+    "lost": "lost: its supervisor ended before it did, or its node failed. Run it again",
+    "cancelled": "ended: its cluster job was cancelled",
+    "preempted": "ended: its cluster job had to make room. Run it again",
 }
 
 
@@ -76,12 +78,18 @@ def run_script(ctx: ToolContext, command: str = "", wait_s: int = 600, job: int 
     was_cancelled = ctx.jobs.wait(
         script_job, max(0, min(wait_s, _MAX_WAIT_S)), ctx.is_cancelled, lambda j: _report_output(ctx, j)
     )
+    if script_job.exit is not None and script_job.exit.reason == "cancelled":
+        raise RunCancelled(
+            f"The cluster job of script {script_job.number} (`{' '.join(script_job.command.split())[:80]}`) was cancelled, and "
+            "not by m3b.",
+            code="job_cancelled",
+        )
     return _format_result(ctx, script_job, was_cancelled)
 
 
 def _report_output(ctx: ToolContext, job: ScriptJob) -> None:
     if ctx.on_output:
-        ctx.on_output(job.number, clean_terminal_output(job.read_output())[-2000:])
+        ctx.on_output(job.number, job.queue_state or clean_terminal_output(job.read_output())[-2000:])
 
 
 def _format_result(ctx: ToolContext, job: ScriptJob, was_cancelled: bool) -> ToolResult:
@@ -93,7 +101,9 @@ def _format_result(ctx: ToolContext, job: ScriptJob, was_cancelled: bool) -> Too
     lines = [_format_headline(job, was_cancelled, ctx.roots.work)]
     if loss := find_nonfinite_loss(output):
         lines.append(f"The loss is not a number: {loss[:200]}")
-    if job.is_running and job.silence_s > MIN_NOTED_SILENCE_S:
+    if job.queue_state:
+        lines.append(f"It has not started: {job.queue_state}.")
+    elif job.is_running and job.silence_s > MIN_NOTED_SILENCE_S:
         lines.append(f"No output for {job.silence_s:.0f} s.")
     body = output
     if error and output.endswith(error):

@@ -6,7 +6,7 @@ import difflib
 import errno
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from typing import Any
 
 from m3b.data.phi import Phi
 from m3b.dataset.jobs import MANIFEST_PATH
+from m3b.engines import ClusterScripts
 from m3b.errors import ToolError
 from m3b.isolation.reader import Reader
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
@@ -80,6 +81,7 @@ class Toolbox:
         logs: folder for the output of scripts and for long results, out of the scripts' reach; copies for agents go
             to `Logout/` of the working folder. None keeps them in a temporary folder until `close`.
         user_tools: further tools by name, from `bind_user_tools`.
+        cluster: starts scripts as cluster jobs; None starts them on this machine.
     """
 
     def __init__(
@@ -97,13 +99,14 @@ class Toolbox:
         env: Mapping[str, str] | None = None,
         logs: Path | None = None,
         user_tools: Mapping[str, Callable[..., ToolResult]] = MappingProxyType({}),
+        cluster: ClusterScripts | None = None,
     ) -> None:
         self.explain_manifest: Callable[[bytes], str] | None = None
         """Returns what a manifest gives; its answer follows the result of the call that wrote one."""
         self._work = roots.work
         self.tools = {**TOOLS, **user_tools}
         run_logs = LogStore(roots, logs)
-        jobs = JobManager(roots, sandbox, limits or Limits(), mounts_read, env or {}, run_logs)
+        jobs = JobManager(roots, sandbox, limits or Limits(), mounts_read, env or {}, run_logs, cluster)
         visible_folders = tuple(path for path in (roots.work, *roots.read.values()) if path.exists())
         reader = Reader(sandbox, Mounts(read=visible_folders), is_cancelled=is_cancelled)
         self.context = ToolContext(
@@ -163,6 +166,21 @@ class Toolbox:
         except MemoryError:
             return ToolResult(f"{call.name}: not enough memory. Look at less at a time.", is_error=True)
         return result if call.name in _SELF_LIMITING_TOOLS else self._limit_length(result)
+
+    def continue_command(self, command: str, answered_jobs: Collection[int]) -> bool:
+        """Let the next call of a command go on with its cluster job: see `JobManager.continue_command`."""
+        return self.context.jobs.continue_command(command, answered_jobs)
+
+    def reopen_jobs(self, commands: Mapping[int, str]) -> set[int]:
+        """Go on with cluster jobs that an earlier process of m3b started.
+
+        Args:
+            commands: job number -> command.
+
+        Returns:
+            The numbers of the jobs that there are.
+        """
+        return {number for number, command in commands.items() if self.context.jobs.reopen_job(number, command)}
 
     def record_lost_jobs(self, continuations: Mapping[int, str]) -> None:
         """Record scripts that ended with an earlier process of m3b.

@@ -27,6 +27,8 @@ ETC_FILES = (
     "vulkan",
 )
 _GPU_NODES = ("nvidia*", "kfd", "dri", "dxg")
+INTERRUPT_FILE, INTERRUPT_VARIABLE = "interrupt-requested", "M3B_INTERRUPT_FILE"
+"""File in the private folder of a command that asks it to write a checkpoint and to end; the variable has its path."""
 # The choice of accelerators is the only setting inherited from the caller: it is no secret, and ignoring it would
 # overload a shared machine.
 _DEVICE_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
@@ -52,6 +54,7 @@ def command_environment(home: str, extra: Mapping[str, str]) -> dict[str, str]:
         "TRANSFORMERS_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
+        INTERRUPT_VARIABLE: f"{home}/{INTERRUPT_FILE}",
     }
     if sys.prefix != sys.base_prefix:
         result["VIRTUAL_ENV"] = sys.prefix

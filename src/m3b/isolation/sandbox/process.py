@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from m3b.errors import SandboxError
 from m3b.isolation.sandbox import bundle
-from m3b.isolation.sandbox.environment import bootstrap_command
+from m3b.isolation.sandbox.environment import INTERRUPT_FILE, bootstrap_command
 from m3b.isolation.sandbox.exit_status import ExitReason, ExitStatus
 from m3b.isolation.sandbox.guard.cleanup import remove_private_folder
 from m3b.isolation.sandbox.guard.job import SupervisorJob
@@ -144,6 +144,12 @@ class Process:
             if remaining_s is not None and remaining_s <= 0:
                 break
         return self._exit
+
+    def interrupt(self) -> None:
+        """Ask the command to write a checkpoint and to end: its INTERRUPT_VARIABLE names a file that exists from now on."""
+        with contextlib.suppress(OSError):  # the command has put something of its own there, or has ended
+            name = os.path.join(self._private, INTERRUPT_FILE)
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
 
     def stop(self) -> ExitStatus:
         """End the command and all its child processes; return the exit status (it may have ended by itself)."""
