@@ -119,6 +119,20 @@ def _without_zeros(text: pl.Expr) -> pl.Expr:
     return text.str.replace_all(r"(^|[^0-9])0+([0-9])", "${1}${2}")
 
 
+_WORDS = r"[0-9]+|\p{Alphabetic}+"
+
+
+def edge_words(text: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Return the first and the last word of a key under `normalized`, null if it has none, and the number of words.
+
+    The first word is that of the text with its suffix, since something may follow it.
+    """
+    text = text.str.to_lowercase().str.strip_chars()
+    words = _without_zeros(_stem(text)).str.extract_all(_WORDS)
+    first = _without_zeros(_last_part(text)).str.extract(rf"({_WORDS})", 1)
+    return first, words.list.last(), words.list.len()
+
+
 def normalize(text: pl.Expr, match: Match) -> pl.Expr:
     """A key as it is compared under a rule; null if nothing is left of it."""
     text = text.str.to_lowercase().str.strip_chars()
@@ -132,7 +146,7 @@ def normalize(text: pl.Expr, match: Match) -> pl.Expr:
     elif match == "stem":
         key = _stem(text)
     elif match == "normalized":
-        key = _without_zeros(_stem(text)).str.extract_all(r"[0-9]+|\p{Alphabetic}+").list.join(" ")
+        key = _without_zeros(_stem(text)).str.extract_all(_WORDS).list.join(" ")
     else:
         key = _without_zeros(_stem(text)).str.extract_all(r"[0-9]+").list.join(" ")
     return pl.when(key != "").then(key)

@@ -7,26 +7,36 @@ every rule of a manifest, all at once by hashed keys. The strictest rule that ma
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations, permutations, product
 from pathlib import Path
 
 import polars as pl
 
 from m3b.dataset.manifest.model import Match
-from m3b.dataset.manifest.templates import normalize, parse_template
+from m3b.dataset.manifest.templates import normalize
 from m3b.dataset.survey.contents import measure_overlap, read_grid
 from m3b.dataset.survey.dicom import KEY_TAGS, Headers
 from m3b.dataset.survey.facts import Column, Join, Pairing, SurveyLimits
 from m3b.dataset.survey.groups import Group, spread
+from m3b.dataset.survey.key_index import (
+    MATCHES,
+    MAX_CACHED,
+    MIN_KEYS,
+    EdgeWords,
+    End,
+    Hit,
+    MatchFacts,
+    compare_ends,
+    fill,
+    measure_counts,
+    measure_ends,
+)
 from m3b.dataset.survey.names import IMAGE_FORMATS, TABLE_FORMATS, Piece, to_int
 from m3b.dataset.survey.tables import SurveyTable
 from m3b.dataset.tables import FILE_COLUMN, LIST_SEPARATOR, ROW_COLUMN
 
-MATCHES: tuple[Match, ...] = ("exact", "path_tail", "basename", "stem", "normalized", "number")
-"""From the strictest to the loosest."""
 _PATH_MATCHES: tuple[Match, ...] = ("path_tail", "basename", "stem", "normalized", "number")
 _TEXT_MATCHES: tuple[Match, ...] = ("exact", "normalized", "number")
 _MAX_SPAN = 5
@@ -37,7 +47,6 @@ _MAX_PAIR_COLUMNS = 8
 _MAX_TRIPLE_SLOTS = 5
 """Slots of names of which three are compared with three columns."""
 _MAX_EXAMPLES = 3
-_MIN_KEYS = 2
 _MIN_SHARE = 0.02
 """Of the files or of the rows: fewer are no join."""
 _MIN_ROW_SHARE = 0.5
@@ -50,7 +59,6 @@ _MIN_PAIR_SHARE = 0.3
 """Of the files: two columns together match a few by chance."""
 _MIN_OF_BEST = 0.3
 """Of the files that the best join of a table finds: joins that find less are dropped."""
-_NEAR_BEST = 0.98
 _MAX_COMPARED_GRIDS = 4
 _MANY_FILES = 20_000
 """Files of a group from which on only the keys that tell most files apart are compared with those of other groups."""
@@ -59,45 +67,15 @@ _MAX_FIXED = 2
 """Folders of one name that keys are put together with, from the top."""
 
 
-@dataclass(eq=False)
-class End:
-    """One thing that can be compared: a template and its texts, aligned with the rows of its owner, or the items of lists."""
-
-    owner: str
-    template: str
-    texts: pl.Series
-    matches: tuple[Match, ...]
-    rank: int = 0
-    """Simple templates come first."""
-    columns: tuple[str, ...] = ()
-    keys: dict[Match, pl.Series] = field(default_factory=dict)
-
-    def key(self, match: Match) -> pl.Series:
-        """The keys under a rule, one a row, null if there is none."""
-        if match not in self.keys:
-            self.keys[match] = pl.select(normalize(pl.lit(self.texts.alias("text")), match).alias("key")).to_series()
-        return self.keys[match]
-
-
-@dataclass(frozen=True, eq=False)
-class _Hit:
-    """How two ends match under one rule."""
-
-    first: End
-    second: End
-    match: Match
-    keys: int
-
-
 # --- ends of groups ---------------------------------------------------------------------------------------------------
 
 
 def group_ends(group: Group, headers: Headers | None = None) -> list[End]:
     """Return what the files of a group can be compared by."""
     frame = group.frame
-    ends = [End(group.id, "{path}", frame["path"], _PATH_MATCHES)]
+    ends = [End(group.id, "{path}", frame, _PATH_MATCHES)]
     if frame["stem"].n_unique() > 1:
-        ends.append(End(group.id, "{stem}", frame["stem"], _TEXT_MATCHES, 1))
+        ends.append(End(group.id, "{stem}", frame, _TEXT_MATCHES, 1))
     name_spans = _spans(group.levels[-1])
     folder_spans: list[tuple[str, tuple[str, ...]]] = []
     for level, pieces in enumerate(group.levels[:-1]):
@@ -125,7 +103,10 @@ def group_ends(group: Group, headers: Headers | None = None) -> list[End]:
         tags = frame.select("path").join(headers.frame, on="path", how="left", maintain_order="left")
         for tag in KEY_TAGS:
             if tags[tag].n_unique() > 1:
-                ends.append(End(group.id, f"{{tag.{tag}}}", tags[tag], _TEXT_MATCHES, 3, (f"tag.{tag}",)))
+                name = f"tag.{tag}"
+                ends.append(
+                    End(group.id, f"{{{name}}}", tags.select(pl.col(tag).alias(name)), _TEXT_MATCHES, 3, (name,))
+                )
     unique: dict[str, End] = {}
     for end in ends:
         unique.setdefault(end.template, end)
@@ -158,11 +139,7 @@ def _spans(pieces: Sequence[Piece]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _end(group: Group, template: str, columns: tuple[str, ...], rank: int) -> End:
-    return End(group.id, template, _fill(group.frame, template), _TEXT_MATCHES, rank, columns)
-
-
-def _fill(frame: pl.DataFrame, template: str) -> pl.Series:
-    return frame.select(parse_template(template).expression().alias("text")).to_series()
+    return End(group.id, template, group.frame, _TEXT_MATCHES, rank, columns)
 
 
 # --- tables and groups ------------------------------------------------------------------------------------------------
@@ -173,12 +150,10 @@ def column_ends(table: SurveyTable) -> list[End]:
     ends: list[End] = []
     for column in table.facts.columns:
         if column.distinct >= 2 and _can_name(column) and len(ends) < _MAX_COLUMNS:
-            texts = table.frame[column.name]
-            if texts.str.contains(LIST_SEPARATOR, literal=True).any():  # each item of a list names a file
-                texts = texts.str.split(LIST_SEPARATOR).explode()
-            ends.append(End(table.id, f"{{{column.name}}}", texts, MATCHES, 0, (column.name,)))
-    rows = table.frame[ROW_COLUMN]
-    ends.append(End(table.id, f"{{{ROW_COLUMN}}}", rows, ("number",), 5, (ROW_COLUMN,)))
+            has_lists = bool(table.frame[column.name].str.contains(LIST_SEPARATOR, literal=True).any())
+            template = f"{{{column.name}}}"
+            ends.append(End(table.id, template, table.frame, MATCHES, 0, (column.name,), has_lists))
+    ends.append(End(table.id, f"{{{ROW_COLUMN}}}", table.frame, ("number",), 5, (ROW_COLUMN,)))
     return ends
 
 
@@ -206,168 +181,139 @@ def find_joins(
     images = [group for group in groups if group.format in IMAGE_FORMATS]
     if not tables or not images:
         return []
-    file_keys = [end for group in images for end in group_ends(group, headers.get(group.id))]
+    by_group = {group.id: group_ends(group, headers.get(group.id)) for group in images}
     by_table = {table.id: column_ends(table) for table in tables}
-    column_keys = [end for ends in by_table.values() for end in ends]
-    hits = _compare(column_keys, file_keys, limits, is_late)
+    file_keys, column_keys = ([end for ends in by.values() for end in ends] for by in (by_group, by_table))
+    hits = compare_ends(column_keys, file_keys, limits.keys, is_late)
     group_of = {group.id: group for group in images}
     table_of = {table.id: table for table in tables}
-    joins: list[Join] = []
-    partial: dict[tuple[str, str], list[_Hit]] = defaultdict(list)
+    joins: dict[tuple[str, str], list[Join]] = defaultdict(list)
+    partial: dict[tuple[str, str], list[Hit]] = defaultdict(list)
     for hit in hits:
-        join = _measure(hit, table_of[hit.first.owner], group_of[hit.second.owner])
-        if _is_join(join, hit):
-            joins.append(join)
-        partial[hit.first.owner, hit.second.owner].append(hit)
+        owners = (hit.first.owner, hit.second.owner)
+        partial[owners].append(hit)
+        if _may_join(hit):
+            join = _measure(hit, table_of[owners[0]], group_of[owners[1]])
+            if _is_join(join, hit):
+                joins[owners].append(join)
+    sure_joins = {
+        owners
+        for owners, own_joins in joins.items()
+        if any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in own_joins)
+    }
+    candidates = {
+        table: [end for end in ends if end.columns != (ROW_COLUMN,)][:_MAX_PAIR_COLUMNS]
+        for table, ends in by_table.items()
+    }
+    keys = _KeyCache(tables, images, [*column_keys, *file_keys])
+    pair_finder = _PairFinder(column_keys, file_keys, keys, limits)
     for table in tables:
         for group in images:
-            pair_joins = [join for join in joins if (join.table, join.group) == (table.id, group.id)]
             if is_late():
-                continue
-            has_column = any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins)
-            columns = [] if has_column else by_table[table.id]
-            pairs = _find_pairs(table, group, columns, partial.get((table.id, group.id), []), limits)
-            joins += [join for join in pairs if _improves(join, pair_joins) or (has_column and _is_one_to_one(join))]
-    return _select(joins)
+                break
+            owners = (table.id, group.id)
+            columns = [] if owners in sure_joins else candidates[table.id]
+            pairs = pair_finder.find(table, group, columns, partial.get(owners, []))
+            rivals = joins.get(owners, [])
+            accepted = [
+                join for join in pairs if _improves(join, rivals) or (owners in sure_joins and _is_one_to_one(join))
+            ]
+            if accepted:
+                joins[owners] = [*rivals, *accepted]
+    return [keys.add_examples(join) for join in _select([join for own_joins in joins.values() for join in own_joins])]
 
 
-def _compare(
-    firsts: Sequence[End], seconds: Sequence[End], limits: SurveyLimits, is_late: Callable[[], bool]
-) -> list[_Hit]:
-    """For each pair of ends the strictest rule that matches most, if any key matches."""
-    best: dict[tuple[int, int], _Hit] = {}
-    step = max(-(-max((len(end.texts) for end in (*firsts, *seconds)), default=1) // limits.keys), 1)
-    for match in MATCHES:
-        if is_late():
-            break
-        numbered_firsts = [(at, end) for at, end in enumerate(firsts) if match in end.matches]
-        numbered_seconds = [(at, end) for at, end in enumerate(seconds) if match in end.matches]
-        if not numbered_firsts or not numbered_seconds:
-            continue
-        counts = (
-            _count_tails(numbered_firsts, numbered_seconds)
-            if match == "path_tail"
-            else _count_keys(numbered_firsts, numbered_seconds, match, step)
-        )
-        for a, b, keys in counts.iter_rows():
-            previous = best.get((a, b))
-            if previous is None or keys * _NEAR_BEST > previous.keys:
-                best[a, b] = _Hit(firsts[a], seconds[b], match, keys)
-    return list(best.values())
+def _may_join(hit: Hit) -> bool:
+    """Whether a hit can be a join, before its facts are put together; unknown of a hit of a sample of keys."""
+    facts, files = hit.facts, hit.second.size
+    if facts is None:
+        return hit.keys >= MIN_KEYS or min(hit.first.size, files) < MIN_KEYS
+    return facts.files_matched >= _MIN_SHARE * files or facts.rows_matched >= _MIN_SHARE * facts.rows
 
 
-def _key_frame(ends: Sequence[tuple[int, End]], match: Match, step: int, name: str) -> pl.DataFrame:
-    frames = []
-    for at, end in ends:
-        keys = end.key(match).drop_nulls().unique()
-        if step > 1:
-            keys = keys.filter(keys.hash() % step == 0)
-        frames.append(pl.DataFrame({"key": keys}).with_columns(pl.lit(at, pl.Int32).alias(name)))
-    return pl.concat(frames)
+def _measure(hit: Hit, table: SurveyTable, group: Group) -> Join:
+    """The join of a hit, without examples of files that no row names."""
+    facts = hit.facts or measure_ends(hit.first, hit.second, hit.match)
+    return _make_join(table, group, hit.first.template, hit.second.template, hit.match, facts)
 
 
-def _count_keys(
-    lefts: Sequence[tuple[int, End]], rights: Sequence[tuple[int, End]], match: Match, step: int
-) -> pl.DataFrame:
-    common = _key_frame(lefts, match, step, "a").join(_key_frame(rights, match, step, "b"), on="key")
-    return common.group_by("a", "b").len().filter(pl.col("len") >= 1).sort("a", "b")
-
-
-def _count_tails(lefts: Sequence[tuple[int, End]], rights: Sequence[tuple[int, End]]) -> pl.DataFrame:
-    """Paths of which one ends with the other at a folder; ends without any folder do not count."""
-    frames = []
-    for b, second in rights:
-        paths = second.key("path_tail")
-        depth = to_int(paths.str.count_matches("/", literal=True).max())
-        if not depth:
-            continue
-        tails = pl.concat(
-            [paths.str.extract(rf"([^/]*(?:/[^/]*){{{levels}}})$", 1).drop_nulls() for levels in range(1, depth + 1)]
-        )
-        tails = tails.unique()
-        for a, first in lefts:
-            keys = first.key("path_tail").drop_nulls().unique()
-            keys = keys.filter(keys.str.contains("/", literal=True))
-            if keys.is_empty():
-                continue
-            deep = keys.str.extract(rf"([^/]*(?:/[^/]*){{{depth}}})$", 1)
-            ends = pl.select(pl.when(deep.is_null()).then(keys).otherwise(deep)).to_series()
-            count = int(ends.is_in(tails.implode()).sum())
-            if count:
-                frames.append((a, b, count))
-    return pl.DataFrame(frames, schema={"a": pl.Int32, "b": pl.Int32, "len": pl.UInt32}, orient="row")
-
-
-def _pair_keys(hit: _Hit) -> tuple[pl.Series, pl.Series]:
-    """Keys of both ends that are equal where they match."""
-    first_keys, second_keys = hit.first.key(hit.match), hit.second.key(hit.match)
-    if hit.match != "path_tail":
-        return first_keys, second_keys
-    depth = to_int(second_keys.str.count_matches("/", literal=True).max())
-    deep = first_keys.str.extract(rf"([^/]*(?:/[^/]*){{{depth}}})$", 1)
-    first_keys = pl.select(pl.when(deep.is_null()).then(first_keys).otherwise(deep)).to_series()
-    levels = first_keys.str.count_matches("/", literal=True).drop_nulls()
-    common = to_int(levels.mode().min())
-    if common < depth:
-        second_keys = second_keys.str.extract(rf"([^/]*(?:/[^/]*){{{common}}})$", 1)
-    return first_keys, second_keys
-
-
-def _measure(hit: _Hit, table: SurveyTable, group: Group) -> Join:
-    row_keys, file_keys = _pair_keys(hit)
-    return _join_facts(table, group, hit.first.template, hit.second.template, hit.match, row_keys, file_keys)
-
-
-def _join_facts(
-    table: SurveyTable,
-    group: Group,
-    key: str,
-    image: str,
-    match: Match,
-    row_keys: pl.Series,
-    file_keys: pl.Series,
-) -> Join:
-    rows = row_keys.drop_nulls()
-    row_matches = row_keys.is_in(file_keys.drop_nulls().unique().implode()).fill_null(False)
-    file_matches = file_keys.is_in(rows.unique().implode()).fill_null(False)
+def _make_join(table: SurveyTable, group: Group, key: str, image: str, match: Match, facts: MatchFacts) -> Join:
     return Join(
-        table=table.id,
-        group=group.id,
-        key=key,
-        image=image,
-        match=match,
-        rows=len(rows),
-        rows_matched=int(row_matches.sum()),
-        files=len(file_keys),
-        files_matched=int(file_matches.sum()),
-        rows_per_file=_most(row_keys.filter(row_matches)),
-        files_per_row=_most(file_keys.filter(file_matches)),
-        chance=_chance(row_keys, file_keys),
-        unmatched_files=tuple(_examples(group.frame["path"].filter(~file_matches))),
+        table=table.id, group=group.id, key=key, image=image, match=match, files=len(group.frame), **vars(facts)
     )
 
 
-def _most(keys: pl.Series) -> int:
-    return to_int(keys.value_counts(name="n")["n"].max()) if len(keys) else 0
+def _examples(texts: pl.Series) -> tuple[str, ...]:
+    return tuple(str(text)[:120] for text in spread(texts.unique(maintain_order=True).to_list(), _MAX_EXAMPLES))
 
 
-def _examples(texts: pl.Series) -> list[str]:
-    return [str(text)[:120] for text in spread(texts.unique(maintain_order=True).to_list(), _MAX_EXAMPLES)]
+def _cut_tails(row_keys: pl.Series, file_keys: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Keys of `path_tail` cut so that they are equal where they match."""
+    depth = to_int(file_keys.str.count_matches("/", literal=True).max())
+    deep = row_keys.str.extract(rf"([^/]*(?:/[^/]*){{{depth}}})$", 1)
+    row_keys = pl.select(pl.when(deep.is_null()).then(row_keys).otherwise(deep)).to_series()
+    levels = row_keys.str.count_matches("/", literal=True).drop_nulls()
+    common = to_int(levels.mode().min())
+    if common < depth:
+        file_keys = file_keys.str.extract(rf"([^/]*(?:/[^/]*){{{common}}})$", 1)
+    return row_keys, file_keys
 
 
-def _chance(row_keys: pl.Series, file_keys: pl.Series) -> float:
-    """Share of files that any other numbers of the same range would name: near 1 for running numbers."""
-    columns, files = (keys.drop_nulls().unique() for keys in (row_keys, file_keys))
-    numbers = [keys.cast(pl.Int64, strict=False).drop_nulls() for keys in (columns, files)]
-    if not len(files) or len(numbers[0]) < 0.9 * len(columns) or len(numbers[1]) < 0.9 * len(files):
-        return 0.0
-    low = min(to_int(keys.min()) for keys in numbers)
-    high = max(to_int(keys.max()) for keys in numbers)
-    return round(min(len(numbers[0]) / (high - low + 1), 1.0), 4)
+class _KeyCache:
+    """Keys of tables and groups by template and rule, made once; those of many rows are made again."""
+
+    def __init__(self, tables: Sequence[SurveyTable], groups: Sequence[Group], ends: Sequence[End]) -> None:
+        self._frames = {owner.id: owner.frame for owner in (*tables, *groups)}
+        self._ends = {(end.owner, end.template): end for end in ends}
+        self._keys: dict[tuple[str, str, Match], pl.Series] = {}
+        self._counts: dict[tuple[str, str, Match], Counter[str]] = {}
+
+    def get_keys(self, owner: str, template: str, match: Match) -> pl.Series:
+        """Return the keys, one a text of the end, null if there is none."""
+        place = (owner, template, match)
+        keys = self._keys.get(place)
+        if keys is None:
+            end = self._ends.get((owner, template))
+            texts = end.texts if end is not None else fill(self._frames[owner], template)
+            keys = pl.select(normalize(pl.lit(texts.alias("text")), match).alias("key")).to_series()
+            if len(keys) <= MAX_CACHED:
+                self._keys[place] = keys
+        return keys
+
+    def count_keys(self, owner: str, template: str, match: Match) -> Counter[str]:
+        """Return how often each key occurs."""
+        place = (owner, template, match)
+        counts = self._counts.get(place)
+        if counts is None:
+            keys = self.get_keys(owner, template, match)
+            counts = Counter(dict(keys.drop_nulls().value_counts().iter_rows()))
+            if len(keys) <= MAX_CACHED:
+                self._counts[place] = counts
+        return counts
+
+    def add_examples(self, join: Join) -> Join:
+        """Return a join with examples of files that no row names."""
+        if join.files_matched == join.files:
+            return join
+        rows, files = (
+            self.get_keys(owner, template, join.match)
+            for owner, template in ((join.table, join.key), (join.group, join.image))
+        )
+        if join.match == "path_tail":
+            rows, files = _cut_tails(rows, files)
+        paths = self._frames[join.group]["path"]
+        if len(rows) + len(files) > MAX_CACHED:
+            unmatched = paths.filter(~files.is_in(rows.drop_nulls().unique().implode()).fill_null(False))
+        else:
+            named = {*rows.to_list()} - {None}
+            unmatched = pl.Series(
+                [path for path, key in zip(paths, files, strict=True) if key not in named], dtype=pl.String
+            )
+        return join.model_copy(update={"unmatched_files": _examples(unmatched)})
 
 
-def _is_join(join: Join, hit: _Hit) -> bool:
-    if hit.keys < _MIN_KEYS and join.files > 1 and join.rows > 1:
+def _is_join(join: Join, hit: Hit) -> bool:
+    if hit.keys < MIN_KEYS and join.files > 1 and join.rows > 1:
         return False
     if max(join.files_share, join.rows_share) < _MIN_SHARE:
         return False
@@ -390,73 +336,92 @@ def _improves(join: Join, rivals: Sequence[Join]) -> bool:
     return is_sure and join.files_share > max(best + 0.02, _MIN_PAIR_SHARE)
 
 
-def _find_pairs(
-    table: SurveyTable, group: Group, columns: Sequence[End], hits: Sequence[_Hit], limits: SurveyLimits
-) -> list[Join]:
-    """Joins by two or three columns: each names a slot of its own, or two together the stem.
+class _PairFinder:
+    """Finds joins by two or three columns: each names a slot of its own, or two together the stem."""
 
-    Args:
-        columns: that may name the stem together.
-    """
-    if len(table.frame) > limits.keys or len(group.frame) > limits.keys:
-        return []
-    pair_joins: list[Join] = []
-    slots: dict[str, list[_Hit]] = defaultdict(list)
-    for hit in hits:
-        is_slot = len(hit.second.columns) == 1 and not hit.second.columns[0].startswith("tag.")
-        if is_slot and hit.first.columns != (ROW_COLUMN,) and hit.keys >= _MIN_KEYS:
-            slots[hit.second.columns[0]].append(hit)
-    best = {
-        slot: sorted(slot_hits, key=lambda hit: (-hit.keys, hit.first.template))[:3]
-        for slot, slot_hits in slots.items()
-    }
-    tried: set[tuple[str, str]] = set()
-    for first, second in permutations(best, 2):
-        for a in best[first]:
-            for b in best[second]:
+    def __init__(self, columns: Sequence[End], names: Sequence[End], keys: _KeyCache, limits: SurveyLimits) -> None:
+        self._keys, self._limits = keys, limits
+        self._names = {(end.owner, end.template): end for end in names if _is_part(end)}
+        ends = [end for end in columns if end.columns != (ROW_COLUMN,) and end.size <= limits.keys]
+        parts = [end for end in self._names.values() if end.size <= limits.keys]
+        self._words = EdgeWords(ends, parts)
+
+    def find(self, table: SurveyTable, group: Group, columns: Sequence[End], hits: Sequence[Hit]) -> list[Join]:
+        """Return the best joins of several columns of a table with a group.
+
+        Args:
+            columns: that may name the stem together.
+            hits: of single columns of the table.
+        """
+        if len(table.frame) > self._limits.keys or len(group.frame) > self._limits.keys:
+            return []
+        pair_joins: list[Join] = []
+        slots: dict[str, list[Hit]] = defaultdict(list)
+        for hit in hits:
+            is_slot = len(hit.second.columns) == 1 and not hit.second.columns[0].startswith("tag.")
+            if is_slot and hit.first.columns != (ROW_COLUMN,) and hit.keys >= MIN_KEYS:
+                slots[hit.second.columns[0]].append(hit)
+        best = {
+            slot: sorted(slot_hits, key=lambda hit: (-hit.keys, hit.first.template))[:3]
+            for slot, slot_hits in slots.items()
+        }
+        tried: set[tuple[str, str]] = set()
+        for first, second in permutations(best, 2):
+            for a, b in product(best[first], best[second]):
                 if a.first.template == b.first.template or _order(group, first) > _order(group, second):
                     continue
                 key, image = f"{a.first.template}_{b.first.template}", f"{a.second.template}_{b.second.template}"
                 if (key, image) not in tried:
                     tried.add((key, image))
-                    pair_joins += _try_pair(table, group, key, image)
-    if not any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins):
-        pair_joins += _find_triples(table, group, best)
-    candidates = [end for end in columns if end.columns != (ROW_COLUMN,)][:_MAX_PAIR_COLUMNS]
-    depth = len(group.levels) - 1  # a folder of slices is called like a file of others
-    names = ["{stem}", *([f"{{folder{depth - 1}}}"] if depth and any(piece.slot for piece in group.levels[-2]) else [])]
-    for (first_end, second_end), name in product(permutations(candidates, 2), names):
-        pair_joins += _try_pair(table, group, f"{first_end.template}_{second_end.template}", name)
-    return sorted(pair_joins, key=_quality, reverse=True)[:3]
+                    pair_joins += self._try_columns(table, group, [a.first, b.first], [a.second, b.second])
+        if not any(join.files_per_row == 1 and join.files_share > _GOOD_SHARE for join in pair_joins):
+            pair_joins += self._find_triples(table, group, best)
+        depth = len(group.levels) - 1  # a folder of slices is called like a file of others
+        has_folder = depth and any(piece.slot for piece in group.levels[-2])
+        names = [self._get_name(group, "{stem}")]
+        names += [self._get_name(group, f"{{folder{depth - 1}}}")] if has_folder else []
+        for pair, name in product(permutations(columns, 2), names):
+            pair_joins += self._try_columns(table, group, pair, [name])
+        return sorted(pair_joins, key=_quality, reverse=True)[:3]
+
+    def _get_name(self, group: Group, template: str) -> End:
+        """The end of a group that is the whole stem or folder; a new one if it is the same for all files."""
+        return self._names.get((group.id, template)) or End(group.id, template, group.frame, _TEXT_MATCHES)
+
+    def _find_triples(self, table: SurveyTable, group: Group, hits_of_slot: Mapping[str, Sequence[Hit]]) -> list[Join]:
+        """Joins by three columns, each of which names a slot of its own: patient, visit and eye."""
+        joins = []
+        slots = sorted(hits_of_slot, key=lambda slot: (_order(group, slot), slot))[:_MAX_TRIPLE_SLOTS]
+        for triple in combinations(slots, 3):
+            for hits in product(*(hits_of_slot[slot] for slot in triple)):
+                if len({hit.first.template for hit in hits}) == len(hits):
+                    joins += self._try_columns(table, group, [hit.first for hit in hits], [hit.second for hit in hits])
+        return joins
+
+    def _try_columns(
+        self, table: SurveyTable, group: Group, columns: Sequence[End], names: Sequence[End]
+    ) -> list[Join]:
+        """The join of columns, one after the other, with names, if their first and last words let it match enough files."""
+        if not self._words.can_name(columns[0], columns[-1], names[0], names[-1]):
+            return []
+        key, image = ("_".join(end.template for end in ends) for ends in (columns, names))
+        for match in ("exact", "normalized"):
+            facts = measure_counts(
+                self._keys.count_keys(table.id, key, match), self._keys.count_keys(group.id, image, match)
+            )
+            join = _make_join(table, group, key, image, match, facts)
+            if join.files_matched >= MIN_KEYS and join.files_share >= _MIN_SHARE:
+                return [join]
+        return []
 
 
-def _find_triples(table: SurveyTable, group: Group, hits_of_slot: Mapping[str, Sequence[_Hit]]) -> list[Join]:
-    """Joins by three columns, each of which names a slot of its own: patient, visit and eye."""
-    joins = []
-    slots = sorted(hits_of_slot, key=lambda slot: (_order(group, slot), slot))[:_MAX_TRIPLE_SLOTS]
-    for triple in combinations(slots, 3):
-        for hits in product(*(hits_of_slot[slot] for slot in triple)):
-            if len({hit.first.template for hit in hits}) == len(hits):
-                key = "_".join(hit.first.template for hit in hits)
-                image = "_".join(hit.second.template for hit in hits)
-                joins += _try_pair(table, group, key, image)
-    return joins
+def _is_part(end: End) -> bool:
+    """Whether an end is one slot, folder or stem, of which names are put together."""
+    return end.template == "{stem}" or (len(end.columns) == 1 and not end.columns[0].startswith("tag."))
 
 
 def _order(group: Group, slot: str) -> int:
     return next((at for at, (_, column, _) in enumerate(group.slot_pieces()) if column == slot), 99)
-
-
-def _try_pair(table: SurveyTable, group: Group, key: str, image: str) -> list[Join]:
-    left_texts, right_texts = _fill(table.frame, key), _fill(group.frame, image)
-    for match in ("exact", "normalized"):
-        row_keys, file_keys = (
-            pl.select(normalize(pl.lit(texts), match).alias("key")).to_series() for texts in (left_texts, right_texts)
-        )
-        join = _join_facts(table, group, key, image, match, row_keys, file_keys)
-        if join.files_matched >= _MIN_KEYS and join.files_share >= _MIN_SHARE:
-            return [join]
-    return []
 
 
 def _quality(join: Join) -> tuple[float, ...]:
@@ -539,13 +504,13 @@ def find_pairings(
                 end.matches = tuple(match for match in end.matches if match != "number")
         every += ends
         if group.format in IMAGE_FORMATS:
-            unique += [end for end in ends if end.texts.n_unique() >= 0.98 * len(end.texts)]
-    hits = _compare(unique, every, limits, is_late)
+            unique += [end for end in ends if end.texts.n_unique() >= 0.98 * end.size]
+    hits = compare_ends(unique, every, limits.keys, is_late, between_owners=True)
     group_of = {group.id: group for group in (*images, *sidecars)}
     rank = {group.id: at for at, group in enumerate((*images, *sidecars))}
-    by_pair: dict[tuple[str, str], list[_Hit]] = defaultdict(list)
+    by_pair: dict[tuple[str, str], list[Hit]] = defaultdict(list)
     for hit in hits:
-        if hit.first.owner != hit.second.owner and hit.keys >= _MIN_KEYS:
+        if hit.first.owner != hit.second.owner and hit.keys >= MIN_KEYS:
             by_pair[hit.first.owner, hit.second.owner].append(hit)
     pairings = []
     for (first_id, second_id), pair_hits in by_pair.items():
@@ -572,7 +537,7 @@ def _opens(group: Group) -> bool:
     return content is None or content.failed < content.samples
 
 
-def _complexity(hit: _Hit) -> tuple[bool, int, str]:
+def _complexity(hit: Hit) -> tuple[bool, int, str]:
     """Equal templates on both sides first, then simple ones."""
     return hit.first.template != hit.second.template, hit.first.rank + hit.second.rank, hit.first.template
 
@@ -585,7 +550,7 @@ def _is_image_side(first: Group, second: Group, rank: Mapping[str, int]) -> bool
     return masks == [False, True] or (masks[0] == masks[1] and rank[first.id] < rank[second.id])
 
 
-def _measure_pairing(hit: _Hit, first: Group, second: Group) -> Pairing:
+def _measure_pairing(hit: Hit, first: Group, second: Group) -> Pairing:
     image_keys, partner_keys = hit.first.key(hit.match), hit.second.key(hit.match)
     image_matches = image_keys.is_in(partner_keys.drop_nulls().unique().implode()).fill_null(False)
     partner_matches = partner_keys.is_in(image_keys.drop_nulls().unique().implode()).fill_null(False)
@@ -608,6 +573,10 @@ def _measure_pairing(hit: _Hit, first: Group, second: Group) -> Pairing:
     )
 
 
+def _most(keys: pl.Series) -> int:
+    return to_int(keys.value_counts(name="n")["n"].max()) if len(keys) else 0
+
+
 def _pairing_quality(pairing: Pairing) -> tuple[float, ...]:
     return (
         round(pairing.images_matched / pairing.image_files + pairing.partners_matched / pairing.partner_files, 3),
@@ -625,7 +594,7 @@ def _words(group: Group) -> set[str]:
     return {word.lower() for text in fixed for word in re.findall(r"[^\W\d_]+", text)}
 
 
-def _extra_slot(group: Group, hit: _Hit, max_count: int) -> str:
+def _extra_slot(group: Group, hit: Hit, max_count: int) -> str:
     if max_count < 2:
         return ""
     used = set(hit.second.columns) | ({"stem"} if "{stem}" in hit.second.template else set())
@@ -642,7 +611,7 @@ def _extra_slot(group: Group, hit: _Hit, max_count: int) -> str:
 
 def _with_grids(pairing: Pairing, first: Group, second: Group, root: Path) -> Pairing:
     """Compare the grids of a few pairs by their headers."""
-    texts = _fill(first.frame, pairing.image), _fill(second.frame, pairing.key)
+    texts = fill(first.frame, pairing.image), fill(second.frame, pairing.key)
     keys = [pl.select(normalize(pl.lit(text), pairing.match).alias("key")).to_series() for text in texts]
     lefts = pl.DataFrame({"key": keys[0], "left": first.frame["path"]}).drop_nulls("key")
     rights = (
