@@ -32,8 +32,9 @@ INTERRUPTED_CODE = 143
 """Exit code of a script that wrote its checkpoint and stopped because it was asked to (128 + SIGTERM)."""
 GRACE_S = 600.0
 """Maximum seconds that an interrupted script may take for its checkpoint; engines usually kill the job earlier."""
-RESTARTED_VARIABLE = "M3B_RESTARTED"
-"""Variable of a script that is started again after an interruption; train.py then goes on from its checkpoint."""
+JOB_VARIABLE = "M3B_JOB"
+"""Variable of a script with the name of its job and the number of the attempt: `NAME:2` is the second start of a job.
+train.py and plan.py go on with what an earlier attempt of the same job began."""
 
 
 class Interruption:
@@ -107,7 +108,6 @@ def _run_attempt(folder: JobFolder, command: ScriptCommand, attempt: Attempt, in
         return 1
     folder.beat(attempt, 0.0)
     folder.set_aside_output(attempt, command.output)
-    restarted = {RESTARTED_VARIABLE: str(attempt.number - 1)} if attempt.number > 1 else {}
     try:
         sandbox = choose_node_sandbox(command.sandbox_mode, command.min_sandbox)
         with interruption.ignored_by_children():
@@ -116,7 +116,7 @@ def _run_attempt(folder: JobFolder, command: ScriptCommand, attempt: Attempt, in
                 cwd=command.cwd,
                 mounts=command.mounts,
                 output=command.output,
-                env={**command.env, **restarted},
+                env={**command.env, JOB_VARIABLE: f"{command.name}:{attempt.number}"},
                 limits=replace(command.limits, wall_s=remaining_s),
             )
     except (SandboxError, UsageError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from m3b.training.allocator import keep_freed_memory
 from m3b.training.distributed import barrier, end_group, is_main, rank, start_group, world_size
+from m3b.training.interruption import INTERRUPTED_CODE, TrainingInterruptedError, listen_for_interruptions, note_job
 
 RESTART_CODE = 75
 """Exit code: all processes restart with a smaller plan (EX_TEMPFAIL)."""
@@ -62,6 +63,7 @@ def prepare_logout(
         if not resume:
             _empty(logout)
         logout.mkdir(exist_ok=True)
+        note_job(logout)
         (logout / EXIT_CODE_FILE).unlink(missing_ok=True)
         if fill:
             fill()
@@ -86,10 +88,11 @@ def hash_validation_cases(logout: Path = Path("Logout")) -> str:
 
 
 def run_training(train: Callable[[], object], logout: Path = Path("Logout")) -> int:
-    """Run a training and return its exit code: 0, 3 (loss not finite), 4 (out of memory), with several processes 75 (restart with a
-    smaller plan)."""
+    """Run a training and return its exit code: 0, 3 (loss not finite), 4 (out of memory), 143 (interrupted), with several processes
+    75 (restart with a smaller plan)."""
     from m3b.training.memory import is_out_of_memory
 
+    listen_for_interruptions()
     try:
         train()
     except DivergenceError as error:
@@ -98,6 +101,8 @@ def run_training(train: Callable[[], object], logout: Path = Path("Logout")) -> 
         code, message = 4, f"out of memory even with {error}. Make size, patch or network smaller in plan.json."
     except RestartRequiredError as error:
         code, message = RESTART_CODE, f"{error}. Start again with --resume."
+    except TrainingInterruptedError as error:
+        code, message = INTERRUPTED_CODE, f"interrupted, {error}. Start again with --resume."
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -27,12 +27,13 @@ from m3b.training.entry import (
     trains_on_cpu,
 )
 from m3b.training.folds import TimeShares, count_folds, count_parallel_folds, list_network_names, read_result
+from m3b.training.interruption import INTERRUPTED_CODE, TrainingInterruptedError, goes_on_after_restart
 from m3b.training.pretrained.trial import apply_chosen_start
 from m3b.training.recipe_check import check_recipe
 
 MAX_RESTARTS = 12
 """Maximum restarts of a training with a smaller plan."""
-TRAINING_EXIT_CODES = (3, 4)
+TRAINING_EXIT_CODES = (3, 4, INTERRUPTED_CODE)
 """Exit codes of a training that ended for a known reason; others mean that a process broke down."""
 
 
@@ -129,7 +130,8 @@ def parse_train_options(
 
     names = list_network_names(plan) if train_fold else networks
     fill = partial(copy_start_weights, plan, options.start_from, names, Path("Logout")) if options.start_from else None
-    prepare_logout(options.resume, on_cpu=trains_on_cpu(plan), fill=fill)
+    resume = options.resume or goes_on_after_restart()
+    prepare_logout(resume, on_cpu=trains_on_cpu(plan), fill=fill)
     use_threads({**plan, "processes": 1})  # this process computes while no fold trains
     return plan, options.minutes or float(plan["minutes"])
 
@@ -153,7 +155,7 @@ def train_folds_in_parallel(plan: Mapping[str, Any], shares: TimeShares) -> None
     """Train the folds in parallel, one a GPU, if there are several of both. The caller trains folds of broken processes in sequence.
 
     Raises:
-        DivergenceError, InsufficientMemoryError: a fold ended so.
+        DivergenceError, InsufficientMemoryError, TrainingInterruptedError: a fold ended so.
     """
     folds = [fold for fold in range(count_folds(plan)) if not read_result(f"fold{fold}")]
     processes = min(count_processes(plan), len(folds))
@@ -162,6 +164,8 @@ def train_folds_in_parallel(plan: Mapping[str, Any], shares: TimeShares) -> None
     seconds = shares.seconds_per_fold()
     print(f"{len(folds)} folds, {processes} at a time, {seconds:.0f} s each", flush=True)
     codes = run_in_parallel(plan, [["--only", str(fold), f"{seconds:.1f}"] for fold in folds], processes)
+    if INTERRUPTED_CODE in codes:
+        raise TrainingInterruptedError(f"fold {folds[codes.index(INTERRUPTED_CODE)]}: see above")
     if 3 in codes:
         raise DivergenceError(f"fold {folds[codes.index(3)]}: see above")
     if 4 in codes:

@@ -45,6 +45,7 @@ from m3b.training.distributed import (
 from m3b.training.earlier_weights import load_start_weights
 from m3b.training.entry import DivergenceError, InsufficientMemoryError, RestartRequiredError
 from m3b.training.folds import TRIAL_PREFIX, count_networks, find_checkpoint, seconds_spent
+from m3b.training.interruption import TrainingInterruptedError, is_interrupted
 from m3b.training.memory import empty_cache, is_out_of_memory
 from m3b.training.optimizers import build_optimizer
 from m3b.training.precision import (
@@ -207,8 +208,10 @@ class TrainingLoop:
                 self.step_seconds.append(time.monotonic() - began)
                 if clock.is_over(self.scoring_s):
                     break
-                if self.is_checkpoint_due():
+                if self.is_interrupted or self.is_checkpoint_due():
                     self.save_checkpoint()
+                if self.is_interrupted:
+                    raise TrainingInterruptedError(f"{self.folder.name} has a checkpoint after step {clock.step}")
                 began = time.monotonic()
             self.check_losses(now=True)
             if clock.is_over(self.scoring_s) or self.is_scoring_due():
@@ -289,11 +292,14 @@ class TrainingLoop:
             raise DivergenceError(f"{self.folder.name}, step {self.clock.step + 1}{earlier}: the loss is {loss}")
 
     def agree(self) -> None:
-        """Let several processes go on with the seconds and figures of the first one."""
+        """Let several processes go on with the seconds and figures of the first one, or be interrupted together."""
+        self.is_interrupted = is_interrupted()
         if world_size() > 1:
-            shared = broadcast([self.clock.measure(), self.scoring_s, self.saving_s, self.best_epoch])
+            interrupted = float(self.is_interrupted)
+            shared = broadcast([self.clock.measure(), interrupted, self.scoring_s, self.saving_s, self.best_epoch])
             self.clock.set_spent(shared[0])
-            self.scoring_s, self.saving_s, self.best_epoch = shared[1:]
+            self.is_interrupted = bool(shared[1])
+            self.scoring_s, self.saving_s, self.best_epoch = shared[2:]
 
     def is_scoring_due(self) -> bool:
         """Return whether scorings have taken less than their share of the time; with counted steps every epoch is scored."""
@@ -441,7 +447,7 @@ def train_by_clock(
         What done.json holds: epochs, seconds, steps, best_epoch, best.
 
     Raises:
-        DivergenceError, InsufficientMemoryError, RestartRequiredError.
+        DivergenceError, InsufficientMemoryError, RestartRequiredError, TrainingInterruptedError.
     """
     folder = LOGOUT / name
     folder.mkdir(parents=True, exist_ok=True)

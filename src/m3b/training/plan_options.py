@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
+from m3b.training.interruption import goes_on_after_restart
 from m3b.training.machine import DEVICE_HELP, GPUS_HELP, Machine, parse_machine
 
 TIME_ONLY_HELP = "estimate the time of the existing plan.json with --set, and write nothing"
@@ -41,4 +43,8 @@ def parse_plan_options(doc: str | None, argv: Sequence[str] | None) -> PlanArgum
     parser.add_argument("--keep", action="store_true", help=KEEP_HELP)
     parser.add_argument("--device", default="auto", help=DEVICE_HELP)
     parser.add_argument("--gpus", type=int, default=0, help=GPUS_HELP)
-    return parser.parse_args(argv, PlanArguments())
+    options = parser.parse_args(argv, PlanArguments())
+    if not options.time_only and Path("plan.json").is_file() and goes_on_after_restart():
+        print("plan.json stays: this job was started again, and its training goes on")
+        raise SystemExit(0)
+    return options
