@@ -14,22 +14,27 @@ import resource
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-from m3b.bench.cell import make_broken_row
-from m3b.bench.local_engine import LocalEngine
-from m3b.bench.results_store import SweepStore
+from m3b.bench.cell import CELL_FILE, RESULT_FILE, Cell, make_broken_row
 from m3b.bench.sweep import SweepPlan, run_sweep
 from m3b.bench.tasks import choose_tasks
+from m3b.engines import JobRequest, JobStatus
+from m3b.engines.local import LocalEngine
 
 
-class InstantEngine:
-    """An engine whose cells take no time, so that only the sweep's own work remains."""
+class InstantEngine(LocalEngine):
+    """An engine whose cells write their result at once, so that only the sweep's own work and its files remain."""
 
-    def run(self, cells: Any, store: SweepStore, begin: Any, end: Any) -> None:
-        for cell in cells:
-            begin(cell)
-            end(make_broken_row(cell, "simulated"))
+    def submit(self, request: JobRequest) -> str:
+        """Write the result of a cell."""
+        cell = Cell.from_json(json.loads((request.folder / CELL_FILE).read_text(encoding="utf-8")))
+        row = make_broken_row(cell, "simulated")
+        (request.folder / RESULT_FILE).write_text(json.dumps(row), encoding="utf-8")
+        return request.name
+
+    def poll(self, job_id: str) -> JobStatus:
+        """Return that the job has finished."""
+        return JobStatus("finished", 0)
 
 
 def get_peak_mib() -> float:
@@ -42,7 +47,7 @@ def measure_cell_overhead(count: int, sleep_s: float) -> float:
     plan = SweepPlan(choose_tasks([])[:1], runs=count, simulate=sleep_s)
     with tempfile.TemporaryDirectory() as place:
         started = time.perf_counter()
-        run_sweep(plan, Path(place), LocalEngine())
+        run_sweep(plan, Path(place), LocalEngine(), max_jobs=1)
         return (time.perf_counter() - started) / count - sleep_s
 
 
@@ -53,7 +58,7 @@ def measure_scheduling(count: int) -> dict[str, float]:
     plan = SweepPlan(tasks, models=tuple(f"provider:model-{k}" for k in range(10)), runs=runs, simulate=0.0)
     with tempfile.TemporaryDirectory() as place:
         memory_before, started = get_peak_mib(), time.perf_counter()
-        finished_cells = run_sweep(plan, Path(place), InstantEngine())
+        finished_cells = run_sweep(plan, Path(place), InstantEngine(), max_jobs=50)
         return {
             "cells": finished_cells,
             "seconds_a_cell": (time.perf_counter() - started) / finished_cells,

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from bench_kit import by_id
 
-from m3b.bench.cell import Cell, run_cell
-from m3b.bench.local_engine import LocalEngine, choose_cores
+from m3b.bench.cell import CELL_FILE, Cell, run_cell
 from m3b.bench.results_store import SweepStore, read_lines, read_rows
 from m3b.bench.sweep import SweepPlan, run_sweep
 from m3b.bench.tasks import choose_tasks, load_tasks
+from m3b.engines import ClusterResources, Engine, EngineError, EngineName, JobRequest, JobStatus, Resources
+from m3b.engines.local import LocalEngine, choose_cores
 from m3b.errors import UsageError
 
 
@@ -28,18 +29,39 @@ def plan(runs: int = 1, simulate: float = 0.0, tasks: tuple[str, ...] = ("ct-kid
 
 
 class Inline:
-    """An engine without processes."""
+    """An engine that runs each cell in this process as it is submitted."""
+
+    name: EngineName = "local"
 
     def __init__(self, fail_at: int = -1) -> None:
         self.fail_at, self.seen = fail_at, 0
 
-    def run(self, cells: Any, store: SweepStore, begin: Any, end: Any) -> None:
-        for cell in cells:
-            begin(cell)
-            if self.seen == self.fail_at:
-                raise KeyboardInterrupt
-            self.seen += 1
-            end(run_cell(cell, store.get_cell_folder(cell.key)))
+    def submit(self, request: JobRequest) -> str:
+        if self.seen == self.fail_at:
+            raise KeyboardInterrupt
+        self.seen += 1
+        run_cell(Cell.from_json(json.loads((request.folder / CELL_FILE).read_text())), request.folder)
+        return request.name
+
+    def find(self, name: str) -> str | None:
+        return None
+
+    def poll(self, job_id: str) -> JobStatus:
+        return JobStatus("finished", 0)
+
+    def tail(self, job_id: str, offset: int) -> tuple[bytes, int]:
+        return b"", offset
+
+    def cancel(self, job_id: str) -> None:
+        raise AssertionError(f"{job_id} has ended")
+
+    def resources(self) -> ClusterResources:
+        return ClusterResources(1, 0, 1, 0)
+
+
+def sweep(sweep_plan: SweepPlan, folder: Path, engine: Engine | None = None, **options: Any) -> int:
+    """Run a sweep of one cell at a time, in this process if no engine is given."""
+    return run_sweep(sweep_plan, folder, engine or Inline(), max_jobs=1, **options)
 
 
 def lines_of(folder: Path, event: str) -> Counter[str]:
@@ -47,19 +69,19 @@ def lines_of(folder: Path, event: str) -> Counter[str]:
 
 
 def test_cells_run_in_processes_of_their_own(tmp_path: Path) -> None:
-    assert run_sweep(plan(runs=2), tmp_path, LocalEngine(jobs=2)) == 4
+    assert run_sweep(plan(runs=2), tmp_path, LocalEngine(2), max_jobs=2) == 4
     rows = read_rows(tmp_path)
     assert len(rows) == 4
     assert set(lines_of(tmp_path, "done").values()) == {1}
-    assert run_sweep(plan(runs=2), tmp_path, LocalEngine(jobs=2)) == 0, "nothing is run twice"
+    assert run_sweep(plan(runs=2), tmp_path, LocalEngine(2), max_jobs=2) == 0, "nothing is run twice"
     assert (tmp_path / "cells" / rows[0]["key"] / "cell.json").is_file()
 
 
 def test_a_sweep_that_was_stopped_goes_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(plan(runs=3), tmp_path, Inline(fail_at=4))
+        sweep(plan(runs=3), tmp_path, Inline(fail_at=4))
     assert sum(lines_of(tmp_path, "done").values()) == 4
-    assert run_sweep(plan(runs=3), tmp_path, Inline()) == 2
+    assert sweep(plan(runs=3), tmp_path) == 2
     assert set(lines_of(tmp_path, "done").values()) == {1}
     assert len(read_rows(tmp_path)) == 6
 
@@ -67,28 +89,28 @@ def test_a_sweep_that_was_stopped_goes_on(tmp_path: Path) -> None:
 def test_being_stopped_again_and_again_is_no_failure_of_the_cell(tmp_path: Path) -> None:
     for _ in range(5):
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(plan(), tmp_path, Inline(fail_at=0))
-    run_sweep(plan(), tmp_path, Inline())
+            sweep(plan(), tmp_path, Inline(fail_at=0))
+    sweep(plan(), tmp_path)
     assert {row["reason"] for row in read_rows(tmp_path)} == {"simulated"}
 
 
 def test_a_torn_last_line_is_cut_and_its_cell_run_again(tmp_path: Path) -> None:
-    run_sweep(plan(), tmp_path, Inline())
+    sweep(plan(), tmp_path)
     file = tmp_path / "results.jsonl"
     content = file.read_bytes()
     file.write_bytes(content[:-20])
-    assert run_sweep(plan(), tmp_path, Inline()) == 1
+    assert sweep(plan(), tmp_path) == 1
     assert all(json.loads(line) for line in file.read_text().splitlines())
     assert len(read_rows(tmp_path)) == 2
 
 
 def test_a_result_in_the_folder_is_not_run_again(tmp_path: Path) -> None:
     """The process of the cell finished, and the sweep died before it wrote the line down."""
-    run_sweep(plan(), tmp_path, Inline())
+    sweep(plan(), tmp_path)
     file = tmp_path / "results.jsonl"
     file.write_bytes(b"".join(line for line in file.read_bytes().splitlines(keepends=True) if b'"done"' not in line))
     engine = Inline()
-    assert run_sweep(plan(), tmp_path, engine) == 2
+    assert sweep(plan(), tmp_path, engine) == 2
     assert engine.seen == 0
 
 
@@ -97,9 +119,85 @@ def test_a_cell_that_kills_its_process_three_times_is_a_failure(tmp_path: Path) 
         with SweepStore(tmp_path) as store:
             store.claim(Cell("m3b", "rules", by_id("ct-kidney"), 0).key)
     engine = Inline()
-    run_sweep(plan(), tmp_path, engine)
+    sweep(plan(), tmp_path, engine)
     kinds = {row["task"]: row["kind"] for row in read_rows(tmp_path)}
     assert kinds["ct-kidney"] == "crashed"
+    assert engine.seen == 1
+
+
+class Crashing(Inline):
+    """An engine whose jobs end without a result."""
+
+    def __init__(self, status: JobStatus) -> None:
+        super().__init__()
+        self.status, self.folders = status, []
+
+    def submit(self, request: JobRequest) -> str:
+        self.folders.append(request.folder.name)
+        return request.name
+
+    def poll(self, job_id: str) -> JobStatus:
+        return self.status
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "folders"),
+    [
+        (JobStatus("failed", 9), "crashed", ["", "", ""]),
+        (JobStatus("finished", 0), "crashed", ["", "", ""]),
+        (JobStatus("lost", reason="NODE_FAIL"), "crashed", ["", "try-2", "try-3"]),
+        (JobStatus("failed", 143, reason="TIMEOUT"), "budget", [""]),
+        (JobStatus("cancelled", 143), "cancelled", [""]),
+    ],
+)
+def test_ends_without_a_result(tmp_path: Path, status: JobStatus, kind: str, folders: list[str]) -> None:
+    """A lost process may still be writing, so the next attempt has a new folder."""
+    engine = Crashing(status)
+    sweep(plan(tasks=("btcv",)), tmp_path, engine)
+    [row] = read_rows(tmp_path)
+    assert row["kind"] == kind
+    assert engine.folders == [folder or row["key"] for folder in folders]
+
+
+def test_a_cell_that_still_runs_is_taken_over(tmp_path: Path) -> None:
+    """The sweep was killed, and its cell was not."""
+    one_cell = plan(simulate=1.0, tasks=("btcv",))
+    [cell] = one_cell.iterate_cells(tmp_path)
+    with SweepStore(tmp_path) as store:
+        attempt = store.claim(cell.key)
+        folder = store.get_cell_folder(cell.key)
+        folder.mkdir()
+        (folder / CELL_FILE).write_text(json.dumps(cell.to_json()))
+        argv = (sys.executable, "-m", "m3b.bench.cell", str(folder))
+        job_id = LocalEngine().submit(JobRequest(attempt.job_name, argv, folder, folder / "log.txt"))
+        store.record_job(cell.key, job_id)
+    assert sweep(one_cell, tmp_path, LocalEngine()) == 1
+    assert lines_of(tmp_path, "claim") == lines_of(tmp_path, "done") == {cell.key: 1}
+
+
+def test_cells_of_another_engine_get_a_new_folder(tmp_path: Path) -> None:
+    [cell] = plan(tasks=("btcv",)).iterate_cells(tmp_path)
+    with SweepStore(tmp_path) as store:
+        store.claim(cell.key, "slurm")
+        store.record_job(cell.key, "17")
+        store.get_cell_folder(cell.key).mkdir()
+    sweep(plan(tasks=("btcv",)), tmp_path)
+    [row] = read_rows(tmp_path)
+    assert (row["folder"], row["reason"]) == (f"{cell.key}/try-2", "simulated")
+
+
+def test_what_an_engine_may_still_run_stays_claimed(tmp_path: Path) -> None:
+    """The cluster cannot be reached: its cells go on, and are not cancelled."""
+
+    class Unreachable(Inline):
+        def poll(self, job_id: str) -> JobStatus:
+            raise EngineError("no answer", code="unreachable")
+
+    with pytest.raises(EngineError):
+        sweep(plan(), tmp_path, Unreachable())
+    assert not lines_of(tmp_path, "release")
+    engine = Inline()
+    assert sweep(plan(), tmp_path, engine) == 2
     assert engine.seen == 1
 
 
@@ -107,14 +205,15 @@ def test_retry_runs_what_failed_for_the_worlds_fault(tmp_path: Path) -> None:
     for _ in range(3):
         with SweepStore(tmp_path) as store:
             store.claim(Cell("m3b", "rules", by_id("ct-kidney"), 0).key)
-    run_sweep(plan(), tmp_path, Inline())
-    assert run_sweep(plan(), tmp_path, Inline()) == 0
-    assert run_sweep(plan(), tmp_path, Inline(), retry=True) == 1
+    sweep(plan(), tmp_path)
+    assert sweep(plan(), tmp_path) == 0
+    assert sweep(plan(), tmp_path, Inline(), retry=True) == 1
     assert {row["reason"] for row in read_rows(tmp_path)} == {"simulated"}
 
 
 def test_too_long_cells_are_ended(tmp_path: Path) -> None:
-    run_sweep(plan(simulate=60.0, tasks=("btcv",)), tmp_path, LocalEngine(limit_s=2.0))
+    too_long = plan(simulate=60.0, tasks=("btcv",))
+    sweep(too_long, tmp_path, LocalEngine(), resources=Resources(minutes=2 / 60))
     row = read_rows(tmp_path)[0]
     assert (row["kind"], row["ok"]) == ("budget", False)
 
@@ -132,17 +231,17 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_folder_holds_cells_that_can_be_compared(tmp_path: Path) -> None:
-    run_sweep(plan(), tmp_path, Inline())
+    sweep(plan(), tmp_path)
     other_plan = SweepPlan(plan().tasks, options={"train_minutes": 9.0}, simulate=0.0)
     with pytest.raises(UsageError, match="other options"):
-        run_sweep(other_plan, tmp_path, Inline())
+        sweep(other_plan, tmp_path)
 
 
 def test_ctrl_c_stops_cells_and_leaves_nothing_running(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]; from test_sweep import plan; "
-        "from m3b.bench.sweep import run_sweep; from m3b.bench.local_engine import LocalEngine\n"
-        "run_sweep(plan(runs=2, simulate=300.0), Path(sys.argv[1]), LocalEngine(jobs=2))"
+        "from m3b.bench.sweep import run_sweep; from m3b.engines.local import LocalEngine\n"
+        "run_sweep(plan(runs=2, simulate=300.0), Path(sys.argv[1]), LocalEngine(2), max_jobs=2)"
     )
     kits = [str(Path(__file__).parents[up]) for up in (0, 1)]
     command = [sys.executable, "-c", code, str(tmp_path), *kits]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -200,8 +201,15 @@ def rescore_cell(folder: Path) -> dict[str, Any] | None:
     return make_row(cell, folder, outcome, score_cell(cell, folder, outcome, rescore=True))
 
 
+def interrupt(number: int, frame: object) -> None:
+    """Stop the cell as Ctrl-C does, once; this is the handler of SIGTERM, by which engines cancel jobs."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main(arguments: list[str]) -> int:
     """Run the cell in this folder and return 0. Raises OSError or ValueError if the folder contains no cell."""
+    signal.signal(signal.SIGTERM, interrupt)
     folder = Path(arguments[0])
     cell = Cell.from_json(json.loads((folder / CELL_FILE).read_text(encoding="utf-8")))
     row = run_cell(cell, folder)

@@ -1,14 +1,16 @@
-"""Store of a sweep: `results.jsonl` has one line for each claim, released attempt and finished cell, synced to disk."""
+"""Store of a sweep: `results.jsonl` has a line for each claim, job, released attempt and finished cell, synced to disk."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,25 @@ def _make_display_names(models: set[str]) -> dict[str, str]:
 RESULTS_FILE, PLAN_FILE, CELLS_FOLDER, DATA_FOLDER = "results.jsonl", "bench.json", "cells", "data"
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt of a cell that has no result yet.
+
+    Args:
+        number: the number of the attempt, from 1; attempts that the user stopped are not counted.
+        job_name: name of its job, which no other attempt has.
+        engine: name of the engine that runs the job.
+        folder: folder of the attempt below `cells`.
+        job_id: empty if the sweep died before it recorded the id.
+    """
+
+    number: int
+    job_name: str
+    engine: str
+    folder: str
+    job_id: str = ""
+
+
 class SweepStore:
     """The folder of a sweep; only one process at a time may write to it.
 
@@ -75,40 +96,60 @@ class SweepStore:
         truncate_torn_line(self.folder / RESULTS_FILE)
         self.finished_keys: set[str] = set()
         self.claims: Counter[str] = Counter()
+        self.open_attempts: dict[str, Attempt] = {}
+        self._starts: Counter[str] = Counter()
+        self._sweep_name = hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
         for line in read_lines(self.folder):
-            if line["event"] == "done":
-                self.finished_keys.add(line["key"])
-            else:
-                self.claims[line["key"]] += 1 if line["event"] == "claim" else -1
+            self._apply(line)
 
-    def claim(self, key: str) -> int:
-        """Record the start of a cell; return the number of the attempt, from 1."""
-        self.claims[key] += 1
-        self._append({"event": "claim", "key": key, "attempt": self.claims[key], "at": round(time.time(), 1)})
-        return self.claims[key]
+    def _apply(self, line: dict[str, Any]) -> None:
+        key = line["key"]
+        if line["event"] == "done":
+            self.finished_keys.add(key)
+            self.open_attempts.pop(key, None)
+        elif line["event"] == "claim":
+            self.claims[key] += 1
+            self._starts[key] += 1
+            name = f"m3b-{self._sweep_name}-{key}-{self._starts[key]}"
+            engine, folder = line.get("engine", "local"), line.get("folder", key)
+            self.open_attempts[key] = Attempt(self.claims[key], name, engine, folder)
+        elif line["event"] == "job":
+            self.open_attempts[key] = replace(self.open_attempts[key], job_id=line["job_id"])
+        else:
+            self.claims[key] -= 1
+            self.open_attempts.pop(key, None)
+
+    def claim(self, key: str, engine: str = "local", folder: str = "") -> Attempt:
+        """Record the start of a cell by an engine in a folder below `cells`; return the attempt."""
+        line = {"event": "claim", "key": key, "attempt": self.claims[key] + 1, "at": round(time.time(), 1)}
+        self._record({**line, "engine": engine, "folder": folder or key})
+        return self.open_attempts[key]
+
+    def record_job(self, key: str, job_id: str) -> Attempt:
+        """Record the job of the open attempt of a cell; return the attempt."""
+        self._record({"event": "job", "key": key, "job_id": job_id})
+        return self.open_attempts[key]
 
     def release(self, key: str) -> None:
         """Record that an attempt was stopped by the user; it does not count as an attempt of the cell."""
-        self.claims[key] -= 1
-        self._append({"event": "release", "key": key, "at": round(time.time(), 1)})
+        self._record({"event": "release", "key": key, "at": round(time.time(), 1)})
 
     def finish(self, row: dict[str, Any]) -> None:
         """Record the result of a cell, unless it has one already."""
         if row["key"] in self.finished_keys:
             return
-        self._append({"event": "done", **row})
-        self.finished_keys.add(row["key"])
+        self._record({"event": "done", **row})
 
     def replace(self, row: dict[str, Any]) -> None:
         """Record a new result of a finished cell; the last line of a key counts."""
-        self._append({"event": "done", **row})
-        self.finished_keys.add(row["key"])
+        self._record({"event": "done", **row})
 
     def forget(self, keys: set[str]) -> None:
         """Forget results and attempts of these cells, so that they are run again."""
         self.finished_keys -= keys
         for key in keys:
             self.claims.pop(key, None)
+            self.open_attempts.pop(key, None)
 
     def get_cell_folder(self, key: str) -> Path:
         """Return the folder of a cell."""
@@ -126,11 +167,12 @@ class SweepStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _append(self, line: dict[str, Any]) -> None:
+    def _record(self, line: dict[str, Any]) -> None:
         block = json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
         while block:
             block = block[os.write(self._stream, block) :]
         os.fdatasync(self._stream)
+        self._apply(line)
 
 
 def read_lines(folder: Path) -> Iterator[dict[str, Any]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from m3b.bench.benchmark_data import BenchmarkData
-from m3b.bench.cell import make_broken_row, read_finished_row
+from m3b.bench.cell_runner import CellRunner, OnEvent
 from m3b.bench.results_store import DATA_FOLDER, PLAN_FILE, SweepStore
+from m3b.engines import Engine, Resources
 from m3b.errors import UsageError
 from m3b.run.options import Options
 from m3b.writing import write_text_atomically
@@ -18,9 +19,6 @@ from m3b.writing import write_text_atomically
 from .cell import RESULT_FILE, Cell
 from .systems import get_system
 from .tasks import BenchmarkTask
-
-MAX_ATTEMPTS = 3
-"""Maximum number of starts of a cell whose process crashes; then the crash is its result."""
 
 REAL_TRAIN_MINUTES = 60.0
 """Default training time in minutes on a real data set."""
@@ -94,35 +92,30 @@ class SweepPlan:
                 "share": self.share}  # fmt: skip
 
 
-OnEvent = Callable[[str, dict[str, Any]], None]
-"""Called with `begun` and {"key"} when a cell starts, and with `done` and its row when it ends."""
-
-
-class Engine(Protocol):
-    """Runs cells. Calls `begin` before each start, which returns the number of the attempt, and `end` with each row."""
-
-    def run(
-        self,
-        cells: Iterator[Cell],
-        store: SweepStore,
-        begin: Callable[[Cell], int],
-        end: Callable[[dict[str, Any]], None],
-    ) -> None: ...
-
-
 def run_sweep(
-    plan: SweepPlan, folder: Path, engine: Engine, *, retry: bool = False, on_event: OnEvent = lambda kind, row: None
+    plan: SweepPlan,
+    folder: Path,
+    engine: Engine,
+    *,
+    resources: Resources | None = None,
+    max_jobs: int | None = None,
+    retry: bool = False,
+    on_event: OnEvent = lambda kind, row: None,
 ) -> int:
     """Run all cells that are not finished yet; return how many were finished now.
 
-    After Ctrl-C the sweep can be resumed.
+    After Ctrl-C the sweep can be resumed. If this process dies, the jobs of a cluster go on, and the next sweep in the
+    folder with the same engine takes them over.
 
     Args:
+        resources: what one cell needs; a cell that takes longer than its minutes has the result `budget`.
+        max_jobs: number of cells at a time; None for as many as the cluster can run, and a few more.
         retry: run the cells again that ended for reasons independent of the task (`RETRYABLE_KINDS`).
 
     Raises:
         UsageError: the plan cannot be run, or another sweep is running in the folder.
         DataError: a data set cannot be read or carved.
+        EngineError: the engine cannot be reached, or refuses a cell.
     """
     plan.validate()
     with SweepStore(folder) as store:
@@ -131,41 +124,9 @@ def run_sweep(
             plan.make_benchmark_data(store.folder).prepare_tasks(plan.tasks)
         if retry:
             _forget_retryable(store)
-        count = 0
-        running_keys: set[str] = set()
-
-        def begin(started_cell: Cell) -> int:
-            on_event("begun", {"key": started_cell.key})
-            running_keys.add(started_cell.key)
-            return store.claim(started_cell.key)
-
-        def end(row: dict[str, Any]) -> None:
-            nonlocal count
-            store.finish(row)
-            running_keys.discard(row["key"])
-            count += 1
-            on_event("done", row)
-
-        try:
-            engine.run(_iterate_open_cells(plan, store, end), store, begin, end)
-        finally:
-            for key in running_keys:
-                store.release(key)
-        return count
-
-
-def _iterate_open_cells(plan: SweepPlan, store: SweepStore, end: Callable[[dict[str, Any]], None]) -> Iterator[Cell]:
-    """Yield the cells that must still be run. If the folder of a cell has a result, it is only added to the results."""
-    for cell in plan.iterate_cells(store.folder):
-        if cell.key in store.finished_keys:
-            continue
-        row = read_finished_row(store.get_cell_folder(cell.key)) if store.claims[cell.key] else None
-        if row is not None:
-            end(row)
-        elif store.claims[cell.key] >= MAX_ATTEMPTS:
-            end(make_broken_row(cell, f"its process crashed {store.claims[cell.key]} times"))
-        else:
-            yield cell
+        runner = CellRunner(store, engine, resources or Resources(), max_jobs, on_event)
+        runner.run(plan.iterate_cells(store.folder))
+        return runner.finished_count
 
 
 def _forget_retryable(store: SweepStore) -> None:
@@ -177,7 +138,7 @@ def _forget_retryable(store: SweepStore) -> None:
         if row["kind"] in RETRYABLE_KINDS:
             keys.add(row["key"])
             for name in (RESULT_FILE, "outcome.json", "score.json"):
-                (store.get_cell_folder(row["key"]) / name).unlink(missing_ok=True)
+                (store.get_cell_folder(row.get("folder") or row["key"]) / name).unlink(missing_ok=True)
     store.forget(keys)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from m3b.cli.run import ForceOption, JsonOption, OfflineOption, QuietOption
 from m3b.errors import UsageError
 
 if TYPE_CHECKING:
-    from m3b.bench.sweep import Engine
+    from m3b.engines import Engine
 
 app = typer.Typer(help="M3Bench: measure models and agent systems.", no_args_is_help=True, rich_markup_mode=None)
 SweepFolderArgument = Annotated[Path, typer.Argument(help="The folder of a sweep.")]
@@ -38,11 +38,14 @@ def run(
     out: Annotated[Path, typer.Option("-o", "--out", help="The sweep's folder; call again to continue.")] = Path(
         "bench"
     ),
-    jobs: Annotated[int, typer.Option(help="Cells at a time on this machine.", min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Cells at a time. Default: 1 on this machine, what the cluster can run elsewhere.", min=1),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local (this machine), slurm or ray.")] = "local",
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster. Default: a local one.")] = None,
-    cpus: Annotated[float, typer.Option(help="Processors of one cell on Ray.", min=0)] = 2.0,
-    gpus: Annotated[float, typer.Option(help="GPUs of one cell on Ray.", min=0)] = 0.0,
+    cpus: Annotated[int, typer.Option(help="Processors of one cell on a cluster.", min=1)] = 2,
+    gpus: Annotated[int, typer.Option(help="GPUs of one cell on a cluster.", min=0)] = 0,
     data: Annotated[
         list[str] | None,
         typer.Option(help="NAME=FOLDER with the real data of a set. Repeatable. Others are stand-ins."),
@@ -68,8 +71,9 @@ def run(
     from m3b.bench.results_store import read_rows
     from m3b.bench.sweep import RETRYABLE_KINDS, SweepPlan, run_sweep
     from m3b.bench.tasks import choose_tasks
+    from m3b.engines import Resources
 
-    _enforce_offline(offline, llm or ["rules"], address)
+    _enforce_offline(offline, llm or ["rules"], engine, address)
     limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
     plan = SweepPlan(
         tasks=choose_tasks(tasks or []),
@@ -80,12 +84,13 @@ def run(
         real=_parse_real_data(data or []),
         patients=patients,
     )
-    limit_s = None if cell_minutes is None else cell_minutes * 60
-    sweep_engine = _make_engine(engine, jobs, address, cpus, gpus, limit_s)
+    sweep_engine = _make_engine(engine, jobs, address, plan.models)
+    resources = Resources(cpus=cpus, gpus=gpus, minutes=cell_minutes or 0.0)
+    max_jobs = (jobs or 1) if engine == "local" else jobs
     on_event = (lambda event, row: None) if quiet else _ProgressPrinter(len(plan))
     try:
         with _interrupt_on_signals():
-            run_sweep(plan, out, sweep_engine, retry=retry, on_event=on_event)
+            run_sweep(plan, out, sweep_engine, resources=resources, max_jobs=max_jobs, retry=retry, on_event=on_event)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. The same command goes on; results so far: m3b bench table {out}", err=True)
         raise typer.Exit(1) from None
@@ -94,7 +99,7 @@ def run(
     raise typer.Exit(1 if any(row["kind"] in RETRYABLE_KINDS for row in rows) else 0)
 
 
-def _enforce_offline(offline: bool, models: list[str], address: str | None) -> None:
+def _enforce_offline(offline: bool, models: list[str], engine: str, address: str | None) -> None:
     """Forbid remote models to this process and to all processes that it starts for its cells.
 
     Raises:
@@ -105,10 +110,8 @@ def _enforce_offline(offline: bool, models: list[str], address: str | None) -> N
     if not is_offline(offline):
         return
     forbid_remote_models(models)
-    if address is not None:
-        raise UsageError(
-            f"--address {address}: a cluster's machines have their own environment, so --offline cannot hold."
-        )
+    if address is not None or engine == "slurm":
+        raise UsageError("A cluster's machines have their own environment, so --offline cannot hold; use --engine local.")
     os.environ[OFFLINE_VARIABLE] = "1"
 
 
@@ -221,18 +224,24 @@ def _parse_real_data(pairs: list[str]) -> dict[str, str]:
     return data_folders
 
 
-def _make_engine(name: str, jobs: int, address: str | None, cpus: float, gpus: float, limit_s: float | None) -> Engine:
+def _make_engine(name: str, jobs: int | None, address: str | None, models: Sequence[str]) -> Engine:
     if name == "local":
-        from m3b.bench.local_engine import LocalEngine
+        from m3b.engines.local import LocalEngine
 
-        if jobs < 1:
-            raise UsageError(f"--jobs must be at least 1; it is {jobs}.")
-        return LocalEngine(jobs, limit_s)
+        return LocalEngine(jobs or 1)
     if name == "ray":
-        from m3b.bench.ray_engine import RayEngine
+        from m3b.engines.ray import RayEngine
+        from m3b.llm.specs import list_key_variables
 
-        return RayEngine(address, cpus, gpus, limit_s=limit_s)
-    raise UsageError(f"There is no engine {name!r}; choose local or ray.")
+        return RayEngine(address, node_environment=list_key_variables())
+    if name == "slurm":
+        from m3b.engines.slurm import SlurmEngine
+        from m3b.llm.specs import needs_key
+
+        if paid_models := [model for model in models if needs_key(model)]:
+            raise UsageError(f"Jobs of Slurm get no keys, so cells cannot ask {paid_models[0]}; choose local or ray.")
+        return SlurmEngine()
+    raise UsageError(f"There is no engine {name!r}; choose local, slurm or ray.")
 
 
 class _ProgressPrinter:

@@ -121,6 +121,24 @@ def find_provider_keys() -> dict[str, str]:
     return variable_by_provider
 
 
+def list_key_variables() -> tuple[str, ...]:
+    """Return all variables that may hold the key of a provider or of a server."""
+    variables = [variable for provider in PROVIDERS.values() for variable in provider.variables]
+    return tuple(dict.fromkeys([*variables, keys.CUSTOM_SERVER_KEY_VARIABLE]))
+
+
+def needs_key(spec: str) -> bool:
+    """Return whether a model, or one of several between `|`, needs a key of a provider or of a server."""
+    for part in spec.split("|"):
+        name, _, base_url = parse_spec(part)
+        if base_url is not None:
+            if not keys.is_loopback(base_url):
+                return True
+        elif name in PROVIDERS and PROVIDERS[name].variables:
+            return True
+    return False
+
+
 def choose_default_spec(data_folders: Iterable[Path] = ()) -> str:
     """Return what `connect(None)` connects to: the model in the user's configuration, else the rules.
 
