@@ -202,13 +202,14 @@ class JobActor:
         self._table = ray.get_actor(TABLE_NAME, namespace=NAMESPACE)
         self._self = ray.get_runtime_context().current_actor
         self._node_id = ray.get_runtime_context().get_node_id()
-        self._job = ray.get(self._table.get_job.remote(job_id))
-        self._process = None
-        if self._job is None:
+        self._process: subprocess.Popen[bytes] | None = None
+        job: dict[str, Any] | None = ray.get(self._table.get_job.remote(job_id))
+        self._job = job or {}
+        if job is None:
             self._self.leave.remote()
             return
         try:
-            self._process = _start_command(self._job)
+            self._process = _start_command(job)
         except OSError as error:
             message = f"START_FAILED: {error.filename}: {error.strerror}"
             ray.get(self._table.report_end.remote(job_id, "failed", message, 127))
