@@ -28,7 +28,7 @@ KEYS: Mapping[str, tuple[type[Any], str]] = {
     "train_minutes": (float, "minutes of training"),
     "device": (str, "auto, cpu or cuda"),
     "gpus": (int, "number of GPUs to train on"),
-    "engine": (str, "where scripts of training run: local or slurm"),
+    "engine": (str, "where scripts of training run: local, slurm or ray"),
     "partition": (str, "partition of cluster jobs"),
     "cpus": (int, "cores of a cluster job"),
     "memory": (float, "GiB of a cluster job"),

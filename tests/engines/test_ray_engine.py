@@ -191,7 +191,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
 def test_the_table_of_jobs_is_made_again(shared_engine: RayEngine, cluster: RayCluster, tmp_path: Path) -> None:
     job_id = shared_engine.submit(request_job(tmp_path, PATIENCE))
     wait_for(lambda: shared_engine.tail(job_id, 0)[0], "the job does not start")
-    [table] = find_processes("ray::m3b-jobs")
+    [table] = find_processes("JobTable")
     os.kill(table, signal.SIGKILL)
     wait_for(lambda: _poll_or_none(shared_engine, job_id), "the table does not come back")
     assert shared_engine.poll(job_id).state == "running"

@@ -25,7 +25,7 @@ class EngineOptions:
     engine: Annotated[
         str | None,
         typer.Option(
-            help="local (this machine) or slurm: the scripts of training are cluster jobs. Default: local.",
+            help="local (this machine), slurm or ray: the scripts of training are cluster jobs. Default: local.",
             rich_help_panel=HELP_PANEL,
             show_default=False,
         ),
@@ -59,7 +59,9 @@ class EngineOptions:
         name = self.engine or settings.get("engine") or "local"
         is_local = name == "local"
         texts = self.slurm_option
-        if not is_local:
+        if name == "ray" and texts:
+            raise UsageError("--slurm-option is for --engine slurm; nodes of Ray are chosen by --partition.")
+        if name == "slurm":
             texts = texts if texts is not None else (settings.get("slurm_options") or "").split()
         return ChosenEngine(
             cast("EngineName", name),

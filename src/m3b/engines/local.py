@@ -12,9 +12,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from m3b.engines.base import ClusterResources, EngineError, JobRequest, JobStatus, Partition, read_tail
+from m3b.engines.base import ClusterResources, EngineError, EngineName, JobRequest, JobStatus, Partition, read_tail
 
 STOP_TIMEOUT_S = 30.0
 """Seconds between SIGTERM and SIGKILL of a cancelled job."""
@@ -48,7 +47,7 @@ class LocalEngine:
         slots: number of jobs that share the processors; each job is bound to the processors of its slot.
     """
 
-    name: Literal["local"] = "local"
+    name: EngineName = "local"
 
     def __init__(self, slots: int = 1) -> None:
         self.slots = slots

@@ -15,13 +15,15 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from m3b.engines.base import (
     ClusterResources,
     EngineError,
+    EngineName,
     JobRequest,
     JobStatus,
     Partition,
@@ -30,6 +32,7 @@ from m3b.engines.base import (
 )
 from m3b.errors import UsageError
 
+DEFAULT_PARTITION = "ray"
 _CLOSE_TIMEOUT_S = 10.0
 
 
@@ -50,7 +53,7 @@ class RayEngine:
         UsageError: Ray is not installed.
     """
 
-    name: Literal["ray"] = "ray"
+    name: EngineName = "ray"
 
     def __init__(self, address: str | None = None, node_environment: Sequence[str] = ()) -> None:
         if importlib.util.find_spec("ray") is None:
@@ -108,23 +111,22 @@ class RayEngine:
         self._call("cancel", job_id=job_id)
 
     def resources(self) -> ClusterResources:
-        """Return what the nodes that are alive have. The cluster is a single partition."""
+        """Return what the nodes that are alive have.
+
+        The partition `ray` has all nodes, and each custom resource is a partition of the nodes that have it.
+        """
         nodes: list[dict[str, float]] = self._call("list_nodes")
         free: dict[str, float] = self._call("get_free_resources")
-        whole = Partition(
-            name="ray",
-            nodes=len(nodes),
-            cpus=int(max((node.get("CPU", 0) for node in nodes), default=0)),
-            gpus=int(max((node.get("GPU", 0) for node in nodes), default=0)),
-            memory_gib=max((node.get("memory", 0) / 2**30 for node in nodes), default=0),
-            is_default=True,
-        )
+        custom_names = sorted({name for node in nodes for name in node if not _is_builtin_resource(name)})
         return ClusterResources(
             cpus=int(sum(node.get("CPU", 0) for node in nodes)),
             gpus=int(sum(node.get("GPU", 0) for node in nodes)),
             free_cpus=int(free.get("CPU", 0)),
             free_gpus=int(free.get("GPU", 0)),
-            partitions=(whole,),
+            partitions=(
+                replace(_make_partition(DEFAULT_PARTITION, nodes), is_default=True),
+                *(_make_partition(name, [node for node in nodes if name in node]) for name in custom_names),
+            ),
         )
 
     def close(self) -> None:
@@ -146,11 +148,25 @@ def _make_actor_options(resources: Resources) -> dict[str, Any]:
     options: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
     if resources.memory_gib:
         options["memory"] = int(resources.memory_gib * 2**30)
-    if resources.partition:
+    if resources.partition not in ("", DEFAULT_PARTITION):
         options["resources"] = {resources.partition: 0.001}
     if resources.options:
         options["label_selector"] = dict(resources.options)
     return options
+
+
+def _is_builtin_resource(name: str) -> bool:
+    return name in ("CPU", "GPU", "memory", "object_store_memory") or ":" in name
+
+
+def _make_partition(name: str, nodes: Sequence[Mapping[str, float]]) -> Partition:
+    return Partition(
+        name=name,
+        nodes=len(nodes),
+        cpus=int(max((node.get("CPU", 0) for node in nodes), default=0)),
+        gpus=int(max((node.get("GPU", 0) for node in nodes), default=0)),
+        memory_gib=max((node.get("memory", 0) / 2**30 for node in nodes), default=0),
+    )
 
 
 class _DriverProcess:

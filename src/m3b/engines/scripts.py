@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,17 @@ def open_engine(name: EngineName) -> Engine:
         from m3b.engines.slurm import SlurmEngine
 
         return SlurmEngine()
-    raise UsageError(f"Scripts of a run cannot be jobs of the engine {name!r} yet; choose slurm.")
+    if name == "ray":
+        return _open_ray()
+    raise UsageError(f"Scripts of a run cannot be jobs of the engine {name!r}; choose slurm or ray.")
+
+
+@cache
+def _open_ray() -> Engine:
+    """Return the only engine for Ray of this process: each has a child process that is connected to the cluster."""
+    from m3b.engines.ray import RayEngine
+
+    return RayEngine("auto")
 
 
 def resolve_resources(options: EngineOptions, cluster: ClusterResources) -> Resources:
