@@ -50,10 +50,12 @@ def test_the_cache_is_ragged_keeps_what_it_has_and_survives_a_killed_build(tmp_p
     for row in cache.points(0)[:50]:
         assert cache.mask(0)[tuple(row[1:])] == row[0] + 1
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").glob("*.npy")}
-    (tmp_path / "cache" / f"{volumes.case_key(records[1], PLAN, str(tmp_path))}.points.npy").unlink()  # as if killed
+    (
+        tmp_path / "cache" / f"{volumes.case_keys([records[1]], PLAN, str(tmp_path))[0]}.points.npy"
+    ).unlink()  # as if killed
     again = volumes.build_volumes([*records, _case(tmp_path, "ccc")], PLAN, tmp_path / "cache", str(tmp_path))
     assert again.readable.all()
-    kept = volumes.case_key(records[0], PLAN, str(tmp_path))
+    kept = volumes.case_keys([records[0]], PLAN, str(tmp_path))[0]
     assert all(file.stat().st_mtime_ns == files[file] for file in files if file.name.startswith(kept))
 
 

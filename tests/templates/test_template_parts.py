@@ -48,7 +48,7 @@ def test_interrupted_cache_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return real(path, *rest)
 
-    monkeypatch.setattr(cache, "_CASES_PER_FLUSH", 2)
+    monkeypatch.setattr(cache, "_SHARD_CASES", 2)
     monkeypatch.setattr(cache, "prepare_image", dies)
     with pytest.raises(KeyboardInterrupt):
         cache.build_cache(paths, {**PLAN, "workers": 1}, tmp_path / "cache", str(tmp_path))

@@ -68,7 +68,7 @@ def make_supervisor_job(
     confinement = Confinement(
         command=[sandboxed_python() if command[0] == sys.executable else command[0], *command[1:]],
         cwd=str(cwd.resolve()),
-        env=command_environment(home, env),
+        env=command_environment(home, {**_limit_variables(limits), **env}),
         rlimits=_make_rlimits(limits),
         threads=threads,
         unprivileged=unprivileged,
@@ -90,6 +90,11 @@ def make_supervisor_job(
         output=limits.output_kib * 1024,
         keep=list(keep),
     )
+
+
+def _limit_variables(limits: Limits) -> dict[str, str]:
+    """Return the limits that a training must know to stay below them."""
+    return {"M3B_DISK_GROWTH_MIB": str(limits.disk_mib), "M3B_MEMORY_MIB": str(limits.memory_mib)}
 
 
 def _make_filter(policy: SeccompPolicy | None) -> bytes:

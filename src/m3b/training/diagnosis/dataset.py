@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from m3b.training.cache import build_cache
+from m3b.training.cache import CachedImages, build_cache
 from m3b.training.diagnosis.covariates import encode
 from m3b.training.diagnosis.holdout import assign_held_out
 from m3b.training.diagnosis.targets import get_target
@@ -37,7 +37,7 @@ class CaseDataset(Dataset[dict[str, torch.Tensor]]):
     """
 
     def __init__(
-        self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]],
+        self, images: np.ndarray | CachedImages, labels: np.ndarray, rows: np.ndarray, records: Sequence[Mapping[str, Any]],
         covariates: np.ndarray | None = None, places: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.images, self.labels, self.rows, self.covariates = images, labels, rows, covariates
@@ -103,7 +103,7 @@ def read_unlabelled_cases(plan: Mapping[str, Any], file: Path) -> CaseDataset:
 
 def _read_cases(
     plan: Mapping[str, Any],
-) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]], np.ndarray, np.ndarray | None]:
+) -> tuple[CachedImages, np.ndarray, list[dict[str, Any]], np.ndarray, np.ndarray | None]:
     """Return images from the cache, labels, records, which of them can be read, and for several views the image indices of each
     case."""
     records = read_index()

@@ -187,7 +187,7 @@ def list_tiles(paths: Sequence[Any], plan: Mapping[str, Any], folder: Path = Pat
     Raises:
         CacheError: too many slides cannot be read.
     """
-    file = folder / f"tiles-{cache_key(paths, plan)}.json"
+    file = folder / f"tiles-{cache_key(paths, plan, folder=folder)}.json"
     if not file.exists():
         with ThreadPoolExecutor(max(1, int(plan.get("workers") or os.cpu_count() or 1))) as pool:
             found_tiles = list(pool.map(lambda path: _list_tiles(path, plan), paths))

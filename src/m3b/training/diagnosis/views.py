@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from m3b.dataset.formats import DataError
+from m3b.training.cache import CachedImages
 from m3b.training.diagnosis.tiles import list_tiles, read_bag
 
 MAX_VIEWS = 4
@@ -44,7 +45,7 @@ def index_views(cases: Sequence[Any], plan: Mapping[str, Any]) -> tuple[list[Any
     return images, rows
 
 
-def gather_views(images: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gather_views(images: np.ndarray | CachedImages, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (B, V, C, *size) float32 with zeros for missing views, and (B, V): 1 for existing views."""
     is_present = rows >= 0
     stacked = np.zeros((*rows.shape, *images.shape[1:]), np.float32)

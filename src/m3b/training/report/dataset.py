@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from m3b.training.cache import build_cache
+from m3b.training.cache import CachedImages, build_cache
 from m3b.training.report.findings import label_reports
 from m3b.training.report.tokenizer import IGNORED_TARGET, SECTIONS, ReportTokenizer, clean_text
 
@@ -90,7 +90,7 @@ class StudyDataset(Dataset[dict[str, torch.Tensor]]):
 
     def __init__(
         self,
-        images: np.ndarray,
+        images: np.ndarray | CachedImages,
         places: list[list[int]],
         records: Sequence[Record],
         plan: Mapping[str, Any],

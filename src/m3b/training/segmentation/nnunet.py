@@ -27,7 +27,7 @@ from m3b.training.mask_grid import load_ignored, load_label_ids, load_masks
 from m3b.training.recipe import get_recipe
 from m3b.training.segmentation.nnunet_data import DATASET_NAME, write_dataset
 from m3b.training.segmentation.nnunet_presets import PLANNERS, configuration_name, gpu_gib
-from m3b.training.volume_cache import case_key
+from m3b.training.volume_cache import case_keys
 
 FOLDER = Path("Logout/model0")
 MIN_TRAINING_SHARE = 0.5
@@ -73,7 +73,7 @@ def train_nnunet(plan: dict[str, Any], seconds: float, finish: FinishTraining) -
 def _dataset_key(records: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> str:
     settings = {"dims": plan["dims"], "classes": plan["classes"], "labels": plan["labels"], "seed": plan["seed"]}
     settings |= {"planner": plan["planner"], "overlap": plan["overlap"]}
-    keys = [case_key(record, settings) for record in records]
+    keys = case_keys(records, settings)
     return hashlib.sha256(json.dumps([settings, plan["validation_share"], keys]).encode()).hexdigest()[:16]
 
 

@@ -50,6 +50,7 @@ class CaseCache:
     ) -> None:
         self.records, self.plan, self.base = list(records), plan, base
         self.masked, self.has_backbone = plan["target"] == "masks", "folder" in plan["backbone"]
+        self.cache_folder = folder
         self.folder = folder / f"fewshot-{self._key()}"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.errors: dict[int, str] = {}
@@ -71,7 +72,7 @@ class CaseCache:
             weights = find_weights(Path(plan["backbone"]["folder"])).stat()
             settings.append([weights.st_size, weights.st_mtime_ns])
         states = [record.get("abnormal") for record in self.records]
-        text = json.dumps([settings, states, cache_key(paths, {}, self.base)], sort_keys=True)
+        text = json.dumps([settings, states, cache_key(paths, {}, self.base, self.cache_folder)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _read_case(self, row: int) -> None:
