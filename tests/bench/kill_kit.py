@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
+
+from m3b.llm.base import LLMRequest
+from m3b.messages import Reply
+from m3b.testing import ScriptedModel
+from m3b.testing.scripted_model import Step
 
 DEADLINE_S = 60.0
 
@@ -21,6 +27,19 @@ def kill_program(folder: Path) -> int:
         except ProcessLookupError:
             continue
     return len(victims)
+
+
+class KillingModel(ScriptedModel):
+    """A scripted model that kills the program instead of answering its request number `kill_at`, counted from 1."""
+
+    def __init__(self, steps: Iterable[Step], folder: Path, kill_at: int) -> None:
+        super().__init__(steps, repeat=True)
+        self.folder, self.kill_at, self.kill_count = folder, kill_at, 0
+
+    def ask(self, request: LLMRequest) -> Reply:
+        if len(self.requests) + 1 == self.kill_at:
+            self.kill_count += kill_program(self.folder)
+        return super().ask(request)
 
 
 def _names_folder(process: psutil.Process, folder: Path) -> bool:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_kit import kill_program, wait_for
+from kill_kit import KillingModel, kill_program, wait_for
 from test_systems import DELIVER
 
 from m3b.bench.systems import CellJob, CellOutcome
 from m3b.bench.systems.autoresearch_agent import FILE_PATTERN
-from m3b.bench.systems.external_systems import AUTORESEARCH
+from m3b.bench.systems.external_systems import AUTORESEARCH, REACT
 from m3b.testing import ScriptedModel
 from m3b.testing.scripted_model import say
 
@@ -114,17 +114,25 @@ def test_a_request_is_declined(job: CellJob) -> None:
 
 
 def test_a_killed_run_goes_on(job: CellJob) -> None:
-    def die(messages: Any, tools: Any) -> Any:
-        assert kill_program(job.folder) > 0
-        return say("LOOK: echo never heard")
-
-    first = ScriptedModel([experiment(0.5), say("LOOK: echo a clue"), die])
+    steps = [experiment(0.5), say("LOOK: echo a clue"), say("LOOK: echo never heard")]
+    first = KillingModel(steps, job.folder, kill_at=3)
     assert run(job, first).status == "completed", "what was kept before is delivered"
+    assert first.kill_count > 0
     second = ScriptedModel([experiment(0.7), say("DONE")])
     ended = run(job, second, restart=True)
     assert ended.claimed == {"name": "auroc", "value": 0.7}
     assert second.requests[0][0] == first.requests[2][0], "the request without an answer is sent again, and no other"
     assert list_outcomes(job) == [("kept", 0.5), ("kept", 0.7)]
+
+
+def test_react_does_not_go_on(job: CellJob) -> None:
+    first = KillingModel([say("I forgot the format.")], job.folder, kill_at=2)
+    assert replace(REACT, connect=lambda spec: first).run(job).kind == "crashed"
+    second = ScriptedModel([say("I forgot the format.")], repeat=True)
+    replace(REACT, connect=lambda spec: second).restart(job)
+    assert second.requests[0] == first.requests[0]
+    assert REACT.is_resumable is False
+    assert AUTORESEARCH.is_resumable is True, "as the tests beside this show"
 
 
 def test_a_run_killed_in_an_experiment_repeats_only_that(job: CellJob) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kill_kit import KillingModel
 from test_systems import DELIVER
 
 from m3b.bench.systems import CellJob, CellOutcome
@@ -89,7 +90,30 @@ def aide(script: str | None) -> Steps:
     return [answer]
 
 
-CASES = {"mini-swe-agent": mini, "smolagents": smolagents, "aider": aider, "aide": aide}
+def mlzero(script: str | None) -> Steps:
+    code = script or "print(1)"
+
+    def answer(messages: Any, tools: Any) -> Any:
+        text = messages[-1].text.lstrip()
+        if text.startswith("Generate Python code to read"):
+            return say("```python\nprint('a table')\n```")
+        if "expert code evaluator" in text[:200]:
+            return say("DECISION: FINISH\nERROR_SUMMARY: None")
+        if text.startswith("As an AutoML Agent"):
+            return say(f"```python\n{code}\n```")
+        if "Execute the Python script: " in text:
+            path = text.partition("Execute the Python script: ")[2].splitlines()[0]
+            return say(f"```bash\npython {path}\n```")
+        return say("Description Files:\n\nSELECTED_LIBRARY: machine learning\nEXPLANATION: It fits.")
+
+    return [answer]
+
+
+ACTIONS = {"mlzero": 12}
+"""Requests that a program needs for its first model, if more than 8."""
+
+CASES = {"mini-swe-agent": mini, "smolagents": smolagents, "aider": aider, "aide": aide, "crea": aide, "meddle": aide,
+         "mlzero": mlzero}  # fmt: skip
 
 
 @pytest.fixture(params=CASES)
@@ -108,14 +132,15 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def run(name: str, folder: Path, model: ScriptedModel, actions: int) -> CellOutcome:
+def run(name: str, folder: Path, model: ScriptedModel, actions: int, *, restart: bool = False) -> CellOutcome:
     data = folder / "spots"
-    data.mkdir()
+    data.mkdir(exist_ok=True)
     (data / "table.csv").write_text("image,label\na.png,1\n")
     card = {"name": "Spots", "description": "Invented.", "path": str(data)}
     options = {"max_actions": actions, "train_minutes": 1.0, "max_wall": 300, "sandbox": "bubblewrap"}
     job = CellJob(folder / "cell", "Tell spots apart.", [card], "openai:gpt-5-codex", options)
-    return replace(EXTERNAL_SYSTEMS[name], connect=lambda spec: model).run(job)
+    system = replace(EXTERNAL_SYSTEMS[name], connect=lambda spec: model)
+    return system.restart(job) if restart else system.run(job)
 
 
 def conversation_text(model: ScriptedModel) -> str:
@@ -124,10 +149,12 @@ def conversation_text(model: ScriptedModel) -> str:
 
 def test_it_delivers(name: str, tmp_path: Path) -> None:
     model = ScriptedModel(CASES[name](DELIVER + PROBE), repeat=True)
-    ended = run(name, tmp_path, model, 8)
+    ended = run(name, tmp_path, model, ACTIONS.get(name, 8))
     assert ended.status == "completed", ended.reason
     assert (Path(ended.model) / "predict.py").is_file()
-    assert ended.usage["actions"] == len(model.requests) <= 8, "each request is an action, and none is asked twice"
+    assert ended.usage["actions"] == len(model.requests) <= ACTIONS.get(name, 8), (
+        "each request is an action, and none is asked twice"
+    )
     assert ended.usage["output_tokens"] > 0
     assert ended.integrity == "clean"
     assert "Tell spots apart." in conversation_text(model)
@@ -138,9 +165,27 @@ def test_it_delivers(name: str, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "spots").iterdir()] == ["table.csv"]
 
 
+def test_whether_a_killed_run_goes_on(name: str, tmp_path: Path) -> None:
+    """A program that goes on needs fewer requests than a new run, or sends what the model has answered before."""
+    folders = [tmp_path / "whole", tmp_path / "killed"]
+    for folder in folders:
+        folder.mkdir()
+    whole = ScriptedModel(CASES[name](DELIVER), repeat=True)
+    assert run(name, folders[0], whole, ACTIONS.get(name, 8)).status == "completed"
+    killed = KillingModel(CASES[name](DELIVER), folders[1], kill_at=2)
+    run(name, folders[1], killed, ACTIONS.get(name, 8))
+    assert killed.kill_count > 0
+    assert len(killed.requests) == 2, "it is dead"
+    again = ScriptedModel(CASES[name](DELIVER), repeat=True)
+    assert run(name, folders[1], again, ACTIONS.get(name, 8), restart=True).status == "completed"
+    remembers = any(message.role == "assistant" for message in again.requests[0][0])
+    goes_on = remembers or len(again.requests) < len(whole.requests)
+    assert EXTERNAL_SYSTEMS[name].is_resumable is goes_on
+
+
 def test_the_budget_ends_it(name: str, tmp_path: Path) -> None:
     # AIDE plans its steps by the budget; it asks oftener where a reply holds no code
-    steps = [say("I think.")] if name == "aide" else CASES[name](None)[:1]
+    steps = [say("I think.")] if name in ("aide", "crea", "meddle", "mlzero") else CASES[name](None)[:1]
     ended = run(name, tmp_path, ScriptedModel(steps, repeat=True), 3)
     assert ended.status == "out_of_budget", ended.reason
     assert ended.usage["actions"] == 3
@@ -149,8 +194,9 @@ def test_the_budget_ends_it(name: str, tmp_path: Path) -> None:
 
 def test_it_gives_up(name: str, tmp_path: Path) -> None:
     giving = {"mini-swe-agent": CASES["mini-swe-agent"](None), "smolagents": CASES["smolagents"](None)[1:],
-              "aider": [say("I cannot do this.")], "aide": CASES["aide"](None)}  # fmt: skip
-    ended = run(name, tmp_path, ScriptedModel(giving[name], repeat=True), 4)
+              "aider": [say("I cannot do this.")]}  # fmt: skip
+    model = ScriptedModel(giving.get(name) or CASES[name](None), repeat=True)
+    ended = run(name, tmp_path, model, ACTIONS.get(name, 4))
     assert (ended.status, ended.kind) == ("failed", "")
     assert "no folder Deliver" in ended.reason
 

@@ -7,7 +7,9 @@ edit format by it.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from m3b.bench.relay import MODEL_ROUTE
 from m3b.bench.systems.base import CellJob
@@ -58,6 +60,7 @@ AIDER = CommandSystem(
     prompt_addition=AIDER_ABOUT,
     write_files=_write_aider_files,
     uses_launcher=True,
+    is_resumable=False,
 )  # fmt: skip
 
 MINI_SWE_AGENT = CommandSystem(
@@ -71,6 +74,7 @@ MINI_SWE_AGENT = CommandSystem(
         ("MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT", "2"),
         LOCAL_COST_MAP,
     ),
+    is_resumable=False,
 )  # fmt: skip
 
 SMOLAGENTS = CommandSystem(
@@ -80,21 +84,80 @@ SMOLAGENTS = CommandSystem(
     env=(LOCAL_COST_MAP,),
     prompt_addition=PYTHON_ABOUT,
     uses_launcher=True,
+    is_resumable=False,
 )  # fmt: skip
 
-AIDE = CommandSystem(
-    "aide",
-    ("aide", "data_dir={data}", "desc_file={prompt_file}", "agent.steps={half}", "agent.code.model=relay",
-     "agent.feedback.model=relay", "agent.k_fold_validation=1", "generate_report=False", "copy_data=False",
-     "preprocess_data=False",
-     "exp_name=m3b"),
-    package="aideml",
-    prompt_addition=AIDE_ABOUT,
-    uses_launcher=True,
+TREE_SEARCH_ARGUMENTS = (
+    "data_dir={data}", "desc_file={prompt_file}", "agent.steps={half}", "agent.code.model=relay",
+    "agent.feedback.model=relay", "agent.k_fold_validation=1", "generate_report=False", "copy_data=False",
+    "preprocess_data=False", "exp_name=m3b",
 )  # fmt: skip
 """No report at the end, because it would use another model. Each step sends two requests, hence `{half}`."""
 
-REACT = CommandSystem("react", ("{python}", "{here}/react_agent.py", "{prompt_file}", "--steps", "{steps}"))
+AIDE = CommandSystem(
+    "aide",
+    ("aide", *TREE_SEARCH_ARGUMENTS),
+    package="aideml",
+    prompt_addition=AIDE_ABOUT,
+    uses_launcher=True,
+    is_resumable=False,
+)
+
+NO_KNOWLEDGE_BASE = ("agent.knowledge_base.model=relay", "agent.enable_monai_knowledge_base=False")
+"""The knowledge base needs embeddings from the model server, which the relay does not give; nor do the packages hold it."""
+
+CREA = CommandSystem(
+    "crea",
+    ("crea", *TREE_SEARCH_ARGUMENTS, *NO_KNOWLEDGE_BASE),
+    package="crea-med",
+    env=(("ANONYMIZED_TELEMETRY", "False"),),
+    prompt_addition=AIDE_ABOUT,
+    uses_launcher=True,
+    is_resumable=False,
+)
+
+MEDDLE = CommandSystem(
+    "meddle",
+    ("meddle", *TREE_SEARCH_ARGUMENTS, *NO_KNOWLEDGE_BASE),
+    package="meddle",
+    env=(("ANONYMIZED_TELEMETRY", "False"),),
+    prompt_addition=AIDE_ABOUT,
+    uses_launcher=True,
+    is_resumable=False,
+)
+
+MLZERO_ABOUT = """
+# Running things
+`python` has what is named above. The Python of mlzero, with AutoGluon if it is installed there, is `$MLZERO_PYTHON`.
+"""
+MLZERO_CONFIG = "mlzero.yaml"
+MLZERO_AGENTS = ("llm", "coder", "executer", "reader", "error_analyzer", "retriever", "reranker",
+                 "description_file_retriever", "task_descriptor", "tool_selector")  # fmt: skip
+MAX_MLZERO_PROMPT = 1_000_000
+"""Characters of the prompt that mlzero passes on; its default of 2,048 would cut the prompt."""
+
+
+def _write_mlzero_files(work_folder: Path, job: CellJob) -> None:
+    settings: dict[str, Any] = {name: {"provider": "openai", "model": "relay"} for name in MLZERO_AGENTS}
+    settings |= {"max_user_input_length": MAX_MLZERO_PROMPT, "per_execution_timeout": COMMAND_TIMEOUT_S}
+    (work_folder / MLZERO_CONFIG).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+MLZERO = CommandSystem(
+    "mlzero",
+    ("mlzero", "-i", "{data}", "-o", "mlzero", "-c", MLZERO_CONFIG, "-n", "{steps}", "-t", "{prompt}"),
+    package="autogluon.assistant",
+    env=(("HF_HUB_OFFLINE", "1"),),
+    prompt_addition=MLZERO_ABOUT,
+    write_files=_write_mlzero_files,
+    uses_launcher=True,
+    is_resumable=False,
+)
+"""Its tutorials are found by a model from a hub, which no sandbox reaches: it works without them."""
+
+REACT = CommandSystem(
+    "react", ("{python}", "{here}/react_agent.py", "{prompt_file}", "--steps", "{steps}"), is_resumable=False
+)
 """Reason and act in one loop, as in MLAgentBench; a small program of m3b, so nothing must be installed."""
 
 AUTORESEARCH = CommandSystem(
@@ -105,4 +168,7 @@ AUTORESEARCH = CommandSystem(
 )
 """Experiments of equal length, kept only if the validation figure rises; a small program of m3b too."""
 
-EXTERNAL_SYSTEMS = {system.name: system for system in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, REACT, AUTORESEARCH)}
+EXTERNAL_SYSTEMS = {
+    system.name: system
+    for system in (AIDER, MINI_SWE_AGENT, SMOLAGENTS, AIDE, CREA, MEDDLE, MLZERO, REACT, AUTORESEARCH)
+}

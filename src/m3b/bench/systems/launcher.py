@@ -14,7 +14,7 @@ import os
 import runpy
 import sys
 import traceback
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 
 def lift_aider(steps: int) -> None:
@@ -36,7 +36,42 @@ def lift_smolagents(steps: int) -> None:
     agent.__init__ = functools.partialmethod(agent.__init__, max_steps=steps, executor_kwargs=executor)
 
 
-LIFTS = {"aider": lift_aider, "smolagents": lift_smolagents}
+def lift_crea(steps: int) -> None:
+    """Let CREA keep its knowledge base, which it always opens, in the working directory."""
+    _move_knowledge_base(importlib.import_module("crea.monai_rag.query_rag_db"))
+
+
+def lift_meddle(steps: int) -> None:
+    """Let MedDLE keep its knowledge base, which it always opens, in the working directory."""
+    _move_knowledge_base(importlib.import_module("meddle.monai_rag.query_rag_db"))
+
+
+def _move_knowledge_base(module: ModuleType) -> None:
+    knowledge_base = module.MED_KNOWLEDGE_RAG
+    knowledge_base.__init__ = functools.partialmethod(knowledge_base.__init__, persist_dir="knowledge_base")
+
+
+def lift_mlzero(steps: int) -> None:
+    """Accept the model of the relay, keep the index of tutorials in the working directory, retry no request, name the Python.
+
+    mlzero knows the models of its providers by name, and would wait minutes for a model that refuses.
+    """
+    base_chat = importlib.import_module("autogluon.assistant.llm.base_chat")
+    factory = importlib.import_module("autogluon.assistant.llm.llm_factory")
+    indexing = importlib.import_module("autogluon.assistant.tools_registry.indexing")
+    base_chat.BaseAssistantChat.assistant_chat.retry.stop = importlib.import_module("tenacity").stop_after_attempt(1)
+    factory.ChatLLMFactory.get_valid_models = classmethod(lambda cls, provider: ["relay"])
+    os.environ["MLZERO_PYTHON"] = sys.executable
+    indexing.__file__ = os.path.abspath("mlzero-tutorials/indexing.py")
+
+
+LIFTS = {
+    "aider": lift_aider,
+    "smolagents": lift_smolagents,
+    "crea": lift_crea,
+    "meddle": lift_meddle,
+    "mlzero": lift_mlzero,
+}
 
 
 def exit_at_once(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
