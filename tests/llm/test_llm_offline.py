@@ -120,6 +120,7 @@ def test_nothing_else_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("resume", "nowhere", "--llm", "anthropic"),
         ("bench", "run", "--llm", "rules", "--llm", "anthropic"),
         ("bench", "run", "--engine", "ray", "--address", "10.0.0.1:6379"),
+        ("bench", "run", "--engine", "slurm"),
         ("segment", __file__, "the kidney", "--segmenter", "nowhere", "-o", "out", "--llm", "anthropic"),
     ],
     ids=lambda command: "-".join(command[:2]),

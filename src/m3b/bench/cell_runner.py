@@ -32,7 +32,7 @@ POLL_S: dict[EngineName, float] = {"local": 0.02, "ray": 0.5, "slurm": 5.0}
 STOP_TIMEOUT_S = 60.0
 """Seconds that cancelled cells have to end."""
 
-PASSED_VARIABLES = ("M3B_OFFLINE", "M3B_MODELS", "M3B_WEIGHTS")
+PASSED_VARIABLES = ("M3B_MODELS", "M3B_WEIGHTS")
 """Variables of this process that cells get on a cluster; keys come from the environment of the node."""
 
 LOG_FILE = "log.txt"

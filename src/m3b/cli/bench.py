@@ -46,6 +46,8 @@ def run(
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster. Default: a local one.")] = None,
     cpus: Annotated[int, typer.Option(help="Processors of one cell on a cluster.", min=1)] = 2,
     gpus: Annotated[int, typer.Option(help="GPUs of one cell on a cluster.", min=0)] = 0,
+    memory: Annotated[float, typer.Option(help="GiB of one cell on a cluster; 0 leaves it to the cluster.", min=0)] = 0,
+    partition: Annotated[str, typer.Option(help="Partition of Slurm, or custom resource of nodes of Ray.")] = "",
     data: Annotated[
         list[str] | None,
         typer.Option(help="NAME=FOLDER with the real data of a set. Repeatable. Others are stand-ins."),
@@ -73,7 +75,7 @@ def run(
     from m3b.bench.tasks import choose_tasks
     from m3b.engines import Resources
 
-    _enforce_offline(offline, llm or ["rules"], engine, address)
+    _enforce_offline(offline, llm or ["rules"], engine)
     limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
     plan = SweepPlan(
         tasks=choose_tasks(tasks or []),
@@ -85,7 +87,7 @@ def run(
         patients=patients,
     )
     sweep_engine = _make_engine(engine, jobs, address, plan.models)
-    resources = Resources(cpus=cpus, gpus=gpus, minutes=cell_minutes or 0.0)
+    resources = Resources(cpus, gpus, memory, cell_minutes or 0.0, partition)
     max_jobs = (jobs or 1) if engine == "local" else jobs
     on_event = (lambda event, row: None) if quiet else _ProgressPrinter(len(plan))
     try:
@@ -99,7 +101,7 @@ def run(
     raise typer.Exit(1 if any(row["kind"] in RETRYABLE_KINDS for row in rows) else 0)
 
 
-def _enforce_offline(offline: bool, models: list[str], engine: str, address: str | None) -> None:
+def _enforce_offline(offline: bool, models: list[str], engine: str) -> None:
     """Forbid remote models to this process and to all processes that it starts for its cells.
 
     Raises:
@@ -110,8 +112,10 @@ def _enforce_offline(offline: bool, models: list[str], engine: str, address: str
     if not is_offline(offline):
         return
     forbid_remote_models(models)
-    if address is not None or engine == "slurm":
-        raise UsageError("A cluster's machines have their own environment, so --offline cannot hold; use --engine local.")
+    if engine != "local":
+        raise UsageError(
+            f"--engine {engine}: a cluster's machines have their own environment, so --offline cannot hold."
+        )
     os.environ[OFFLINE_VARIABLE] = "1"
 
 
