@@ -23,6 +23,7 @@ from m3b.data.index import (
     example,
     example_boxes,
     example_labels,
+    format_records,
     json_schema,
     read_index,
     read_labels,
@@ -223,3 +224,12 @@ def test_labels_that_are_not_known_are_read_back(tmp_path: Path) -> None:
     write_records(tmp_path / "again.json", records, "diagnosis")
     assert json.loads((tmp_path / "again.json").read_text()) == items
     assert read_records(tmp_path / "again.json") == records
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_text_of_an_index_is_written_a_record_at_a_time(count: int) -> None:
+    records = [Record(f"data/x/ä{number}.png", ("no\nrmal",), f"p{number}") for number in range(count)]
+    pieces = list(format_records(records, "diagnosis"))
+    items = [kinds.to_json(record, "diagnosis") for record in records]
+    assert "".join(pieces) == json.dumps(items, indent=1, ensure_ascii=False)
+    assert len(pieces) == count + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ __all__ = [
     "example_boxes",
     "example_labels",
     "format_patient_count",
+    "format_records",
     "guess_task",
     "json_schema",
     "read_index",
@@ -145,7 +146,9 @@ def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) 
     of_task = kinds.of(task)
     records: list[Record] = []
     faults: list[str] = []
-    for place, item in enumerate(raw):
+    raw.reverse()
+    for place in range(len(raw)):
+        item = raw.pop()  # so that an item and its record are held together for a moment only
         try:
             _check_unicode(item)
             records.append(kinds.parse(item, task, labelled=labelled))
@@ -161,9 +164,18 @@ def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) 
 
 def _check_unicode(content: object) -> None:
     """Raise ValueError for JSON content with a text that no UTF-8 file can hold, such as a file name in Latin-1."""
-    text = json.dumps(content, ensure_ascii=False)
-    if not is_text(text):
+    if not _is_unicode(content):
+        text = json.dumps(content, ensure_ascii=False)
         raise ValueError(f"{to_one_line(text[:300])} holds a name that is not UTF-8; leave out what it names")
+
+
+def _is_unicode(content: object) -> bool:
+    """Whether every text of JSON content can be written as UTF-8."""
+    if isinstance(content, str):
+        return content.isascii() or is_text(content)
+    if isinstance(content, dict):
+        return all(map(_is_unicode, content)) and all(map(_is_unicode, content.values()))
+    return not isinstance(content, list) or all(map(_is_unicode, content))
 
 
 def _mixed(of_task: kinds.RecordKind, records: Sequence[Record]) -> str:
@@ -271,12 +283,22 @@ def write_unlabelled(work: Path, records: Sequence[Record], task: str) -> None:
 
 def write_records(file: Path, records: Iterable[Record], task: str | None = None, *, labelled: bool = True) -> None:
     """Write an index file that `read_records` reads back; the task is told by the records where not given."""
-    listed = list(records)
-    task = task or kinds.told_by(listed)
+    if task is None:
+        records = list(records)
+        task = kinds.told_by(records)
     file.parent.mkdir(parents=True, exist_ok=True)
-    items = [kinds.to_json(record, task, labelled=labelled) for record in listed]
-    text = json.dumps(items, indent=1, ensure_ascii=False)
-    file.write_text(text, encoding="utf-8")
+    with file.open("w", encoding="utf-8") as out:
+        out.writelines(format_records(records, task, labelled=labelled))
+
+
+def format_records(records: Iterable[Record], task: str, *, labelled: bool = True) -> Iterator[str]:
+    """Yield the text of an index file, a record at a time: what `json.dumps(items, indent=1)` gives of all of them."""
+    before = "[\n "
+    for record in records:
+        text = json.dumps(kinds.to_json(record, task, labelled=labelled), indent=1, ensure_ascii=False)
+        yield before + text.replace("\n", "\n ")
+        before = ",\n "
+    yield "[]" if before[0] == "[" else "\n]"
 
 
 def format_patient_count(count: int, *, known: bool) -> str:

@@ -8,6 +8,7 @@ percent are not.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -92,6 +93,31 @@ def find_near_copies(
         by_slice = _compare(fingerprints, sides[0], sides[1], "detail", "thumbnail")
         pairs.update(dict.fromkeys(pair for pair in by_slice if not is_volume.issuperset(pair)))
     return [pair for pair in pairs if fingerprints[pair[0]].digest != fingerprints[pair[1]].digest][:MAX_PAIRS]
+
+
+class ComparedSample:
+    """Which images `find_near_copies` will compare, while images are opened one after another.
+
+    Their small versions are all that must be kept of many images.
+    """
+
+    def __init__(self, first_keys: Sequence[str], second_keys: Sequence[str]) -> None:
+        """The arguments are those of `find_near_copies`."""
+        self._places = {
+            key: (side, place) for side, keys in enumerate((first_keys, second_keys)) for place, key in enumerate(keys)
+        }
+        self._kept: tuple[list[tuple[int, str]], list[tuple[int, str]]] = ([], [])
+
+    def add(self, key: str, fingerprint: Fingerprint) -> str | None:
+        """Take note of an image; return the key of one that will not be compared, this or an earlier one, None if all may be."""
+        if key not in self._places or fingerprint.detail is None or fingerprint.flat:
+            return key
+        side, place = self._places[key]
+        kept, limit = self._kept[side], (MAX_FIRST, MAX_SECOND)[side]
+        if len(kept) < limit:
+            heapq.heappush(kept, (-place, key))
+            return None
+        return heapq.heappushpop(kept, (-place, key))[1]
 
 
 def _select_usable(fingerprints: Mapping[str, Fingerprint], keys: Sequence[str]) -> list[str]:

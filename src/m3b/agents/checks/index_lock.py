@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,13 +20,13 @@ from m3b.data.index import (
     Index,
     Mask,
     Record,
+    format_records,
     read_index,
     read_records,
     read_unlabelled,
     write_records,
     write_unlabelled,
 )
-from m3b.data.kinds import to_json
 from m3b.data.records import UNKNOWN_PATIENT, relocated
 from m3b.data.schemas import json_schema
 from m3b.data.sides import sides
@@ -376,21 +377,20 @@ def serialize_training_index(index: Index) -> dict[str, bytes]:
     site_names = {name: code for code, name in list_site_codes(sites).items()}
 
     def serialize(records: Sequence[Record], *, labelled: bool) -> bytes:
-        items = [
-            to_json(
-                replace(
-                    record,
-                    patient=pseudonym[record.patient],
-                    attributes={SITE: site_names[record.attributes[SITE]]}
-                    if labelled and record.attributes.get(SITE)
-                    else {},
-                ),
-                index.task,
-                labelled=labelled,
+        renamed = (
+            replace(
+                record,
+                patient=pseudonym[record.patient],
+                attributes={SITE: site_names[record.attributes[SITE]]}
+                if labelled and record.attributes.get(SITE)
+                else {},
             )
             for record in records
-        ]
-        return json.dumps(items, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        )
+        content = io.BytesIO()
+        for text in format_records(renamed, index.task, labelled=labelled):
+            content.write(text.encode("utf-8", "surrogatepass"))
+        return content.getvalue()
 
     unlabelled = {UNLABELLED: serialize(index.unlabelled, labelled=False)} if index.unlabelled else {}
     return {TRAIN: serialize(index.train, labelled=True), **unlabelled}

@@ -25,6 +25,7 @@ from m3b.dataset.audit.opening import ProgressCallback, open_images
 from m3b.dataset.audit.probes import unit_keys
 from m3b.dataset.audit.registry import get_checks
 from m3b.dataset.audit.unlabelled import describe_unusable, find_unusable
+from m3b.dataset.similarity import ComparedSample
 
 MAX_SHAPES = 8
 
@@ -94,7 +95,9 @@ def audit_index(
     started = time.monotonic()
     data = AuditData(index, work, request)
     missing = find_missing_cases(data)
-    probes = open_images(index, work, missing, started + max_seconds, on_progress)
+    # unlabelled images are compared with all others
+    sample = None if index.unlabelled else ComparedSample(*data.compared_keys)
+    probes = open_images(index, work, missing, started + max_seconds, on_progress, sample)
     keys = {key for record in index.records if record.key not in missing for key in unit_keys(record, index.task)}
     unopened = len(keys - probes.keys())
     data = replace(data, probes=probes, is_complete=not unopened)

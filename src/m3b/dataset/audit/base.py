@@ -127,13 +127,14 @@ class AuditData:
         """Pairs of a training and a test image that are nearly the same; derived images are compared first."""
         from m3b.dataset.similarity import find_near_copies
 
+        return find_near_copies(self.readable_images, *self.compared_keys)
+
+    @cached_property
+    def compared_keys(self) -> tuple[list[str], list[str]]:
+        """Training and test images in the order in which they are compared: derived ones first."""
         keys = sorted(self.owners, key=lambda key: not is_derived(self.owners[key]))
         training_keys = {key for record in self.index.train for key in unit_keys(record, self.index.task)}
-        return find_near_copies(
-            self.readable_images,
-            [key for key in keys if key in training_keys],
-            [key for key in keys if key not in training_keys],
-        )
+        return [key for key in keys if key in training_keys], [key for key in keys if key not in training_keys]
 
     @property
     def values_text(self) -> str:

@@ -18,6 +18,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.dataset.audit.base import is_derived
 from m3b.dataset.audit.probes import ImageProbe, ProbeScope, make_scope, probe_record, unit_keys
+from m3b.dataset.similarity import ComparedSample
 from m3b.errors import DataError
 from m3b.isolation.untrusted import announce_opening, should_open_one_by_one
 from m3b.isolation.untrusted.file_watch import mute_watches
@@ -40,15 +42,21 @@ PROGRESS_STEP = 50
 
 
 def open_images(
-    index: Index, work: Path, excluded: Collection[str], deadline: float, on_progress: ProgressCallback | None = None
+    index: Index,
+    work: Path,
+    excluded: Collection[str],
+    deadline: float,
+    on_progress: ProgressCallback | None = None,
+    sample: ComparedSample | None = None,
 ) -> Probes:
     """Return a probe of every image that was opened in time, in the order of the index.
 
     Args:
         excluded: keys of cases that are left out.
+        sample: the images of which the small versions are kept; None keeps all.
     """
     records = {record.key: record for record in index.records if record.key not in excluded}
-    opening = _Opening(make_scope(index), work, deadline, on_progress, len(records))
+    opening = _Opening(make_scope(index), work, deadline, on_progress, len(records), sample)
     derived = [
         record for record in records.values() if is_derived(record)
     ]  # what scripts wrote is looked at in any case
@@ -69,11 +77,18 @@ class _Opening:
     """Opens records and collects what was seen."""
 
     def __init__(
-        self, scope: ProbeScope, work: Path, deadline: float, on_progress: ProgressCallback | None, total: int
+        self,
+        scope: ProbeScope,
+        work: Path,
+        deadline: float,
+        on_progress: ProgressCallback | None,
+        total: int,
+        sample: ComparedSample | None,
     ) -> None:
         self.scope, self.work, self.deadline, self.on_progress, self.total = scope, work, deadline, on_progress, total
+        self.sample = sample
         self.probes: Probes = {}
-        self.done = 0
+        self.done = self.largest = 0
 
     def open_all(self, queue: Iterator[Record]) -> None:
         self._open_here(islice(queue, 1))  # shows how large they are, and loads the libraries for all workers
@@ -111,21 +126,23 @@ class _Opening:
         self._open_here(iter([*unfinished, *waiting, *queue]))
 
     def _add(self, probes: Probes, count: int) -> None:
-        self.probes |= probes
+        for key, probe in probes.items():
+            self.largest = max(self.largest, probe.bytes)
+            is_new = key not in self.probes
+            self.probes[key] = probe
+            if self.sample and is_new and (other := self.sample.add(key, probe)) is not None:
+                self.probes[other] = replace(self.probes[other], thumbnail=None, detail=None, volume_means=None)
         reached = self.done // PROGRESS_STEP
         self.done += count
         if self.on_progress and self.done // PROGRESS_STEP > reached and self.done < self.total:
             self.on_progress(self.done, self.total)
 
-    def _largest(self) -> int:
-        return max((probe.bytes for probe in self.probes.values()), default=0)
-
     def _count_batch(self) -> int:
-        return max(1, min(MAX_BATCH, MAX_BATCH_BYTES // max(1, self._largest())))
+        return max(1, min(MAX_BATCH, MAX_BATCH_BYTES // max(1, self.largest)))
 
     def _count_room(self, workers: int) -> int:
         """Batches that may run together: the pixels, their copies while they are looked at, and the mask."""
-        return max(1, min(workers + 1, MAX_HELD_BYTES // max(1, 3 * self._largest())))
+        return max(1, min(workers + 1, MAX_HELD_BYTES // max(1, 3 * self.largest)))
 
 
 def _start_executor() -> tuple[Executor, int]:

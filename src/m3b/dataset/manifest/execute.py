@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
@@ -217,11 +217,49 @@ NUMBER_TAG = "tag.InstanceNumber"
 """Number of a slice in its series."""
 
 
-@dataclass
+class _Row(Mapping[str, Any]):
+    """A row of a frame, without an object for each of its cells; columns that nobody asks for are never taken out."""
+
+    __slots__ = ("_columns", "_place")
+
+    def __init__(self, columns: _Columns, place: int) -> None:
+        self._columns, self._place = columns, place
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns.get(name)[self._place]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns.frame.columns)
+
+    def __len__(self) -> int:
+        return self._columns.frame.width
+
+
+class _Columns:
+    """The columns of a frame as lists, made when they are first needed."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame
+        self._lists: dict[str, list[Any]] = {}
+
+    def get(self, name: str) -> list[Any]:
+        """Return the values of a column. Raises KeyError."""
+        if name not in self._lists:
+            if name not in self.frame.columns:
+                raise KeyError(name)
+            self._lists[name] = self.frame[name].to_list()
+        return self._lists[name]
+
+    def rows(self) -> Iterator[_Row]:
+        """Yield all rows."""
+        return (_Row(self, place) for place in range(self.frame.height))
+
+
+@dataclass(slots=True)
 class _Case:
     """A case on its way to a record."""
 
-    row: dict[str, Any]
+    row: Mapping[str, Any]
     image: Reference
     look: SeenCase = field(default_factory=SeenCase)
     boxes: tuple[BoxLabel, ...] | None = None
@@ -248,7 +286,7 @@ class _Execution:
             others_text = f" (and {len(messages) - MAX_MESSAGES} more)" if len(messages) > MAX_MESSAGES else ""
             raise DataError(" ".join(messages[:MAX_MESSAGES]) + others_text)
         self.resolved = resolved
-        cases = [_Case(row, self._reference(row)) for row in resolved.frame.iter_rows(named=True)]
+        cases = [_Case(row, self._reference(row)) for row in _Columns(resolved.frame).rows()]
         self._look(cases)
         self._add_boxes(cases)
         usable = self._leave(cases)
@@ -341,7 +379,7 @@ class _Execution:
             case.is_prompted = (
                 bool(self.prompted) and not case.row.get("mask_refs") and (str(case.row["refs"][0]) in self.prompted)
             )
-        jobs = [CasePixels(at, case.image, self._mask_source(case)) for at, case in enumerate(cases, 1)]
+        jobs = (CasePixels(at, case.image, self._mask_source(case)) for at, case in enumerate(cases, 1))
         for case, look in zip(cases, reader.look(jobs), strict=True):
             case.look, case.code, case.reason = look, look.code, look.reason
         for at, case in enumerate(cases, 1):
@@ -746,7 +784,7 @@ class _Execution:
         Args:
             trained: number of training cases.
         """
-        cases = [_Case(row, self._reference(row)) for row in self.resolved.kept_unlabelled.iter_rows(named=True)]
+        cases = [_Case(row, self._reference(row)) for row in _Columns(self.resolved.kept_unlabelled).rows()]
         keys = [
             (
                 case.row.get("patient") or f"case {case.row['case']}",

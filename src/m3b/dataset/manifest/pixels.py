@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,8 @@ Reference = str | list[str] | dict[str, str]
 MASK_FOLDER = "Datapath/masks"
 """Where derived masks are written, below the working directory."""
 THREADS = 4
+CASES_PER_BATCH = 256
+"""Cases that wait for the threads at the same time."""
 MAX_STEP = 3
 """Numbers by which neighbours of a series differ at most: some frames may have been left out."""
 THUMBNAIL_SIDE = 24
@@ -58,7 +60,7 @@ class ExcludedCase(Exception):
         self.code, self.reason = code, reason
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MaskSource:
     """What the mask of a case is made of.
 
@@ -77,7 +79,7 @@ class MaskSource:
     stacked: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CasePixels:
     """A case to look at.
 
@@ -92,7 +94,7 @@ class CasePixels:
     mask: MaskSource | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SeenCase:
     """What one look showed.
 
@@ -154,11 +156,13 @@ class PixelReader:
     opens_images: bool = True
     counts_classes: bool = True
 
-    def look(self, cases: Sequence[CasePixels]) -> list[SeenCase]:
-        """Look at every case, in threads unless files must be opened one after another."""
+    def look(self, cases: Iterable[CasePixels]) -> Iterator[SeenCase]:
+        """Yield what each case shows, some at a time, in threads unless files must be opened one after another."""
         (self.work / MASK_FOLDER).mkdir(parents=True, exist_ok=True)
+        remaining = iter(cases)
         with ThreadPoolExecutor(1 if should_open_one_by_one() else THREADS) as pool:
-            return list(pool.map(self._look, cases))
+            while batch := list(islice(remaining, CASES_PER_BATCH)):
+                yield from pool.map(self._look, batch)
 
     def _look(self, case: CasePixels) -> SeenCase:
         digest, thumbnail, shape = "", None, None
@@ -665,7 +669,7 @@ def find_copies(
         if len({tuple(sorted(labels[place])) for place in places}) > 1:
             reasons |= dict.fromkeys(places, ("contradicting_copies", "the same pixels under different labels"))
             continue
-        originals = [place for place in places if tested[place]] or places[:1]
+        originals = {place for place in places if tested[place]} or {places[0]}
         copies = [place for place in places if place not in originals]
         reasons |= dict.fromkeys(copies, ("copy", "an exact copy of another image of the index"))
     return reasons
