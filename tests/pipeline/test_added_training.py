@@ -18,6 +18,7 @@ from m3b.cli.app import app
 from m3b.errors import OptionError, UsageError
 from m3b.events import ArtifactAccepted, Event, ToolCalled
 from m3b.models.checksums import hash_files
+from m3b.run.added_training import restore_results, set_results_aside
 from m3b.run.folder import RunFolder
 from project_kit import EXPORT
 
@@ -262,3 +263,20 @@ def test_the_command(run: Path) -> None:
     assert "look 2 at the locked test cases" in shown
     assert "[compared]" in shown
     assert isinstance(runner.invoke(app, ["train", str(run), "--minutes", "0"]).exception, OptionError)
+
+
+def test_preprocessed_cases_go_on_to_the_added_training_and_back(tmp_path: Path) -> None:
+    """The added training preprocessed all cases again, and both copies stayed on the disk."""
+    run = RunFolder(tmp_path)
+    for folder in ("Logout/cache", "Logout/fold0", "Deliver"):
+        (run.work / folder).mkdir(parents=True)
+    (run.work / "Logout/cache/entry.npy").write_bytes(b"case")
+    for _ in range(2):  # again after a crash
+        set_results_aside(run.work, 1)
+        assert (run.work / "Logout/cache/entry.npy").read_bytes() == b"case"
+        assert not (run.work / "Logout-of-model-1/cache").exists()
+        assert not (run.work / "Logout/fold0").exists()
+    restore_results(run, 1)
+    assert (run.work / "Logout/cache/entry.npy").read_bytes() == b"case"
+    assert (run.work / "Logout/fold0").is_dir()
+    assert not (run.work / "Logout-of-model-1").exists()

@@ -42,6 +42,8 @@ ADDED_TRAINING = Role(
 )
 MAX_MINUTES = 14 * MINUTES_PER_DAY
 LOG_FOLDER = "Logout"
+CACHE_FOLDER = "cache"
+"""Folder in `LOG_FOLDER` with preprocessed cases, which all trainings of a run share."""
 WAIT_S = 3600
 
 
@@ -96,11 +98,21 @@ def set_results_aside(work: Path, number: int) -> None:
         if not os.path.lexists(work / aside) and untrusted.is_folder(work, name):
             rename_durably(work / name, work / aside)
     ensure_plain_folder(work, LOG_FOLDER)
+    _move_cache(work, name_results(number)[LOG_FOLDER], LOG_FOLDER)
+
+
+def _move_cache(work: Path, source: str, target: str) -> None:
+    """Move the preprocessed cases from one folder to another, unless there are some already."""
+    if untrusted.is_folder(work, f"{source}/{CACHE_FOLDER}") and not os.path.lexists(work / target / CACHE_FOLDER):
+        rename_durably(work / source / CACHE_FOLDER, work / target / CACHE_FOLDER)
 
 
 def restore_results(run: RunFolder, number: int) -> None:
     """Drop the results of the added training, so that project and measured model are as before."""
     discard_candidate(run)
+    aside_log = name_results(number)[LOG_FOLDER]
+    if untrusted.is_folder(run.work, aside_log):
+        _move_cache(run.work, LOG_FOLDER, aside_log)
     for name, aside in name_results(number).items():
         if os.path.lexists(run.work / aside):
             untrusted.remove_tree(run.work / name)

@@ -41,7 +41,9 @@ PRETRAINED_LINK = "pretrained"
 """Folder of a training project in which plan.py finds weights by their name in the registry."""
 GIVEN_WEIGHTS_NAME = "own-weights"
 """Name in that folder of weights that the user gave as a folder."""
-PLAN_KEYS_OF_MACHINE = ("machine", "expected", "why_folds", "why_engine", "minutes", "precision", "threads", "workers")
+PLAN_KEYS_OF_MACHINE = (
+    *("machine", "expected", "why_folds", "why_engine", "minutes", "precision", "threads", "workers", "cache"),
+)
 """Keys of plan.json that follow from the machine and the minutes; a given plan does not fix them."""
 TRAINING_FOLDER = Path(__file__).resolve().parents[1] / "training"
 

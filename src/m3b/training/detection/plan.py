@@ -8,12 +8,14 @@ python plan.py --minutes 10 [--set lr=0.001 longest=384 patch=[256,256] ...]
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from m3b.training.case_storage import describe_planned_storage
 from m3b.training.detection.detector_plan import detector_settings, resolve_detector, use_detector
 from m3b.training.detection.detectors import is_library
 from m3b.training.detection.fewshot.comparison import ORDINARY_SETTINGS
@@ -56,6 +58,7 @@ from m3b.training.plan_table import choose_settings, conditions_of, describe_row
 from m3b.training.pretrained.plan_start import apply_start, summarise_network, training_share, without_start
 from m3b.training.step_cost import step_seconds as seconds_of_step
 from m3b.training.time_budget import NO_LIMIT, PlanChange, describe_reductions, estimate_steps, reduce_plan
+from m3b.training.volume_cache import target_shape
 from m3b.training.voxel_spacing import describe_placeholders
 
 MIN_STEPS, MIN_STEPS_PER_FOLD = (choose_settings("detection")[key] for key in ("min_steps", "min_steps_per_fold"))
@@ -222,6 +225,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool) -> dict[str, Any
         "precision": table["precision"],
         "device": "auto",
         "workers": 0,
+        "cache": "auto",
         "threads": 0,
         "seed": 0,
     }
@@ -319,6 +323,7 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"lr {plan['lr']}, augmentation {plan['augment']}; {facts.get('start', 'weights start at random')}",
         describe_folds(plan),
         describe_validation(facts, plan),
+        _describe_cache(facts, plan),
     ]
     lines += [
         *describe_channel_names(plan),
@@ -336,6 +341,11 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     if empty:
         lines.append(f"no lesion in the sample for: {', '.join(empty)}")
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+def _describe_cache(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    shape = target_shape(np.median(facts["shapes"], axis=0).astype(int).tolist(), facts["spacing"], plan)
+    return describe_planned_storage(plan, int(facts["cases"]), math.prod(shape) * (4 * int(plan["channels"]) + 1))
 
 
 def describe_validation(facts: dict[str, Any], plan: dict[str, Any]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from m3b.training.case_storage import describe_planned_storage
 from m3b.training.diagnosis.covariates import describe_covariates
 from m3b.training.diagnosis.encoder_choice import describe_encoder
 from m3b.training.diagnosis.tiles import describe_tiles
@@ -39,6 +41,7 @@ def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         facts["pretrained"],
         f"augmentation {plan['augment']}{_explain_flips(plan)}, class weights {plan['class_weights']}",
         f"{plan['minutes']} min, {describe_folds(plan)}",
+        describe_planned_storage(plan, _count_images(facts, plan), 4 * int(plan["channels"]) * math.prod(plan["size"])),
     ]
     lines += describe_encoder(facts, plan)
     if plan.get("tiles"):
@@ -53,6 +56,12 @@ def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         )
     lines += [*describe_channel_names(plan), *describe_covariates(facts["covariates"]), *_warnings(facts, plan)]
     return "\n".join([*lines, "wrote plan.json (every run of plan.py makes a new one; --set changes single values)"])
+
+
+def _count_images(facts: dict[str, Any], plan: dict[str, Any]) -> int:
+    """Return the images or tiles of all cases."""
+    tiles = int(plan["tiles"]["count"]) if plan.get("tiles") else 1
+    return int(facts["cases"]) * int(plan.get("views") or 1) * tiles
 
 
 def _explain_flips(plan: dict[str, Any]) -> str:

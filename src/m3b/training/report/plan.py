@@ -146,6 +146,7 @@ def make_plan(facts: dict[str, Any], minutes: float, has_gpu: bool) -> dict[str,
         "precision": table["precision"],
         "device": "auto",
         "workers": 0,
+        "cache": "auto",
         "threads": 0,
         "seed": 0,
     }

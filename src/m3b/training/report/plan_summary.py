@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from m3b.training.case_storage import describe_planned_storage
 from m3b.training.intensity_scales import describe_applied_conversion, describe_mixed_scales, describe_notes
 from m3b.training.named_channels import describe_channel_names
 from m3b.training.pretrained.plan_start import summarise_network
@@ -24,6 +26,11 @@ def format_summary(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{len(findings)} findings mined from {facts['training']} training reports"
         + (f", {len(plan['classes'])} given" if plan["classes"] else "")
         + f": {', '.join(findings[:12])}{', ...' if len(findings) > 12 else ''}",
+        describe_planned_storage(
+            plan,
+            int(facts["cases"]) * int(plan["views"]),
+            4 * int(plan["channels"]) * math.prod(plan["size"]),
+        ),
         facts["start"],
         f"network {summarise_network(plan['network'])}, batch {plan['batch']}, lr {plan['lr']}"
         + (" (few studies: image tokens hidden often, small image gradient)" if facts["cases"] < 500 else ""),

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from m3b.training.case_storage import describe_planned_storage
 from m3b.training.folds import (
     check_fold_count,
     choose_fold_count,
@@ -244,6 +245,7 @@ def make_plan(facts: dict[str, Any], minutes: float, gpu: bool, settings: list[s
         "precision": table["precision"],
         "device": "auto",
         "workers": min(8, os.cpu_count() or 1) if gpu else 0,
+        "cache": "auto",
         "threads": 0,
         "seed": 0,
     }
@@ -443,6 +445,7 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
         f"{plan['foreground']:.0%} of patches on foreground voxels",
         f"augmentation {plan['augment']}; {facts['start']}",
         f"{plan['minutes']} min, {describe_folds(plan)}",
+        _describe_cache(facts, plan),
     ]
     if facts["patients"] < 4:
         lines.append(f"only {facts['patients']} patients: validation uses one of them, and its metrics say little")
@@ -475,6 +478,12 @@ def describe_plan(facts: dict[str, Any], plan: dict[str, Any]) -> str:
     if absent:
         lines.append(f"in no sampled mask: {', '.join(absent)} (does label_dict.json match the masks?)")
     return "\n".join([*lines, "wrote plan.json (every run of plan.py starts afresh; --set changes single values)"])
+
+
+def _describe_cache(facts: dict[str, Any], plan: dict[str, Any]) -> str:
+    masks = len(plan["classes"]) if plan["overlap"] else 1
+    case_bytes = math.prod(median_grid_shape(facts, plan)) * (4 * int(plan["channels"]) + masks)
+    return describe_planned_storage(plan, int(facts["cases"]), case_bytes)
 
 
 def choose_intensity(facts: dict[str, Any]) -> dict[str, Any]:
