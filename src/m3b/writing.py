@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+
+def write_list_atomically(file: Path, items: Iterable[Any]) -> None:
+    """Write a JSON list as `write_text_atomically` does, an item a line, without the whole text in memory."""
+
+    def lines() -> Iterator[str]:
+        before = "[\n"
+        for item in items:
+            yield before + json.dumps(item)
+            before = ",\n"
+        yield "[]\n" if before == "[\n" else "\n]\n"
+
+    _write_atomically(file, lines())
+
+
+def iterate_list(file: Path) -> Iterator[Any]:
+    """Yield the items of a JSON list; of one that `write_list_atomically` wrote, line by line.
+
+    Raises:
+        ValueError: the file holds no JSON list.
+        OSError: it cannot be read.
+    """
+    with file.open(encoding="utf-8") as stream:
+        if stream.readline() == "[\n":
+            first = stream.readline()
+            if first.startswith("{") and first.rstrip("\n").endswith(("},", "}")):
+                for line in itertools.chain([first], stream):
+                    if line == "]\n":
+                        return
+                    yield json.loads(line.rstrip("\n").removesuffix(","))
+                raise ValueError(f"{file} ends within its list")
+        stream.seek(0)
+        content = json.load(stream)
+    if not isinstance(content, list):
+        raise ValueError(f"{file} must be a JSON list; it is a {type(content).__name__}")
+    yield from content
 
 
 def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_private: bool = False) -> None:
@@ -20,11 +57,15 @@ def write_text_atomically(file: Path, text: str, *, errors: str = "strict", is_p
         errors: handling of characters that cannot be encoded in UTF-8, as for `open`.
         is_private: whether only the owner may read the file, whatever the umask is.
     """
+    _write_atomically(file, [text], errors=errors, is_private=is_private)
+
+
+def _write_atomically(file: Path, parts: Iterable[str], *, errors: str = "strict", is_private: bool = False) -> None:
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if is_private else 0o666)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors=errors) as stream:
-            stream.write(text)
+            stream.writelines(parts)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)

@@ -23,7 +23,7 @@ from m3b.cli.app import app
 from m3b.cli.prediction_output import format_entry, write_table
 from m3b.errors import ModelError, UsageError
 from m3b.models import DetectedBox, Model, Prediction, load_model
-from m3b.models.prediction_store import PredictionStore
+from m3b.models.prediction_store import OutputFolder, PredictionStore
 from m3b.models.thresholds import make_decider
 from m3b.models.worker import _next_batch_size
 
@@ -308,3 +308,25 @@ def test_a_file_that_takes_long_is_written_less_often(tmp_path: Path) -> None:
 def test_the_line_of_a_failed_image_names_it_once() -> None:
     line = format_entry({"image": "films/bad.png", "error": "films/bad.png: cannot be read: no picture"}, 0, {})
     assert line.count("films/bad.png") == 1
+
+
+class CountingPath(type(Path())):  # type: ignore[misc]
+    """A path that counts the names that are tried for it."""
+
+    tried = 0
+
+    def with_name(self, name: str) -> Path:
+        CountingPath.tried += 1
+        return Path(super().with_name(name))
+
+
+def test_names_of_many_masks_are_found_at_the_first_or_second_try(tmp_path: Path) -> None:
+    """All names that might be free were made for each mask: 10,000 masks took 50,000,000 names."""
+    output = OutputFolder(tmp_path, 2000)
+    names = set()
+    for position in range(2000):
+        name = output._free_name(CountingPath("masks/mask.png"), 1, position)
+        output._used_files.add(output.folder / name)
+        names.add(name)
+    assert len(names) == 2000
+    assert CountingPath.tried <= 4000

@@ -554,3 +554,31 @@ def test_windows_cover_the_content_of_an_image_with_a_margin(part: Part) -> None
     image[0, 5, 8] = image[0, 9, 28] = 1
     assert content_box(image) == (slice(3, 12), slice(6, 30))
     assert content_box(np.ones((1, 4, 5), np.float32)) == (slice(0, 4), slice(0, 5)), "nothing but border: everything"
+
+
+def test_overlapping_boxes_are_dropped_and_fused_as_one_by_one() -> None:
+    """Both compared each box in Python with all that were kept: large volumes give thousands of boxes."""
+    boxes, rng = load_boxes(), np.random.default_rng(3)
+    corners = rng.uniform(0, 60, (120, 2))
+    table = np.concatenate([corners, corners + rng.uniform(8, 25, (120, 2))], axis=1)
+    scores, labels = rng.random(120), rng.integers(0, 3, 120)
+    kept: list[int] = []
+    for row in np.argsort(-scores, kind="stable"):
+        rivals = [other for other in kept if labels[other] == labels[row]]
+        if not rivals or boxes.box_iou(table[row : row + 1], table[rivals]).max() <= 0.3:
+            kept.append(int(row))
+    for limit in (200, 7):
+        assert boxes.suppress_overlaps(table, scores, labels, limit, 0.3).tolist() == kept[:limit]
+    views = [(table[part], scores[part], labels[part]) for part in (slice(0, 40), slice(40, 80), slice(80, 120))]
+    fused, fused_scores, fused_labels = boxes.fuse_boxes(views)
+    view_of_row, groups = np.repeat([0, 1, 2], 40), []
+    for row in np.argsort(-scores, kind="stable"):
+        fitting = [g for g in groups if labels[g[0]] == labels[row] and view_of_row[row] not in view_of_row[g]]
+        overlaps = [boxes.box_iou(table[row : row + 1], table[g[:1]])[0, 0] for g in fitting]
+        if overlaps and max(overlaps) >= boxes.FUSION_IOU:
+            fitting[int(np.argmax(overlaps))].append(int(row))
+        else:
+            groups.append([int(row)])
+    assert len(fused) == len(groups)
+    assert np.allclose(np.sort(fused_scores), np.sort([scores[g].sum() / 3 for g in groups]))
+    assert np.bincount(fused_labels).tolist() == np.bincount([labels[g[0]] for g in groups]).tolist()

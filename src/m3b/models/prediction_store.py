@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -72,8 +73,10 @@ class OutputFolder:
         own_number = re.match(rf"0*{number}_(?=.)", name.name)
         stem = name.name[own_number.end() :] if own_number else name.name
         numbered = f"{position + 1:0{self._width}d}_{stem}"
-        candidates = [numbered] if own_number else [name.name, numbered]
-        candidates += [f"{position + 1:0{self._width}d}_{number}_{n}_{stem}" for n in range(len(self._used_files) + 1)]
+        candidates = itertools.chain(
+            [numbered] if own_number else [name.name, numbered],
+            (f"{position + 1:0{self._width}d}_{number}_{n}_{stem}" for n in itertools.count()),
+        )
         return next(path for text in candidates if self.folder / (path := name.with_name(text)) not in self._used_files)
 
 

@@ -39,7 +39,7 @@ from m3b.tasks.score_details import (
     add_uncertainty_scores,
     describe_group_differences,
 )
-from m3b.writing import rename_durably, write_text_atomically
+from m3b.writing import iterate_list, rename_durably, write_list_atomically, write_text_atomically
 
 RECORDED_PACKAGES = ("m3b", "torch", "transformers", "monai", "numpy", "accelerate")
 
@@ -66,12 +66,12 @@ TEST_PREDICTIONS_FILE = "predictions.json"
 
 def write_test_result(folder: Path, test_result: LockedTestResult) -> None:
     """Store the measured predictions of the test cases in a folder out of the agents' reach."""
-    write_text_atomically(folder / TEST_PREDICTIONS_FILE, json.dumps(list(test_result.rows), indent=1))
+    write_list_atomically(folder / TEST_PREDICTIONS_FILE, test_result.rows)
 
 
 def read_test_result(run: RunFolder) -> LockedTestResult:
     """Return what `write_test_result` stored."""
-    return LockedTestResult(tuple(json.loads((run.locked / TEST_PREDICTIONS_FILE).read_text(encoding="utf-8"))))
+    return LockedTestResult(tuple(iterate_list(run.locked / TEST_PREDICTIONS_FILE)))
 
 
 def get_acceptable_range(card: Card, selection: Selection) -> tuple[float, float | None] | None:

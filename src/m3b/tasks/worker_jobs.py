@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,8 @@ def _index_single_images(records: Sequence[Record]) -> Index:
 
 MAX_STAGING_S = 600.0
 MAX_MEASURING_S = 600.0
+CASES_PER_REQUEST = 500
+"""Cases that one message to the reader asks to measure: the answer on 100 classes has 2,000 values a case."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,34 @@ def measure_in_reader(
     """
     if not is_installed(get_family(index.task)):
         return _measure_cases_here(records, predictions, index, root)
-    return reader.run_job(MEASURE_CASES_JOB, MeasureCasesRequest(list(records), list(predictions), index, root))
+    small_index, rows = reduce_index(index), list[Row]()
+    for start in range(0, len(records), CASES_PER_REQUEST):
+        part = slice(start, start + CASES_PER_REQUEST)
+        request = MeasureCasesRequest(list(records[part]), list(predictions[part]), small_index, root)
+        rows += reader.run_job(MEASURE_CASES_JOB, request)
+    return rows
+
+
+def reduce_index(index: Index) -> Index:
+    """Return an index with a few of the cases, of which all properties are those of the whole one.
+
+    A measurement needs the classes, their numbers and the kind of targets; a message with all cases may be too long.
+    """
+    expected, properties, kept = _list_properties(index), tuple[Any, ...](), list[Record]()
+    for record in index.records:
+        candidate = replace(index, train=tuple(kept), test=(record,), unlabelled=())
+        if _list_properties(candidate) != properties:
+            kept.append(record)
+            properties = _list_properties(replace(index, train=tuple(kept), test=(), unlabelled=()))
+            if properties == expected:
+                break
+    reduced = replace(index, train=tuple(kept), test=(), unlabelled=())
+    return reduced if properties == expected else index
+
+
+def _list_properties(index: Index) -> tuple[Any, ...]:
+    flags = (index.boxed, index.stated, index.masked, index.overlapping, index.multi_label, index.patients_known)
+    return (*flags, index.channels, index.covariates)
 
 
 def compute_baseline_in_reader(

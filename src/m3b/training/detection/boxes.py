@@ -27,14 +27,15 @@ def suppress_overlaps(
     """Return the rows to keep, highest score first: boxes of one class that overlap a better one by more than `overlap` are
     dropped.
     """
-    kept_rows: list[int] = []
-    for row in np.argsort(-scores, kind="stable"):
-        same_class = [kept_row for kept_row in kept_rows if labels[kept_row] == labels[row]]
-        if same_class and box_iou(boxes[row : row + 1], boxes[same_class]).max() > overlap:
-            continue
-        kept_rows.append(int(row))
-        if len(kept_rows) == max_boxes:
-            break
+    order = np.argsort(-scores, kind="stable")
+    boxes, labels = boxes[order], labels[order]
+    is_open, kept_rows = np.ones(len(order), bool), []
+    while len(kept_rows) < max_boxes and is_open.any():
+        row = int(is_open.argmax())
+        kept_rows.append(int(order[row]))
+        is_open[row] = False
+        rivals = np.flatnonzero(is_open & (labels == labels[row]))
+        is_open[rivals[box_iou(boxes[row : row + 1], boxes[rivals])[0] > overlap]] = False
     return np.array(kept_rows, np.int64)
 
 
@@ -54,14 +55,18 @@ def fuse_boxes(views: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tu
     boxes, scores, labels = (np.concatenate(column) for column in zip(*views, strict=True))
     view_of_row = np.concatenate([np.full(len(view[1]), number) for number, view in enumerate(views)])
     groups: list[list[int]] = []
+    heads, has_view = np.zeros(len(scores), np.int64), np.zeros((len(scores), len(views)), bool)
     for row in np.argsort(-scores, kind="stable"):
-        candidates = [g for g in groups if labels[g[0]] == labels[row] and view_of_row[row] not in view_of_row[g]]
-        heads = boxes[[group[0] for group in candidates]]
-        overlap = box_iou(boxes[row : row + 1], heads)[0] if candidates else np.zeros(0)
+        count = len(groups)
+        candidates = np.flatnonzero((labels[heads[:count]] == labels[row]) & ~has_view[:count, view_of_row[row]])
+        overlap = box_iou(boxes[row : row + 1], boxes[heads[candidates]])[0]
         if len(overlap) and overlap.max() >= FUSION_IOU:
-            candidates[int(overlap.argmax())].append(int(row))
+            group = int(candidates[int(overlap.argmax())])
         else:
-            groups.append([int(row)])
+            group, heads[count] = count, row
+            groups.append([])
+        groups[group].append(int(row))
+        has_view[group, view_of_row[row]] = True
     if not groups:
         return boxes, scores, labels
     means = [np.average(boxes[group], axis=0, weights=scores[group]) for group in groups]
