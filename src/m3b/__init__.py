@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from m3b.metrics import MetricTable
     from m3b.models import Prediction, load_model
     from m3b.models.export import export_model
+    from m3b.remote.mirror import mirror
     from m3b.run.extending import ExtendedData, extend_data
     from m3b.run.handle import RunHandle
     from m3b.run.options import Options
@@ -63,6 +64,7 @@ __all__ = [
     "export_model",
     "extend_data",
     "load_model",
+    "mirror",
     "register_task",
     "resume",
     "train_more",
@@ -99,6 +101,7 @@ _MODULE_BY_NAME = {
     "extend_data": "m3b.run.extending",
     "export_model": "m3b.models.export",
     "load_model": "m3b.models",
+    "mirror": "m3b.remote.mirror",
     "register_task": "m3b.tasks",
     "resume": "m3b.run.pipeline",
     "train_more": "m3b.run.pipeline",

@@ -67,6 +67,7 @@ class RunStarted(Event):
         notes: messages for the user before the work begins, e.g. that another sandbox confined the scripts before.
         train_minutes: minutes that training may take, to estimate when the run ends; 0 if unknown.
         record: digest of each entry of run.json (`m3b.run.record_digests`); empty in journals of early versions.
+        origins: name of a data card -> where its folder was mirrored from (`m3b.remote.origin.Origin`).
     """
 
     kind: ClassVar[str] = "run_started"
@@ -76,6 +77,7 @@ class RunStarted(Event):
     notes: tuple[str, ...] = ()
     train_minutes: float = 0.0
     record: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

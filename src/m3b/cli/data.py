@@ -9,6 +9,8 @@ import typer
 
 from m3b.bench.datasets.registry import DATASET_NAMES
 from m3b.cli import shell_completion
+from m3b.cli.mirror_options import NO_MIRROR_OPTIONS, MirrorOptions, describe_mirroring
+from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import echo, format_table, print_json, refuse_overwriting, require_folder, show_transfer_progress
 from m3b.cli.run import ForceOption, JsonOption
 from m3b.errors import UsageError
@@ -147,6 +149,59 @@ def fetch(
     for line in messages:
         echo(line, err=True)
     echo(str(folder))
+
+
+@app.command()
+@with_option_groups
+def mirror(
+    url: Annotated[
+        str, typer.Argument(help="s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, ssh://HOST/FOLDER or file:///FOLDER.")
+    ],
+    remote: MirrorOptions = NO_MIRROR_OPTIONS,
+    json: JsonOption = False,
+) -> None:
+    """Mirror a remote folder, as `--data URL` does, and print the local one. Call again to continue or to update."""
+    mirrored = remote.fetch(url)
+    if json:
+        print_json({"folder": str(mirrored.path), "fetched": mirrored.n_fetched, "notes": mirrored.notes,
+                    "origin": mirrored.origin.to_json()})  # fmt: skip
+        return
+    echo(describe_mirroring(mirrored), err=True)
+    echo(str(mirrored.path))
+
+
+@app.command()
+@with_option_groups
+def mirrors(
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="SNAPSHOT", help="Remove a snapshot from the disk. Repeatable.")
+    ] = None,
+    remote: MirrorOptions = NO_MIRROR_OPTIONS,
+    json: JsonOption = False,
+) -> None:
+    """List the folders that were mirrored, or remove some."""
+    import time
+
+    from m3b.remote.origin import format_bytes
+    from m3b.remote.store import MirrorStore, default_store
+
+    store = MirrorStore(remote.mirror or default_store())
+    for snapshot in remove or []:
+        free_bytes = store.remove_snapshot(snapshot)
+        echo(f"snapshot {snapshot} removed: {format_bytes(free_bytes)} free", err=True)
+    origins = store.list_origins()
+    store.index.close()
+    if json:
+        print_json({"mirrors": [{"folder": str(folder), **origin.to_json()} for folder, origin in origins]})
+        return
+    lines = [
+        [
+            origin.snapshot, time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.mirrored_at)), f"{origin.n_files:,}",
+            format_bytes(origin.n_bytes), origin.url,
+        ]
+        for _, origin in origins
+    ]  # fmt: skip
+    echo(format_table(["snapshot", "mirrored", "files", "size", "address"], lines))
 
 
 @app.command()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from m3b.cli.delivered import Unconfined, open_model
+from m3b.cli.mirror_options import NO_MIRROR_OPTIONS, MirrorOptions
+from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import echo, print_error, print_json, refuse_overwriting
 from m3b.cli.prediction_output import describe_written_files, format_entry, to_entry, write_table
 from m3b.cli.run import ForceOption, JsonOption, ModelArgument
@@ -29,6 +31,7 @@ PREDICTIONS_FILE = "predictions.json"
 DICOMWEB_PREFIX, SENDER_TITLE = "dicomweb:", "M3B"
 
 
+@with_option_groups
 def predict(
     model: ModelArgument,
     images: Annotated[
@@ -36,7 +39,7 @@ def predict(
         typer.Argument(
             help="Images, volumes, series folders; folders are searched for images. If a case has several images, "
             "NAME=PATH for each of them; a repeated name begins the next case. Of an archive: "
-            "dicomweb:URL/studies/UID[/series/UID]."
+            "dicomweb:URL/studies/UID[/series/UID]. Of another machine: s3://, gs:// or ssh://."
         ),
     ],
     out: Annotated[
@@ -90,6 +93,7 @@ def predict(
     ] = None,
     unconfined: Unconfined = False,
     force: ForceOption = False,
+    remote: MirrorOptions = NO_MIRROR_OPTIONS,
     json: JsonOption = False,
 ) -> None:
     """Predict images with a delivered model, whose code runs confined. Results are written as they are made."""
@@ -98,6 +102,7 @@ def predict(
     from m3b.models.dicom.output import DEFAULT_FORMATS, check_formats, check_sources, write_dicom
     from m3b.models.input_cases import InputCases
 
+    images = [remote.localize(path) for path in images]
     _require_paths(path for path in images if "=" not in path and not path.startswith(DICOMWEB_PREFIX))
     opened_model = open_model(model, unconfined=unconfined)
     formats = dicom_format or (DEFAULT_FORMATS if dicom else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -14,15 +14,18 @@ import typer
 from m3b.cli import shell_completion
 from m3b.cli.dataset_options import NO_DATASET_OPTIONS, DatasetOptions
 from m3b.cli.engine_options import NO_ENGINE_OPTIONS, EngineOptions
+from m3b.cli.mirror_options import NO_MIRROR_OPTIONS, MirrorOptions
 from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import format_result, make_console, print_json
 from m3b.cli.training_options import NO_TRAINING_OPTIONS, TrainingOptions
 from m3b.errors import UsageError
+from m3b.remote.addresses import is_remote
 
 if TYPE_CHECKING:
     from m3b.cli.live import LiveView
     from m3b.run.options import SandboxMode
     from m3b.run.result import Result
+    from m3b.workspace import Source
 
 DEMO_REQUEST = "Build a model that detects lung opacities on chest X-rays"
 DEMO_MINUTES = 1.0
@@ -72,7 +75,10 @@ def run(
         ),
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="A folder with raw data, or a data card in JSON. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="A folder with raw data, the address of a remote one (s3://, gs://, ssh://), or a data card in JSON. Repeatable."
+        ),
     ] = None,
     external: Annotated[
         list[str] | None,
@@ -138,6 +144,7 @@ def run(
     training: TrainingOptions = NO_TRAINING_OPTIONS,
     engine: EngineOptions = NO_ENGINE_OPTIONS,
     dataset: DatasetOptions = NO_DATASET_OPTIONS,
+    remote: MirrorOptions = NO_MIRROR_OPTIONS,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -161,14 +168,15 @@ def run(
         overrides=dataset.overrides, training=training.with_config(data or []).overrides,
         engine=engine.resolve(data or []),
     )  # fmt: skip
-    _print_result_and_exit(_run_pipeline(request, llm, data or [], out, options, quiet), as_json=json)
+    sources = remote.fetch_sources(data or [], offline=limits.get("offline") is True)
+    _print_result_and_exit(_run_pipeline(request, llm, sources, out, options, quiet), as_json=json)
 
 
 def fill_from_config(flags: dict[str, Any], data: list[str]) -> dict[str, Any]:
     """Return the options that were given, and those of the configuration for the others, as `Pipeline` takes them."""
     from m3b.config import read_config
 
-    settings = read_config(map(Path, data))
+    settings = read_config(Path(source) for source in data if not is_remote(source))
     values = {name: settings.get(name) if value is None else value for name, value in flags.items()}
     if values.get("max_wall") is not None:
         values["max_wall"] *= 60
@@ -279,7 +287,12 @@ def _announce_finished_run(run: str) -> None:
 
 
 def _run_pipeline(
-    request: str, llm: str | None, data: list[str], out: Path | None, options: dict[str, Any], quiet: bool
+    request: str,
+    llm: str | None,
+    data: Sequence[Source],
+    out: Path | None,
+    options: dict[str, Any],
+    quiet: bool,
 ) -> Result:
     from m3b.cli.live import LiveView
     from m3b.run.pipeline import Pipeline

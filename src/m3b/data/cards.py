@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from m3b.errors import DataError
 from m3b.isolation import untrusted
+from m3b.remote.addresses import is_remote
+from m3b.remote.origin import MirroredFolder, Origin
 
 ALIASES = {
     "name": ("name", "dataset name", "dataset_name"),
@@ -46,6 +48,8 @@ class Card:
         task: one of `diagnosis`, `segmentation`, `detection`, `report`, `grading`, `regression`, or empty when unknown.
         acceptable: lowest and highest plausible value of `metric`; None where nobody has said.
         patient_key: the column or rule that names the patient.
+        address: where the data lies if `path` is still to be mirrored from another machine.
+        origin: where `path` was mirrored from; None for local data.
     """
 
     name: str
@@ -61,6 +65,8 @@ class Card:
     classes: tuple[str, ...] = ()
     own: bool = False
     """True for a card that the user gave, rather than one shipped with m3b."""
+    address: str = ""
+    origin: Origin | None = None
 
     @property
     def root(self) -> str:
@@ -132,6 +138,8 @@ def parse_card(raw: Mapping[str, Any], *, base: Path, own: bool) -> Card:
         _known_keys(raw)
     given = fields_of(raw)
     fields = given.model_dump(exclude={"path"})
+    if is_remote(given.path):
+        return Card(**fields, address=given.path, own=own)
     return Card(**fields, path=_folder(given.path, base, given.name) if given.path else None, own=own)
 
 
@@ -193,6 +201,19 @@ def card_for_folder(folder: Path) -> Card:
     return Card(name=folder.name, description=about, path=folder, own=True)
 
 
+def card_for_mirror(mirrored: MirroredFolder, card: Card | None = None) -> Card:
+    """A card for a folder that was mirrored, or the card of the user with this folder.
+
+    Raises:
+        DataError: a file was mirrored, and no folder.
+    """
+    if mirrored.path.is_file():
+        raise DataError(f"{mirrored.origin.url} is a file. {_instead(mirrored.path)}")
+    if card is None:
+        return replace(card_for_folder(mirrored.path), origin=mirrored.origin)
+    return replace(card, path=mirrored.path.resolve(), address="", origin=mirrored.origin)
+
+
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 
 
@@ -241,8 +262,10 @@ def tidy(markdown: str) -> str:
     return re.sub(r"\n\s*\n+", "\n", text).strip()
 
 
-def gather(sources: Iterable[str | Path | Card | Mapping[str, Any]]) -> list[Card]:
+def gather(sources: Iterable[str | Path | Card | MirroredFolder | Mapping[str, Any]]) -> list[Card]:
     """The user's own cards from whatever was given: folders, JSON files, cards or plain mappings.
+
+    Nothing is mirrored here: a card with a remote path has an `address` and no `path`.
 
     Raises:
         DataError: a source cannot be used, or two cards share a name.
@@ -251,6 +274,8 @@ def gather(sources: Iterable[str | Path | Card | Mapping[str, Any]]) -> list[Car
     for source in sources:
         if isinstance(source, Card):
             cards.append(source)
+        elif isinstance(source, MirroredFolder):
+            cards.append(card_for_mirror(source))
         elif isinstance(source, Mapping):
             cards.append(parse_card(source, base=Path.cwd(), own=True))
         elif Path(source).suffix.lower() == ".json" and not Path(source).expanduser().is_dir():

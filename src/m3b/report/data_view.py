@@ -44,6 +44,17 @@ def list_data_facts(audit: dict[str, Any]) -> list[tuple[str, str]]:
     return [*facts, *([("Shapes (cases)", ", ".join(shapes[:4]) + rest_text)] if shapes else [])]
 
 
+def list_origin_facts(files: RunFiles) -> list[tuple[str, str]]:
+    """Return where mirrored data comes from, with the number of files and the id of their state."""
+    facts = []
+    for card in map(as_dict, as_list(files.record.get("data"))):
+        origin = as_dict(card.get("origin"))
+        if origin:
+            count = f"{format_count(origin.get('n_files'))} files, snapshot {shorten(origin.get('snapshot'), 40)}"
+            facts.append(("Mirrored from", f"{shorten(origin.get('url'), 200)} ({count})"))
+    return facts
+
+
 def list_findings(audit: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of the audit with their badge and some cases."""
     findings = []

@@ -171,7 +171,7 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
         "audit": files.audit,
         "count_head": count_head,
         "count_rows": count_rows,
-        "data_facts": data_view.list_data_facts(files.audit),
+        "data_facts": [*data_view.list_origin_facts(files), *data_view.list_data_facts(files.audit)],
         "examples": pictures.examples,
         "findings": data_view.list_findings(files.audit),
         "index_notes": index_notes,

@@ -253,7 +253,7 @@ def resolve_added_minutes(
         raise UsageError(
             f"The data folder of the run is not there any more{f': {card.path}' if card else ''}. Put it back."
         )
-    if has_raw_data_changed(run, card.path):
+    if has_raw_data_changed(run, card.path, card.origin):
         raise UsageError(
             f"The files in {card.path} are not those of the run any more, so that a model trained on them would be another "
             "one. Put them back, or start a new run."

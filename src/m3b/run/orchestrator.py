@@ -69,6 +69,7 @@ from m3b.run.model_validation import adopt_candidate, settle_candidate
 from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
 from m3b.run.packaging import DeliveredModel, deliver_model
 from m3b.run.precheck import check_data_folders
+from m3b.run.record import read_origins
 from m3b.run.record_digests import digest_entries, hash_recorded_files
 from m3b.run.removal import remove_caches
 from m3b.run.result import FINAL_STATUSES, Result
@@ -109,7 +110,10 @@ def execute_run(
         run.save_record(record)
         services = RunServices(setup, state, remarking_roles, publish, cancel_event)
         sandbox, minutes = sandbox_entry(services.sandbox), setup.added_minutes or services.options.training_minutes
-        services.emit(RunStarted(record["request"], run.id, sandbox, setup.notes, minutes, digest_entries(record)))
+        origins = {name: origin.to_json() for name, origin in read_origins(record).items()}
+        services.emit(
+            RunStarted(record["request"], run.id, sandbox, setup.notes, minutes, digest_entries(record), origins)
+        )
         if setup.added_minutes and state.added_training is None:
             services.emit(TrainingAdded(setup.added_minutes, len(state.deliveries)))
         if setup.discards_training:

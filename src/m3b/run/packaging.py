@@ -278,6 +278,7 @@ def _make_provenance(
         "run": run_facts["run"],
         "request": run_facts["request"],
         "data_card": card.name,
+        **({"data_origin": card.origin.to_json()} if card.origin is not None else {}),
         "task": selection.task,
         "metric": selection.metric,
         "cases": data.cases,

@@ -264,7 +264,8 @@ class Pipeline:
     Args:
         llm: `provider:model`, `rules`, an `LLM`, any Python function, or a mapping of role to one of these with a
             `default`; None takes the model in the user's configuration (`m3b config llm`), else `rules`.
-        data: folders with raw data, JSON data cards, or `Card` objects.
+        data: folders with raw data, addresses of remote ones (`s3://`, `gs://`, `ssh://`), JSON data cards, `Card` objects,
+            or what `m3b.mirror` returned.
         workspace: a whole workspace, instead of `data`.
         out: the run folder; None makes a dated one below `runs/`.
         fallback: a model that takes over when the first one fails for good; the same as `first|second`.
@@ -293,6 +294,7 @@ class Pipeline:
 
     Raises:
         UsageError: an option does not exist or is out of range, a provider is unknown, stages do not fit together.
+        UsageError: a remote folder cannot be mirrored.
         DataError: data cannot be read as a folder or card, or a prompt belongs to no role.
     """
 
@@ -330,7 +332,7 @@ class Pipeline:
             llm, fallback, self.options.offline, self.options.label_with
         )  # before any data is looked at
         check_logger_names(self.options)
-        self.workspace = workspace or Workspace(data=data, templates=templates)
+        self.workspace = workspace or Workspace(data=data, templates=templates, offline=self.options.offline)
         metrics = tuple(metrics)
         register_metrics(metrics)
         self.stages = resolve_stages(stages)
@@ -564,7 +566,13 @@ class Pipeline:
         **hooks: Unpack[Callbacks],
     ) -> Pipeline:
         """Return the pipeline that a run was started with; see `resume` for arguments and errors."""
-        from m3b.run.record import check_extensions_given, check_same_stages, read_recorded_options, restore_workspace
+        from m3b.run.record import (
+            check_extensions_given,
+            check_same_stages,
+            read_recorded_options,
+            restore_mirrors,
+            restore_workspace,
+        )
 
         metrics, stage_list = tuple(metrics), resolve_stages(stages)
         check_same_stages(record, role_names_of(stage_list))
@@ -573,6 +581,8 @@ class Pipeline:
         check_models_offline(llm, None, options.offline)
         recorded_overrides: dict[str, Any] = dict(record.get("given") or {})
         recorded_manifest = recorded_overrides.pop("manifest", None) or recorded_overrides.pop("index", None)
+        if workspace is None:
+            restore_mirrors(record)
         return cls(
             llm, workspace=workspace or restore_workspace(record), out=run.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,
@@ -605,7 +615,7 @@ class Pipeline:
 
     def _new_run(self, request: str, out: str | Path | None, on_event: OnEvent | None) -> RunHandle:
         from m3b.run.precheck import check_data_is_there, check_locations, check_request
-        from m3b.run.record import make_record
+        from m3b.run.record import make_record, record_file_lists
 
         check_can_confirm(self.options, self.ask)
         run_path = Path(out) if out is not None else self.out
@@ -629,7 +639,8 @@ class Pipeline:
         record = make_record(run, request, options, self.llms, workspace, sandbox, self.extensions, overrides,
                             training, role_names_of(self.stages), self.external_sources, self.engine)  # fmt: skip
         run.lock()
-        notes = [*wish_notes, *self._register(run, record, sandbox)]
+        record_file_lists(run, workspace.cards.values())
+        notes = [*workspace.data_notes, *wish_notes, *self._register(run, record, sandbox)]
         return self._make_handle(
             run, record, None, options, training, workspace, sandbox, overrides, on_event, notes
         )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,19 @@ from m3b.isolation.sandbox import Sandbox
 from m3b.journal import JOURNAL_FORMAT
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
+from m3b.remote.mirror import restore_mirror
+from m3b.remote.origin import Origin
+from m3b.remote.store import FILE_LIST
 from m3b.run.confinement import resume_mode, used_sandboxes
 from m3b.run.extensions import UserExtensions
 from m3b.run.external_sources import ExternalSource, serialize_external_sources
 from m3b.run.folder import RunFolder
 from m3b.run.options import Options, SandboxMode
 from m3b.run.training_overrides import TrainingOverrides
-from m3b.workspace import Workspace
+from m3b.workspace import Workspace, restore_origins
 
 if TYPE_CHECKING:
+    from m3b.data.cards import Card
     from m3b.dataset.manifest.overrides import Overrides
 
 
@@ -47,7 +52,7 @@ def make_record(
         {"name": card.name, "description": card.description, "path": str(card.path) if card.path else None, "task": card.task,
          "modality": card.modality, "anatomy": card.anatomy, "dimension": card.dimension, "metric": card.metric,
          "acceptable": list(card.acceptable) if card.acceptable else None, "patient_key": card.patient_key,
-         "classes": list(card.classes)}
+         "classes": list(card.classes), **({"origin": card.origin.to_json()} if card.origin else {})}
         for card in workspace.cards.values() if card.own
     ]  # fmt: skip
     return {
@@ -83,16 +88,59 @@ def restore_workspace(record: Mapping[str, Any]) -> Workspace:
     stored = dict(record.get("workspace") or {})  # journals of format 1 hold none
     root = Path(stored["root"]) if stored.get("root") else None
     data = [dict(card) for card in record.get("data", [])]
+    origins = read_origins(record)
+    for card in data:
+        card.pop("origin", None)
     try:
-        return Workspace(
+        workspace = Workspace(
             root, data, with_shipped=stored.get("shipped", True), templates=stored.get("templates"),
             prompts=stored.get("prompts"),
         )  # fmt: skip
+        return restore_origins(workspace, origins)
     except (DataError, OSError) as error:
         raise UsageError(
             f"The run was started with a workspace that is not there any more: {error} Put it back, or give another: "
             "Pipeline.resume(run, workspace=...)."
         ) from error
+
+
+def read_origins(record: Mapping[str, Any]) -> dict[str, Origin]:
+    """Return the name of each card whose data was mirrored from another machine -> its origin.
+
+    Raises:
+        UsageError: the record of an origin is damaged.
+    """
+    cards = record.get("data")
+    return {
+        str(card["name"]): Origin.from_json(card["origin"])
+        for card in (cards if isinstance(cards, list) else [])
+        if isinstance(card, dict) and card.get("origin")
+    }
+
+
+def restore_mirrors(record: Mapping[str, Any]) -> None:
+    """Fetch mirrored folders of a run again that were removed from their store.
+
+    Raises:
+        UsageError: see `m3b.remote.mirror.restore_mirror`.
+    """
+    origins = read_origins(record)
+    for card in record.get("data", []) if origins else []:
+        if card.get("name") in origins and card.get("path"):
+            restore_mirror(origins[card["name"]], Path(card["path"]))
+
+
+ORIGINS_FOLDER = "origins"
+"""Folder of a run with the list of the files of each mirrored folder: names, fingerprints of the server, SHA-256."""
+
+
+def record_file_lists(run: RunFolder, cards: Iterable[Card]) -> None:
+    """Write the lists of the files of all mirrored folders into a new run folder."""
+    for card in cards:
+        if card.origin is not None and card.path is not None:
+            folder = run.path / ORIGINS_FOLDER
+            folder.mkdir(mode=0o700, exist_ok=True)
+            shutil.copyfile(card.path.parent / FILE_LIST, folder / f"{card.root}.jsonl")
 
 
 def read_recorded_options(

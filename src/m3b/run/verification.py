@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.checks.index_lock import INDEX_FILES, digest_derived_files, list_derived_files, sha256_or_missing
+from m3b.data.cards import slug
 from m3b.data.index import UNLABELLED, read_index
 from m3b.errors import M3bError, UsageError
 from m3b.events import Event, FilesRecorded, ModelDelivered, RunEnded, RunStarted
@@ -27,10 +28,13 @@ from m3b.metrics import Scores
 from m3b.metrics.metric_tables import is_unbounded, lower_is_better
 from m3b.models.checksums import PROVENANCE_FILE, USER_EDITABLE_FILES, find_changes, sha256_of
 from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER, find_changed_answers
+from m3b.remote.origin import Origin
+from m3b.remote.store import find_changes as find_mirror_changes
 from m3b.report.paper import compare_paper_kit, find_run_of_kit, is_paper_kit
 from m3b.run.external_sets import recompute_scores
 from m3b.run.folder import MODEL_SCRIPT, RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, compute_test_scores
+from m3b.run.record import ORIGINS_FOLDER
 from m3b.run.record_digests import SESSION_ENTRIES, digest_entries, hash_recorded_files
 from m3b.run.state import RunState
 
@@ -200,6 +204,7 @@ def _compare_run(run: RunFolder, facts: JournalFacts) -> list[Comparison]:
         *_check_positions(run, facts, record),
         *record_comparisons,
         *_check_recorded_files(run, facts),
+        *_check_mirrors(run, record),
         *_check_index(run, state),
         *_check_measured_model(run, state, facts, record),
         *_check_delivered_model(run, state, facts),
@@ -350,6 +355,31 @@ def _describe_differences(present: Mapping[str, str], recorded: Mapping[str, str
         f"{name} {'is missing' if name not in present else 'was changed' if name in recorded else 'was added'}"
         for name in sorted(_list_differences(present, recorded))
     ]
+
+
+def _check_mirrors(run: RunFolder, record: Mapping[str, Any]) -> Iterator[Comparison]:
+    """Compare mirrored data with what was fetched for the run; no server is asked."""
+    cards = record.get("data")
+    for card in cards if isinstance(cards, list) else []:
+        if not isinstance(card, dict) or not card.get("origin"):
+            continue
+        try:
+            origin, folder = Origin.from_json(card["origin"]), Path(str(card.get("path")))
+        except UsageError as error:
+            yield Comparison("mirror", "the data that was mirrored", "changed", str(error))
+            continue
+        subject = f"the data mirrored from {origin.url}"
+        file_list = f"{ORIGINS_FOLDER}/{slug(str(card.get('name')))}.jsonl"
+        if sha256_or_missing(run.path, file_list) != origin.digest:
+            yield Comparison(
+                "mirror_list", f"the list of the files of {origin.url}", "changed", f"{file_list} was changed"
+            )
+        if not folder.is_dir():
+            yield Comparison(
+                "mirror", subject, "unknown", f"{folder} is not there any more; `m3b resume` fetches it again"
+            )
+        else:
+            yield _make_comparison("mirror", subject, find_mirror_changes(folder, origin))
 
 
 def _check_index(run: RunFolder, state: RunState) -> Iterator[Comparison]:
