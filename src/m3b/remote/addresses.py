@@ -164,6 +164,7 @@ def _open_ssh(address: RemoteAddress) -> AbstractFileSystem:
     user, _, host = address.host.rpartition("@")
     host, _, port = host.partition(":")
     options: dict[str, Any] = {"username": user} if user else {}
+    options["sftp_client_kwargs"] = {"path_errors": "surrogateescape"}  # names in another encoding than UTF-8
     if port:
         if not port.isdigit():
             raise UsageError(f"{address}: the port {port!r} is no number.")

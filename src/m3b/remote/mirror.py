@@ -337,7 +337,8 @@ def list_files(filesystem: AbstractFileSystem, address: RemoteAddress) -> Listin
     files: dict[str, RemoteFile] = {}
     n_links = n_unnamed = 0
     is_file = False
-    for path, info in found.items():
+    for path, listed_info in found.items():
+        info = listed_info or filesystem.info(path)  # of a single file, some file systems list the name alone
         kind, size = info.get("type"), info.get("size") or 0
         if kind == "directory" or (path.endswith("/") and not size):
             continue
