@@ -297,6 +297,47 @@ class ModelsCompared(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateStarted(Event):
+    """A candidate plan of a search starts to be trained.
+
+    Args:
+        number: of the candidate, counted from 1; 1 is the plan as it was before the search.
+        rung: of the successive halving, counted from 0.
+        minutes: of this training.
+        source: `default`, `table`, `sampler` or `agent`.
+        settings: by which it differs from the plan as it was, by dotted name.
+    """
+
+    kind: ClassVar[str] = "candidate_started"
+    number: int
+    rung: int
+    minutes: float
+    source: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateMeasured(Event):
+    """The training of a candidate plan has ended.
+
+    Args:
+        number, rung: as in `CandidateStarted`.
+        seconds: from the start to the measured figure, in this process.
+        value: the metric on the cases that it held out; None if it has none.
+        problem: why it has none.
+        rows: SHA-256 of the file with its measured cases.
+    """
+
+    kind: ClassVar[str] = "candidate_measured"
+    number: int
+    rung: int
+    seconds: float
+    value: float | None = None
+    problem: str = ""
+    rows: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RoleEnded(Event):
     """An agent has ended; `status` is `done`, or how it failed."""
 
@@ -333,7 +374,8 @@ class RunEnded(Event):
 EVENT_CLASSES: tuple[type[Event], ...] = (
     RunStarted, RoleStarted, PromptSent, WaitingForModel, ReplyDelta, ReplyReceived, ToolCalled, ScriptOutput,
     ToolReturned, MessageSent, ArtifactChecked, ArtifactAccepted,
-    IndexAudited, StepStarted, NoteAdded, ModelDelivered, TrainingAdded, ModelsCompared, RoleEnded,
+    IndexAudited, StepStarted, NoteAdded, CandidateStarted, CandidateMeasured, ModelDelivered, TrainingAdded, ModelsCompared,
+    RoleEnded,
     FilesRecorded, RunEnded,
 )  # fmt: skip
 """All classes of events, roughly in the order of a run."""

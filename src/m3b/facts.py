@@ -352,9 +352,66 @@ class ModuleBrief(Summary):
     said: dict[str, str] = Field(default_factory=dict)
 
 
+class PlanCandidate(Summary):
+    """A candidate of a search over plans.
+
+    Args:
+        number: counted from 1; 1 is the plan as it was before the search.
+        source: `default`, `table` (a setting of the search table), `sampler` or `agent`.
+        settings: by which it differs from the plan as it was, by dotted name.
+        minutes: of its longest training.
+        value: the metric on held-out cases after that training; None if it has none.
+        problem: why it has none.
+    """
+
+    number: int
+    source: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    minutes: float = 0.0
+    value: float | None = None
+    problem: str = ""
+
+
+class SearchSummary(Summary):
+    """The result of a search over plans: the artifact of the stage, and what the Model Trainer is told.
+
+    Args:
+        metric: by which candidates are compared, on the cases that they hold out of training.
+        candidates: all of them, in their order.
+        selected: number of the selected candidate.
+        value: its figure, on which it was selected, so that it is too good.
+        corrected: the figure without the gain from selecting (`m3b.metrics.selection_bias`), with its 95 % interval `low` to `high`;
+            None if there are too few patients.
+        optimism: by how much `value` is better than `corrected`.
+        gain: of the selected candidate over the plan as it was on the same cases, with its 95 % interval; empty if that is it.
+        folds: networks of each candidate; each case is held out by one of them, with one network a part of the cases is.
+        cases, patients: that are held out.
+        minutes: that the search took.
+        stopped: why it ended: `time`, `min_gain` or `done`.
+        proposals_left: how many further candidates the Model Trainer may propose.
+    """
+
+    kind: Literal["search"] = "search"
+    metric: str
+    candidates: tuple[PlanCandidate, ...] = ()
+    selected: int = 1
+    value: float | None = None
+    corrected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    optimism: float | None = None
+    gain: tuple[float, ...] = ()
+    folds: int = 1
+    cases: int = 0
+    patients: int = 0
+    minutes: float = 0.0
+    stopped: str = "done"
+    proposals_left: int = 0
+
+
 class ModelBrief(Summary):
-    """The facts for training. `minutes` is from the project's plan, `cases` for training; others as in
-    `ModuleBrief`.
+    """The facts for training. `minutes` is from the project's plan, `cases` for training, `search` of the search over plans,
+    if there was one; others as in `ModuleBrief`.
     """
 
     kind: Literal["model"] = "model"
@@ -365,6 +422,7 @@ class ModelBrief(Summary):
     cases: int = 0
     minutes: float = Field(gt=0, allow_inf_nan=False)
     said: dict[str, str] = Field(default_factory=dict)
+    search: SearchSummary | None = None
 
 
 class Rejection(Summary):
@@ -401,7 +459,7 @@ class Answer(Summary):
 
 
 Brief = SelectionBrief | IndexBrief | ModuleBrief | ModelBrief
-FollowUp = Rejection | Reflection | Answer
+FollowUp = Rejection | Reflection | Answer | SearchSummary
 TypedFacts = Annotated[Brief | FollowUp | ScriptOutcome, Field(discriminator="kind")]
 _FACTS_ADAPTER: TypeAdapter[Brief | FollowUp | ScriptOutcome] = TypeAdapter(TypedFacts)
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from m3b.events import (
     EVENT_CLASSES,
     ArtifactChecked,
+    CandidateMeasured,
+    CandidateStarted,
     Event,
     IndexAudited,
     MessageSent,
@@ -61,6 +63,8 @@ FIELD_STRATEGIES: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
     MessageSent: {"facts": st.lists(JSON, max_size=2)},
     IndexAudited: {"facts": JSON},
     ModelsCompared: {"earlier": JSON, "new": JSON},
+    CandidateStarted: {"settings": JSON},
+    CandidateMeasured: {"value": st.none() | st.floats(allow_nan=False, allow_infinity=False)},
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.example_files import find_example_files
 from m3b.agents.proposal_text import SCRIPT_FALLBACK_NOTE, describe_proposals, describe_survey
+from m3b.agents.search_table import describe_search
 from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.phi import scrub
 from m3b.dataset.jobs import MANIFEST_PATH
@@ -32,6 +33,7 @@ from m3b.facts import (
     ModuleBrief,
     Previews,
     ProjectSummary,
+    SearchSummary,
     SelectionBrief,
     SurveySummary,
     TaskOption,
@@ -382,12 +384,14 @@ def build_model_briefing(
     minutes: float,
     closing_remarks: Mapping[str, str] = MappingProxyType({}),
     resources: Path | None = None,
+    search: SearchSummary | None = None,
 ) -> Briefing:
     """Return the briefing of the Model Trainer: the project, its settings, and the metric.
 
     Args:
         closing_remarks: as in `build_module_briefing`.
         resources: folder with the template whose settings are explained.
+        search: the search over plans, if there was one; `module` has the plan that it selected.
     """
     before, after = module.overfit
     shape = " x ".join(map(str, module.batch_shape))
@@ -402,6 +406,7 @@ def build_model_briefing(
             f"One training takes {minutes:g} min and stops by itself.",
             *read_settings_guide(resources, selection.task),
             *_quote_remarks(closing_remarks),
+            *_describe_search_result(search),
             "Train, export, and hand over.",
         ]
     )
@@ -420,8 +425,24 @@ def build_model_briefing(
         cases=index.cases["train"],
         minutes=minutes,
         said=dict(closing_remarks),
+        search=search,
     )
     return Briefing(text, facts)
+
+
+def _describe_search_result(search: SearchSummary | None) -> list[str]:
+    """Return the table of a search and what the agent may do about it; nothing without a search."""
+    if search is None:
+        return []
+    table = f"## Search over plans\n{describe_search(search)}\nplan.json is the plan of the selected candidate."
+    if not search.proposals_left:
+        return [f"{table} Train this plan, once; the search has compared what a second training would."]
+    return [
+        f"{table} Before you train, you may propose at most {min(8, search.proposals_left)} other candidates, if the table suggests "
+        'any: write candidates.json, a list such as `[{"settings": {"lr": 0.0005, "augment.rotate": 5}}]` of settings of plan.json '
+        "(dotted names) that differ from the plan unchanged, and say that you are done. m3b trains and measures them like the "
+        "others and tells you. Otherwise train plan.json, once; the search has compared what a second training would."
+    ]
 
 
 MAX_REMARK_CHARS = 900

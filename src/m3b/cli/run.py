@@ -101,6 +101,20 @@ def run(
             show_default=False,
         ),
     ] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            help="Hours of training altogether: compare plans on held-out patients, then train the best one in the last third.",
+            show_default=False,
+        ),
+    ] = None,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(
+            help="With --hours: end the search when the expected gain is smaller, in units of the metric.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of splits and bootstrap.")] = 0,
     single_agent: Annotated[
         bool, typer.Option("--single-agent", help="One agent for all stages instead of four.")
@@ -159,7 +173,7 @@ def run(
         data or [],
     )  # fmt: skip
     options = dict(
-        **limits, seed=seed,
+        **limits, seed=seed, hours=hours, min_gain=min_gain,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=dataset.manifest,

@@ -7,6 +7,8 @@ teachers should know about the bootstrap", The American Statistician 69 (2015), 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -332,10 +334,25 @@ def resampling_weights(table: PatientGrouped, draws: int, seed: int) -> Iterator
         yield patient_counts[:, table.patient].astype(np.float64)
 
 
+_has_no_intervals: ContextVar[bool] = ContextVar("has_no_intervals", default=False)
+
+
+@contextmanager
+def without_intervals() -> Iterator[None]:
+    """Let all scoring inside compute values without intervals, for callers that draw the samples themselves."""
+    token = _has_no_intervals.set(True)
+    try:
+        yield
+    finally:
+        _has_no_intervals.reset(token)
+
+
 def resample(
     table: _Cases, estimator: Callable[[_Cases, Floats], dict[str, Floats]], draws: int, seed: int
 ) -> dict[str, Floats]:
-    """Return the values of every metric over all draws: name -> (draws, ...)."""
+    """Return the values of every metric over all draws: name -> (draws, ...); {} without draws, and in `without_intervals`."""
+    if _has_no_intervals.get():
+        return {}
     blocks = [estimator(table, weights) for weights in resampling_weights(table, draws, seed)]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]} if blocks else {}
 

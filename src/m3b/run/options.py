@@ -15,6 +15,8 @@ SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
 MINUTES_PER_DAY = 24 * 60
 DEFAULT_TRAIN_MINUTES = 5.0
+FINAL_SHARE = 1 / 3
+"""Share of the hours for the training of the selected plan, if `train_minutes` does not say it."""
 DEFAULT_MAX_COST = 5.0
 """US dollars that a run may cost if nothing else was said."""
 
@@ -48,6 +50,8 @@ class NamedOptions(TypedDict, total=False):
     max_cost: Annotated[float, ValueRange(0, 10**6, "US dollars")] | None
     max_wall: Annotated[float, ValueRange(0, 60 * MINUTES_PER_DAY * 60, "seconds")] | None
     train_minutes: Annotated[float, ValueRange(0, 14 * MINUTES_PER_DAY, "minutes")] | None
+    hours: Annotated[float, ValueRange(0, 60 * 24, "hours")] | None
+    min_gain: Annotated[float, ValueRange(0, 10**6)] | None
     roles: Literal["four", "single"]
     reflect: bool
     examples: bool
@@ -80,7 +84,11 @@ class Options:
         max_cost: US dollars, as far as the model's prices are known; None is no limit.
         max_wall: seconds of the whole run.
         train_minutes: training time that the templates plan for; None is `DEFAULT_TRAIN_MINUTES`, or less if `max_wall`
-            leaves less.
+            leaves less, or the last third of `hours`.
+        hours: of training altogether: a search compares plans on held-out patients, then the best one is trained for
+            `train_minutes` (docs/search.md). None is no search.
+        min_gain: the search ends when the gain that is expected of going on is smaller, in units of the metric; None uses
+            all of the hours.
         roles: `four` agents one after the other, or a `single` one for all stages.
         reflect, examples, debug: reflection turns, worked examples in prompts, debug iterations.
         sandbox: which backend confines scripts; `off` turns confinement off.
@@ -106,6 +114,8 @@ class Options:
     max_cost: float | None = DEFAULT_MAX_COST
     max_wall: float | None = None
     train_minutes: float | None = None
+    hours: float | None = None
+    min_gain: float | None = None
     roles: Literal["four", "single"] = "four"
     reflect: bool = True
     examples: bool = True
@@ -137,11 +147,40 @@ class Options:
                 " Raise the one or lower the other.",
             )
 
+        self._check_hours()
+
+    def _check_hours(self) -> None:
+        """Check that the hours leave time for a search, and that the whole run is longer."""
+        if self.hours is None:
+            if self.min_gain is not None:
+                raise OptionError(
+                    "min_gain ends a search, and there is none: give hours, too.",
+                    "--min-gain ends a search, and there is none: give --hours, too.",
+                )
+            return
+        minutes = self.hours * 60
+        if self.train_minutes is not None and self.train_minutes >= minutes:
+            amounts = f"The last training alone may take {self.train_minutes:g} minutes"
+            raise OptionError(
+                f"{amounts} (train_minutes), and all trainings together {minutes:g} (hours). Raise the one or lower the other.",
+                f"{amounts} (--train-minutes), and all trainings together {minutes:g} (--hours). Raise the one or lower the "
+                "other.",
+            )
+        if self.max_wall is not None and minutes * 60 >= self.max_wall:
+            raise OptionError(
+                f"The trainings may take {self.hours:g} hours (hours), and the whole run only {self.max_wall / 3600:g} (max_wall, "
+                f"{self.max_wall:g} seconds). Raise the one or lower the other.",
+                f"The trainings may take {self.hours:g} hours (--hours), and the whole run only {self.max_wall / 60:g} minutes "
+                "(--max-wall). Raise the one or lower the other.",
+            )
+
     @property
     def training_minutes(self) -> float:
         """The training time that the templates plan for."""
         if self.train_minutes is not None:
             return self.train_minutes
+        if self.hours is not None:
+            return max(0.01, round(self.hours * 60 * FINAL_SHARE, 2))
         if self.max_wall is None:
             return DEFAULT_TRAIN_MINUTES
         from m3b.agents.budget import MAX_TRAINING_SHARE  # a run needs it, `import m3b` does not

@@ -25,6 +25,7 @@ from m3b.agents.checks.index_lock import INTEGRITY_CLEAN
 from m3b.agents.conversation import INTERRUPTED_NOTE, Conversation
 from m3b.agents.loop import Agent
 from m3b.agents.roles import SINGLE_AGENT, Role
+from m3b.agents.search_table import describe_selection
 from m3b.errors import (
     BudgetExceeded,
     DataError,
@@ -52,6 +53,7 @@ from m3b.events import (
     ToolReturned,
     TrainingAdded,
 )
+from m3b.facts import SearchSummary
 from m3b.isolation.reader import Reader
 from m3b.isolation.untrusted import UnsafePathError, walk
 from m3b.journal import JOURNAL_FORMAT, Journal
@@ -68,6 +70,7 @@ from m3b.run.labelling import extra_tool_names_of
 from m3b.run.model_validation import adopt_candidate, settle_candidate
 from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
 from m3b.run.packaging import DeliveredModel, deliver_model
+from m3b.run.plan_search import SearchedModelStage, SearchStage, add_search
 from m3b.run.precheck import check_data_folders
 from m3b.run.record import read_origins
 from m3b.run.record_digests import digest_entries, hash_recorded_files
@@ -96,7 +99,8 @@ def execute_run(
         publish: receives every event.
         cancel_event: set by any thread to end the run.
     """
-    run, record, state, stages = setup.folder, setup.record, setup.state or RunState(), copy_stages(user_stages)
+    run, record, state = setup.folder, setup.record, setup.state or RunState()
+    stages = add_search(copy_stages(user_stages), setup.options.hours)
     # Roles up to the data index see the labels of test cases, which their words could tell.
     remarking_roles = tuple(stage.role for stage in dropwhile(lambda stage: stage.artifact is not DataIndex, stages))[
         1:
@@ -411,7 +415,7 @@ class StageRunner:
 
 def _guard_stage_method(stage: Stage[A], name: str, function: Callable[P, R]) -> Callable[P, R]:
     """Return a method of a stage, guarded if the stage is the user's, so that its errors end the run with its name."""
-    is_builtin = type(stage) in (*BUILTIN_STAGES, AddedTrainingStage)
+    is_builtin = type(stage) in (*BUILTIN_STAGES, AddedTrainingStage, SearchStage, SearchedModelStage)
     return function if is_builtin else guard_callback(f"stages: {stage.role.name}.{name}", function)
 
 
@@ -481,6 +485,7 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
         "options": services.options.to_json(),
         "set_by_user": services.training.describe(),
         "sandboxes": list(state.sandboxes),
+        **({"search": search.to_json()} if (search := state.find_artifact(SearchSummary)) else {}),
     }
     delivered = deliver_model(
         folder,
@@ -497,7 +502,8 @@ def _deliver_model(state: RunState, services: RunServices) -> DeliveredModel:
     )
     provenance_hash = sha256_of(folder.model / PROVENANCE_FILE)
     services.emit(ModelDelivered({**hash_files(folder.model), PROVENANCE_FILE: provenance_hash}))
-    return replace(delivered, reason=_join_sentences(delivered.reason, state.remark))
+    remarks = [state.remark, describe_selection(search) if search else ""]
+    return replace(delivered, reason=_join_sentences(delivered.reason, " ".join(filter(None, remarks))))
 
 
 TRACEBACK_FILE = "error.txt"

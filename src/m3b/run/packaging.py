@@ -17,10 +17,12 @@ from typing import Any
 from m3b.agents.artifacts import DataIndex, Selection, TrainedModel
 from m3b.agents.checks.index_lock import INTEGRITY_CLEAN, sha256_or_missing
 from m3b.agents.checks.model import LockedTestResult, PredictBaseline
+from m3b.agents.search_table import describe_selection
 from m3b.data.cards import Card
 from m3b.data.index import read_index
 from m3b.data.kinds.covariates import list_covariates
 from m3b.errors import RunFailed
+from m3b.facts import SearchSummary
 from m3b.isolation import untrusted
 from m3b.markup.formatting import shorten
 from m3b.markup.json_values import as_dict
@@ -218,7 +220,7 @@ def _make_card_info(
         "grouped by": data.grouped_by if data.patients_known else "",
         "classes": list(data.classes),
         "set by the user": run_facts.get("set_by_user", []),
-        "training": _describe_validation(model, selection.metric),
+        "training": _describe_training(model, selection.metric, run_facts.get("search")),
         "integrity": delivered.integrity,
         "seed": run_facts["seed"],
         "made": time.strftime("%Y-%m-%d"),
@@ -238,6 +240,17 @@ def _anonymize_external_result(external_result: ExternalResult) -> dict[str, Any
         reason=remove_file_names(external_result.reason),
         notes=tuple(map(remove_file_names, external_result.notes)),
     ).to_dict()
+
+
+def _describe_training(model: TrainedModel, metric: str, search: Mapping[str, Any] | None) -> str:
+    """Return the validation metric in words, and the selection of the plan if there was a search."""
+    texts = [_describe_validation(model, metric)]
+    if search:
+        summary = SearchSummary.model_validate(search)
+        texts.append(
+            f"the plan was selected by a search: {remove_file_names(describe_selection(summary))}".removesuffix(".")
+        )
+    return "; ".join(filter(None, texts))
 
 
 def _describe_validation(model: TrainedModel, metric: str) -> str:
@@ -289,6 +302,7 @@ def _make_provenance(
         "options": run_facts["options"],
         "set_by_user": run_facts.get("set_by_user", []),
         "sandboxes": run_facts["sandboxes"],
+        **({"search": run_facts["search"]} if run_facts.get("search") else {}),
         "versions": collect_versions(),
     }
 

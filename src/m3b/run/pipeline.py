@@ -629,6 +629,10 @@ class Pipeline:
             check_viewing(self.options, self.llms)
         training, options, wish_notes = self._resolve_training(request)
         check_engine(self.engine)
+        if options.hours is not None:
+            from m3b.run.plan_candidates import check_search_possible
+
+            check_search_possible(training)
         sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:
             from m3b.run.overrides import resolve_overrides

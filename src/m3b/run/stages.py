@@ -33,6 +33,7 @@ from m3b.agents.roles import (
 from m3b.data.index import read_index
 from m3b.errors import UsageError
 from m3b.events import NoteAdded, StepStarted
+from m3b.facts import SearchSummary
 from m3b.isolation import untrusted
 from m3b.run.confirmation import confirm_index
 from m3b.run.data_integrity import record_raw_fingerprint
@@ -402,7 +403,9 @@ class ModelStage(Stage[TrainedModel]):
     _last_accepted: CheckResult | None = None
 
     def build_briefing(self, state: RunState, services: RunServices) -> Briefing:
-        module = state.get_artifact(TrainingModule)
+        module, search = state.get_artifact(TrainingModule), state.find_artifact(SearchSummary)
+        if search is not None:  # which has put the plan of the selected candidate there
+            module = replace(module, plan=dict(untrusted.read_json(services.folder.work, "plan.json")))
         minutes = _planned_minutes(state, services)
         return briefing.build_model_briefing(
             state.get_artifact(Selection),
@@ -411,6 +414,7 @@ class ModelStage(Stage[TrainedModel]):
             minutes,
             collect_closing_remarks(state, services, self.role),
             services.folder.resources,
+            search,
         )
 
     def prepare(self, state: RunState, services: RunServices) -> None:
@@ -454,7 +458,7 @@ def check_resumed_state(user_stages: Stages, state: RunState) -> None:
         UsageError: the journal holds another artifact.
     """
     stages = copy_stages(user_stages)
-    kinds = {kind_of(stage.artifact) for stage in stages}
+    kinds = {*(kind_of(stage.artifact) for stage in stages), kind_of(SearchSummary)}
     if unknown := sorted(set(state.artifacts) - kinds):
         raise UsageError(
             f"The journal holds {', '.join(map(repr, unknown))}, which no stage of this m3b makes. Go on with the version "

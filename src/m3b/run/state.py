@@ -12,6 +12,8 @@ from m3b.errors import UsageError
 from m3b.events import (
     ArtifactAccepted,
     ArtifactChecked,
+    CandidateMeasured,
+    CandidateStarted,
     Event,
     IndexAudited,
     MessageSent,
@@ -79,6 +81,8 @@ class RunState:
     """The added training at work."""
     comparison: ModelsCompared | None = None
     """The result of the last added training."""
+    search_events: list[CandidateStarted | CandidateMeasured] = field(default_factory=list)
+    """The candidates of a search over plans: each start and each end, in their order."""
     _started_at: float = 0.0
     _last_event_at: float = 0.0
     _audit_event: IndexAudited | None = None
@@ -183,16 +187,27 @@ class RunState:
                 self.remark = event.remark or self.remark
                 if event.artifact == MODEL_KIND:
                     self.added_training = None
-            case TrainingAdded() | ModelsCompared() | ModelDelivered() | RunEnded():
-                self._apply_delivery_event(event)
+            case (
+                CandidateStarted()
+                | CandidateMeasured()
+                | TrainingAdded()
+                | ModelsCompared()
+                | ModelDelivered()
+                | RunEnded()
+            ):
+                self._apply_model_event(event)
         if isinstance(event, ToolCalled | MessageSent | NoteAdded) and event.iteration:
             self._get_role_usage(event).iterations = event.iteration
         if isinstance(event, PromptSent | ToolCalled | ReplyReceived | ToolReturned | MessageSent):
             self.dialogue.setdefault(event.role, []).append(event)
         self._last_event_at = event.at
 
-    def _apply_delivery_event(self, event: TrainingAdded | ModelsCompared | ModelDelivered | RunEnded) -> None:
+    def _apply_model_event(
+        self, event: CandidateStarted | CandidateMeasured | TrainingAdded | ModelsCompared | ModelDelivered | RunEnded
+    ) -> None:
         match event:
+            case CandidateStarted() | CandidateMeasured():
+                self.search_events.append(event)
             case TrainingAdded():
                 self.added_training = event
             case ModelsCompared():

@@ -256,6 +256,10 @@ def list_setting_names() -> tuple[str, ...]:
         names.update(re.findall(r'^\s{4,16}"(\w+)": ', text, re.MULTILINE))
         names.update(re.findall(r'\bplan\["(\w+)"\]', text))
         names.update(re.findall(r'\bplan\.get\("(\w+)"', text))
+    from m3b.training.search_space import SEARCH_SPACES
+
+    names.update(dimension.key.partition(".")[0] for space in SEARCH_SPACES.values() for dimension in space)
+    names.update((*SETTING_RANGES, *COUNT_SETTINGS))
     return tuple(sorted(names))
 
 
@@ -567,11 +571,12 @@ def to_plan_command(overrides: TrainingOverrides, task: str, minutes: float, see
     words += [f"--device {overrides.device}"] if overrides.device not in (None, "auto") else []
     words += [f"--gpus {overrides.gpus}"] if overrides.gpus is not None else []
     settings = {**({"seed": seed} if seed else {}), **to_settings(overrides, task)}
-    words += [f"--set {' '.join(_quote_setting(key, value) for key, value in settings.items())}"] if settings else []
+    words += [f"--set {' '.join(quote_setting(key, value) for key, value in settings.items())}"] if settings else []
     return " ".join(words)
 
 
-def _quote_setting(key: str, value: Any) -> str:
+def quote_setting(key: str, value: Any) -> str:
+    """Return KEY=VALUE as a word of the command line of plan.py."""
     import shlex
 
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

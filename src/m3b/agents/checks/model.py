@@ -176,33 +176,11 @@ class LockedTestResult:
     rows: tuple[Row, ...]
 
 
-def check_model(
-    work: Path,
-    frozen: FrozenCopy | None,
-    selection: Selection,
-    index: Index,
-    predict: PredictCases,
-    store_test_result: Callable[[LockedTestResult], None],
-    acceptable_range: tuple[float, float | None] | None,
-    *,
-    root: Path,
-    keep_failed_output: Callable[[str], Path],
-    predict_baseline: PredictBaseline | None = None,
-    earlier_predictions: str = "",
-) -> CheckResult:
-    """Accept a deliverable that is complete and predicts every validation and test case.
-
-    The test scores are not computed here, and agents are told the validation metric only.
+def find_deliverable_problem(work: Path, frozen: FrozenCopy | None, index: Index) -> CheckResult | None:
+    """Return why a deliverable cannot be measured, before it is run; None if it can.
 
     Args:
-        frozen: the copy of the deliverable that is checked and measured, from `freeze_deliverable`.
-        index: the locked index.
-        store_test_result: stores the predictions on the test cases where agents cannot see them.
-        root: base folder of the paths in the index.
-        keep_failed_output: stores the output of a predict.py that fails on test cases for the user alone, and returns the file.
-        predict_baseline: computes the image-blind baseline; by default the task family does, in this process.
-        earlier_predictions: file of an earlier training like `VALID_PREDICTIONS_FILE`; its cases are measured if this
-            project held out all of them, so that both models can be compared.
+        frozen: as for `check_model`.
     """
     if frozen is None:
         agent_message = (
@@ -237,6 +215,57 @@ def check_model(
                 "other_training",
             )
         )
+    return None
+
+
+def predict_validation(work: Path, frozen: FrozenCopy, index: Index, predict: PredictCases) -> list[Row]:
+    """Return one row for each validation case of a project, and touch no test case.
+
+    Args:
+        frozen: a copy of its deliverable, for which `find_deliverable_problem` found none.
+
+    Raises:
+        ModelError: predict.py fails, or the project held out no cases.
+    """
+    valid, folds = read_validation_records(work, index), read_folds(work)
+    if not valid:
+        raise ModelError(f"{VALID_PREDICTIONS_FILE} names no held-out case of the index.")
+    rows = predict_held_out(frozen.folder, folds, valid, index, predict, work)
+    return predict(frozen.folder, valid, index) if rows is None else rows
+
+
+def check_model(
+    work: Path,
+    frozen: FrozenCopy | None,
+    selection: Selection,
+    index: Index,
+    predict: PredictCases,
+    store_test_result: Callable[[LockedTestResult], None],
+    acceptable_range: tuple[float, float | None] | None,
+    *,
+    root: Path,
+    keep_failed_output: Callable[[str], Path],
+    predict_baseline: PredictBaseline | None = None,
+    earlier_predictions: str = "",
+) -> CheckResult:
+    """Accept a deliverable that is complete and predicts every validation and test case.
+
+    The test scores are not computed here, and agents are told the validation metric only.
+
+    Args:
+        frozen: the copy of the deliverable that is checked and measured, from `freeze_deliverable`.
+        index: the locked index.
+        store_test_result: stores the predictions on the test cases where agents cannot see them.
+        root: base folder of the paths in the index.
+        keep_failed_output: stores the output of a predict.py that fails on test cases for the user alone, and returns the file.
+        predict_baseline: computes the image-blind baseline; by default the task family does, in this process.
+        earlier_predictions: file of an earlier training like `VALID_PREDICTIONS_FILE`; its cases are measured if this
+            project held out all of them, so that both models can be compared.
+    """
+    if (problem := find_deliverable_problem(work, frozen, index)) is not None:
+        return problem
+    assert frozen is not None
+    folder = frozen.folder
     valid, folds = read_validation_records(work, index, earlier_predictions), read_folds(work)
     if refit_problem := find_refit_problem(folder, folds, valid, work):
         return reject(

@@ -1,0 +1,236 @@
+"""Selection of the best of several candidates on the same cases, and by how much its figure is too good for that reason.
+
+The figure on which a candidate was selected is too good, because the luckiest of several candidates is selected. The bias is
+estimated by BBC-CV (Tsamardinos, Greasidou and Borboudakis, "Bootstrapping the out-of-sample predictions for efficient and
+accurate cross-validation", Machine Learning 107, 2018): the whole selection is repeated on bootstrap samples of patients, and
+each candidate that it selects is measured on the patients that the sample leaves out, which had no part in its selection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Row = Mapping[str, Any]
+"""One measured case; `patient` names its patient."""
+Figures = Mapping[int, Sequence[float]]
+"""Number of a candidate -> its figure in each rung that it reached, the first rung first; larger is better, NaN if undefined."""
+REDUCTION = 3
+"""One of so many candidates goes on to the next rung (Jamieson and Talwalkar, AISTATS 2016, and Optuna's default is 4)."""
+DRAWS = 200
+"""Bootstrap samples of patients."""
+MIN_PATIENTS = 10
+"""Minimum patients for an estimate of the bias."""
+MIN_DEFINED_DRAWS = 20
+"""Minimum bootstrap samples in which the figure of the selected candidate must be defined."""
+
+
+def latest_figure(figures: Sequence[float], rung: int) -> float:
+    """Return the figure of a candidate in a rung, or in the last one before it that it reached; -inf if it is undefined."""
+    value = figures[min(rung, len(figures) - 1)] if figures else math.nan
+    return -math.inf if math.isnan(value) else value
+
+
+def choose_survivors(figures: Figures, numbers: Sequence[int], rung: int, default: int) -> list[int]:
+    """Return the candidates that go on from a rung, the best first: a third of them and the default, at least two if there are.
+
+    Args:
+        numbers: of the candidates in this rung.
+        default: candidate that is never dropped, so that every other one is compared with it to the end.
+    """
+    ranked = sorted(numbers, key=lambda number: (-latest_figure(figures[number], rung), number))
+    kept = ranked[: max(1, math.ceil(len(ranked) / REDUCTION))]
+    if default in ranked and default not in kept:
+        kept.append(default)
+    return kept if len(kept) > 1 else ranked[:2]
+
+
+def select_candidate(figures: Figures, default: int) -> int:
+    """Return the best candidate by successive halving, of those that went furthest; among equals, that with the lowest number.
+
+    Raises:
+        ValueError: there are no candidates.
+    """
+    if not figures:
+        raise ValueError("no candidate was measured, so none can be selected")
+    survivors = list(figures)
+    for rung in range(max(map(len, figures.values())) - 1):
+        survivors = choose_survivors(figures, survivors, rung, default)
+    furthest = max(len(figures[number]) for number in survivors)
+    finalists = [number for number in survivors if len(figures[number]) == furthest]
+    return min(finalists, key=lambda number: (-latest_figure(figures[number], furthest), number))
+
+
+@dataclass(frozen=True)
+class SelectionEstimate:
+    """The figure of the selected candidate and its correction, in the units of the metric.
+
+    Args:
+        value: the figure on which it was selected.
+        corrected: what a candidate that is selected in this way reaches on patients that had no part in its selection; None if
+            there are too few patients.
+        low, high: 95 % interval of `corrected`.
+        optimism: by how much `value` is better than `corrected`, positive if it is too good.
+        draws: bootstrap samples that the estimate comes from.
+    """
+
+    value: float
+    corrected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    optimism: float | None = None
+    draws: int = 0
+
+
+class SelectionSamples:
+    """Figures of candidates on bootstrap samples of patients, the same samples for all of them.
+
+    Args:
+        patients: the patient of each case; all candidates were measured on these cases in this order.
+        score: the figure of measured cases; ValueError or NaN if it is undefined for them.
+        lower_is_better: whether a smaller figure is better.
+        default: the candidate that is never dropped, see `choose_survivors`.
+    """
+
+    def __init__(
+        self,
+        patients: Sequence[str],
+        score: Callable[[Sequence[Row]], float],
+        *,
+        lower_is_better: bool = False,
+        default: int = 1,
+        draws: int = DRAWS,
+        seed: int = 0,
+    ) -> None:
+        self.patients, self._score, self._sign, self._default = (
+            list(patients),
+            score,
+            -1 if lower_is_better else 1,
+            default,
+        )
+        names, groups = np.unique(np.asarray(self.patients, dtype=object).astype(str), return_inverse=True)
+        counts = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
+        self.n_patients, self.draws = len(names), draws
+        self._repeats: NDArray[np.int64] = counts[:, groups]
+        self._rows: dict[int, list[Sequence[Row]]] = {}
+        self._values: dict[tuple[int, int, int], float] = {}
+
+    def add(self, number: int, rows: Sequence[Row]) -> None:
+        """Add the measured cases of a candidate in its next rung.
+
+        Raises:
+            ValueError: these are other cases than those of the first candidate.
+        """
+        if [str(row["patient"]) for row in rows] != list(map(str, self.patients)):
+            raise ValueError(f"candidate {number} was measured on other cases than the first candidate")
+        self._rows.setdefault(number, []).append(rows)
+
+    def list_figures(self) -> dict[int, list[float]]:
+        """Return the figures on all cases, larger is better."""
+        return {number: [self._signed(rows) for rows in rungs] for number, rungs in self._rows.items()}
+
+    def select(self) -> int:
+        """Return the selected candidate. Raises ValueError if there is none."""
+        return select_candidate(self.list_figures(), self._default)
+
+    def expected_gain(self, numbers: Sequence[int]) -> float:
+        """Return how much better than the best candidate the truly best of these would be, in the mean over the samples.
+
+        This is the expected value of perfect information (Raiffa and Schlaifer, Applied Statistical Decision Theory, 1961), with
+        the bootstrap samples as possible truths: what can at most be gained by comparing these candidates for longer.
+        """
+        table = np.array([[self._in_bag(number, -1, draw) for number in numbers] for draw in range(self.draws)])
+        table = table[np.isfinite(table).all(axis=1)]
+        return float(table.max(axis=1).mean() - table.mean(axis=0).max()) if len(table) else math.inf
+
+    def estimate(self) -> SelectionEstimate:
+        """Return the figure of the selected candidate with its correction.
+
+        Candidates that were dropped have no figures of longer trainings, with which the whole selection could be repeated. So the
+        bias is at least that of selecting the best by its first figure, which all candidates have.
+
+        Raises:
+            ValueError: there is no candidate.
+        """
+        figures = self.list_figures()
+        best = figures[select_candidate(figures, self._default)][-1]
+        value = self._sign * best
+        if self.n_patients < MIN_PATIENTS:
+            return SelectionEstimate(value)
+        whole = self._repeat_selection(figures)
+        if len(whole) < MIN_DEFINED_DRAWS:
+            return SelectionEstimate(value)
+        optimism = whole_optimism = best - float(whole.mean())
+        if max(map(len, figures.values())) > 1:
+            first_figures = {number: rungs[:1] for number, rungs in figures.items()}
+            first = self._repeat_selection(first_figures)
+            if len(first) >= MIN_DEFINED_DRAWS:
+                best_first = first_figures[select_candidate(first_figures, self._default)][0]
+                optimism = max(optimism, best_first - float(first.mean()))
+        shifted = whole - (optimism - whole_optimism)
+        low, high = sorted(self._sign * float(bound) for bound in np.quantile(shifted, (0.025, 0.975)))
+        return SelectionEstimate(value, self._sign * (best - optimism), low, high, optimism, len(whole))
+
+    def _repeat_selection(self, figures: Figures) -> NDArray[np.float64]:
+        """Return the defined figures, on the patients left out, of the candidates that bootstrap samples select.
+
+        Args:
+            figures: on all cases; the rungs that it has are those of the selection.
+        """
+        values = []
+        for draw in range(self.draws):
+            drawn = {
+                number: [self._in_bag(number, rung, draw) for rung in range(len(rungs))]
+                for number, rungs in figures.items()
+            }
+            selected = select_candidate(drawn, self._default)
+            values.append(self._out_of_bag(selected, len(figures[selected]) - 1, draw))
+        return np.array([item for item in values if math.isfinite(item)])
+
+    def gain_over_default(self) -> tuple[float, float, float] | None:
+        """Return by how much the selected candidate is better than the default, with a paired 95 % interval over patients.
+
+        The gain is that of the selection, so it is too good by about the optimism. None if the default was selected or failed.
+        """
+        best = self.select()
+        return None if best == self._default or self._default not in self._rows else self.compare(best, self._default)
+
+    def compare(self, number: int, other_number: int) -> tuple[float, float, float] | None:
+        """Return by how much a candidate is better than another one in their last rungs, with a paired 95 % interval over patients.
+
+        None if too few samples define both.
+        """
+        figures = self.list_figures()
+        pairs = [(self._in_bag(number, -1, draw), self._in_bag(other_number, -1, draw)) for draw in range(self.draws)]
+        gains = np.array([first - second for first, second in pairs if math.isfinite(first) and math.isfinite(second)])
+        if len(gains) < MIN_DEFINED_DRAWS:
+            return None
+        low, high = (float(bound) for bound in np.quantile(gains, (0.025, 0.975)))
+        return figures[number][-1] - figures[other_number][-1], low, high
+
+    def _signed(self, rows: Sequence[Row]) -> float:
+        try:
+            return self._sign * float(self._score(rows))
+        except ValueError:  # too few cases of a class
+            return math.nan
+
+    def _in_bag(self, number: int, rung: int, draw: int) -> float:
+        rung %= len(self._rows[number])
+        key = (number, rung, draw)
+        if key not in self._values:
+            rows = self._rows[number][rung]
+            repeats = self._repeats[draw].tolist()
+            self._values[key] = self._signed(
+                [row for row, count in zip(rows, repeats, strict=True) for _ in range(count)]
+            )
+        return self._values[key]
+
+    def _out_of_bag(self, number: int, rung: int, draw: int) -> float:
+        repeats = self._repeats[draw].tolist()
+        rows = [row for row, count in zip(self._rows[number][rung], repeats, strict=True) if not count]
+        return self._signed(rows) if rows else math.nan
