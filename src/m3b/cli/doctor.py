@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def doctor(json: JsonOption = False) -> None:
     """Show what works on this machine: sandbox, keys, training packages, device."""
+    from m3b.engines.slurm import diagnose_slurm
     from m3b.errors import SandboxError
     from m3b.isolation.reader.self_test import probe_reader
     from m3b.isolation.sandbox import choose_sandbox, diagnose_sandboxes
@@ -38,6 +39,7 @@ def doctor(json: JsonOption = False) -> None:
     reader_probe = probe_reader()
     probes = [*probes, reader_probe]
     package_versions = collect_versions()
+    slurm_works, slurm_detail = diagnose_slurm()
     default_llm = RULES if is_offline() else choose_default_spec()
     missing_packages = [name for name in ("torch", "transformers", "monai") if name not in package_versions]
     status: dict[str, Any] = {
@@ -47,6 +49,7 @@ def doctor(json: JsonOption = False) -> None:
         "offline": is_offline(),
         "keys": find_provider_keys(),
         "device": describe_device(),
+        "engines": {"slurm": {"works": slurm_works, "detail": slurm_detail}},
         "versions": package_versions,
         "missing": missing_packages,
     }  # fmt: skip
@@ -66,6 +69,7 @@ def doctor(json: JsonOption = False) -> None:
     for probe_result in probes:
         detail = probe_result.detail.removeprefix(f"{probe_result.name.partition(' ')[0]}: ")
         _echo_wrapped(f"  {'works' if probe_result.works else 'no':<5}  {probe_result.name}: ", detail)
+    _echo_wrapped(f"  {'works' if slurm_works else 'no':<5}  slurm: ", slurm_detail)
     _echo_wrapped("  not stopped by any sandbox: ", "; ".join(list_open_threats(sandbox)))
     raise typer.Exit(1 if problems else 0)
 

@@ -64,6 +64,9 @@ _HOPELESS_REASONS = (
 _NOT_IN_NODE_STATES = ("down", "drain", "drng", "fail", "maint", "unk", "futr", "plnd_down", "boot", "inval")
 _SINFO_FIELDS = "Partition:|,NodeList:|,CPUs:|,Memory:|,Time:|,Gres:|,GresUsed:|,CPUsState:|,StateLong:|"
 _GPU_COUNT = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)")
+_CONFIGURATIONS = tuple(
+    Path(name) for name in ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
+)
 _FIELD = re.compile(r"(?:^|\s)([\w/:]+)=(.*?)(?=\s+[\w/:]+=|\s*$)")
 _OWN_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG")
 
@@ -71,6 +74,31 @@ _OWN_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG")
 def find_missing_commands() -> tuple[str, ...]:
     """Return the commands of Slurm that this machine lacks."""
     return tuple(name for name in COMMANDS if shutil.which(name) is None)
+
+
+def diagnose_slurm() -> tuple[bool, str]:
+    """Return whether jobs can be submitted from this machine, and its partitions or the reason.
+
+    A machine without commands or configuration is not asked, which would take a minute.
+    """
+    if missing_commands := find_missing_commands():
+        return False, f"no {', '.join(missing_commands)} here; --engine slurm needs a login node of a Slurm cluster"
+    configurations = [Path(os.environ["SLURM_CONF"])] if os.environ.get("SLURM_CONF") else [*_CONFIGURATIONS]
+    if not any(file.exists() for file in configurations):
+        return False, f"no configuration of Slurm: {', '.join(map(str, configurations))}"
+    try:
+        cluster = SlurmEngine().resources()
+    except EngineError as error:
+        return False, str(error)
+    parts = [
+        f"{part.name}{' (default)' if part.is_default else ''}: {part.nodes} nodes with up to {part.cpus} cores, "
+        f"{part.gpus} GPUs, {part.memory_gib:.0f} GiB"
+        for part in cluster.partitions
+    ]
+    return (
+        True,
+        f"{cluster.free_cpus} of {cluster.cpus} cores free; {'; '.join(parts) or 'no partition has a working node'}",
+    )
 
 
 def check_options(options: Mapping[str, str]) -> None:
