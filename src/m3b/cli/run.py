@@ -23,6 +23,7 @@ from m3b.remote.addresses import is_remote
 
 if TYPE_CHECKING:
     from m3b.cli.live import LiveView
+    from m3b.engines import EngineName
     from m3b.run.options import SandboxMode
     from m3b.run.result import Result
     from m3b.workspace import Source
@@ -240,6 +241,10 @@ def resume(
     sandbox: SandboxOption = None,
     offline: OfflineOption = False,
     log: LogOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="local or slurm. Default: where the run trained before.", show_default=False),
+    ] = None,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -255,6 +260,7 @@ def resume(
             offline=offline,
             log=log,
             sandbox=cast("SandboxMode | None", sandbox),
+            engine=cast("EngineName | None", engine),
             on_event=live,
             ask=_make_question_prompt(live),
         )

@@ -6,6 +6,7 @@ what a job computes, and whether it has finished its work, is in the files of it
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,7 +122,8 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Partition:
-    """A part of a cluster. `minutes` is the longest job, None without a limit; the other figures are the largest of a node."""
+    """A part of a cluster. `minutes` is the longest job, None without a limit; the other figures are the
+    largest of a node; `memory_gib` is 0 if the cluster does not know it."""
 
     name: str
     nodes: int
@@ -167,10 +169,11 @@ class ClusterResources:
                     f"The cluster has no partition {wanted.partition!r} with a working node: {known_names}."
                 )
             return  # no default partition: the cluster decides
+        largest_memory = max(part.memory_gib for part in partitions) or math.inf
         for noun, amount, largest in (
             ("cores (--cpus)", wanted.cpus, max(part.cpus for part in partitions)),
             ("GPUs (--gpus)", wanted.gpus, max(part.gpus for part in partitions)),
-            ("GiB of memory (--memory)", wanted.memory_gib, max(part.memory_gib for part in partitions)),
+            ("GiB of memory (--memory)", wanted.memory_gib, largest_memory),
         ):
             if amount > largest:
                 raise UsageError(

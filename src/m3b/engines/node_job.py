@@ -150,11 +150,16 @@ class _Watch:
                 status = self.process.stop()
                 break
             if now - self.beat_at >= self.lease_s / BEATS_PER_LEASE and not self._keep_folder(now):
-                status = self.process.stop()
-                with contextlib.suppress(OSError):
-                    self.folder.end_attempt(self.attempt, status.wall_s, "replaced")
+                self._hand_over()
                 return INTERRUPTED_CODE
         return self._record_end(status)
+
+    def _hand_over(self) -> None:
+        """Let the script write a checkpoint, and end it before the attempt that waits for this one believes it dead."""
+        self.process.interrupt()
+        status = self.process.wait(self.lease_s / 4) or self.process.stop()
+        with contextlib.suppress(OSError):
+            self.folder.end_attempt(self.attempt, status.wall_s, "replaced")
 
     def _keep_folder(self, now: float) -> bool:
         """Say that this attempt is alive; return False if another one owns the folder, or may soon think it does."""

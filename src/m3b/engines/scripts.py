@@ -126,7 +126,8 @@ def resolve_resources(options: EngineOptions, cluster: ClusterResources) -> Reso
     """
     partition = cluster.find_partition(options.partition)
     cpus = options.cpus or min(DEFAULT_CPUS, partition.cpus if partition else DEFAULT_CPUS)
-    memory_gib = options.memory_gib or min(DEFAULT_MEMORY_GIB, 0.9 * partition.memory_gib if partition else math.inf)
+    node_memory_gib = partition.memory_gib if partition else 0.0
+    memory_gib = options.memory_gib or min(DEFAULT_MEMORY_GIB, 0.9 * node_memory_gib)  # 0: as the cluster does it
     wanted = Resources(
         cpus, options.gpus, memory_gib, 0.0 if partition is None else partition.minutes or 0.0, options.partition,
         dict(options.options),

@@ -324,7 +324,7 @@ def _parse_nodes(text: str) -> ClusterResources:
             known.nodes + 1,
             max(known.cpus, int(cpus)),
             max(known.gpus, gpus),
-            max(known.memory_gib, int(memory.rstrip("+")) / 1024),
+            max(known.memory_gib, _parse_memory(memory)),
             _parse_minutes(minutes),
             partition.endswith("*"),
         )
@@ -337,6 +337,12 @@ def _split_lines(text: str) -> Iterator[list[str]]:
         cells = line.split("|")
         if len(cells) >= 9:
             yield [cell.strip() for cell in cells[:9]]
+
+
+def _parse_memory(mebibytes: str) -> float:
+    """Return the memory of a node in GiB; 0 if nobody told Slurm, which then says 1 MiB."""
+    amount = int(mebibytes.rstrip("+"))
+    return amount / 1024 if amount > 1 else 0.0
 
 
 def _count_gpus(gres: str) -> int:

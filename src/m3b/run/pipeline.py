@@ -98,6 +98,13 @@ def resolve_engine(engine: EngineName | EngineOptions, training: TrainingOverrid
     return replace(options, gpus=training.gpus or options.gpus or (1 if training.device == "cuda" else 0))
 
 
+def change_engine(recorded: EngineOptions, engine: EngineName | EngineOptions | None) -> EngineOptions:
+    """Return the engine of a resumed run: the recorded one, unless another is named."""
+    if engine is None or engine == recorded.name:
+        return recorded
+    return engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
+
+
 def check_engine(options: EngineOptions) -> None:
     """Check that the engine answers and has a node for the jobs; nothing for this machine.
 
@@ -464,6 +471,7 @@ class Pipeline:
         offline: bool = False,
         log: str | None = None,
         sandbox: SandboxMode | None = None,
+        engine: EngineName | EngineOptions | None = None,
         **hooks: Unpack[Callbacks],
     ) -> Result:
         """Resume an interrupted run, from the last event in its journal.
@@ -482,6 +490,8 @@ class Pipeline:
             log: other loggers than the run had; None goes on in the same ones.
             sandbox: another mode than the run had; it may confine less. None never confines less than the sandbox in
                 the user's list of runs (for an unlisted run: than what `auto` finds), whatever run.json says.
+            engine: where scripts of training run from now on; None is where they did. Jobs of another engine that still
+                run are not found again.
             hooks: `ask`, `approve`, `on_event` as for `Pipeline`.
 
         Raises:
@@ -495,7 +505,7 @@ class Pipeline:
             return Result.from_json(record["result"])
         pipeline = cls._reopen(
             run_folder, record, llm or record["llm"], workspace=workspace, tools=tools, checks=checks, metrics=metrics,
-            stages=stages, offline=offline, log=log, sandbox=sandbox, **hooks,
+            stages=stages, offline=offline, log=log, sandbox=sandbox, engine=engine, **hooks,
         )  # fmt: skip
         return pipeline._resume_run(run_folder, record, sandbox).run_to_end()
 
@@ -563,6 +573,7 @@ class Pipeline:
         offline: bool,
         log: str | None,
         sandbox: SandboxMode | None,
+        engine: EngineName | EngineOptions | None = None,
         **hooks: Unpack[Callbacks],
     ) -> Pipeline:
         """Return the pipeline that a run was started with; see `resume` for arguments and errors."""
@@ -588,7 +599,7 @@ class Pipeline:
             checks=checks, metrics=metrics, stages=stages, options=options,
             manifest=recorded_manifest, overrides=cast("OverrideArguments", recorded_overrides),
             training=TrainingOverrides.from_json(record.get("training")), external=record.get("external"),
-            engine=EngineOptions.from_json(record.get("engine")), **hooks,
+            engine=change_engine(EngineOptions.from_json(record.get("engine")), engine), **hooks,
         )  # fmt: skip
 
     def as_tool(self) -> tuple[dict[str, Any], Callable[..., dict[str, Any]]]:
@@ -729,7 +740,7 @@ class Pipeline:
         except (UsageError, SandboxError, EngineError):
             run.unlock()
             raise
-        record["id"] = run.id  # the folder may have been renamed
+        record["id"], record["engine"] = run.id, self.engine.to_json()  # the folder may have been renamed
         record["options"] = {**record.get("options", {}), "sandbox": self.options.sandbox, "log": self.options.log}
         record.update(used_sandboxes(state.sandboxes, sandbox))
         change = describe_change(state.sandboxes, sandbox)
@@ -845,10 +856,11 @@ def resume(
     offline: bool = False,
     log: str | None = None,
     sandbox: SandboxMode | None = None,
+    engine: EngineName | EngineOptions | None = None,
     **hooks: Unpack[Callbacks],
 ) -> Result:
     """Resume a run with a model and callbacks: see `Pipeline.resume`."""
-    return Pipeline.resume(run, llm, offline=offline, log=log, sandbox=sandbox, **hooks)
+    return Pipeline.resume(run, llm, offline=offline, log=log, sandbox=sandbox, engine=engine, **hooks)
 
 
 def train_more(

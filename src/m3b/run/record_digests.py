@@ -19,7 +19,7 @@ RECORDED_FILES = (LEDGER_FILE, AUDIT_FILE, "locked/scores.json", "locked/hashes.
 UNHASHED_ENTRIES = ("result", "ended", "journal", "run_dir")
 """Entries of run.json that `RunEnded` covers, or that depend on where the folder is."""
 
-SESSION_ENTRIES = ("format", "id", "status", "reason", "cause", "options.sandbox", "sandbox", "sandboxes")
+SESSION_ENTRIES = ("format", "id", "status", "reason", "cause", "options.sandbox", "sandbox", "sandboxes", "engine")
 """Entries of run.json that a resumed run may change."""
 
 
