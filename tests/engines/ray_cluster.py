@@ -68,9 +68,9 @@ def run_ray(*names: str) -> Iterator[RayCluster]:
         cluster.stop()
 
 
-def wait_for(condition: Callable[[], Any], message: str) -> Any:
-    """Return the first true value of a condition; fail with the message after `DEADLINE_S`."""
-    deadline = time.monotonic() + DEADLINE_S
+def wait_for(condition: Callable[[], Any], message: str, timeout_s: float = DEADLINE_S) -> Any:
+    """Return the first true value of a condition; fail with the message after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, message
         time.sleep(0.1)
