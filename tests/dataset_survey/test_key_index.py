@@ -112,7 +112,7 @@ def check_facts(hit: Hit) -> None:
         files_per_row=max(files[key] for key in common),
         chance=hit.facts.chance,
     )
-    assert hit.facts == key_index.measure_ends(hit.first, hit.second, hit.match)
+    assert hit.facts == key_index.measure_keys(hit.first.key(hit.match), hit.second.key(hit.match))
     assert hit.facts == key_index.measure_counts(rows, files)
 
 

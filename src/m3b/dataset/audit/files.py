@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Literal
@@ -21,11 +22,13 @@ def find_missing_cases(data: AuditData) -> set[str]:
 
 def _find_missing(data: AuditData, attribute: Literal["files", "targets"]) -> dict[str, str]:
     """Key of a case -> the first of its files that does not exist."""
-    missing = {
-        record.key: next((path for path in getattr(record, attribute) if not (data.work / path).exists()), "")
-        for record in data.index.records
-    }
-    return {key: path for key, path in missing.items() if path}
+    missing: dict[str, str] = {}
+    for record in data.index.records:
+        paths = record.files if attribute == "files" else record.targets
+        path = next((path for path in paths if not os.path.exists(os.path.join(data.work, path))), None)
+        if path is not None:
+            missing[record.key] = path
+    return missing
 
 
 class MissingFile(AuditCheck):

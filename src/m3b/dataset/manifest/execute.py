@@ -32,6 +32,7 @@ from m3b.dataset.manifest.explain import CENSORED, MARKED, OBSERVED, UNMARKED
 from m3b.dataset.manifest.model import Boxes, Manifest, Masks
 from m3b.dataset.manifest.pixels import (
     MASK_FOLDER,
+    UNSEEN,
     CasePixels,
     MaskSource,
     PixelReader,
@@ -240,15 +241,17 @@ class _Columns:
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self.frame = frame
+        self._names = frozenset(frame.columns)
         self._lists: dict[str, list[Any]] = {}
 
     def get(self, name: str) -> list[Any]:
         """Return the values of a column. Raises KeyError."""
-        if name not in self._lists:
-            if name not in self.frame.columns:
+        values = self._lists.get(name)
+        if values is None:
+            if name not in self._names:
                 raise KeyError(name)
-            self._lists[name] = self.frame[name].to_list()
-        return self._lists[name]
+            values = self._lists[name] = self.frame[name].to_list()
+        return values
 
     def rows(self) -> Iterator[_Row]:
         """Yield all rows."""
@@ -261,7 +264,7 @@ class _Case:
 
     row: Mapping[str, Any]
     image: Reference
-    look: SeenCase = field(default_factory=SeenCase)
+    look: SeenCase = UNSEEN
     boxes: tuple[BoxLabel, ...] | None = None
     is_prompted: bool = False
     code: str = ""

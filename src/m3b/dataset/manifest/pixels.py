@@ -121,6 +121,10 @@ class SeenCase:
     void_codes: frozenset[int] = frozenset()
 
 
+UNSEEN = SeenCase()
+"""Of a case that was not looked at."""
+
+
 @dataclass(frozen=True)
 class ClassLayers:
     """Where a mask marks each class, and where it is void.
@@ -160,6 +164,9 @@ class PixelReader:
         """Yield what each case shows, some at a time, in threads unless files must be opened one after another."""
         (self.work / MASK_FOLDER).mkdir(parents=True, exist_ok=True)
         remaining = iter(cases)
+        if not self.opens_images and self.masks is None:
+            yield from (UNSEEN for _ in remaining)
+            return
         with ThreadPoolExecutor(1 if should_open_one_by_one() else THREADS) as pool:
             while batch := list(islice(remaining, CASES_PER_BATCH)):
                 yield from pool.map(self._look, batch)

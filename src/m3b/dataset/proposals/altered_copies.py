@@ -37,10 +37,10 @@ class AlteredCopies:
 
 def find_altered_copies(paths: Sequence[str]) -> AlteredCopies | None:
     """Return the altered copies among images, those whose original is missing included; None if there are none."""
-    stems = {path: PurePosixPath(path).stem for path in paths}
-    matches = {path: match for path, stem in stems.items() if (match := _NAME.match(stem)) is not None}
+    matches = {path: match for path in paths if (match := _NAME.match(_stem(path))) is not None}
     if not matches:
         return None
+    stems = {path: _stem(path) for path in paths}
     places = {(path.rpartition("/")[0], stem.casefold()): path for path, stem in stems.items()}
     by_stem = {stem: path for (_, stem), path in places.items()}
     names = {path: match["original"].casefold() for path, match in matches.items()}
@@ -65,3 +65,10 @@ def find_altered_copies(paths: Sequence[str]) -> AlteredCopies | None:
             find=rf"(?i)^(.+?)(?:[ _.()-]+(?:{words})\d*(?:[ _.()-].*)?)?$",
         ),
     )
+
+
+def _stem(path: str) -> str:
+    """Return what `PurePosixPath(path).stem` is, without an object for each of many paths."""
+    name = path.rpartition("/")[2]
+    dot = name.rfind(".")
+    return name[:dot] if 0 < dot < len(name) - 1 else name

@@ -946,7 +946,7 @@ def _keep_related_together(
     request: Request,
 ) -> tuple[PatientChoice | None, Resolved, list[Evidence]]:
     """Keep altered copies with their originals, and parts of a larger image with each other, on one side of the split."""
-    if copies := find_altered_copies([paths[0] for paths in resolved.frame["paths"]]):
+    if copies := find_altered_copies(_first_paths(resolved.frame)):
         is_given = bool(request.overrides.patient_column or request.patient_key)
         patient = None if not is_given and _numbers_originals(copies, resolved) else patient
         resolved = _keep_copies_together(copies, resolved, patient, inventory, readers)
@@ -963,9 +963,15 @@ def _keep_related_together(
     return patient, resolved, []
 
 
+def _first_paths(frame: pl.DataFrame) -> list[str]:
+    """Return the first file of each case."""
+    paths: list[str] = frame["paths"].list.first().to_list()
+    return paths
+
+
 def _list_images(resolved: Resolved, image_set: ImageSet, inventory: Inventory) -> tuple[list[str], list[str]]:
     """Return the paths of the cases, and of all other images of the folder by their suffixes."""
-    paths = [paths[0] for paths in resolved.frame["paths"]]
+    paths = _first_paths(resolved.frame)
     other_files = inventory.files.filter(
         pl.col("path").str.to_lowercase().str.ends_with(PurePosixPath(paths[0]).suffix.lower())
         & ~pl.col("path").is_in(list(image_set.paths))
@@ -978,7 +984,7 @@ def _are_united(copies: AlteredCopies, resolved: Resolved) -> bool:
     frame = resolved.frame
     if resolved.manifest.patient is None:
         return False
-    patients = dict(zip((paths[0] for paths in frame["paths"]), frame["patient"], strict=True))
+    patients = dict(zip(_first_paths(frame), frame["patient"], strict=True))
     patients_of: dict[str, set[str | None]] = defaultdict(set)
     for path, group in copies.groups.items():
         patients_of[group].add(patients[path])
@@ -1014,7 +1020,7 @@ def _describe_copies(copies: AlteredCopies, resolved: Resolved) -> str:
     number = f"{len(copies.copies):,} of {len(resolved.frame):,} images"
     statement = f"{number} are altered copies of others by name (such as {copies.example[0]} of {copies.example[1]})"
     if "split" in resolved.frame.columns:
-        sides = dict(zip((paths[0] for paths in resolved.frame["paths"]), resolved.frame["split"], strict=True))
+        sides = dict(zip(_first_paths(resolved.frame), resolved.frame["split"], strict=True))
         n_tested = sum(sides[path] == "test" for path in copies.copies)
         return f"{statement}; {n_tested:,} of them are in the folder's own test part"
     return f"{statement}; copies stay on the side of their original, and some are tested"

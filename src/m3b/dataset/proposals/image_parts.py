@@ -30,11 +30,11 @@ def find_image_parts(paths: Sequence[str], other_paths: Collection[str]) -> Alte
         originals |= {(place, stem.casefold()) for place in (folder, *_replace_levels(folder, ["*"]))}
     if not originals:
         return None
-    places = {path: _divide(path) for path in paths}
     for count in range(1, MAX_SUFFIX_WORDS + 1):
         source = ValueSource(value="{folder}/{stem}", find=f"^(.+?){_SUFFIX_WORD * count}$")
         groups = {}
-        for path, (folder, stem) in places.items():
+        for path in dict.fromkeys(paths):
+            folder, stem = _divide(path)
             match = re.match(f"(.+?){_SUFFIX_WORD * count}$", stem)
             candidates = (folder, *_replace_levels(folder, []), *_replace_levels(folder, ["*"]))
             if match is None or not any((place, match[1].casefold()) in originals for place in candidates):

@@ -51,10 +51,11 @@ def find_unused_split(image_set: ImageSet, choices: Iterable[SplitChoice], inven
 def _read_lists(inventory: Inventory) -> Iterator[Mapping[str, frozenset[str]]]:
     """Yield the names in files called like parts, with those of one folder together."""
     folders: dict[str, list[str]] = defaultdict(list)
-    for path, size in inventory.files.select("path", "bytes").iter_rows():
-        stem = _stem(path)
-        is_list = format_of(path[path.rfind(".") :].casefold()) in (*TABLE_FORMATS, "text")
-        if is_list and side_of(stem) and (size or 0) <= MAX_LIST_BYTES:
+    suffix = pl.col("path").str.extract(r"(\.[^.]*|[^.])$", 1)
+    suffixes = inventory.files.select(suffix.unique()).to_series().drop_nulls().to_list()
+    of_lists = [text for text in suffixes if format_of(text.casefold()) in (*TABLE_FORMATS, "text")]
+    for path, size in inventory.files.filter(suffix.is_in(of_lists)).select("path", "bytes").iter_rows():
+        if side_of(_stem(path)) and (size or 0) <= MAX_LIST_BYTES:
             folders[path.rpartition("/")[0]].append(path)
     for paths in folders.values():
         if 2 <= len(paths) <= MAX_LISTS and len({side_of(_stem(path)) for path in paths}) > 1:

@@ -31,7 +31,7 @@ from m3b.dataset.survey.key_index import (
     compare_ends,
     fill,
     measure_counts,
-    measure_ends,
+    measure_keys,
 )
 from m3b.dataset.survey.names import IMAGE_FORMATS, TABLE_FORMATS, Piece, to_int
 from m3b.dataset.survey.tables import SurveyTable
@@ -233,7 +233,7 @@ def _may_join(hit: Hit) -> bool:
 
 def _measure(hit: Hit, table: SurveyTable, group: Group) -> Join:
     """The join of a hit, without examples of files that no row names."""
-    facts = hit.facts or measure_ends(hit.first, hit.second, hit.match)
+    facts = hit.facts or measure_keys(hit.first.key(hit.match), hit.second.key(hit.match))
     return _make_join(table, group, hit.first.template, hit.second.template, hit.match, facts)
 
 
@@ -263,7 +263,7 @@ class _KeyCache:
     """Keys of tables and groups by template and rule, made once; those of many rows are made again."""
 
     def __init__(self, tables: Sequence[SurveyTable], groups: Sequence[Group], ends: Sequence[End]) -> None:
-        self._frames = {owner.id: owner.frame for owner in (*tables, *groups)}
+        self._frames = {table.id: table.frame for table in tables} | {group.id: group.frame for group in groups}
         self._ends = {(end.owner, end.template): end for end in ends}
         self._keys: dict[tuple[str, str, Match], pl.Series] = {}
         self._counts: dict[tuple[str, str, Match], Counter[str]] = {}
@@ -280,16 +280,18 @@ class _KeyCache:
                 self._keys[place] = keys
         return keys
 
-    def count_keys(self, owner: str, template: str, match: Match) -> Counter[str]:
-        """Return how often each key occurs."""
+    def measure(self, table: str, key: str, group: str, image: str, match: Match) -> MatchFacts:
+        """Return what the keys of a table and of a group have in common; few are counted once for all partners."""
+        if self._frames[table].height + self._frames[group].height > MAX_CACHED:
+            return measure_keys(self.get_keys(table, key, match), self.get_keys(group, image, match))
+        return measure_counts(self._count_keys(table, key, match), self._count_keys(group, image, match))
+
+    def _count_keys(self, owner: str, template: str, match: Match) -> Counter[str]:
         place = (owner, template, match)
-        counts = self._counts.get(place)
-        if counts is None:
+        if place not in self._counts:
             keys = self.get_keys(owner, template, match)
-            counts = Counter(dict(keys.drop_nulls().value_counts().iter_rows()))
-            if len(keys) <= MAX_CACHED:
-                self._counts[place] = counts
-        return counts
+            self._counts[place] = Counter(dict(keys.drop_nulls().value_counts().iter_rows()))
+        return self._counts[place]
 
     def add_examples(self, join: Join) -> Join:
         """Return a join with examples of files that no row names."""
@@ -406,9 +408,7 @@ class _PairFinder:
             return []
         key, image = ("_".join(end.template for end in ends) for ends in (columns, names))
         for match in ("exact", "normalized"):
-            facts = measure_counts(
-                self._keys.count_keys(table.id, key, match), self._keys.count_keys(group.id, image, match)
-            )
+            facts = self._keys.measure(table.id, key, group.id, image, match)
             join = _make_join(table, group, key, image, match, facts)
             if join.files_matched >= MIN_KEYS and join.files_share >= _MIN_SHARE:
                 return [join]

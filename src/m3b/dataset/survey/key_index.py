@@ -7,7 +7,7 @@ tables and groups, and their cost grows with the cells. Batches bound the memory
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,9 +28,9 @@ MAX_CACHED = 20_000
 """Texts whose keys are kept."""
 _NEAR_BEST = 0.98
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
-_BATCH_CELLS = 2_000_000
+_BATCH_CELLS = 400_000
 """Cells whose keys are made in one query."""
-_MAX_COMMON = 4_000_000
+_MAX_COMMON = 1_000_000
 """Pairs of equal keys that are counted in one query."""
 _MIN_NUMBERS = 0.9
 """Share of keys that must be numbers for a match by chance."""
@@ -141,7 +141,6 @@ def compare_ends(
         between_owners: whether ends of the same owner are not compared.
     """
     step = max(-(-max((end.size for end in (*firsts, *seconds)), default=1) // max_keys), 1)
-    left_keys, right_keys = _count_keys(firsts, step), _count_keys(seconds, step)
     owners = {owner: place for place, owner in enumerate(dict.fromkeys(end.owner for end in (*firsts, *seconds)))}
     owner_frames = [
         pl.DataFrame({name: range(len(ends)), "owner": [owners[end.owner] for end in ends]}, strict=False).cast(
@@ -156,12 +155,13 @@ def compare_ends(
         if match == "path_tail":
             pairs = _count_tails(firsts, seconds)
         else:
-            pairs = _count_common(left_keys.get(match), right_keys.get(match), owner_frames if between_owners else None)
-        for a, b, keys, facts in pairs:
+            keys = [_count_keys(ends, match, step) for ends in (firsts, seconds)]
+            pairs = _count_common(keys[0], keys[1], owner_frames if between_owners else None)
+        for a, b, common, facts in pairs:
             previous = best.get((a, b))
-            if previous is None or keys * _NEAR_BEST > previous[1]:
-                best[a, b] = (match, keys, facts if step == 1 or match == "path_tail" else None)
-    return [Hit(firsts[a], seconds[b], match, keys, facts) for (a, b), (match, keys, facts) in best.items()]
+            if previous is None or common * _NEAR_BEST > previous[1]:
+                best[a, b] = (match, common, facts if step == 1 or match == "path_tail" else None)
+    return [Hit(firsts[a], seconds[b], match, common, facts) for (a, b), (match, common, facts) in best.items()]
 
 
 def _batch_ends(ends: Sequence[End]) -> Iterator[list[int]]:
@@ -186,21 +186,17 @@ def _count_texts(ends: Sequence[End], places: Sequence[int]) -> pl.DataFrame:
     return frame.group_by("end", "text").len("n")
 
 
-def _count_keys(ends: Sequence[End], step: int) -> dict[Match, pl.DataFrame]:
-    """Return for each rule but `path_tail` the frame `end`, `key`, `n` of the ends that are compared by it."""
-    parts: dict[Match, list[pl.DataFrame]] = defaultdict(list)
-    for places in _batch_ends(ends):
-        texts = _count_texts(ends, places)
-        for match in MATCHES:
-            members = [place for place in places if match in ends[place].matches]
-            if match == "path_tail" or not members:
-                continue
-            rows = texts if len(members) == len(places) else texts.filter(pl.col("end").is_in(members))
-            keys = rows.lazy().select("end", "n", key=normalize(pl.col("text"), match)).drop_nulls("key")
-            if step > 1:
-                keys = keys.filter(pl.col("key").hash() % step == 0)
-            parts[match].append(keys.group_by("end", "key").agg(pl.col("n").sum()).collect())
-    return {match: pl.concat(frames) for match, frames in parts.items()}
+def _count_keys(ends: Sequence[End], match: Match, step: int) -> pl.DataFrame:
+    """Return `end` (place), `key`, `n` (how often) under a rule that is not `path_tail`, of the ends that are compared by it."""
+    members = [place for place, end in enumerate(ends) if match in end.matches]
+    frames = [pl.DataFrame(schema={"end": pl.Int32, "key": pl.String, "n": pl.UInt32})]
+    for batch in _batch_ends([ends[place] for place in members]):
+        texts = _count_texts(ends, [members[at] for at in batch])
+        keys = texts.lazy().select("end", "n", key=normalize(pl.col("text"), match)).drop_nulls("key")
+        if step > 1:
+            keys = keys.filter(pl.col("key").hash() % step == 0)
+        frames.append(keys.group_by("end", "key").agg(pl.col("n").sum()).collect())
+    return pl.concat(frames, how="vertical_relaxed")
 
 
 def _describe_numbers(keys: pl.DataFrame) -> pl.DataFrame:
@@ -221,15 +217,13 @@ def _compute_chance(left: Mapping[str, int], right: Mapping[str, int]) -> float:
     return round(min(left["numbers"] / (high - low + 1), 1.0), 4)
 
 
-def _count_common(
-    lefts: pl.DataFrame | None, rights: pl.DataFrame | None, owners: Sequence[pl.DataFrame] | None
-) -> list[CommonKeys]:
+def _count_common(lefts: pl.DataFrame, rights: pl.DataFrame, owners: Sequence[pl.DataFrame] | None) -> list[CommonKeys]:
     """Return all pairs that share enough keys, in order.
 
     Args:
         owners: of both sides, if ends of the same owner are not compared.
     """
-    if lefts is None or rights is None:
+    if lefts.is_empty() or rights.is_empty():
         return []
     left_stats, right_stats = (
         {row["end"]: row for row in _describe_numbers(frame).iter_rows(named=True)} for frame in (lefts, rights)
@@ -254,9 +248,14 @@ def _count_common(
     ]
     common = common.filter((pl.col("keys") >= MIN_KEYS) | pl.col("a").is_in(singles[0]) | pl.col("b").is_in(singles[1]))
     return [
-        (a, b, keys, MatchFacts(left_stats[a]["rows"], *counts, _compute_chance(left_stats[a], right_stats[b])))
+        (a, b, keys, _make_facts(left_stats[a], right_stats[b], counts))
         for a, b, keys, *counts in common.select("a", "b", "keys", *_COUNTS).iter_rows()
     ]
+
+
+def _make_facts(left: Mapping[str, int], right: Mapping[str, int], counts: Sequence[int]) -> MatchFacts:
+    """Return the facts of two ends of `_describe_numbers`, and of the values of `_COUNTS`."""
+    return MatchFacts(rows=left["rows"], chance=_compute_chance(left, right), **dict(zip(_COUNTS, counts, strict=True)))
 
 
 def _aggregate_pairs() -> dict[str, pl.Expr]:
@@ -281,9 +280,9 @@ def _chunk_by_pairs(lefts: pl.DataFrame, rights: pl.DataFrame) -> Iterator[pl.Da
         yield rights.filter(pl.col("end").is_in(part["end"].implode()))
 
 
-def measure_ends(first: End, second: End, match: Match) -> MatchFacts:
-    """Return what two ends have in common under a rule, of all of their keys; not for `path_tail`."""
-    left, right = (end.key(match).drop_nulls().alias("key").value_counts(name="n") for end in (first, second))
+def measure_keys(row_keys: pl.Series, file_keys: pl.Series) -> MatchFacts:
+    """Return what two ends have in common, of all of their keys; those of `path_tail` must be cut before."""
+    left, right = (keys.drop_nulls().alias("key").value_counts(name="n") for keys in (row_keys, file_keys))
     left_stats, right_stats = (
         _describe_numbers(keys.with_columns(end=pl.lit(0))).row(0, named=True) if len(keys) else None
         for keys in (left, right)
@@ -292,7 +291,7 @@ def measure_ends(first: End, second: End, match: Match) -> MatchFacts:
         return MatchFacts(left_stats["rows"] if left_stats else 0, 0, 0, 0, 0, 0.0)
     pairs = left.rename({"n": "rows"}).join(right.rename({"n": "files"}), on="key").select(**_aggregate_pairs())
     counts = [value or 0 for value in pairs.select(_COUNTS).row(0)]
-    return MatchFacts(left_stats["rows"], *counts, _compute_chance(left_stats, right_stats))
+    return _make_facts(left_stats, right_stats, counts)
 
 
 def measure_counts(rows: Counter[str], files: Counter[str]) -> MatchFacts:
@@ -347,8 +346,8 @@ def _collect_tails(ends: Sequence[End]) -> pl.DataFrame:
     for batch in _batch_ends([ends[place] for place in members]):
         texts = _count_texts(ends, [members[at] for at in batch])
         texts = texts.filter(pl.col("text").str.contains(r"[/\\]").any().over("end"))
-        keys = texts.lazy().select("end", "n", key=normalize(pl.col("text"), "path_tail")).drop_nulls("key")
-        counts = keys.group_by("end", "key").agg(pl.col("n").sum()).collect()
+        paths = texts.lazy().select("end", "n", key=normalize(pl.col("text"), "path_tail")).drop_nulls("key")
+        counts = paths.group_by("end", "key").agg(pl.col("n").sum()).collect()
         frames.append(counts.select(pl.col("end").cast(pl.Int32).alias("a"), "key", pl.col("n").alias("rows")))
     keys = pl.concat(frames, how="vertical_relaxed")
     return keys.filter(pl.col("key").str.contains("/", literal=True).any().over("a"))
@@ -377,8 +376,7 @@ def _count_tails_of(lefts: pl.DataFrame, files: pl.Series, depth: int) -> Iterat
         right_stats = _describe_numbers(right.select("key", end=pl.lit(0), n="files")).row(0, named=True)
         matches = left.join(right, on="key").group_by("a").agg(**_aggregate_pairs())
         for a, *counts in matches.select("a", *_COUNTS).iter_rows():
-            chance = _compute_chance(left_stats[a], right_stats)
-            yield a, keys_of[a], MatchFacts(left_stats[a]["rows"], *counts, chance)
+            yield a, keys_of[a], _make_facts(left_stats[a], right_stats, counts)
 
 
 def _cut_series(keys: pl.Series, depth: int) -> pl.Series:
