@@ -1,6 +1,6 @@
 """Measure the peak memory of one 512 x 512 x 512 volume with a mask: preprocessing, training steps and prediction.
 
-    python benchmarks/large_volume.py [--side 512] [--classes 3] [--spacing 1.0] [--patch 96]
+    python benchmarks/large_volume.py [--side 512] [--classes 3] [--spacing 1.0] [--patch 96] [--filters 16]
 
 Each stage is a process of its own; the figure is the largest resident set of that process (`ru_maxrss`), the import of torch included.
 """
@@ -48,7 +48,7 @@ def make_plan(options: argparse.Namespace) -> dict[str, Any]:
         "intensity": {"mode": "window", "low": -160, "high": 240, "mean": 0.5, "std": 0.2}, "classes": names,
         "labels": {name: k + 1 for k, name in enumerate(names)}, "overlap": False, "patch": [options.patch] * 3,
         "batch": 2, "foreground": 0.5, "pad_value": 0.0, "mirror": [], "refine": {}, "chains": [], "workers": 0,
-        "network": {"name": "unet", "filters": [16, 32, 64, 128], "strides": [[1] * 3] + [[2] * 3] * 3,
+        "network": {"name": "unet", "filters": [options.filters << k for k in range(4)], "strides": [[1] * 3] + [[2] * 3] * 3,
                     "kernels": [[3] * 3] * 4, "residual": False, "deep_supervision": True, "dropout": 0.0},
         "loss": {"voxel": "ce", "alpha": 0.5, "beta": 0.5, "weights": None}, "task": "segmentation", "engine": "trainer",
         "precision": "fp32", "device": "cpu", "cache": options.cache,
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=3)
     parser.add_argument("--spacing", type=float, default=1.0)
     parser.add_argument("--patch", type=int, default=96)
+    parser.add_argument("--filters", type=int, default=16, help="of the first level of the U-Net")
     parser.add_argument("--cache", default="auto")
     parser.add_argument("--stages", nargs="*", default=list(STAGES))
     parser.add_argument("--worker", nargs=2, metavar=("STAGE", "FOLDER"), help=argparse.SUPPRESS)

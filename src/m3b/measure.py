@@ -124,3 +124,17 @@ def describe_test_looks(count: int) -> str:
         f"look {count} at the locked test cases: they scored {count - 1} earlier model{'s' if count > 2 else ''} of this run, "
         "so the figure is less independent than that of a first look"
     )
+
+
+def describe_test_sample(counts: Any) -> str:
+    """Return that only a sample of the test part was measured; '' if all was.
+
+    Args:
+        counts: `cases`, `all_cases`, `patients` and `all_patients`.
+    """
+    if not isinstance(counts, Mapping) or not counts.get("all_cases"):
+        return ""
+    return (
+        f"a random sample by patients of the {counts['all_cases']} test cases ({counts['patients']} of {counts['all_patients']} "
+        "patients), since predicting all takes longer than the training"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +18,7 @@ from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.check_result import CheckResult
 from m3b.agents.checks.model import (
     DELIVERABLE_FOLDER,
+    ChooseTestCases,
     LockedTestResult,
     check_model,
     freeze_deliverable,
@@ -90,7 +92,11 @@ class Desk:
         (self.run.work / "Logout").mkdir(exist_ok=True)
         (self.run.work / "Logout/valid_predictions.json").write_text(json.dumps(value))
 
-    def check(self, acceptable: tuple[float, float | None] | None = None) -> CheckResult:
+    def check(
+        self,
+        acceptable: tuple[float, float | None] | None = None,
+        choose_test_cases: ChooseTestCases | None = None,
+    ) -> CheckResult:
         predict, keep = self.executor.predict, self.kept.append
         frozen = self.frozen()
         return check_model(
@@ -103,6 +109,7 @@ class Desk:
             acceptable,
             root=self.run.locked,
             keep_failed_output=self.keep_failed_output,
+            choose_test_cases=choose_test_cases,
         )
 
     def keep_failed_output(self, output: str) -> Path:
@@ -394,3 +401,17 @@ def test_predict_has_no_channel_to_anybody(tmp_path: Path, make: str) -> None:
         assert "it must predict without worker processes" in faults
     else:
         assert faults == "", "both are its own there, and nobody else sees them"
+
+
+def test_only_the_chosen_test_cases_are_measured(desk: Desk) -> None:
+    make_deliverable(desk.folder)
+    desk.held_out([{"image": record.reference} for record in desk.records[:6]])
+    timed: list[int] = []
+
+    def choose(model: Path, training_cases: Sequence[Record]) -> Sequence[Record]:
+        timed.append(len(training_cases))
+        return desk.index.test[2:6]
+
+    assert desk.check(choose_test_cases=choose).is_accepted
+    assert timed == [6]
+    assert [row["image"] for row in desk.kept[0].rows] == [record.key for record in desk.index.test[2:6]]

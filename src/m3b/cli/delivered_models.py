@@ -30,7 +30,10 @@ def score(
     json: JsonOption = False,
 ) -> None:
     """Measure a delivered model on cases with known truth, with confidence intervals."""
+    from dataclasses import replace
+
     from m3b.data.index import Index, read_records
+    from m3b.measure import describe_test_sample
     from m3b.models.answers import describe_boxed, describe_ignored
     from m3b.tasks import get_default_metric, get_family, score_all
 
@@ -39,6 +42,7 @@ def score(
     opened_model = open_model(model, unconfined=unconfined)
     records = read_records(index, opened_model.task)
     base_folder = base or _find_base_folder(index, records[0].files[0])
+    records, sample = _take_test_sample(opened_model.folder, records)
     class_values = _read_class_values(opened_model, index)
     cases = Index((), records, tuple(class_values), opened_model.task, class_values)
     with opened_model:
@@ -49,9 +53,13 @@ def score(
         scores = score_all(task_family, rows, cases, primary=metric or get_default_metric(cases), baseline=baseline)
     except ValueError as error:
         raise UsageError(f"These cases cannot be scored: {error}") from error
+    if sample:
+        scores = replace(scores, details={**scores.details, "test_sample": sample})
     if json:
         print_json(scores.to_dict())
         return
+    if sample_note := describe_test_sample(sample):
+        typer.echo(f"Measured on {sample_note}.")
     for measure in scores.to_dict()["metrics"].values():
         typer.echo(format_metric(measure))
     for sentence in (*describe_boxed(scores.details), *describe_ignored(scores.details)):
@@ -90,6 +98,24 @@ def recalibrate(
     typer.echo(f"{result.folder}: fitted on {result.cases} cases of {result.patients} patients")
     for name, value in result.figures.items():
         typer.echo(f"  {name} {value}")
+
+
+def _take_test_sample(
+    model_folder: Path, records: tuple[Record, ...]
+) -> tuple[tuple[Record, ...], dict[str, int] | None]:
+    """Return the cases of an index that the run of a model measured, and their counts if they are a sample.
+
+    All cases are returned unless the model is still in its run and the index holds the test part of that run.
+    """
+    from m3b.run.folder import RunFolder
+    from m3b.run.sampled_test_part import read_test_sample
+
+    sample = read_test_sample(RunFolder(model_folder.absolute().parent).locked)
+    keys = {record.key for record in records}
+    if sample is None or len(records) != sample.all_cases or not keys.issuperset(sample.keys):
+        return records, None
+    sampled_keys = set(sample.keys)
+    return tuple(record for record in records if record.key in sampled_keys), sample.counts
 
 
 def _measure_cases(model: Model, index: Index, base_folder: Path) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ MAX_IGNORED_SHARE = 0.5
 """Share of ignored pixels above which a predicted object without a partner is not counted (Kirillov et al., CVPR 2019)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InstanceCounts:
     """Instances of one label in one image.
 

@@ -176,7 +176,7 @@ Labels = Mapping[str, int | Sequence[int]]
 """Label -> its number in the mask, or several numbers that together are one region."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelMetrics:
     """Metrics of one label in one image.
 

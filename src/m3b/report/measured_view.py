@@ -8,7 +8,7 @@ from m3b.markup.charts import MAX_SERIES, draw_calibration_chart, draw_histogram
 from m3b.markup.formatting import format_count, format_figure, format_interval, shorten
 from m3b.markup.html import Html, join_html, table, tag
 from m3b.markup.json_values import as_dict, as_list, to_finite_number
-from m3b.measure import UNKNOWN_PATIENTS_NOTE
+from m3b.measure import UNKNOWN_PATIENTS_NOTE, describe_test_sample
 from m3b.metrics.metric_tables import lower_is_better, metric_title
 from m3b.report.case_ranking import CaseRanking
 from m3b.report.run_files import RunFiles
@@ -68,6 +68,8 @@ def describe_test_set(scores: dict[str, Any]) -> str:
     if to_finite_number(scores.get("n_cases")) is None:
         return ""
     sentence = f"Computed by m3b from predictions on {format_count(scores.get('n_cases'))} locked test cases"
+    if sample_note := describe_test_sample(as_dict(scores.get("details")).get("test_sample")):
+        sentence += f" ({sample_note})"
     if scores.get("patients_known", True):
         return f"{sentence} of {format_count(scores.get('n_patients'))} patients. Intervals: bootstrap over patients."
     return f"{sentence}; {UNKNOWN_PATIENTS_NOTE}. Intervals: bootstrap over cases."

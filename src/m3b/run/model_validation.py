@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +13,13 @@ from m3b.agents.check_result import CheckResult
 from m3b.agents.checks.index_lock import sha256_or_missing
 from m3b.agents.checks.model import check_model, freeze_deliverable
 from m3b.data.index import read_index
+from m3b.data.records import Record
 from m3b.events import StepStarted
 from m3b.isolation.untrusted import hash_file, list_entries, remove_tree
 from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
+from m3b.run.sampled_test_part import choose_test_cases
 from m3b.writing import rename_durably, write_text_atomically
 
 if TYPE_CHECKING:
@@ -65,11 +68,26 @@ def measure_candidate(
         return previous  # nothing was changed since it was accepted
     (run.locked / FAILED_OUTPUT_FILE).unlink(missing_ok=True)
     services.emit(StepStarted("running the model on cases that it has not seen"))
+    index = read_index(run.locked, selection.task)
+    minutes = max(services.options.training_minutes, services.training_minutes)
+
+    def choose_cases(model: Path, training_cases: Sequence[Record]) -> Sequence[Record]:
+        return choose_test_cases(
+            run.locked,
+            index,
+            services.executor.predict,
+            model,
+            training_cases,
+            60 * minutes,
+            services.options.seed,
+            lambda sample: services.emit(StepStarted(sample.sentence)),
+        )
+
     check_result = check_model(
         run.work,
         frozen,
         selection,
-        read_index(run.locked, selection.task),
+        index,
         partial(services.executor.predict, keep_answers_in=candidate),
         partial(write_test_result, candidate),
         get_acceptable_range(services.card_of(selection), selection),
@@ -77,6 +95,7 @@ def measure_candidate(
         keep_failed_output=partial(keep_failed_output, run.locked),
         predict_baseline=services.executor.predict_baseline,
         earlier_predictions=earlier_predictions,
+        choose_test_cases=choose_cases,
     )
     if not check_result.is_accepted:
         return check_result

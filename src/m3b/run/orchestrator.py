@@ -641,6 +641,7 @@ def _make_model_result(record: Mapping[str, Any], state: RunState, run: RunFolde
         external=dict(delivered.external),
         has_verdict=delivered.has_verdict,
         test_looks=state.test_looks,
+        test_sample=dict(delivered.scores.details.get("test_sample") or {}),
     )
 
 

@@ -26,7 +26,7 @@ from m3b.facts import SearchSummary
 from m3b.isolation import untrusted
 from m3b.markup.formatting import shorten
 from m3b.markup.json_values import as_dict
-from m3b.measure import describe_test_looks, describe_unknown_patients
+from m3b.measure import describe_test_looks, describe_test_sample, describe_unknown_patients
 from m3b.metrics import Scores, judge
 from m3b.metrics.metric_tables import metric_table
 from m3b.models import freeze, write_metrics, write_model_card, write_provenance
@@ -34,6 +34,7 @@ from m3b.models.checksums import find_changes
 from m3b.models.model_card import remove_file_names
 from m3b.run.folder import RunFolder
 from m3b.run.result import ExternalResult
+from m3b.run.sampled_test_part import describe_measured_part
 from m3b.tasks import get_family, score_all
 from m3b.tasks.score_details import (
     add_lookup_control,
@@ -156,14 +157,17 @@ def compute_test_scores(
     """
     test_result = read_test_result(run)
     index, task_family = read_index(run.locked, selection.task), get_family(selection.task)
-    baseline_predictions = predict_baseline(index.train, index.test, index, run.locked) if predict_baseline else None
+    test_cases, sample = describe_measured_part(test_result.rows, index)
+    baseline_predictions = predict_baseline(index.train, test_cases, index, run.locked) if predict_baseline else None
     scores = score_all(
         task_family, test_result.rows, index, primary=selection.metric, baseline=baseline_predictions, seed=seed
     )
     scores = add_subgroups(
         add_lookup_control(scores, test_result.rows, task_family), task_family, test_result.rows, index, seed=seed
     )
-    return replace(add_uncertainty_scores(scores, test_result.rows), patients_known=index.patients_known)
+    scores = add_uncertainty_scores(scores, test_result.rows)
+    details = {**scores.details, "test_sample": sample} if sample else scores.details
+    return replace(scores, details=details, patients_known=index.patients_known)
 
 
 def _check_unchanged(run: RunFolder, model: TrainedModel) -> None:
@@ -207,6 +211,8 @@ def _make_card_info(
         limitations.append(
             f"Measured on {delivered.scores.n_patients} {counted_units} only: the interval is wide for that reason."
         )
+    if sample_note := describe_test_sample(delivered.scores.details.get("test_sample")):
+        limitations.append(f"Measured on {sample_note}.")
     limitations += describe_group_differences(delivered.scores.details.get("subgroups", {}))
     if looks_note := describe_test_looks(run_facts["test_looks"]):
         limitations.append(f"Measured at {looks_note}.")

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from m3b.display import make_html_grid, make_html_link, make_html_pictures, make_html_table, shorten
 from m3b.errors import Status
-from m3b.measure import Measure, describe_test_looks, describe_unknown_patients, format_measure
+from m3b.measure import Measure, describe_test_looks, describe_test_sample, describe_unknown_patients, format_measure
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 
@@ -93,6 +93,8 @@ class Result:
         assumptions: what the request says of the data and nothing in the folder confirms.
         has_verdict: False if a model was measured on too few test patients for a verdict.
         test_looks: number of models whose scores on the locked test cases were computed; above 1 after added training.
+        test_sample: `cases`, `all_cases`, `patients` and `all_patients` if only a sample of the locked test cases was measured;
+            empty if all were.
     """
 
     status: Status
@@ -116,6 +118,7 @@ class Result:
     assumptions: tuple[str, ...] = ()
     has_verdict: bool = True
     test_looks: int = 0
+    test_sample: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -126,10 +129,12 @@ class Result:
         """The number of test cases and patients in words; '' if nothing was measured."""
         if self.primary is None or self.patients_known is None:
             return ""
+        sample_note = f" ({describe_test_sample(self.test_sample)})" if self.test_sample else ""
         if self.patients_known:
             grouping_note = f" ({self.grouped_by})" if self.grouped_by else ""
-            return f"{self.primary.n} cases of {self.patients} patients that training never saw{grouping_note}"
-        return f"{self.primary.n} cases; {describe_unknown_patients(self.grouped_by)}"
+            patients_text = f"{self.patients} patients that training never saw{grouping_note}"
+            return f"{self.primary.n} cases of {patients_text}{sample_note}"
+        return f"{self.primary.n} cases{sample_note}; {describe_unknown_patients(self.grouped_by)}"
 
     @property
     def looks_note(self) -> str:

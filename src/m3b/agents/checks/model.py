@@ -165,6 +165,8 @@ _EXCEPTION_NAMES = {
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 }
 """Built-in ones only, since a script could name a class of its own after a label."""
+ChooseTestCases = Callable[[Path, Sequence[Record]], Sequence[Record]]
+"""Returns the test cases that a deliverable is measured on; it may time the deliverable on the given training cases."""
 PredictBaseline = Callable[[Sequence[Record], Sequence[Record], Index, Path], Any]
 """`TaskFamily.predict_baseline`, or the same function in the reader process."""
 
@@ -247,6 +249,7 @@ def check_model(
     keep_failed_output: Callable[[str], Path],
     predict_baseline: PredictBaseline | None = None,
     earlier_predictions: str = "",
+    choose_test_cases: ChooseTestCases | None = None,
 ) -> CheckResult:
     """Accept a deliverable that is complete and predicts every validation and test case.
 
@@ -261,6 +264,7 @@ def check_model(
         predict_baseline: computes the image-blind baseline; by default the task family does, in this process.
         earlier_predictions: file of an earlier training like `VALID_PREDICTIONS_FILE`; its cases are measured if this
             project held out all of them, so that both models can be compared.
+        choose_test_cases: chooses the test cases to measure; by default all.
     """
     if (problem := find_deliverable_problem(work, frozen, index)) is not None:
         return problem
@@ -277,13 +281,14 @@ def check_model(
         )
     try:
         held_out_rows = predict_held_out(folder, folds, valid, index, predict, work)
+        test_cases = choose_test_cases(folder, valid or index.train) if choose_test_cases else index.test
     except ModelError as error:
         return reject(_describe_failure(error))
     try:
         rows = (
-            [*held_out_rows, *predict(folder, index.test, index)]
+            [*held_out_rows, *predict(folder, test_cases, index)]
             if held_out_rows
-            else predict(folder, [*valid, *index.test], index)
+            else predict(folder, [*valid, *test_cases], index)
         )
     except ModelError as error:
         if held_out_rows is None:

@@ -142,7 +142,7 @@ def _average_windows(
             total[(slice(None), *block)] += logits * weight
             norm[block] += weight
     assert total is not None
-    return (total / norm).cpu() if sum_device.type == "cpu" else total.div_(norm).cpu()
+    return total.div_(norm).cpu()  # in place: logits of a large volume are gigabytes
 
 
 def average_mirrored(
