@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -206,6 +207,31 @@ def test_limits_are_said_with_what_was_found(s3: S3Server, monkeypatch: pytest.M
     monkeypatch.setenv("M3B_MAX_DOWNLOAD_GIB", "many")
     with pytest.raises(UsageError, match="M3B_MAX_DOWNLOAD_GIB"):
         mirror("s3://limits/set")
+
+
+def test_a_full_disk_is_that_of_the_store(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: MirrorStore, partial_file: Path, sha256: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    s3.put("full", {"set/a": b"1"})
+    with monkeypatch.context() as patch:
+        patch.setattr(MirrorStore, "add_object", fail)
+        with pytest.raises(UsageError, match=r"store .* cannot be written"):
+            mirror("s3://full/set")
+    assert len(s3.gets) == 1
+    assert read_tree(mirror("s3://full/set").path) == {"a": b"1"}
+
+
+def test_parts_that_were_left_long_ago_are_removed(s3: S3Server, tmp_path: Path) -> None:
+    s3.put("parts", {"set/a": b"1"})
+    store = MirrorStore(tmp_path / "store")
+    old_part, new_part = store.partial / "old", store.partial / "new"
+    for file in (old_part, new_part):
+        file.write_bytes(b"part")
+    os.utime(old_part, (0, 0))
+    mirror("s3://parts/set")
+    assert not old_part.exists()
+    assert new_part.exists()
 
 
 @pytest.mark.parametrize("url", ["s3://no-such-bucket/set", "s3://errors/no-such-folder", "s3://errors/set"])

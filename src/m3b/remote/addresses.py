@@ -144,7 +144,9 @@ def open_filesystem(address: RemoteAddress) -> AbstractFileSystem:
             options["max_concurrency"] = 1  # of the parts of a file; more would ask for the size of each file before
             return S3FileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
         if address.scheme == "gs":
-            from gcsfs import GCSFileSystem
+            from gcsfs.core import (
+                GCSFileSystem,
+            )  # `gcsfs.GCSFileSystem` also asks an API for zonal buckets, and waits for it
 
             return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
         if address.scheme == "ssh":

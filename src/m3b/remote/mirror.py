@@ -218,8 +218,11 @@ class _Mirroring:
                 listing = self._list(filesystem)
             hashes, missing_files = self._look_up(listing, endpoint, hashes)
         except client_errors as error:
-            if isinstance(error, OSError) and error.filename and str(error.filename).startswith(str(self.store.folder)):
-                raise UsageError(f"The store {self.store.folder} cannot be written: {error.strerror}.") from error
+            if self.store.is_own_error(error):
+                raise UsageError(
+                    f"The store {self.store.folder} cannot be written: {error}. What was fetched is kept; make room or fix it, "
+                    "then run the same command again."
+                ) from error
             raise explain_client_error(self.address, error) from None
         if missing_files:
             raise UsageError(
@@ -284,6 +287,7 @@ class _Mirroring:
         ]
         url, name = str(self.address), self.address.name
         folder, origin = self.store.write_snapshot(url, name, files)
+        self.store.remove_old_parts()
         single_path = next(iter(paths.values())) if listing.is_file else ""
         self.store.index.set_latest(url, origin.snapshot, name, single_path)
         notes = tuple(_describe_peculiarities(listing, paths))
@@ -425,15 +429,11 @@ class _Fetcher:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 return self._fetch_once(file)
-            except FileNotFoundError as error:
-                if error.filename and str(error.filename).startswith(str(self.store.folder)):
+            except self.client_errors as error:
+                if self.store.is_own_error(error) or isinstance(error, PermissionError) or attempt == MAX_ATTEMPTS:
                     raise
-                return None
-            except PermissionError:
-                raise
-            except self.client_errors:
-                if attempt == MAX_ATTEMPTS:
-                    raise
+                if isinstance(error, FileNotFoundError):
+                    return None
                 time.sleep(0.2 * 2**attempt)
         return None
 

@@ -36,6 +36,7 @@ OBJECT_TIME = 946_684_800
 FILE_LIST, ORIGIN_FILE = "files.jsonl", "origin.json"
 _NO_LINK_ERRORS = (errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV)
 SNAPSHOT_DIGITS = 16
+MAX_PART_AGE_S = 7 * 86_400
 
 
 class MirroredFile(NamedTuple):
@@ -100,6 +101,19 @@ class MirrorStore:
         os.chmod(partial_file, 0o444)
         os.utime(partial_file, (OBJECT_TIME, OBJECT_TIME))
         partial_file.replace(target)
+
+    def is_own_error(self, error: Exception) -> bool:
+        """Return whether an error is about files of the store or a full disk, and not about the remote folder."""
+        return isinstance(error, OSError) and (
+            error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+            or (isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(self.folder))
+        )
+
+    def remove_old_parts(self) -> None:
+        """Remove parts of files whose fetch was interrupted long ago."""
+        for file in self.partial.iterdir():
+            if file.suffix != ".lock" and file.is_file() and time.time() - file.stat().st_mtime > MAX_PART_AGE_S:
+                file.unlink(missing_ok=True)
 
     def get_free_bytes(self) -> int:
         return shutil.disk_usage(self.folder).free
