@@ -37,7 +37,6 @@ class MirrorOptions:
             help="GiB that may be fetched of a remote folder. Default: $M3B_MAX_DOWNLOAD_GIB, or 50.",
             rich_help_panel=HELP_PANEL,
             show_default=False,
-            min=0.0,
         ),
     ] = None
 

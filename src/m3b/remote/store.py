@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from m3b.errors import UsageError
-from m3b.isolation.untrusted.paths import split_name
+from m3b.isolation.untrusted.paths import hash_file, split_name
 from m3b.remote.origin import Origin
 from m3b.writing import write_text_atomically
 
@@ -285,15 +285,10 @@ def find_changes(folder: Path, origin: Origin, *, with_content: bool = True) -> 
         path = folder.joinpath(*split_name(file.path))
         if not path.is_file() or path.is_symlink():
             problems.append(f"{file.path} is missing")
-        elif not is_untouched(path, file.size) or (with_content and _hash(path) != file.sha256):
+        elif not is_untouched(path, file.size) or (with_content and hash_file(folder, file.path) != file.sha256):
             problems.append(f"{file.path} was changed")
     added_paths = sorted(_list_paths(folder) - {file.path for file in files})
     return problems + [f"{path} was added" for path in added_paths]
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _list_paths(folder: Path) -> set[str]:
