@@ -73,7 +73,9 @@ def _check_address(address: str) -> None:
 
 
 def _give_up() -> None:
-    sys.stderr.write(f"Ray did not answer for {CONNECT_TIMEOUT_S:.0f} s; `ray status` says whether the cluster is up.\n")
+    sys.stderr.write(
+        f"Ray did not answer for {CONNECT_TIMEOUT_S:.0f} s; `ray status` says whether the cluster is up.\n"
+    )
     sys.stderr.flush()
     os._exit(1)
 
