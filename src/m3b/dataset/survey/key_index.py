@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from m3b.dataset.manifest.model import Match
-from m3b.dataset.manifest.templates import edge_words, normalize, parse_template
+from m3b.dataset.manifest.templates import Field, edge_words, normalize, parse_template
 from m3b.dataset.survey.names import to_int
 from m3b.dataset.tables import LIST_SEPARATOR
 
@@ -123,6 +123,9 @@ CommonKeys = tuple[int, int, int, MatchFacts]
 
 def fill(frame: pl.DataFrame, template: str) -> pl.Series:
     """Return the texts of a template."""
+    parts = parse_template(template).parts
+    if len(parts) == 1 and isinstance(parts[0], Field):
+        return frame[parts[0].name].alias("text")
     return frame.select(parse_template(template).expression().alias("text")).to_series()
 
 
