@@ -19,7 +19,7 @@ from m3b.bench.relay.loopback import ask_relay
 from m3b.bench.relay.server import read_messages, read_tools, to_completion
 from m3b.bench.systems import CellJob, get_system, list_systems
 from m3b.bench.systems.command import CommandSystem, parse_command, read_claim
-from m3b.bench.systems.external_systems import AIDE, AIDER, MINI_SWE_AGENT, REACT, SMOLAGENTS
+from m3b.bench.systems.external_systems import AIDE, AIDER, CREA, MEDDLE, MINI_SWE_AGENT, MLZERO, REACT, SMOLAGENTS
 from m3b.bench.systems.react_agent import parse_reply
 from m3b.errors import UsageError
 from m3b.llm.conversation import validate_conversation
@@ -95,8 +95,13 @@ def run(system: CommandSystem, job: CellJob, *steps: Any) -> Any:
             "workspaces/m3b/working/Deliver",
             ["desc_file=PROMPT.md", "agent.code.model=relay", "agent.steps=3", "generate_report=False"],
         ),
+        *(
+            (system, system.name, "workspaces/0-m3b/working/Deliver", ["agent.steps=3", "agent.feedback.model=relay"])
+            for system in (CREA, MEDDLE)
+        ),
+        (MLZERO, "mlzero", "Deliver", ["-i", "data/spots", "-c", "mlzero.yaml", "-n", "7"]),
     ],
-    ids=["aider", "mini", "smolagents", "aide"],
+    ids=["aider", "mini", "smolagents", "aide", "crea", "meddle", "mlzero"],
 )
 def test_adapters(
     system: CommandSystem,
@@ -334,7 +339,8 @@ def test_who_asks_in_vain_is_stopped(job: CellJob) -> None:
 
 def test_names() -> None:
     assert {"m3b", "m3b-single", "m3b-no-debug", "m3b-no-reflect", "m3b-no-examples", "aider", "mini-swe-agent",
-            "smolagents", "aide", "react", "autoresearch", "role:data_engineer"} <= set(list_systems())  # fmt: skip
+            "smolagents", "aide", "crea", "meddle", "mlzero", "react", "autoresearch",
+            "role:data_engineer"} <= set(list_systems())  # fmt: skip
     assert {"Cursor Composer", "Windsurf Cascade", "Copilot Edits"} <= {
         row.name for row in published_results.load_systems()
     }

@@ -103,8 +103,11 @@ AIDE = CommandSystem(
     is_resumable=False,
 )
 
-NO_KNOWLEDGE_BASE = ("agent.knowledge_base.model=relay", "agent.enable_monai_knowledge_base=False")
-"""The knowledge base needs embeddings from the model server, which the relay does not give; nor do the packages hold it."""
+NO_KNOWLEDGE_BASE = (
+    "agent.knowledge_base.model=relay", "agent.enable_monai_knowledge_base=False", "agent.step_plan.proposal={half}",
+    "agent.step_plan.tuning=0", "agent.step_plan.hpo=0",
+)  # fmt: skip
+"""The packages contain neither the knowledge base, which needs embeddings too, nor the texts without which tuning crashes."""
 
 CREA = CommandSystem(
     "crea",
