@@ -113,7 +113,7 @@ $(DEMO): pyproject.toml constraints.txt requirements.lock
 
 $(STAMP): $(DEMO)
 	@echo "Installing what the tests need besides into $(VENV): about 1.1 GB more on the disk, a few minutes. Then the tests: some ten minutes on two cores."
-	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,serve,log,otel,docs,dev]'
+	$(BIN)/pip install --quiet -c $(PINS) -e '.[train,nnunet,export,train-agents,cluster,search,s3,gcs,ssh,croissant,dicom,parquet,zarr,serve,log,otel,docs,dev]'
 	@# nnU-Net's timm asks for torchvision, whose usual build needs CUDA and then breaks transformers beside a CPU torch
 	@# there: for the tests of its detectors, which mend that (m3b.training.torchvision_ops), it lies in a folder of its own
 	@$(BIN)/python -c 'import torch, sys; sys.exit(torch.version.cuda is None)' || { $(BIN)/pip uninstall --quiet --yes torchvision; \

@@ -77,7 +77,7 @@ def test_the_tests_install_the_rest(tmp_path: Path) -> None:
     extras = [line for line in lines if "-e " in line]
     assert [line.split("-e ")[1] for line in extras] == [
         ".[train]",
-        ".[train,nnunet,export,train-agents,cluster,croissant,dicom,parquet,zarr,serve,log,otel,docs,dev]",
+        ".[train,nnunet,export,train-agents,cluster,search,s3,gcs,ssh,croissant,dicom,parquet,zarr,serve,log,otel,docs,dev]",
     ]
     assert lines[-1].startswith("pytest -n 3")
 
