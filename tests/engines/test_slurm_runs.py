@@ -24,7 +24,7 @@ pytestmark = [
 
 REQUEST = "Detect lung opacities on chest X-rays"
 PLAN_JOB, TRAINING_JOB = "001", "002"
-RUN_TIMEOUT_S = 600.0
+RUN_TIMEOUT_S = 900.0
 OPTIONS = (
     "--llm", "rules", "--quiet", "--json", "--seed", "1", "--steps", "240", "--folds", "1", "--network", "small_cnn",
     "--engine", "slurm", "--cpus", "1", "--memory", "4", "--partition", "main",
