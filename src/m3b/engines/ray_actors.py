@@ -94,9 +94,11 @@ class JobTable:
                     self._entries[name.removeprefix(JOB_PREFIX)] = JobEntry(job, actor, actor.ping.remote(), **state)
 
     def submit(self, job_id: str, job: dict[str, Any]) -> None:
-        """Start the actor of a job."""
+        """Start the actor of a job; do nothing if it was started, because Ray repeats a call whose answer was lost."""
         import ray
 
+        if job_id in self._entries:
+            return
         ended_ids = [known_id for known_id, entry in self._entries.items() if entry.has_ended]
         for old_id in ended_ids[:-MAX_JOBS]:
             del self._entries[old_id]

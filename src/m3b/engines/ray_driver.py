@@ -96,6 +96,8 @@ def main() -> None:
                 answer["result"] = None
             else:
                 answer["result"] = driver.answer(method, arguments)
+        except ray.exceptions.RayTaskError as error:
+            answer |= {"error": f"Ray refuses the call {method}: {error.cause}", "code": "rejected"}
         except (ray.exceptions.RayError, OSError, ValueError, RuntimeError) as error:
             answer |= {"error": f"Ray: {type(error).__name__}: {str(error)[:500]}", "code": "unreachable"}
         answers.write(json.dumps(answer) + "\n")
