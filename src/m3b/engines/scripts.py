@@ -71,7 +71,7 @@ class EngineOptions:
             raise UsageError(f"{self.partition!r} is no name of a partition.")
         if self.name == "local" and (self.cpus or self.memory_gib or self.partition or self.options):
             raise UsageError(
-                "Cores, memory, partition and options are those of a cluster job; give --engine slurm too."
+                "Cores, memory, partition and options are those of a cluster job; give --engine slurm or ray too."
             )
         if self.name == "slurm":
             from m3b.engines.slurm import check_options

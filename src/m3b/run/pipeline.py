@@ -292,8 +292,8 @@ class Pipeline:
             `patient_column`, `masks`, `classes`, `split`; see `m3b.dataset.manifest.overrides.Overrides`.
         training: metric, machine and training that the user fixes: see `TrainingOverrides`. Wishes in the request that
             such a setting serves ("for 100 epochs") set what it leaves open.
-        engine: where the scripts of training run: `local`, or jobs of a cluster, `slurm` or an `EngineOptions` with
-            cores, memory and partition. The run folder is on storage that the nodes see under the same path.
+        engine: where the scripts of training run: `local`, or jobs of a cluster, `slurm`, `ray` or an `EngineOptions`
+            with cores, memory and partition. The run folder is on storage that the nodes see under the same path.
         external: name -> folder of an external test set, or (folder, its manifest): see `Result.external`.
         register: whether to add runs to the user's list of runs, where `m3b runs`, ids and `last` find them. If the
             list cannot be written, the run has a note on it.
