@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,7 +141,9 @@ def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) 
     Raises:
         DataError: not JSON, not a list, or a record that breaks the schema; the first five faults are named.
     """
-    raw = _json(file)
+    text = _read_text(file)
+    raw, may_lack_unicode = _parse(text, file), _SURROGATE.search(text) is not None
+    del text
     if not isinstance(raw, list) or not raw:
         raise DataError(f"{file.name} must be a JSON list of at least one record; found {kind(raw)}.")
     of_task = kinds.of(task)
@@ -150,7 +153,8 @@ def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) 
     for place in range(len(raw)):
         item = raw.pop()  # so that an item and its record are held together for a moment only
         try:
-            _check_unicode(item)
+            if may_lack_unicode:
+                _check_unicode(item)
             records.append(kinds.parse(item, task, labelled=labelled))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
@@ -164,18 +168,9 @@ def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) 
 
 def _check_unicode(content: object) -> None:
     """Raise ValueError for JSON content with a text that no UTF-8 file can hold, such as a file name in Latin-1."""
-    if not _is_unicode(content):
-        text = json.dumps(content, ensure_ascii=False)
+    text = json.dumps(content, ensure_ascii=False)
+    if not is_text(text):
         raise ValueError(f"{to_one_line(text[:300])} holds a name that is not UTF-8; leave out what it names")
-
-
-def _is_unicode(content: object) -> bool:
-    """Whether every text of JSON content can be written as UTF-8."""
-    if isinstance(content, str):
-        return content.isascii() or is_text(content)
-    if isinstance(content, dict):
-        return all(map(_is_unicode, content)) and all(map(_is_unicode, content.values()))
-    return not isinstance(content, list) or all(map(_is_unicode, content))
 
 
 def _mixed(of_task: kinds.RecordKind, records: Sequence[Record]) -> str:
@@ -322,11 +317,26 @@ def names_in(record: Record) -> tuple[str, ...]:
     return record.labels
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""The only way in which JSON in UTF-8 can hold a text that UTF-8 cannot."""
+
+
 def _json(file: Path) -> Any:
+    return _parse(_read_text(file), file)
+
+
+def _read_text(file: Path) -> str:
     """Scripts write index files: a pipe is not waited for, and none is read without end."""
     try:
-        return untrusted.read_json(file.parent, file.name, MAX_BYTES)
+        return untrusted.read_bytes(file.parent, file.name, MAX_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error
+
+
+def _parse(text: str, file: Path) -> Any:
+    try:
+        return untrusted.parse_json(text)
     except ValueError as error:
         raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error
