@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 
 def write_list_atomically(file: Path, items: Iterable[Any]) -> None:
@@ -26,25 +26,33 @@ def write_list_atomically(file: Path, items: Iterable[Any]) -> None:
 
 
 def iterate_list(file: Path) -> Iterator[Any]:
+    """Yield the items of a JSON list in a file of m3b; see `parse_list`. Raises OSError, ValueError."""
+    with file.open(encoding="utf-8") as stream:
+        yield from parse_list(stream, str(file))
+
+
+def parse_list(stream: TextIO, name: str) -> Iterator[Any]:
     """Yield the items of a JSON list; of one that `write_list_atomically` wrote, line by line.
 
+    Args:
+        stream: can be set back to its beginning.
+        name: for errors.
+
     Raises:
-        ValueError: the file holds no JSON list.
-        OSError: it cannot be read.
+        ValueError: it holds no JSON list.
     """
-    with file.open(encoding="utf-8") as stream:
-        if stream.readline() == "[\n":
-            first = stream.readline()
-            if first.startswith("{") and first.rstrip("\n").endswith(("},", "}")):
-                for line in itertools.chain([first], stream):
-                    if line == "]\n":
-                        return
-                    yield json.loads(line.rstrip("\n").removesuffix(","))
-                raise ValueError(f"{file} ends within its list")
-        stream.seek(0)
-        content = json.load(stream)
+    if stream.readline() == "[\n":
+        first = stream.readline()
+        if first.startswith("{") and first.rstrip("\n").endswith(("},", "}")):
+            for line in itertools.chain([first], stream):
+                if line == "]\n":
+                    return
+                yield json.loads(line.rstrip("\n").removesuffix(","))
+            raise ValueError(f"{name} ends within its list")
+    stream.seek(0)
+    content = json.load(stream)
     if not isinstance(content, list):
-        raise ValueError(f"{file} must be a JSON list; it is a {type(content).__name__}")
+        raise ValueError(f"{name} must be a JSON list; it is a {type(content).__name__}")
     yield from content
 
 

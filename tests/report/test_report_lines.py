@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from m3b.markup.charts import MAX_SERIES, MIN_LABEL_GAP, draw_line_chart, line_classes_of, spread_labels
 from m3b.report import write_report
 from m3b.report.measured_view import format_metric_name
-from m3b.report.run_files import RunFiles
+from m3b.report.run_files import RunFiles, read_run_files
 from m3b.report.summary_view import describe_status, make_page_title
 from m3b.run.result import STATUSES
+from m3b.writing import write_list_atomically
 
 Check = Callable[[str], Any]
 
@@ -131,3 +132,15 @@ def test_every_line_is_named_at_its_end_and_in_the_legend(check: Check) -> None:
 def test_millimetres_only_where_there_are_some(unit: Any, title: str) -> None:
     assert title in format_metric_name("hd95", unit)
     assert format_metric_name("dice", unit) == "Dice"
+
+
+def test_measured_cases_of_more_than_64_mib_are_shown(tmp_path: Path) -> None:
+    """The page of 10,000 cases with 100 classes had none of them: the file was too large to be read at once."""
+    (tmp_path / "locked").mkdir()
+    rows = ({"image": f"{n}.png", "text": "x" * 2**20} for n in range(66))
+    write_list_atomically(tmp_path / "locked/predictions.json", rows)
+    assert [row["image"] for row in read_run_files(tmp_path).test_rows] == [f"{n}.png" for n in range(66)]
+    (tmp_path / "locked/predictions.json").write_text('[\n{"image": "a"},\n{"ima')
+    assert read_run_files(tmp_path).test_rows == []
+    (tmp_path / "locked/predictions.json").write_text('[{"image": "a"}, 5]')
+    assert read_run_files(tmp_path).test_rows == [{"image": "a"}]

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from m3b.training import cache, case_storage, volume_cache
+from m3b.training.augment_masks import cut_block
 from m3b.training.case_storage import CacheRoom, CompressedArray, Storage, choose_storage, compress, fingerprint_files
+from m3b.training.detection.dataset import cut_image
 
 PLAN: dict[str, Any] = {
     "dims": 3, "channels": 1, "spacing": [1.0, 1.0, 1.0], "intensity": {"mode": "percentile"}, "classes": ["a", "b"],
@@ -55,6 +57,16 @@ def test_all_storages_give_the_same_arrays(tmp_path: Path, storage: str) -> None
         assert set(volumes.classes(item)) == {0, 1}
     stored = {"map": {"image.npy", "mask.npy"}, "compressed": {"image.b2nd", "mask.b2nd"}, "direct": set()}
     assert {part for part in sizes(tmp_path) if part.startswith(("image", "mask"))} == stored[storage]
+
+
+def test_patches_are_cut_from_compressed_images_as_from_maps(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).normal(size=(2, 40, 50, 60)).astype(np.float32)
+    (tmp_path / "image.b2nd").write_bytes(compress(image))
+    stored = CompressedArray(tmp_path / "image.b2nd")
+    for start, size in (((-5, 20, 40), (16, 16, 30)), ((3, 4, 5), (8, 9, 10))):
+        assert np.array_equal(cut_image(stored, start, size), cut_image(image, start, size))
+        assert np.array_equal(cut_block(stored, start, size, 0.5), cut_block(image, start, size, 0.5))
+    assert np.array_equal(np.stack(list(stored)), image)
 
 
 def test_masks_are_compressed_to_less_than_a_tenth(tmp_path: Path) -> None:

@@ -23,8 +23,11 @@ from m3b.markup.formatting import format_size
 from m3b.markup.json_values import as_dict, as_list
 from m3b.models.case_pictures import CasePictures
 from m3b.report.pictures import load_pictures
+from m3b.writing import parse_list
 
 MAX_JSON_BYTES = 64 * 2**20
+MAX_ROWS_BYTES = 2**30
+"""Maximum size of the measured test cases, which are read one by one."""
 MAX_LINE_CHARS = 4 * 2**20
 MAX_HEADER_BYTES = 16 * 2**20
 """Maximum size of the header of a safetensors file."""
@@ -118,7 +121,7 @@ def read_run_files(folder: Path, notes: ReportNotes = NO_NOTES, *, max_journal_b
         delivered_files=_list_delivered_files(folder / "model"),
         plan=_read_plan(folder),
         parameter_count=_count_parameters(folder),
-        test_rows=[row for row in _read_json_list(folder, "locked/predictions.json") if isinstance(row, dict)],
+        test_rows=_read_test_rows(folder),
         pictures=load_pictures(folder),
         proposals=list(map(as_dict, _read_json_list(folder, "survey/evidence.json"))),
         manifest=_read_json(folder, "manifest.json"),
@@ -150,6 +153,16 @@ def _read_site_figures(folder: Path) -> dict[str, Any]:
     ]
     names = list_site_codes([str(item["site"]) for item in attributes if item.get("site")])
     return {names.get(code, code): as_dict(values) for code, values in figures.items()}
+
+
+def _read_test_rows(folder: Path) -> list[dict[str, Any]]:
+    with (
+        contextlib.suppress(OSError, ValueError, RecursionError),
+        untrusted.open_file(folder, "locked/predictions.json", max_bytes=MAX_ROWS_BYTES) as file,
+        io.TextIOWrapper(io.BufferedReader(file), encoding="utf-8") as stream,
+    ):
+        return [row for row in parse_list(stream, "predictions.json") if isinstance(row, dict)]
+    return []
 
 
 def _read_plan(folder: Path) -> dict[str, Any]:

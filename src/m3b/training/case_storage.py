@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib.util import find_spec
@@ -320,14 +320,17 @@ class CompressedArray:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(np.asarray(self))
+
     def __getitem__(self, index: Any) -> np.ndarray:
         """Return a copy of a part. Masks and lists of places decompress the whole array."""
         parts = index if isinstance(index, tuple) else (index,)
         if all(part is Ellipsis or isinstance(part, int | np.integer | slice) for part in parts):
             if any(isinstance(part, slice) and part.step not in (None, 1) for part in parts):
-                return np.asarray(self)[index]
+                return np.asarray(np.asarray(self)[index])
             return np.asarray(self._array[index])
-        return np.asarray(self)[index]
+        return np.asarray(np.asarray(self)[index])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         whole = np.asarray(self._array[...])

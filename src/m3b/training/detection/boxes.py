@@ -29,7 +29,8 @@ def suppress_overlaps(
     """
     order = np.argsort(-scores, kind="stable")
     boxes, labels = boxes[order], labels[order]
-    is_open, kept_rows = np.ones(len(order), bool), []
+    is_open = np.ones(len(order), bool)
+    kept_rows: list[int] = []
     while len(kept_rows) < max_boxes and is_open.any():
         row = int(is_open.argmax())
         kept_rows.append(int(order[row]))

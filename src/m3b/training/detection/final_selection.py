@@ -99,11 +99,11 @@ def _true_target(valid: Patches, row: int, plan: Mapping[str, Any]) -> Any:
 def _predict_target(
     model: torch.nn.Module, valid: Patches, row: int, plan: Mapping[str, Any], device: torch.device
 ) -> Any:
-    image, batch = valid.cases.image(row), micro_batch(plan)
+    image, batch = np.asarray(valid.cases.image(row)), micro_batch(plan)
     if plan["target"] == "boxes":
         return find_boxes(model, image, plan, device, batch)
     probabilities = mask_probabilities(model, image, plan, device, batch)
-    masks = map(np.asarray, valid.cases.volumes.mask(row))
+    masks = np.asarray(valid.cases.volumes.mask(row))
     scored = [score_settings(probability, mask) for probability, mask in zip(probabilities, masks, strict=True)]
     counts, overlaps = (np.stack(values) for values in zip(*scored, strict=True))
     return counts, overlaps, anomaly_score(probabilities)

@@ -67,13 +67,13 @@ class Scorer:
         return figures | (class_dice if len(class_dice) > 1 else {})
 
     def _score_case(self, model: torch.nn.Module, row: int, device: torch.device) -> Any:
-        image, batch = self.valid.cases.image(row), micro_batch(self.plan)
+        image, batch = np.asarray(self.valid.cases.image(row)), micro_batch(self.plan)
         if self.plan["target"] == "boxes":
             return find_boxes(model, image, self.plan, device, batch)
         probabilities = mask_probabilities(model, image, self.plan, device, batch)
-        truth = self.valid.cases.volumes.mask(row)
+        truth = np.asarray(self.valid.cases.volumes.mask(row))
         result = []
-        for probability, mask in zip(probabilities, map(np.asarray, truth), strict=True):
+        for probability, mask in zip(probabilities, truth, strict=True):
             box = _foreground_box(probability >= 0.5, mask == 1)
             predicted, class_truth = clear_ignored_lesions(probability[box] >= 0.5, mask[box]), mask[box] == 1
             result.append([dice(predicted, class_truth), *lesion_counts(predicted, class_truth)])

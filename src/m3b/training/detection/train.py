@@ -164,7 +164,7 @@ def seconds_per_case(plan: dict[str, Any], valid: Patches) -> float:
     """Return the seconds of a validation image: one window with untrained weights, times the windows of a median image."""
     device, patch = device_of(plan), [int(n) for n in plan["patch"]]
     model = build_model(plan).to(device).eval()
-    counts = [count_windows(valid.cases.image(int(row)), patch) for row in valid.rows[:5]]
+    counts = [count_windows(np.asarray(valid.cases.image(int(row))), patch) for row in valid.rows[:5]]
     try:
         for _ in range(2):
             start = time.monotonic()
