@@ -95,6 +95,7 @@ def test_a_run_goes_on_after_its_mirror_was_removed(
     assert read_states(result.run_dir)["mirror"] == "same"
 
 
+@pytest.mark.slow
 def test_a_change_of_the_bucket_during_a_run_is_for_the_next_one(s3: S3Server, tmp_path: Path) -> None:
     url = upload(s3, "changing", make_spots(tmp_path / "spots"))
 

@@ -173,17 +173,19 @@ def run(
         },
         data or [],
     )  # fmt: skip
+    is_offline = limits.get("offline") is True
+    external_arguments = [remote.localize(argument, offline=is_offline) for argument in external or []]
     options = dict(
         **limits, seed=seed, hours=hours, min_gain=min_gain,
         roles="single" if single_agent else "four", reflect=not no_reflect, examples=not no_examples,
         debug=not no_debug, sandbox=sandbox, phi=phi, tools=tools,
         stream=sys.stderr.isatty() and not quiet if stream is None else stream, manifest=dataset.manifest,
-        confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external or []),
+        confirm="weak" if confirm is None else confirm, external=parse_external_arguments(external_arguments),
         label_with=str(label_with.absolute()) if label_with else "", log=log or "", send_images=send_images,
         overrides=dataset.overrides, training=training.with_config(data or []).overrides,
         engine=engine.resolve(data or []),
     )  # fmt: skip
-    sources = remote.fetch_sources(data or [], offline=limits.get("offline") is True)
+    sources = remote.fetch_sources(data or [], offline=is_offline)
     _print_result_and_exit(_run_pipeline(request, llm, sources, out, options, quiet), as_json=json)
 
 
