@@ -30,6 +30,8 @@ parser.add_argument("--resume", action="store_true")
 parser.add_argument("--minutes", type=float, default=5.0)
 options = parser.parse_args()
 plan = json.load(open("plan.json"))
+if Path("Logout/valid_predictions.json").exists():
+    sys.exit("the results of another training are there")
 if plan["lr"] == BROKEN:
     sys.exit("the loss is no number")
 rows = json.load(open("Datapath/train.json"))

@@ -103,6 +103,13 @@ def _make_item(event: dict[str, Any], result: dict[str, Any] | None) -> Timeline
     if kind == "training_added":
         text = f"{data.get('minutes')} min, from the weights of model {data.get('number')}"
         return TimelineItem("training added", time_text, text)
+    if kind == "candidate_measured":
+        figure = to_finite_number(data.get("value"))
+        outcome = shorten(data.get("problem"), 300) if figure is None else f"{figure:.4g}"
+        return TimelineItem("candidate", time_text, f"{data.get('number')}, rung {data.get('rung')}: {outcome}")
+    if kind == "candidate_started":
+        settings = shorten(json.dumps(as_dict(data.get("settings")), ensure_ascii=False), 300)
+        return TimelineItem("candidate", time_text, f"{data.get('number')}: {data.get('minutes')} min, {settings}")
     if kind in ("result", "prompt", "waiting", "output", "role_started"):
         return None  # shown with its call, or not relevant afterwards
     candidates = (data.get(key) for key in ("text", "reason", "request", "artifact", "name", "status"))

@@ -204,12 +204,18 @@ class PlanSearch:
         self._restore()
 
     def _read_first_plan(self) -> dict[str, Any]:
-        """Return plan.json as it was before the search, which is kept for the whole search."""
+        """Return plan.json as it was before the search, which is kept for the whole search.
+
+        Raises:
+            RunFailed: the project has no such plan.
+        """
         file = self.folder / PLAN_FILE
-        if not file.exists():
-            text = untrusted.read_text(self.services.folder.work, PLAN_FILE)
-            write_text_atomically(file, text)
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        try:
+            if not file.exists():
+                write_text_atomically(file, untrusted.read_text(self.services.folder.work, PLAN_FILE))
+            return dict(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise RunFailed(f"The training project has no {PLAN_FILE} that can be searched: {error}.") from error
 
     def _count_folds(self, index: DataIndex) -> int:
         """Return the networks of each candidate: as the user or the plan says, else `DEFAULT_FOLDS`; 1 if the engine has no folds."""
@@ -218,8 +224,12 @@ class PlanSearch:
             return 1
         if self.services.training.folds is not None:
             return self.services.training.folds
-        planned = int(self.plan["folds"] or 1)
-        return planned if planned > 1 else max(1, min(DEFAULT_FOLDS, index.patients.get("train", DEFAULT_FOLDS)))
+        planned = self.plan["folds"]
+        return (
+            planned
+            if isinstance(planned, int) and planned > 1
+            else max(1, min(DEFAULT_FOLDS, index.patients.get("train", DEFAULT_FOLDS)))
+        )
 
     def _restore(self) -> None:
         for event in self.state.search_events:
@@ -372,6 +382,7 @@ class PlanSearch:
         self.candidates[candidate.number] = candidate
         candidate.minutes = minutes
         if not is_resumed:
+            self._clear_results()  # first, so that what a resumed training finds is its own
             self.services.emit(CandidateStarted(candidate.number, rung, minutes, candidate.source, candidate.settings))
         settings_text = format_settings(candidate.settings)
         self.services.emit(StepStarted(f"candidate {candidate.number}: {minutes:.3g} min of training, {settings_text}"))
@@ -380,7 +391,7 @@ class PlanSearch:
             self._train_project(candidate, rung, is_resumed=is_resumed)
             rows = self._measure()
             value, rows_hash = self._keep_rows(candidate.number, rung, rows)
-        except (ModelError, SettingError, ValueError) as error:
+        except (ModelError, SettingError, OSError, ValueError) as error:
             problem = extract_last_line(str(error)) or type(error).__name__
         finally:
             discard_candidate(self.services.folder)
@@ -413,7 +424,6 @@ class PlanSearch:
             ModelError: a script failed.
         """
         work, own_plan = self.services.folder.work, self.folder / f"plan-{candidate.number}.json"
-        untrusted.remove_tree(work / DELIVERABLE_FOLDER)
         if not own_plan.exists():
             self._make_plan(candidate, self.folds)
             write_text_atomically(own_plan, untrusted.read_text(work, PLAN_FILE))
@@ -469,9 +479,13 @@ class PlanSearch:
 
     def restore_plan(self) -> None:
         """Put the plan before the search back, without the results of candidates."""
+        self._clear_results()
+        self._write_plan(self.plan)
+
+    def _clear_results(self) -> None:
+        """Remove deliverable and log of the last training from the working directory; decoded images stay."""
         work = self.services.folder.work
         self.services.tools.stop_running_scripts()
-        self._write_plan(self.plan)
         untrusted.remove_tree(work / DELIVERABLE_FOLDER)
         if untrusted.is_folder(work, LOG_FOLDER):
             for entry in untrusted.list_entries(work, LOG_FOLDER, skip=KEPT_LOG_FOLDERS):
