@@ -141,7 +141,8 @@ MAX_MLZERO_PROMPT = 1_000_000
 
 
 def _write_mlzero_files(work_folder: Path, job: CellJob) -> None:
-    settings: dict[str, Any] = {name: {"provider": "openai", "model": "relay"} for name in MLZERO_AGENTS}
+    provider = MODEL_ROUTE.removesuffix("/")
+    settings: dict[str, Any] = {name: {"provider": provider, "model": "relay"} for name in MLZERO_AGENTS}
     settings |= {"max_user_input_length": MAX_MLZERO_PROMPT, "per_execution_timeout": COMMAND_TIMEOUT_S}
     (work_folder / MLZERO_CONFIG).write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
