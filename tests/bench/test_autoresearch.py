@@ -10,13 +10,26 @@ from typing import Any
 
 import pytest
 from kill_kit import KillingModel, kill_program, wait_for
-from test_systems import DELIVER
 
 from m3b.bench.systems import CellJob, CellOutcome
 from m3b.bench.systems.autoresearch_agent import FILE_PATTERN
 from m3b.bench.systems.external_systems import AUTORESEARCH, REACT
 from m3b.testing import ScriptedModel
 from m3b.testing.scripted_model import say
+
+MAKE = """
+import json, struct
+from pathlib import Path
+out = Path("Deliver")
+out.mkdir()
+header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+(out / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+(out / "config.json").write_text(json.dumps({"task": "diagnosis", "classes": ["a", "b"], "multi_label": False}))
+(out / "predict.py").write_text("print('no')")
+(out / "README.md").write_text("# x")
+(out / "requirements.txt").write_text("numpy")
+"""
+"""A deliverable without libraries, whose import takes longer than the experiment."""
 
 
 @pytest.fixture
@@ -34,7 +47,7 @@ def experiment(figure: Any, *lines: str, note: str = "Another change.") -> Any:
     claim = f"echo '{json.dumps({'metric': 'auroc', 'value': figure})}' > CLAIM.json"
     script = "\n".join(["python make.py", claim, "echo ran $EXPERIMENT_SECONDS", *lines])
     return say(
-        f"{note}\n\nFILE: make.py\n````python\n{DELIVER.strip()}\n````\nFILE: experiment.sh\n````\n{script}\n````\n"
+        f"{note}\n\nFILE: make.py\n````python\n{MAKE.strip()}\n````\nFILE: experiment.sh\n````\n{script}\n````\n"
     )
 
 
