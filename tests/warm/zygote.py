@@ -191,8 +191,9 @@ class Zygote:
     def __init__(self, path: str, kind: str) -> None:
         self.kind, self.heavy = kind, False
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listener.bind(path)
+        self.listener.bind(f"{path}.starting")
         self.listener.listen(64)
+        Path(f"{path}.starting").rename(path)  # who waits for the path may connect at once
         self.clients: dict[int, socket.socket] = {}
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.listener, selectors.EVENT_READ)
