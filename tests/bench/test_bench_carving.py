@@ -120,7 +120,8 @@ def test_the_agents_own_label_names_are_understood(stand_in, tmp_path: Path) -> 
     ]
     for split in ("train", "test"):
         write_records(tmp_path / "work" / "Datapath" / f"{split}.json", rows[split == "test" :: 2])
-    learnt = learn_names(tmp_path / "work", hidden, spec)
+    truth = {path: case.labels[0] for case in spec.read(hidden.agent_folder).cases for path in case.images}
+    learnt = learn_names(tmp_path / "work", truth)
     label_dict = {"0": 0, "torn a bit": 1, "2": 2}
     assert match_class_names(list(spec.classes), label_dict, {n: k for k, n in enumerate(spec.classes)}, learnt) == {
         v: k for k, v in agent_names.items()

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from m3b.bench.carve_out import carve
 from m3b.bench.exam import derange
-from m3b.bench.scoring import Score, score_hidden_cases
+from m3b.bench.scoring import HiddenExam, Score, score_hidden_cases
 from m3b.isolation.sandbox import choose_sandbox
 
 HEAD = """
@@ -92,7 +92,7 @@ def test_detection_with_another_name_for_the_class(stand_in, tmp_path: Path) -> 
     spec, generated, _ = stand_in("INSTANCE22")
     hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
     by_hand = model(tmp_path / "model", "detection", BLEED, ["bleed"], {"bleed": 1})
-    score = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
+    score = score_hidden_cases(HiddenExam.from_carve_out(hidden, spec, None), by_hand, sandbox=choose_sandbox())
     assert score.error == "", score.error
     assert score.names == {"bleed": next(iter(spec.values.values()))}
     assert score.primary is not None
@@ -127,7 +127,7 @@ def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_p
     spec, generated, _ = stand_in("BTCV")
     hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
     by_hand = model(tmp_path / "model", "segmentation", ORGANS, ["Liver"], {"Liver": 1})
-    score = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
+    score = score_hidden_cases(HiddenExam.from_carve_out(hidden, spec, None), by_hand, sandbox=choose_sandbox())
     assert score.error == "", score.error
     assert score.names == {"Liver": "liver"}, "by its name, not by its number, which means the spleen here"
     assert score.primary is not None
@@ -140,7 +140,11 @@ def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_p
 def test_reports_that_are_always_the_same(stand_in, tmp_path: Path) -> None:
     spec, generated, _ = stand_in("IU-Xray")
     hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
-    score = score_hidden_cases(hidden, spec, model(tmp_path / "model", "report", NORMAL, []), sandbox=choose_sandbox())
+    score = score_hidden_cases(
+        HiddenExam.from_carve_out(hidden, spec, None),
+        model(tmp_path / "model", "report", NORMAL, []),
+        sandbox=choose_sandbox(),
+    )
     assert score.error == "", score.error
     assert score.constant
     assert not score.ok
@@ -152,7 +156,7 @@ def test_a_segmentation_model_is_measured_where_detection_is_judged_by_masks(sta
     hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
     code = BLEED.rpartition("    return")[0] + '    return {"mask": save(number, found, image), "volumes_ml": {}}\n'
     by_hand = model(tmp_path / "model", "segmentation", code, ["bleed"], {"bleed": 1})
-    score = score_hidden_cases(hidden, spec, by_hand, sandbox=choose_sandbox())
+    score = score_hidden_cases(HiddenExam.from_carve_out(hidden, spec, None), by_hand, sandbox=choose_sandbox())
     assert score.error == "", score.error
     assert score.primary is not None
     assert score.primary["name"] == "dice"
@@ -162,12 +166,16 @@ def test_a_segmentation_model_is_measured_where_detection_is_judged_by_masks(sta
 def test_a_model_for_another_task_and_a_broken_one(stand_in, tmp_path: Path) -> None:
     spec, generated, _ = stand_in("CT-Kidney")
     hidden = carve(spec, generated.folder, tmp_path / "carved", stand_in=True)
-    score = score_hidden_cases(hidden, spec, model(tmp_path / "one", "report", NORMAL, []), sandbox=choose_sandbox())
+    score = score_hidden_cases(
+        HiddenExam.from_carve_out(hidden, spec, None),
+        model(tmp_path / "one", "report", NORMAL, []),
+        sandbox=choose_sandbox(),
+    )
     assert "is a model for report" in score.error
     broken = model(
         tmp_path / "two", "diagnosis", "\ndef answer(number, path):\n    raise SystemExit(3)\n", list(spec.classes)
     )
-    score = score_hidden_cases(hidden, spec, broken, sandbox=choose_sandbox())
+    score = score_hidden_cases(HiddenExam.from_carve_out(hidden, spec, None), broken, sandbox=choose_sandbox())
     assert "status 3" in score.error
     assert not score.ok
 

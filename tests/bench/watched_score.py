@@ -15,7 +15,7 @@ if __name__ == "__main__":
     noticed = begin()
     from m3b.bench.carve_out import carve
     from m3b.bench.datasets import get_dataset
-    from m3b.bench.scoring import score_hidden_cases
+    from m3b.bench.scoring import HiddenExam, score_hidden_cases
     from m3b.isolation.sandbox import choose_sandbox
 
     with opens_below(source) as raw, opens_below(carved) as carved_opens:
@@ -23,6 +23,8 @@ if __name__ == "__main__":
         noticed += ["opened"] * len(raw)
         raw.clear()
         hidden = carve(get_dataset(name), source, carved, stand_in=True)
-        score = score_hidden_cases(hidden, get_dataset(name), by_hand, sandbox=choose_sandbox())
+        score = score_hidden_cases(
+            HiddenExam.from_carve_out(hidden, get_dataset(name), None), by_hand, sandbox=choose_sandbox()
+        )
     report = {"noticed": noticed, "imported": imported, "opened": {**raw, **carved_opens}}
     print(json.dumps({**report, "error": score.error, "primary": score.primary}))

@@ -11,6 +11,8 @@ from typing import Any
 
 from m3b.bench.carve_out import CARVE_OUT_FILE, HIDDEN_FOLDER, HIDDEN_TEST_SHARE, CarveOut, carve
 from m3b.bench.datasets import get_dataset
+from m3b.bench.field_carving import FieldCarveOut, carve_field_set
+from m3b.bench.field_sets import FieldSet
 from m3b.bench.tasks import BenchmarkTask
 from m3b.data.cards import slug
 from m3b.resources import get_resources_folder
@@ -70,11 +72,32 @@ class BenchmarkData:
 
     def prepare_tasks(self, tasks: Iterable[BenchmarkTask]) -> None:
         """Prepare all data sets that these tasks need."""
-        for name, layout in dict.fromkeys((name, task.layout) for task in tasks for name in task.dataset_names):
+        task_list = list(tasks)
+        for task in task_list:
+            if task.field_set is not None:
+                self.prepare_field_set(task.field_set)
+        for name, layout in dict.fromkeys((name, task.layout) for task in task_list for name in task.dataset_names):
             self.prepare(name, layout)
 
-    def load_cards(self, task: BenchmarkTask) -> list[dict[str, Any]]:
-        """Return the data cards of a task with their paths; a run sees all other shipped cards too, as distractors."""
+    def prepare_field_set(self, field_set: FieldSet) -> FieldCarveOut:
+        """Return the carve-out of a field set, and make it if necessary. Safe to call from several processes.
+
+        Raises:
+            DataError: data of a hidden patient would remain in the agent's copy.
+        """
+        carve_out_folder = self.folder / f"field-{slug(field_set.name)}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / f".{carve_out_folder.name}.lock").open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            return carve_field_set(field_set, carve_out_folder, share=self.share, seed=self.seed)
+
+    def load_cards(self, task: BenchmarkTask) -> list[dict[str, Any] | str]:
+        """Return the data of a task: its cards with paths, or the folder of a field set.
+
+        A run sees all other shipped cards too, as distractors.
+        """
+        if task.field_set is not None:
+            return [str(self.prepare_field_set(task.field_set).agent_folder.resolve())]
         return [load_card(self.prepare(name, task.layout)) for name in task.dataset_names]
 
     def get_carve_out(self, task: BenchmarkTask) -> CarveOut:

@@ -19,7 +19,9 @@ from typing import Any
 
 from m3b.bench.benchmark_data import BenchmarkData
 from m3b.bench.cell_verdict import find_suspicions, judge_cell
-from m3b.bench.scoring import Score, score_hidden_cases
+from m3b.bench.field_sets import ReadingJudgement, judge_reading
+from m3b.bench.resource_use import describe_machine, read_cpu_seconds
+from m3b.bench.scoring import HiddenExam, Score, score_hidden_cases
 from m3b.bench.systems import CellJob, CellOutcome, System, get_system
 from m3b.bench.tasks import BenchmarkTask, parse_task
 from m3b.data.cards import slug
@@ -40,7 +42,7 @@ def make_broken_row(cell: Cell, reason: str, kind: str = "crashed") -> dict[str,
     """Return the row of a cell whose process wrote no result."""
     return {
         "key": cell.key, "system": cell.system, "model": cell.model, "task": cell.task.id, "family": cell.task.family,
-        "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": False, "kind": kind,
+        "variant": cell.task.variant, "dataset": cell.task.data_name, "run": cell.run, "ok": False, "kind": kind,
         "reason": reason, "labels": [], "status": "failed", "score": None, "claimed": None, "usage": {}, "roles": {},
         "at": round(time.time(), 1),
     }  # fmt: skip
@@ -102,7 +104,7 @@ def run_system(cell: Cell, folder: Path, system_override: System | None = None) 
     if outcome_file.is_file():
         return CellOutcome.from_json(json.loads(outcome_file.read_text(encoding="utf-8")))
     shutil.rmtree(folder / "run", ignore_errors=True)
-    started = time.monotonic()
+    started, cpu_s = time.monotonic(), read_cpu_seconds()
     try:
         job = CellJob(
             folder,
@@ -121,6 +123,7 @@ def run_system(cell: Cell, folder: Path, system_override: System | None = None) 
         traceback.print_exc()
         outcome = CellOutcome("failed", f"{type(error).__name__}: {error}", kind="crashed")
     outcome.usage.setdefault("wall_s", round(time.monotonic() - started, 1))
+    outcome.usage["cpu_s"] = round(read_cpu_seconds() - cpu_s, 1)
     if outcome.status != "cancelled":
         write_text_atomically(outcome_file, json.dumps(outcome.to_json(), ensure_ascii=False, indent=1, default=str))
     return outcome
@@ -131,26 +134,50 @@ def score_cell(cell: Cell, folder: Path, outcome: CellOutcome, *, rescore: bool 
     score_file = folder / SCORE_FILE
     if score_file.is_file() and not rescore:
         return Score.from_json(json.loads(score_file.read_text(encoding="utf-8")))
-    if not outcome.model or not Path(outcome.model).is_dir() or not cell.task.dataset:
+    if not outcome.model or not Path(outcome.model).is_dir():
+        return None
+    hidden_exam = make_hidden_exam(cell, outcome)
+    if hidden_exam is None:
         return None
     from m3b.isolation.sandbox import choose_sandbox
 
-    index_folder = Path(outcome.run) / "locked" if outcome.run else Path(outcome.work)
-    score_result = score_hidden_cases(
-        cell.benchmark_data.get_carve_out(cell.task),
-        cell.task.spec,
-        Path(outcome.model),
-        sandbox=choose_sandbox(str(cell.options.get("sandbox", "auto"))),
-        work_folder=index_folder if index_folder.is_dir() else None,
-    )
+    sandbox = choose_sandbox(str(cell.options.get("sandbox", "auto")))
+    score_result = score_hidden_cases(hidden_exam, Path(outcome.model), sandbox=sandbox)
     write_text_atomically(score_file, json.dumps(score_result.to_json(), ensure_ascii=False, indent=1))
     return score_result
+
+
+def make_hidden_exam(cell: Cell, outcome: CellOutcome) -> HiddenExam | None:
+    """Return the exam for the model of a cell; None if no case of its task is hidden."""
+    index_folder = get_index_folder(outcome)
+    if cell.task.field_set is not None:
+        carve_out = cell.benchmark_data.prepare_field_set(cell.task.field_set)
+        return None if carve_out.no_exam else HiddenExam.from_field_carve_out(carve_out, index_folder)
+    if not cell.task.dataset:
+        return None
+    return HiddenExam.from_carve_out(cell.benchmark_data.get_carve_out(cell.task), cell.task.spec, index_folder)
+
+
+def get_index_folder(outcome: CellOutcome) -> Path | None:
+    """Return the folder below which the index of a run lies; None if there is none."""
+    folder = Path(outcome.run) / "locked" if outcome.run else Path(outcome.work)
+    return folder if folder.is_dir() else None
+
+
+def judge_field_reading(cell: Cell, outcome: CellOutcome) -> ReadingJudgement | None:
+    """Return the judgement of how a field set was read; None for other tasks and a cancelled run."""
+    if cell.task.field_set is None or outcome.status == "cancelled":
+        return None
+    removed_cases = cell.benchmark_data.prepare_field_set(cell.task.field_set).hidden
+    work = get_index_folder(outcome) or Path(outcome.work)
+    return judge_reading(cell.task.field_set, outcome.status, work, removed_cases)
 
 
 def make_row(cell: Cell, folder: Path, outcome: CellOutcome, score_result: Score | None) -> dict[str, Any]:
     """Judge the cell and return its row of `results.jsonl`; write it to the folder of the cell too."""
     labels = find_suspicions(outcome, score_result)
-    judgement = judge_cell(cell.task, outcome, score_result, labels, _read_chosen_card(outcome))
+    reading = judge_field_reading(cell, outcome) if cell.simulate is None else None
+    judgement = judge_cell(cell.task, outcome, score_result, labels, _read_chosen_card(outcome), reading)
     score_json = (
         None
         if score_result is None
@@ -158,10 +185,13 @@ def make_row(cell: Cell, folder: Path, outcome: CellOutcome, score_result: Score
     )
     row = {
         "key": cell.key, "system": cell.system, "model": cell.model, "task": cell.task.id, "family": cell.task.family,
-        "variant": cell.task.variant, "dataset": cell.task.dataset, "run": cell.run, "ok": judgement.ok, "kind": judgement.kind,
+        "variant": cell.task.variant, "dataset": cell.task.data_name, "run": cell.run, "ok": judgement.ok, "kind": judgement.kind,
         "reason": judgement.reason, "labels": labels, "status": outcome.status, "score": score_json, "claimed": outcome.claimed,
         "usage": outcome.usage, "roles": outcome.roles, "at": round(time.time(), 1),
+        "machine": describe_machine(),
     }  # fmt: skip
+    if reading is not None:
+        row["reading"] = reading.to_json()
     if judgement.kind != "cancelled":  # a cancelled cell has no result yet
         write_text_atomically(folder / RESULT_FILE, json.dumps(row, ensure_ascii=False, indent=1, default=str))
     return row

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from m3b.bench.field_sets import DELIVERED_STATUSES, ReadingJudgement
 from m3b.bench.scoring import Score
 from m3b.bench.systems import CellOutcome
 from m3b.bench.tasks import BenchmarkTask
@@ -32,6 +33,8 @@ KIND_DESCRIPTIONS = {
     "no_model": "the agent gave up, or its artifact was rejected too often",
     "declined": "the system said that no data set fits, although one does",
     "not_declined": "the system trained although no data set fits",
+    "wrong_reading": "the model was trained on a wrong reading of a field set",
+    "reading_only": "the field set was read rightly; it has too few hidden patients, or none, to judge the model",
     "wrong_data": "the model was trained on another data set than the one that serves the request",
     "rejected_data": "the data audit refused the index",
     "undecided": "one question about the data was open, and nobody was asked",
@@ -55,12 +58,14 @@ class Judgement:
 
 
 def judge_cell(
-    task: BenchmarkTask, outcome: CellOutcome, score: Score | None, labels: Sequence[str], card: str = ""
-) -> Judgement:
+    task: BenchmarkTask, outcome: CellOutcome, score: Score | None, labels: Sequence[str], card: str = "",
+    reading: ReadingJudgement | None = None,
+) -> Judgement:  # fmt: skip
     """Return the judgement of a cell. Success needs a score in range, above the image-blind baseline, and no labels.
 
     Args:
         card: the data set that the system chose, if known.
+        reading: how a field set was read; success needs a right reading. None for tasks of m3b.
     """
     if outcome.status == "cancelled":
         return Judgement(False, "cancelled", outcome.reason)
@@ -69,13 +74,18 @@ def judge_cell(
     if outcome.kind == "role" and outcome.status == "completed":
         return Judgement(not labels, "cheated" if labels else "success", "; ".join(labels) or outcome.reason)
     if task.expects == "decline":
-        if outcome.status in ("no_dataset", "undecided"):
+        if outcome.status in ("no_dataset", "undecided") or (reading is not None and outcome.status == "rejected_data"):
             return Judgement(True, "success", outcome.reason)
         return Judgement(
             False, "not_declined", f"should have been declined; it ended as {outcome.status}: {outcome.reason}"
         )
     if labels:
         return Judgement(False, "constant" if list(labels) == [CONSTANT_ANSWERS] else "cheated", "; ".join(labels))
+    if reading is not None and reading.verdict == "wrong_passed":
+        return Judgement(False, "wrong_reading", "; ".join(reading.differences))
+    is_unjudged = score is None or not (score.has_verdict or score.error)
+    if reading is not None and reading.verdict == "right" and is_unjudged and outcome.status in DELIVERED_STATUSES:
+        return Judgement(False, "reading_only", KIND_DESCRIPTIONS["reading_only"])
     if score is not None:
         return _judge_score(task, outcome, score, card)
     kinds = {
@@ -88,7 +98,7 @@ def judge_cell(
 
 
 def _judge_score(task: BenchmarkTask, outcome: CellOutcome, score: Score, card: str) -> Judgement:
-    if card and card != task.dataset:
+    if card and task.dataset and card != task.dataset:
         return Judgement(False, "wrong_data", f"it chose {card}, but {task.dataset} serves the request")
     if score.error:
         return Judgement(False, "broken_model", score.reason)

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from m3b.bench.carve_out import AGENT_FOLDER, HIDDEN_FOLDER, CarveOut
 from m3b.bench.datasets import DatasetSpec, RawCase, get_dataset
+from m3b.bench.datasets.definitions import AcceptableRange
 from m3b.data import kinds
 from m3b.data.cards import slug
-from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_records
+from m3b.data.index import TEST, TRAIN, BoxLabel, Index, Record, Report, read_index, read_records
 from m3b.dataset.reading import geometry, read_mask, write_mask
 from m3b.errors import DataError, ModelError
 from m3b.isolation.reader import WorkerJob
@@ -282,20 +283,15 @@ def match_class_names(
     return matches
 
 
-def learn_names(work_folder: Path, carve_out: CarveOut, spec: DatasetSpec) -> dict[str, str]:
+def learn_names(work_folder: Path, truth: Mapping[str, str]) -> dict[str, str]:
     """Return label of the agent -> true class, by the true classes of the cases with that label. For diagnosis only.
 
     Args:
         work_folder: contains the index files of the agent.
+        truth: path of an image -> its true class.
     """
     try:
         rows = [*read_records(work_folder / TRAIN), *read_records(work_folder / TEST)]
-        truth = {
-            path: case.labels[0]
-            for case in spec.read(carve_out.agent_folder).cases
-            for path in case.images
-            if case.labels
-        }
     except DataError:
         return {}
     votes: dict[str, Counter[str]] = defaultdict(Counter)
@@ -350,16 +346,41 @@ class Exam:
 
 
 @dataclass(frozen=True)
+class FieldExamRequest:
+    """The reference index of a field set in `folder`, and in `work_folder` the index files of the run of the model."""
+
+    folder: Path
+    task: str
+    work_folder: Path | None
+
+
+@dataclass(frozen=True)
+class GradingRules:
+    """By what answers are graded.
+
+    Args:
+        acceptable: range of the metric; None without one.
+        merged_class: the single class that is scored, if all findings count as one; else empty.
+    """
+
+    task: str
+    metric: str
+    acceptable: AcceptableRange | None = None
+    merged_class: str = ""
+
+
+@dataclass(frozen=True)
 class GradeRequest:
     """The answers to the test cases of an exam, with the classes of the model and their numbers.
 
     Args:
+        folder: the paths of the exam are relative to it.
         scratch: a writable folder for masks with the true class names.
         baseline: the image-blind baseline, if it is known already.
     """
 
     folder: Path
-    dataset: str
+    rules: GradingRules
     exam: Exam
     answers: list[Prediction]
     model_values: dict[str, int]
@@ -379,10 +400,12 @@ class GradedAnswers:
     control: dict[str, Any]
     is_constant: bool
     baseline: Any
+    has_verdict: bool
     names: dict[str, str] = field(default_factory=dict)
 
 
 EXAMINE_JOB = WorkerJob("m3b.bench.exam:build_exam", ExamRequest, Exam, READER_TIMEOUT_S)
+FIELD_EXAM_JOB = WorkerJob("m3b.bench.exam:build_field_exam", FieldExamRequest, Exam, READER_TIMEOUT_S)
 GRADE_JOB = WorkerJob("m3b.bench.exam:grade_exam", GradeRequest, GradedAnswers, READER_TIMEOUT_S)
 
 
@@ -392,25 +415,38 @@ def build_exam(request: ExamRequest) -> Exam:
     index = build_exam_index(carve_out, spec, use_folders=work_folder is not None and has_folder_images(work_folder))
     if merges_findings(spec, index):
         index = merge_index(index, spec.merged_class, carve_out.folder)
-    has_labels = work_folder is not None and "labels" in get_family(spec.task).records.targets
-    return Exam(index, learn_names(work_folder, carve_out, spec) if work_folder is not None and has_labels else {})
+    if work_folder is None or "labels" not in get_family(spec.task).records.targets:
+        return Exam(index, {})
+    cases = spec.read(carve_out.agent_folder).cases
+    return Exam(
+        index, learn_names(work_folder, {path: case.labels[0] for case in cases for path in case.images if case.labels})
+    )
 
 
-def merges_findings(spec: DatasetSpec, index: Index) -> bool:
+def build_field_exam(request: FieldExamRequest) -> Exam:
+    """Build the exam of a field set: the test part of its reference index. Runs in the reader process. Raises DataError."""
+    index = read_index(request.folder, request.task)
+    if request.work_folder is None or "labels" not in get_family(request.task).records.targets:
+        return Exam(index, {})
+    truth = {path: record.labels[0] for record in index.train if len(record.labels) == 1 for path in record.images}
+    return Exam(index, learn_names(request.work_folder, truth))
+
+
+def merges_findings(rules: GradingRules | DatasetSpec, index: Index) -> bool:
     """Return whether all findings are scored as one class, by merged masks."""
-    return bool(spec.merged_class) and not index.boxed
+    return bool(rules.merged_class) and not index.boxed
 
 
 def grade_exam(request: GradeRequest) -> GradedAnswers:
     """Grade the answers. Runs in the reader process. Raises ModelError, DataError."""
-    spec, index = get_dataset(request.dataset), request.exam.index
-    base_folder, task_family = request.folder, get_family(spec.task)
-    answers, names = _translate_answers(request, spec)
+    rules, index = request.rules, request.exam.index
+    base_folder, task_family = request.folder, get_family(rules.task)
+    answers, names = _translate_answers(request)
     rows = [
         task_family.measure(record, answer, index, base_folder)
         for record, answer in zip(index.test, answers, strict=True)
     ]
-    metric = "map_50" if index.boxed else spec.metric
+    metric = "map_50" if index.boxed else rules.metric
     baseline = request.baseline
     if baseline is None:
         baseline = task_family.predict_baseline(index.train, index.test, index, base_folder)
@@ -419,8 +455,7 @@ def grade_exam(request: GradeRequest) -> GradedAnswers:
         control = compute_shuffled_metric(index, answers, base_folder, request.scratch, metric)
     except ValueError as error:
         raise DataError(str(error)) from error
-    limits = spec.stand_in.acceptable if CarveOut.load(base_folder).stand_in else spec.acceptable
-    verdict, figures = judge(scores, None if index.boxed else limits), scores.to_dict()
+    verdict, figures = judge(scores, None if index.boxed else rules.acceptable), scores.to_dict()
     return GradedAnswers(
         verdict.ok,
         verdict.reason,
@@ -429,11 +464,12 @@ def grade_exam(request: GradeRequest) -> GradedAnswers:
         control,
         has_constant_answers(rows),
         baseline,
+        not verdict.is_open,
         names,
     )
 
 
-def _translate_answers(request: GradeRequest, spec: DatasetSpec) -> tuple[list[Prediction], dict[str, str]]:
+def _translate_answers(request: GradeRequest) -> tuple[list[Prediction], dict[str, str]]:
     """Return the answers with the true class names, and class of the model -> true class.
 
     Raises:
@@ -446,9 +482,10 @@ def _translate_answers(request: GradeRequest, spec: DatasetSpec) -> tuple[list[P
         request.model_values,
     )
     pairs = list(zip(request.answers, index.test, strict=True))
-    if merges_findings(spec, index):
-        merged_answers = [merge_answer(answer, spec.merged_class, row, base_folder, scratch) for answer, row in pairs]
-        return merged_answers, dict.fromkeys(model_values, spec.merged_class)
+    if merges_findings(request.rules, index):
+        name = request.rules.merged_class
+        merged_answers = [merge_answer(answer, name, row, base_folder, scratch) for answer, row in pairs]
+        return merged_answers, dict.fromkeys(model_values, name)
     names = match_class_names(list(index.classes), model_values, index.values, request.exam.learnt_names)
     return [
         translate_answer(answer, index, model_values, names, row, base_folder, scratch) for answer, row in pairs

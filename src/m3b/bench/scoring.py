@@ -20,14 +20,18 @@ from m3b.bench.carve_out import CarveOut
 from m3b.bench.datasets import DatasetSpec
 from m3b.bench.exam import (
     EXAMINE_JOB,
+    FIELD_EXAM_JOB,
     GRADE_JOB,
     MERGED_FOLDER,
     Exam,
     ExamRequest,
+    FieldExamRequest,
     GradedAnswers,
     GradeRequest,
+    GradingRules,
     can_measure,
 )
+from m3b.bench.field_carving import FieldCarveOut
 from m3b.cleanup import undo_on_error
 from m3b.errors import DataError, ModelError
 from m3b.isolation.reader import Reader
@@ -80,6 +84,7 @@ class Score:
         constant: whether the model gives the same answer for every case.
         names: class of the model -> true class.
         error: why the model could not be measured; empty if it could.
+        has_verdict: False if there are too few hidden patients for a verdict.
     """
 
     ok: bool
@@ -92,6 +97,7 @@ class Score:
     constant: bool = False
     names: dict[str, str] = field(default_factory=dict)
     error: str = ""
+    has_verdict: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -101,50 +107,87 @@ class Score:
         return cls(**{key: value for key, value in raw.items() if key in cls.__dataclass_fields__})
 
 
-def score_hidden_cases(
-    carve_out: CarveOut,
-    spec: DatasetSpec,
-    model: Path,
-    *,
-    sandbox: Sandbox,
-    work_folder: Path | None = None,
-    seed: int = 0,
-) -> Score:
+@dataclass(frozen=True)
+class HiddenExam:
+    """An exam on hidden cases.
+
+    Args:
+        base_folder: the paths of the exam are relative to it; the image-blind baseline is stored in it.
+        request: builds the exam in the reader process.
+        read_folders: what the reader process and the images need besides `base_folder`.
+        write_folder: gets merged masks; None if there are none.
+    """
+
+    base_folder: Path
+    rules: GradingRules
+    request: ExamRequest | FieldExamRequest
+    read_folders: tuple[Path, ...] = ()
+    write_folder: Path | None = None
+
+    @classmethod
+    def from_carve_out(cls, carve_out: CarveOut, spec: DatasetSpec, work_folder: Path | None) -> HiddenExam:
+        """Return the exam of one of the fourteen data sets.
+
+        Args:
+            work_folder: contains the index files of the run, which tell what the labels of the model mean.
+        """
+        base_folder, work = carve_out.folder.resolve(), work_folder.resolve() if work_folder else None
+        limits = spec.stand_in.acceptable if carve_out.stand_in else spec.acceptable
+        return cls(
+            base_folder,
+            GradingRules(spec.task, spec.metric, limits, spec.merged_class),
+            ExamRequest(base_folder, spec.name, work),
+            (work,) if work else (),
+            base_folder / MERGED_FOLDER if spec.merged_class else None,
+        )
+
+    @classmethod
+    def from_field_carve_out(cls, carve_out: FieldCarveOut, work_folder: Path | None) -> HiddenExam:
+        """Return the exam of a field set; `work_folder` as of `from_carve_out`."""
+        base_folder, work = carve_out.reference_folder.resolve(), work_folder.resolve() if work_folder else None
+        return cls(
+            base_folder,
+            GradingRules(carve_out.task, carve_out.metric),
+            FieldExamRequest(base_folder, carve_out.task, work),
+            (carve_out.source, *((work,) if work else ())),
+        )
+
+    def build(self, reader: Reader) -> Exam:
+        """Build the exam in the reader process. Raises DataError."""
+        if isinstance(self.request, ExamRequest):
+            return reader.run_job(EXAMINE_JOB, self.request)
+        return reader.run_job(FIELD_EXAM_JOB, self.request)
+
+
+def score_hidden_cases(hidden_exam: HiddenExam, model: Path, *, sandbox: Sandbox, seed: int = 0) -> Score:
     """Measure a model on hidden cases. For a model that cannot be measured, the score says why.
 
     Args:
-        spec: one of the fourteen data sets; the reader process finds them by name.
         model: the folder of the deliverable.
-        work_folder: contains the index files of the run, which tell what the labels of the model mean.
     """
     from m3b.models.predict_process import read_model_info
 
-    limits = spec.stand_in.acceptable if carve_out.stand_in else spec.acceptable
-    common: dict[str, Any] = {"task": spec.task, "acceptable": [limits[0], limits[1]]}
-    base_folder, merged_folder = carve_out.folder.resolve(), carve_out.folder.resolve() / MERGED_FOLDER
-    if spec.merged_class:
-        merged_folder.mkdir(exist_ok=True)
+    rules, base_folder = hidden_exam.rules, hidden_exam.base_folder
+    common: dict[str, Any] = {"task": rules.task, "acceptable": list(rules.acceptable or ())}
+    written = () if hidden_exam.write_folder is None else (hidden_exam.write_folder,)
+    for folder in written:
+        folder.mkdir(exist_ok=True)
     with TemporaryFolder("exam") as scratch_folder:
-        mounts = Mounts(
-            read=(base_folder, *([work_folder.resolve()] if work_folder else ())),
-            write=(scratch_folder, *([merged_folder] if spec.merged_class else ())),
-        )
+        mounts = Mounts(read=(base_folder, *hidden_exam.read_folders), write=(scratch_folder, *written))
         with Reader(sandbox, mounts) as reader:
             try:
-                exam = reader.run_job(
-                    EXAMINE_JOB, ExamRequest(base_folder, spec.name, work_folder.resolve() if work_folder else None)
-                )
+                exam = hidden_exam.build(reader)
                 model_info = read_model_info(model)
                 if not can_measure(model_info.task, exam.index):
-                    raise ModelError(f"it is a model for {model_info.task}, and the task is {spec.task}")
+                    raise ModelError(f"it is a model for {model_info.task}, and the task is {rules.task}")
                 answers = _predict_hidden_cases(exam, base_folder, model, sandbox, scratch_folder, reader)
-                graded = _grade_answers(exam, answers, model_info, carve_out, spec, (scratch_folder, reader, seed))
+                graded = _grade_answers(exam, answers, model_info, hidden_exam, (scratch_folder, reader, seed))
             except (ModelError, DataError) as error:
                 return Score(
                     False, f"The model cannot be measured on the hidden cases: {error}", error=str(error), **common
                 )
     return Score(graded.ok, graded.reason, primary=graded.primary, metrics=graded.metrics, control=graded.control,
-                 constant=graded.is_constant, names=graded.names, **common)  # fmt: skip
+                 constant=graded.is_constant, names=graded.names, has_verdict=graded.has_verdict, **common)  # fmt: skip
 
 
 def _predict_hidden_cases(
@@ -176,10 +219,10 @@ def _predict_hidden_cases(
 
 
 def _grade_answers(
-    exam: Exam, answers: list[Prediction], model_info: ModelInfo, carve_out: CarveOut, spec: DatasetSpec,
+    exam: Exam, answers: list[Prediction], model_info: ModelInfo, hidden_exam: HiddenExam,
     grading_context: tuple[Path, Reader, int],
 ) -> GradedAnswers:  # fmt: skip
-    """Grade the predictions in the reader process; store the image-blind baseline in the folder of the carve-out.
+    """Grade the predictions in the reader process; store the image-blind baseline in the folder of the exam.
 
     Raises:
         ModelError: the classes of the model cannot be matched with the true ones, or an answer does not fit its image.
@@ -187,22 +230,23 @@ def _grade_answers(
     """
     scratch_folder, reader, seed = grading_context
     model_values = dict(model_info.labels) or {name: number for number, name in enumerate(model_info.classes)}
-    baseline = _load_baseline(carve_out, exam)
+    base_folder = hidden_exam.base_folder
+    baseline = _load_baseline(base_folder, exam)
     scratch = scratch_folder / "named"
     scratch.mkdir()
     graded = reader.run_job(
         GRADE_JOB,
-        GradeRequest(carve_out.folder.resolve(), spec.name, exam, answers, model_values, scratch, baseline, seed),
+        GradeRequest(base_folder, hidden_exam.rules, exam, answers, model_values, scratch, baseline, seed),
     )
     if baseline is None:
         record = {"classes": list(exam.index.classes), "trivial": graded.baseline}
-        write_text_atomically(carve_out.folder / BASELINE_FILE, json.dumps(record))
+        write_text_atomically(base_folder / BASELINE_FILE, json.dumps(record))
     return graded
 
 
-def _load_baseline(carve_out: CarveOut, exam: Exam) -> Any:
-    """Return the image-blind baseline stored in the folder of the carve-out, or None if there is none."""
-    file = carve_out.folder / BASELINE_FILE
+def _load_baseline(base_folder: Path, exam: Exam) -> Any:
+    """Return the image-blind baseline stored in the folder of the exam, or None if there is none."""
+    file = base_folder / BASELINE_FILE
     if not file.is_file():
         return None
     record = json.loads(file.read_text(encoding="utf-8"))

@@ -96,6 +96,8 @@ PATIENT_LOOKUPS: Mapping[str, PatientLookup] = {
 readers)."""
 
 
+TEXT_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".list", ".lst")
+"""Tables and lists that are written again without hidden rows, lines and records."""
 OPAQUE_SUFFIXES = (
     ".zip",
     ".7z",
@@ -166,6 +168,18 @@ class Removal:
                 return True
         return False
 
+    def names_file(self, word: str) -> bool:
+        """Return whether a word of a text file may be the name of a file."""
+        return bool(MEDICAL_SUFFIX.search(word))
+
+    def learn_row(self, row: dict[str, Any]) -> None:
+        """Add the files that a row of a hidden patient names: no reader lists their other visits and excluded groups."""
+        ids = {value for key, value in row.items() if key in self.patient_lookup.id_columns and value}
+        names = {value for value in row.values() if isinstance(value, str) and MEDICAL_SUFFIX.search(value.strip())}
+        self.tokens.update(strip_suffixes(value) for value in ids | names if value not in self.patients)
+        self.tokens.update(f"I{value}" for value in ids if value.isdigit())
+        self.tokens.update(value[1:] for value in ids if value[:1] == "I" and value[1:].isdigit())
+
 
 def _is_slice(cases: list[RawCase], path: str) -> bool:
     return any(len(case.images) > 1 and path in case.images for case in cases)
@@ -188,7 +202,7 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
         for name in sorted(names):
             path = Path(folder, name).relative_to(source).as_posix()
             lower = name.lower()
-            if lower.endswith((".csv", ".tsv", ".json", ".jsonl", ".txt")) and path not in keep:
+            if lower.endswith(TEXT_SUFFIXES) and path not in keep:
                 text_files.append(path)
             elif lower.endswith(OPAQUE_SUFFIXES) and path not in keep:
                 withheld.append(path)
@@ -206,19 +220,15 @@ def write_subset(source: Path, target: Path, removal: Removal, keep: set[str]) -
 
 
 def _learn_tokens(file: Path, removal: Removal) -> None:
-    """Add the files that a table names for hidden patients: no reader lists their other visits and excluded groups."""
+    """Add the files that a table names for hidden patients."""
     if not file.name.lower().endswith((".csv", ".tsv")):
         return
-    for row in _read_table(file)[1]:
+    for row in read_table(file)[1]:
         if removal.is_hidden_row(row):
-            ids = {value for key, value in row.items() if key in removal.patient_lookup.id_columns and value}
-            names = {value for value in row.values() if isinstance(value, str) and MEDICAL_SUFFIX.search(value.strip())}
-            removal.tokens.update(strip_suffixes(value) for value in ids | names if value not in removal.patients)
-            removal.tokens.update(f"I{value}" for value in ids if value.isdigit())
-            removal.tokens.update(value[1:] for value in ids if value[:1] == "I" and value[1:].isdigit())
+            removal.learn_row(row)
 
 
-def _read_table(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
+def read_table(file: Path) -> tuple[list[str], list[dict[str, str]], bool]:
     """Return the header, the rows, and whether fields are quoted."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
@@ -239,7 +249,7 @@ def _write_filtered(source: Path, target: Path, removal: Removal) -> bool:
     """Write one text file without hidden content; return False, and write nothing, if it has no hidden content."""
     kind = source.suffix.lower()
     if kind in (".csv", ".tsv"):
-        header, rows, is_quoted = _read_table(source)
+        header, rows, is_quoted = read_table(source)
         kept_rows = [row for row in rows if not removal.is_hidden_row(row)]
         if len(kept_rows) == len(rows):
             return False
@@ -285,7 +295,7 @@ def _is_hidden_line(line: str, kind: str, removal: Removal) -> bool:
             return removal.is_hidden_row(json.loads(line))
         except (ValueError, AttributeError):
             return False
-    return any(removal.is_hidden_path(word) for word in line.replace(",", " ").split() if MEDICAL_SUFFIX.search(word))
+    return any(removal.is_hidden_path(word) for word in line.replace(",", " ").split() if removal.names_file(word))
 
 
 def _filter_json(value: Any, removal: Removal) -> Any:
@@ -308,7 +318,7 @@ def _filter_json(value: Any, removal: Removal) -> Any:
 
 def _is_hidden_item(item: Any, removal: Removal) -> bool:
     if isinstance(item, str):
-        return bool(MEDICAL_SUFFIX.search(item)) and removal.is_hidden_path(item)
+        return removal.names_file(item) and removal.is_hidden_path(item)
     if not isinstance(item, dict):
         return False
     text_fields = {k: v for k, v in item.items() if isinstance(v, str)}

@@ -20,8 +20,8 @@ from .cell import RESULT_FILE, Cell
 from .systems import get_system
 from .tasks import BenchmarkTask
 
-REAL_TRAIN_MINUTES = 60.0
-"""Default training time in minutes on a real data set."""
+REAL_TRAIN_MINUTES, FIELD_TRAIN_MINUTES = 60.0, 10.0
+"""Default training time in minutes on a real data set, and on a field set, which is small."""
 
 RETRYABLE_KINDS = ("provider", "crashed", "cancelled", "not_installed")
 """Kinds of ends that do not depend on the task; `--retry` runs these cells again."""
@@ -73,7 +73,7 @@ class SweepPlan:
 
     def options_of(self, task: BenchmarkTask) -> dict[str, Any]:
         """Return the options for the cells of a task."""
-        minutes = 1.0
+        minutes = FIELD_TRAIN_MINUTES if task.field_set is not None else 1.0
         if task.dataset:
             minutes = REAL_TRAIN_MINUTES if task.dataset in self.real else task.spec.stand_in.minutes
         return {"train_minutes": minutes, **self.options}

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +53,12 @@ def run(
         list[str] | None,
         typer.Option(help="NAME=FOLDER with the real data of a set. Repeatable. Others are stand-ins."),
     ] = None,
+    field: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with data sets and EXPECTED.json: their tasks, or those that --tasks names by folder."
+        ),
+    ] = None,
     patients: Annotated[int | None, typer.Option(help="Patients of each stand-in, to try things quickly.")] = None,
     train_minutes: Annotated[
         float | None,
@@ -72,13 +79,13 @@ def run(
     """
     from m3b.bench.results_store import read_rows
     from m3b.bench.sweep import RETRYABLE_KINDS, SweepPlan, run_sweep
-    from m3b.bench.tasks import choose_tasks
+    from m3b.bench.tasks import choose_tasks, load_field_tasks
     from m3b.engines import Resources
 
     _enforce_offline(offline, llm or ["rules"], engine)
     limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
     plan = SweepPlan(
-        tasks=choose_tasks(tasks or []),
+        tasks=choose_tasks(tasks or []) if field is None else load_field_tasks(field, tasks or []),
         models=tuple(dict.fromkeys(llm or ["rules"])),
         systems=tuple(dict.fromkeys(system or ["m3b"])),
         runs=runs,
@@ -193,6 +200,32 @@ def write_report(
     refuse_overwriting([report_folder / name for name in names], force=force)
     for file in render.write_report(result_tables, report_folder):
         typer.echo(str(file))
+
+
+@app.command("leaderboard")
+def show_leaderboard(
+    file: Annotated[Path, typer.Argument(help="The leaderboard, a JSON Lines file; a new one if sweeps are given.")],
+    folders: Annotated[list[Path] | None, typer.Argument(help="Sweeps whose results are appended.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write leaderboard.csv and bench.html here.")] = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Check a leaderboard, append the results of sweeps, and show it."""
+    from m3b.bench.leaderboard import append_entries, make_entries, make_leaderboard_table, read_leaderboard
+    from m3b.bench.render import to_text, write_files
+
+    if not folders and not file.is_file():
+        raise UsageError(f"There is no leaderboard {file}; name a sweep whose results begin it.")
+    entries = append_entries(file, make_entries(folders)) if folders else read_leaderboard(file)
+    table = make_leaderboard_table(entries)
+    if json:
+        print_json({"entries": [asdict(entry) for entry in entries]})
+    else:
+        typer.echo(to_text([table]))
+    if out is not None:
+        refuse_overwriting([out / "bench.html", out / "leaderboard.csv"], force=force)
+        for written_file in write_files([table], out):
+            typer.echo(str(written_file), err=True)
 
 
 @app.command("list")

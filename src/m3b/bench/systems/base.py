@@ -14,14 +14,14 @@ class CellJob:
 
     Args:
         folder: the new folder of the cell; the system may write nowhere else.
-        cards: data cards with paths, in addition to all shipped cards.
+        cards: data cards with paths, or folders without a card, in addition to all shipped cards.
         model: `provider:model`, or `rules`.
         options: keyword options of `m3b.Options`.
     """
 
     folder: Path
     request: str
-    cards: Sequence[Mapping[str, Any]]
+    cards: Sequence[Mapping[str, Any] | str]
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0

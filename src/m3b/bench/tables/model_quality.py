@@ -30,8 +30,8 @@ def make_quality_table(rows: Sequence[Row]) -> ResultTable:
         if not values:
             continue
         shuffled_values = [v for row in group if (v := (row["score"].get("control") or {}).get("value")) is not None]
-        low, high = group[0]["score"]["acceptable"]
-        range_text = f"{low:g}-{high:g}" if high is not None else f">= {low:g}"
+        low, high = group[0]["score"]["acceptable"] or (None, None)
+        range_text = "" if low is None else f"{low:g}-{high:g}" if high is not None else f">= {low:g}"
         interval_text = (
             f" ({first_score['low']:.3f}-{first_score['high']:.3f})"
             if len(group) == 1 and first_score.get("low") is not None

@@ -1,0 +1,219 @@
+"""Field sets: folders of real data without a data card, with what a right reading of each holds (`EXPECTED.json`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from m3b.data.index import LABELS, TEST, TRAIN
+from m3b.errors import UsageError
+
+EXPECTATIONS_FILE = "EXPECTED.json"
+TARGET_TASKS = {"diagnosis": "diagnosis", "masks": "segmentation", "boxes": "detection", "report": "report"}
+"""Target in `EXPECTED.json` -> task of m3b."""
+DELIVERED_STATUSES = ("completed", "below_range")
+REFUSED_STATUSES = ("no_dataset", "rejected_data", "undecided")
+
+
+@dataclass(frozen=True)
+class FieldSet:
+    """A field set, and what a right index of it holds.
+
+    Args:
+        folder: absolute path of the data.
+        min_cases, max_cases: cases of training and test part together.
+        classes: number of classes or labelled structures; None if it is not checked.
+        target: `diagnosis`, `masks`, `boxes` or `report`; empty if it is not checked.
+        task: the task of m3b, if the target does not tell it, such as `regression`.
+        group_pattern: regular expression whose first group names in an image's path what must not cross the split.
+        split_pattern: regular expression that the path of every test image matches: the set's own test part.
+        mask_pattern: regular expression that every mask among the raw files matches; masks that m3b wrote pass.
+        should_refuse: whether the right answer is to decline.
+        manifest: a manifest file that reads the set rightly; without it m3b's own reading is the reference if it is as expected.
+    """
+
+    folder: str
+    request: str
+    min_cases: int = 0
+    max_cases: int | None = None
+    classes: int | None = None
+    target: str = ""
+    task: str = ""
+    group_pattern: str = ""
+    split_pattern: str = ""
+    mask_pattern: str = ""
+    should_refuse: bool = False
+    manifest: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return Path(self.folder).name
+
+    @property
+    def family(self) -> str:
+        """The task of m3b; `field` if nothing tells it."""
+        return self.task or TARGET_TASKS.get(self.target, "field")
+
+
+def load_field_sets(folder: Path) -> tuple[FieldSet, ...]:
+    """Return the field sets that the `EXPECTED.json` of a folder names; keys that are not known are notes for people.
+
+    Raises:
+        UsageError: there is no such file, an entry is malformed, or the folder of an entry does not exist.
+    """
+    file = folder / EXPECTATIONS_FILE
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--field takes a folder with data sets and {EXPECTATIONS_FILE}: {file}: {error}.") from error
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{file} must be a JSON list with an object for each data set.")
+    field_sets = tuple(_parse_entry(entry, number, folder.absolute(), file) for number, entry in enumerate(entries))
+    names = [field_set.name for field_set in field_sets]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{file} names a folder twice; each data set has one entry.")
+    return field_sets
+
+
+def _parse_entry(entry: Any, number: int, root: Path, file: Path) -> FieldSet:
+    label = f"{file}, entry {number}"
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("folder", "request")):
+        raise UsageError(f"{label}: needs the texts `folder` and `request`.")
+    if Path(entry["folder"]).name != entry["folder"] or not (root / entry["folder"]).is_dir():
+        raise UsageError(f"{label}: there is no folder {entry['folder']!r} in {root}.")
+    case_range = entry.get("n", [0, None])
+    is_range = isinstance(case_range, list) and len(case_range) == 2 and isinstance(case_range[0], int)
+    if not is_range or not isinstance(entry.get("classes", 0), int):
+        raise UsageError(f"{label}: `n` is a list with the least and the largest number of cases, `classes` a number.")
+    if entry.get("target", "") not in ("", *TARGET_TASKS):
+        raise UsageError(f"{label}: `target` is {entry['target']!r}; it is one of {', '.join(TARGET_TASKS)}.")
+    patterns = {key: str(entry.get(key, "")) for key in ("group_re", "split_re", "mask_re")}
+    for key, pattern in patterns.items():
+        try:
+            has_group = re.compile(pattern).groups >= 1
+        except re.error as error:
+            raise UsageError(f"{label}: {key} {pattern!r} is no regular expression: {error}.") from error
+        if key == "group_re" and pattern and not has_group:
+            raise UsageError(f"{label}: group_re {pattern!r} needs a group that names the patient.")
+    return FieldSet(
+        folder=str(root / entry["folder"]),
+        request=entry["request"],
+        min_cases=case_range[0],
+        max_cases=case_range[1],
+        classes=entry.get("classes"),
+        target=entry.get("target", ""),
+        task=str(entry.get("family", "")),
+        group_pattern=patterns["group_re"],
+        split_pattern=patterns["split_re"],
+        mask_pattern=patterns["mask_re"],
+        should_refuse=bool(entry.get("refuse", False)),
+        manifest=str(root / entry["manifest"]) if entry.get("manifest") else "",
+    )
+
+
+def find_differences(work: Path, field_set: FieldSet, removed_cases: int = 0) -> list[str]:
+    """Return how the index in a working directory differs from a right reading; empty if it is right.
+
+    Args:
+        work: holds `Datapath/train.json`, `test.json` and `label_dict.json`.
+        removed_cases: number of cases that were removed from the folder before it was read.
+    """
+    try:
+        train, test, labels = (json.loads((work / name).read_text(encoding="utf-8")) for name in (TRAIN, TEST, LABELS))
+        records = [*train, *test]
+        return _compare(train, test, labels, field_set, removed_cases) if records else ["the index has no cases"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return [f"no index that can be read ({type(error).__name__})"]
+
+
+def _compare(
+    train: list[Mapping[str, Any]], test: list[Mapping[str, Any]], labels: Any, field_set: FieldSet, removed_cases: int
+) -> list[str]:
+    records, differences = [*train, *test], []
+    low = field_set.min_cases - removed_cases
+    high = None if field_set.max_cases is None else field_set.max_cases - removed_cases
+    if len(records) < low or (high is not None and len(records) > high):
+        differences.append(f"{len(records)} cases, not {low} to {high}")
+    if field_set.classes is not None and len(labels) != field_set.classes:
+        differences.append(f"{len(labels)} classes {list(labels)[:6]}, not {field_set.classes}")
+    if pattern := field_set.group_pattern:
+        crossing = _find_groups(train, pattern) & _find_groups(test, pattern)
+        if crossing:
+            differences.append(f"{len(crossing)} groups on both sides of the split, e.g. {min(crossing)}")
+    if pattern := field_set.split_pattern:
+        others = [path for record in test for path in list_images(record) if not re.search(pattern, path)]
+        if others:
+            differences.append(f"{len(others)} test images are not of the set's own test part, e.g. {others[0]}")
+    if pattern := field_set.mask_pattern:
+        raw_masks = [path for record in records for path in list_masks(record) if path.startswith("data/")]
+        others = [path for path in raw_masks if not re.search(pattern, path)]
+        if others:
+            differences.append(f"{len(others)} masks are not the labels, e.g. {others[0]}")
+    target = find_target(records[0])
+    if field_set.target and target != field_set.target:
+        differences.append(f"the target is {target}, not {field_set.target}")
+    return differences
+
+
+def _find_groups(records: list[Mapping[str, Any]], pattern: str) -> set[str]:
+    matches = (re.search(pattern, path) for record in records for path in list_images(record))
+    return {match[1] for match in matches if match}
+
+
+def list_images(record: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the images of an index record."""
+    return _flatten(record["image_path"])
+
+
+def list_masks(record: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the masks of an index record; none if its target is something else."""
+    return _flatten(record.get("mask_path") or record.get("mask") or [])
+
+
+def _flatten(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return [str(value)]
+    return [path for item in value for path in (_flatten(item) if isinstance(item, list) else [str(item)])]
+
+
+def find_target(record: Mapping[str, Any]) -> str:
+    """Return the target of an index record: `diagnosis`, `masks`, `boxes` or `report`."""
+    if "boxes" in record:
+        return "boxes"
+    return "masks" if list_masks(record) else "report" if "report" in record else "diagnosis"
+
+
+@dataclass(frozen=True)
+class ReadingJudgement:
+    """How a run read a field set.
+
+    Args:
+        verdict: `right`; `refused` (declined, rejected or left open); `wrong` (no model was delivered); or `wrong_passed`: a
+            model was delivered from a wrong reading.
+        differences: what differs from a right reading.
+    """
+
+    verdict: str
+    differences: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, "differences": list(self.differences)}
+
+
+def judge_reading(field_set: FieldSet, status: str, work: Path, removed_cases: int = 0) -> ReadingJudgement:
+    """Return the judgement of the index of a run. `status` is that of the run's result; other arguments as of `find_differences`."""
+    if field_set.should_refuse:
+        return ReadingJudgement("wrong_passed" if status in DELIVERED_STATUSES else "right")
+    differences = tuple(find_differences(work, field_set, removed_cases))
+    if not differences:
+        return ReadingJudgement("right")
+    if status in DELIVERED_STATUSES:
+        return ReadingJudgement("wrong_passed", differences)
+    return ReadingJudgement("refused" if status in REFUSED_STATUSES else "wrong", differences)

@@ -1,0 +1,257 @@
+"""The leaderboard: an append-only file with one checked entry for each system and model of a sweep.
+
+An entry has the successes of every task, so that its completion and interval can be computed again, and the SHA-256 of the line
+before it, so that a changed or removed entry is found. Entries of different benchmarks, minutes or tasks are never ranked together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from m3b.bench.resource_use import CORE_WATTS, GPU_WATTS, add_up_use
+from m3b.bench.results_store import PLAN_FILE, gather_rows
+from m3b.bench.statistics import Estimate, bootstrap_by_task
+from m3b.bench.tables.base import ResultTable, Row, collect_successes, group_rows
+from m3b.bench.tasks import FIELD_VARIANT
+from m3b.errors import UsageError
+from m3b.jsonlines import iter_complete_lines, truncate_torn_line
+
+FORMAT_VERSION = 1
+TOLERANCE = 1e-9
+UNINFORMATIVE_KINDS = ("provider", "not_installed", "crashed", "cancelled")
+_FIRST_LINE = "0" * 64
+
+
+@dataclass(frozen=True)
+class LeaderboardEntry:
+    """The result of one system and model in one sweep.
+
+    Args:
+        benchmark: `stand-ins`, `real` or `field`; `mixed` if a sweep holds several.
+        minutes: training minutes of a run; None if each stand-in has its own.
+        outcomes: task -> 1 for success and 0 for failure, one for each run.
+        completion: the mean over the runs with its 95 % interval from resampling tasks.
+        hidden: task -> name and mean value of the metric on hidden cases, of the models that could be measured.
+        readings: verdict on the reading of field sets -> number of runs.
+        labels: number of runs with a sign of cheating.
+        unfinished: number of runs that ended for reasons independent of the task; they count as failures.
+        energy_wh: an estimate from processor and GPU time at `watts`; None if the time was not recorded.
+        rows: SHA-256 of the rows of the sweep.
+        previous: SHA-256 of the line before.
+    """
+
+    system: str
+    model: str
+    date: str
+    benchmark: str
+    minutes: float | None
+    versions: Mapping[str, Sequence[str]]
+    outcomes: Mapping[str, Sequence[int]]
+    completion: Mapping[str, float | int | None]
+    hidden: Mapping[str, Mapping[str, Any]]
+    readings: Mapping[str, int]
+    labels: int
+    unfinished: int
+    wall_hours: float
+    cpu_hours: float | None
+    cost_usd: float
+    energy_wh: float | None
+    watts: Mapping[str, float]
+    rows: str
+    previous: str = _FIRST_LINE
+    format: int = field(default=FORMAT_VERSION)
+
+    @property
+    def group(self) -> str:
+        """A name of the tasks, their number of runs and the minutes: only entries of the same group are compared."""
+        tasks = hashlib.sha256(json.dumps(sorted(self.outcomes)).encode()).hexdigest()[:6]
+        minutes = "own minutes" if self.minutes is None else f"{self.minutes:g} min"
+        return f"{self.benchmark}, {len(self.outcomes)} tasks ({tasks}), {minutes}"
+
+    def to_line(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+
+
+def make_entries(folders: Sequence[Path], date: datetime | None = None) -> list[LeaderboardEntry]:
+    """Return the entries of sweeps, one for each folder, system and model.
+
+    Raises:
+        UsageError: a folder has no results.
+    """
+    day = (date or datetime.now(UTC)).date().isoformat()
+    entries = []
+    for folder in folders:
+        rows = gather_rows([folder])
+        plan = _read_plan(folder)
+        for (system, model), group in group_rows(rows, "system", "model").items():
+            entries.append(_make_entry(system, model, group, plan, day))
+    return entries
+
+
+def _read_plan(folder: Path) -> Mapping[str, Any]:
+    try:
+        plan: Mapping[str, Any] = json.loads((folder / PLAN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder} has no plan of a sweep ({PLAN_FILE}): {error}.") from error
+    return plan
+
+
+def _make_entry(system: str, model: str, rows: Sequence[Row], plan: Mapping[str, Any], day: str) -> LeaderboardEntry:
+    outcomes = {task: [int(success) for success in runs] for task, runs in sorted(collect_successes(rows).items())}
+    hidden: dict[str, dict[str, Any]] = {}
+    for (task,), group in group_rows(rows, "task").items():
+        measures = [row["score"]["primary"] for row in group if row.get("score") and row["score"].get("primary")]
+        values = [measure["value"] for measure in measures if measure["value"] is not None]
+        if values:
+            hidden[task] = {"metric": measures[0]["name"], "mean": sum(values) / len(values), "models": len(values)}
+    verdicts = [row["reading"]["verdict"] for row in rows if row.get("reading")]
+    use = add_up_use(rows)
+    machines = [row.get("machine") or {} for row in rows]
+    return LeaderboardEntry(
+        system=system,
+        model=model,
+        date=day,
+        benchmark=_name_benchmark(rows, plan),
+        minutes=(plan.get("options") or {}).get("train_minutes"),
+        versions={key: sorted({str(machine.get(key, "unknown")) for machine in machines}) for key in ("m3b", "python")},
+        outcomes=outcomes,
+        completion=bootstrap_by_task(outcomes).to_json(),
+        hidden=hidden,
+        readings={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+        labels=sum(bool(row.get("labels")) for row in rows),
+        unfinished=sum(row["kind"] in UNINFORMATIVE_KINDS for row in rows),
+        wall_hours=round(use.wall_hours, 4),
+        cpu_hours=None if use.cpu_hours is None else round(use.cpu_hours, 4),
+        cost_usd=round(use.cost_usd, 6),
+        energy_wh=None if use.energy_wh is None else round(use.energy_wh, 2),
+        watts={"core": CORE_WATTS, "gpu": GPU_WATTS},
+        rows=_digest_rows(rows),
+    )
+
+
+def _name_benchmark(rows: Sequence[Row], plan: Mapping[str, Any]) -> str:
+    real_names = set(plan.get("real") or {})
+    kinds = {
+        "field" if row["variant"] == FIELD_VARIANT else "real" if row["dataset"] in real_names else "stand-ins"
+        for row in rows
+    }
+    return kinds.pop() if len(kinds) == 1 else "mixed"
+
+
+def _digest_rows(rows: Sequence[Row]) -> str:
+    lines = sorted(json.dumps(row, ensure_ascii=False, sort_keys=True, default=str) for row in rows)
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
+
+
+def read_leaderboard(file: Path) -> list[LeaderboardEntry]:
+    """Return the checked entries of a leaderboard; none if there is no file.
+
+    Raises:
+        UsageError: a line is no entry, was changed or removed, or its figures do not follow from its outcomes.
+    """
+    entries: list[LeaderboardEntry] = []
+    previous = _FIRST_LINE
+    for number, line in enumerate(iter_complete_lines(file), 1):
+        text = line.decode("utf-8", "replace").rstrip("\n")
+        try:
+            entry = LeaderboardEntry(**json.loads(text))
+            problem = _find_problem(entry, previous)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problem = f"it is no entry ({type(error).__name__}: {error})"
+        if problem:
+            raise UsageError(
+                f"{file}, line {number}: {problem}. The file is append-only: restore it from a copy, or begin a new one."
+            )
+        entries.append(entry)
+        previous = hashlib.sha256(text.encode()).hexdigest()
+    return entries
+
+
+def _find_problem(entry: LeaderboardEntry, previous: str) -> str:
+    """Return why an entry is not valid; empty if it is."""
+    if entry.format != FORMAT_VERSION:
+        return f"its format is {entry.format}, and this version of m3b knows {FORMAT_VERSION}"
+    if entry.previous != previous:
+        return "the line before it was changed or removed"
+    if not entry.outcomes or any(not runs or set(runs) - {0, 1} for runs in entry.outcomes.values()):
+        return "its outcomes are not 0 and 1 for each run"
+    expected = bootstrap_by_task(entry.outcomes).to_json()
+    for name, value in expected.items():
+        stated = entry.completion[name]
+        if (value is None) != (stated is None) or (
+            value is not None and stated is not None and abs(value - stated) > TOLERANCE
+        ):
+            return f"its completion has {name} {stated}, and its outcomes give {value}"
+    return ""
+
+
+def append_entries(file: Path, entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
+    """Append entries to a leaderboard that is checked first; return all its entries. Entries of rows that it has are left out.
+
+    Raises:
+        UsageError: as `read_leaderboard`, or the file cannot be written.
+    """
+    known = read_leaderboard(file)
+    previous = hashlib.sha256(known[-1].to_line().encode()).hexdigest() if known else _FIRST_LINE
+    digests = {entry.rows for entry in known}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        truncate_torn_line(file)
+        with file.open("a", encoding="utf-8") as stream:
+            for entry in entries:
+                if entry.rows in digests:
+                    continue
+                chained = LeaderboardEntry(**{**asdict(entry), "previous": previous})
+                stream.write(f"{chained.to_line()}\n")
+                previous = hashlib.sha256(chained.to_line().encode()).hexdigest()
+                digests.add(entry.rows)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise UsageError(f"The leaderboard {file} cannot be written: {error.strerror or error}.") from error
+    return read_leaderboard(file)
+
+
+HEADER = (
+    "system / model", "benchmark", "date", "m3b", "completed", "readings right", "labels", "wall h", "CPU h", "US$",
+    "energy Wh (estimate)",
+)  # fmt: skip
+
+
+def make_leaderboard_table(entries: Sequence[LeaderboardEntry]) -> ResultTable:
+    """Return the entries as a table, best first within each group of equal tasks and minutes."""
+    ordered = sorted(entries, key=lambda entry: (entry.group, -float(entry.completion["value"] or 0), entry.date))
+    rows, bars = [], []
+    for entry in ordered:
+        estimate = _to_estimate(entry)
+        readings = sum(entry.readings.values())
+        name = f"{entry.system} / {entry.model}"
+        rows.append(
+            (name, entry.group, entry.date, ", ".join(entry.versions["m3b"]),
+             f"{estimate.percent()} of {estimate.n}",
+             f"{entry.readings.get('right', 0)}/{readings}" if readings else "", str(entry.labels),
+             f"{entry.wall_hours:.2f}", "" if entry.cpu_hours is None else f"{entry.cpu_hours:.2f}",
+             f"{entry.cost_usd:.2f}", "" if entry.energy_wh is None else f"{entry.energy_wh:.0f}")
+        )  # fmt: skip
+        bars.append((f"{name}: {entry.group}", estimate.value, estimate.low, estimate.high))
+    unfinished = sum(entry.unfinished for entry in entries)
+    notes = [
+        "Only rows of the same benchmark, tasks and minutes can be compared. Intervals are 95 %, from resampling tasks.",
+        f"Energy is estimated, not measured: processor time x {CORE_WATTS:g} W a core, and wall time x {GPU_WATTS:g} W for each GPU"
+        " of the machine. Models behind a network use more elsewhere.",
+        *([f"{unfinished} runs ended for reasons independent of the task, and count as failures."] if unfinished else []),
+    ]  # fmt: skip
+    return ResultTable("leaderboard", "Leaderboard", HEADER, tuple(rows), tuple(notes), tuple(bars))
+
+
+def _to_estimate(entry: LeaderboardEntry) -> Estimate:
+    completion = entry.completion
+    return Estimate(float(completion["value"] or 0), completion["low"], completion["high"], int(completion["n"] or 0))

@@ -1,0 +1,178 @@
+"""The leaderboard: what is appended, what is found out when it was changed, and the estimates of energy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_kit import by_id
+from typer.testing import CliRunner
+
+from m3b.bench.cell import Cell, run_system
+from m3b.bench.leaderboard import append_entries, make_entries, make_leaderboard_table, read_leaderboard
+from m3b.bench.resource_use import CORE_WATTS, GPU_WATTS, add_up_use, read_cpu_seconds
+from m3b.bench.results_store import SweepStore
+from m3b.bench.statistics import bootstrap_by_task
+from m3b.bench.systems import CellOutcome
+from m3b.bench.tables import make_tables
+from m3b.cli.bench import app
+from m3b.errors import UsageError
+
+DATE = datetime(2026, 3, 4, tzinfo=UTC)
+
+
+def make_row(task: str, run: int = 0, ok: bool = True, **changes: Any) -> dict[str, Any]:
+    score = {"primary": {"name": "auroc", "value": 0.9, "low": 0.8, "high": 0.95, "baseline": 0.5}, "acceptable": []}
+    return {
+        "key": f"m3b--rules--{task}--{run}",
+        "system": "m3b",
+        "model": "rules",
+        "task": task,
+        "family": "diagnosis",
+        "variant": "plain",
+        "dataset": task,
+        "run": run,
+        "ok": ok,
+        "kind": "success" if ok else "below_range",
+        "reason": "",
+        "labels": [],
+        "status": "completed",
+        "score": score,
+        "claimed": None,
+        "usage": {"wall_s": 360.0, "cpu_s": 720.0, "cost_usd": 0.25},
+        "roles": {},
+        "machine": {"m3b": "0.1.0", "python": "3.11.2", "cores": 2, "gpus": 0},
+        **changes,
+    }
+
+
+def write_sweep(folder: Path, rows: list[dict[str, Any]], **plan: Any) -> Path:
+    with SweepStore(folder) as store:
+        for row in rows:
+            store.finish(row)
+    (folder / "bench.json").write_text(json.dumps({"options": {}, "real": {}, **plan}))
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    rows = [make_row(task, run, ok=task != "c") for task in "abc" for run in range(2)]
+    return write_sweep(tmp_path / "sweep", rows, options={"train_minutes": 5.0})
+
+
+def test_an_entry_follows_from_the_rows(sweep: Path, tmp_path: Path) -> None:
+    (entry,) = append_entries(tmp_path / "board.jsonl", make_entries([sweep], DATE))
+    assert entry.outcomes == {"a": [1, 1], "b": [1, 1], "c": [0, 0]}
+    expected = bootstrap_by_task(entry.outcomes)
+    assert (entry.completion["value"], entry.completion["low"]) == (pytest.approx(2 / 3), expected.low)
+    assert (entry.date, entry.benchmark, entry.minutes) == ("2026-03-04", "stand-ins", 5.0)
+    assert entry.versions == {"m3b": ["0.1.0"], "python": ["3.11.2"]}
+    assert entry.hidden["a"] == {"metric": "auroc", "mean": pytest.approx(0.9), "models": 2}
+    assert (entry.wall_hours, entry.cpu_hours, entry.cost_usd) == (0.6, 1.2, 1.5)
+    assert entry.energy_wh == pytest.approx(1.2 * CORE_WATTS)
+
+
+def test_entries_are_appended_once_and_ranked_within_their_group(sweep: Path, tmp_path: Path) -> None:
+    board = tmp_path / "board.jsonl"
+    append_entries(board, make_entries([sweep], DATE))
+    begin = board.read_bytes()
+    assert len(append_entries(board, make_entries([sweep], DATE))) == 1, "the same rows again"
+    assert board.read_bytes() == begin
+    better = write_sweep(
+        tmp_path / "better", [make_row(task, system="m3b-single") for task in "abc"], options={"train_minutes": 5.0}
+    )
+    fields = {"verdict": "right", "differences": []}
+    field = write_sweep(
+        tmp_path / "field", [make_row("field:eyes", variant="field", reading=fields, labels=["x"], ok=False)]
+    )
+    entries = append_entries(board, make_entries([better, field], DATE))
+    assert board.read_bytes().startswith(begin)
+    assert [entry.benchmark for entry in entries] == ["stand-ins", "stand-ins", "field"]
+    assert (entries[2].readings, entries[2].labels) == ({"right": 1}, 1)
+    rows = make_leaderboard_table(entries).rows
+    assert [row[0] for row in rows] == ["m3b / rules", "m3b-single / rules", "m3b / rules"]
+    assert (rows[0][5], rows[1][4][:5]) == ("1/1", "100.0")
+    assert entries[0].group == entries[1].group != entries[2].group
+
+
+@pytest.mark.parametrize("change", ["outcome", "completion", "removed", "system", "not an entry"])
+def test_changes_are_found(sweep: Path, tmp_path: Path, change: str) -> None:
+    board = tmp_path / "board.jsonl"
+    other = write_sweep(tmp_path / "other", [make_row("a")])
+    third = write_sweep(tmp_path / "third", [make_row("b")])
+    append_entries(board, make_entries([sweep, other, third], DATE))
+    lines = board.read_text().splitlines()
+    raw = json.loads(lines[1])
+    if change == "outcome":
+        raw["outcomes"]["a"] = [0]
+    elif change == "completion":
+        raw["completion"]["value"] = 0.5
+    elif change == "system":
+        raw["system"] = "ours"
+    lines[1] = "{}" if change == "not an entry" else json.dumps(raw)
+    board.write_text("".join(f"{line}\n" for line in (lines[:1] + lines[2:] if change == "removed" else lines)))
+    number = 2 if change in ("outcome", "completion", "removed", "not an entry") else 3
+    with pytest.raises(UsageError, match=f"line {number}"):
+        read_leaderboard(board)
+    with pytest.raises(UsageError, match=f"line {number}"):
+        append_entries(board, make_entries([sweep], DATE))
+
+
+def test_a_torn_last_line_is_cut(sweep: Path, tmp_path: Path) -> None:
+    board = tmp_path / "board.jsonl"
+    append_entries(board, make_entries([sweep], DATE))
+    whole = board.read_bytes()
+    board.write_bytes(whole + b'{"system": "m3')
+    other = write_sweep(tmp_path / "other", [make_row("a")])
+    assert len(append_entries(board, make_entries([other], DATE))) == 2
+    assert board.read_bytes().startswith(whole)
+
+
+def test_the_command_writes_the_page(sweep: Path, tmp_path: Path) -> None:
+    runner, board = CliRunner(), str(tmp_path / "board.jsonl")
+    assert runner.invoke(app, ["leaderboard", board]).exit_code != 0
+    shown = runner.invoke(app, ["leaderboard", board, str(sweep), "-o", str(tmp_path / "page")])
+    assert shown.exit_code == 0
+    assert "66.7 %" in shown.stdout
+    page = (tmp_path / "page/bench.html").read_text()
+    assert "m3b / rules" in page
+    assert (tmp_path / "page/leaderboard.csv").read_text().splitlines()[1].startswith("m3b / rules,")
+    entries = json.loads(runner.invoke(app, ["leaderboard", board, "--json"]).stdout)["entries"]
+    assert [entry["system"] for entry in entries] == ["m3b"]
+
+
+def test_energy_is_estimated_from_processor_and_gpu_time() -> None:
+    row = make_row("a", machine={"gpus": 2})
+    use = add_up_use([row, make_row("b")], core_watts=5.0, gpu_watts=200.0)
+    assert use.cpu_hours == pytest.approx(0.4)
+    assert use.energy_wh == pytest.approx(0.4 * 5 + 0.1 * 2 * 200)
+    assert add_up_use([row, make_row("b", usage={"wall_s": 3600})]).energy_wh is None
+    assert add_up_use([{"usage": {}}]).wall_hours == 0
+    assert CORE_WATTS < GPU_WATTS
+    (costs,) = (table for table in make_tables([make_row("a"), make_row("b", ok=False)]) if table.name == "costs")
+    assert costs.rows[0][1:] == ("2", "1", "0.20", "0.40", "0.50", "0.50", "4", "4")
+
+
+class BusySystem:
+    """A system that computes for a while."""
+
+    name = "busy"
+
+    def explain_missing(self) -> str:
+        return ""
+
+    def run(self, job: Any) -> CellOutcome:
+        end = read_cpu_seconds() + 0.3
+        while read_cpu_seconds() < end:
+            pass
+        return CellOutcome("failed", "computed")
+
+
+def test_a_cell_records_its_processor_time(tmp_path: Path) -> None:
+    task = replace(by_id("decline:ecg"), offered=())
+    outcome = run_system(Cell("busy", "rules", task, 0, data=str(tmp_path / "data")), tmp_path, BusySystem())
+    assert 0.2 < outcome.usage["cpu_s"] < 30
