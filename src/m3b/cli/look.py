@@ -13,7 +13,6 @@ from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import echo, print_json, require_folder, require_writable_target
 from m3b.cli.run import JsonOption
 from m3b.errors import DataError, UsageError
-from m3b.remote.addresses import is_remote
 
 
 @with_option_groups
@@ -48,6 +47,7 @@ def look(
     """
 
     from m3b.isolation.untrusted import TemporaryFolder
+    from m3b.remote.addresses import is_remote
     from m3b.run import dataset_preview
     from m3b.run.overrides import parse_overrides
     from m3b.writing import write_text_atomically

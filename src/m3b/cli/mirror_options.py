@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from m3b.cli.output import echo, show_transfer_progress
-from m3b.remote.addresses import is_remote
 
 if TYPE_CHECKING:
     from m3b.remote.origin import MirroredFolder
@@ -63,6 +62,8 @@ class MirrorOptions:
 
         `NAME=` before an address and `#ITEM` behind it are kept.
         """
+        from m3b.remote.addresses import is_remote
+
         name, separator, address = path.partition("=")
         if not (separator and is_remote(address)):
             name, separator, address = "", "", path
@@ -75,6 +76,8 @@ class MirrorOptions:
 
     def fetch_sources(self, sources: Sequence[str], *, offline: bool = False) -> list[str | MirroredFolder]:
         """Return data sources, with mirrored folders instead of addresses."""
+        from m3b.remote.addresses import is_remote
+
         return [self.fetch(source, offline=offline) if is_remote(source) else source for source in sources]
 
 
