@@ -89,7 +89,7 @@ class CellRunner:
                         self._settle(running_cell, status)
         except EngineError:
             raise
-        except BaseException:  # Ctrl-C and whatever else ends the sweep
+        except BaseException:  # whatever ends the sweep, Ctrl-C too
             self._cancel_all()
             raise
 
@@ -136,7 +136,7 @@ class CellRunner:
         )
         try:
             job_id = self._engine.submit(request)
-        except BaseException as error:  # Ctrl-C too: a cell that was not submitted is not claimed
+        except BaseException as error:  # whatever happens, a cell that was not submitted is not claimed
             if not (isinstance(error, EngineError) and error.code == "unreachable"):  # otherwise it may be submitted
                 self._store.release(cell.key)
             raise

@@ -19,7 +19,6 @@ from m3b.cli.option_groups import with_option_groups
 from m3b.cli.output import format_result, make_console, print_json
 from m3b.cli.training_options import NO_TRAINING_OPTIONS, TrainingOptions
 from m3b.errors import UsageError
-from m3b.remote.addresses import is_remote
 
 if TYPE_CHECKING:
     from m3b.cli.live import LiveView
@@ -192,6 +191,8 @@ def run(
 def fill_from_config(flags: dict[str, Any], data: list[str]) -> dict[str, Any]:
     """Return the options that were given, and those of the configuration for the others, as `Pipeline` takes them."""
     from m3b.config import read_config
+
+    from m3b.remote.addresses import is_remote
 
     settings = read_config(Path(source) for source in data if not is_remote(source))
     values = {name: settings.get(name) if value is None else value for name, value in flags.items()}
