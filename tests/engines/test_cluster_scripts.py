@@ -86,6 +86,7 @@ def test_a_script_ends_with_its_code_and_output(
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"canary-4711" in file.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_script_is_its_reason(
     engine: ProcessEngine, sandbox: Sandbox, tmp_path: Path, work: Path
 ) -> None:
@@ -164,6 +165,7 @@ def test_after_a_lost_node_two_never_run_at_a_time(
     assert engine.jobs["1"].process.wait(10) == INTERRUPTED_CODE
 
 
+@pytest.mark.slow
 def test_a_job_whose_node_died_starts_again_until_that_happens_too_often(
     engine: ProcessEngine, sandbox: Sandbox, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +205,7 @@ def test_another_process_finds_the_job_again(
     assert len(engine.jobs) == 1
 
 
+@pytest.mark.slow
 def test_jobs_that_nobody_waits_for_are_cancelled(
     engine: ProcessEngine, sandbox: Sandbox, tmp_path: Path, work: Path
 ) -> None:
