@@ -246,7 +246,7 @@ def resume(
     log: LogOption = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="local or slurm. Default: where the run trained before.", show_default=False),
+        typer.Option(help="local, slurm or ray. Default: where the run trained before.", show_default=False),
     ] = None,
     quiet: QuietOption = False,
     json: JsonOption = False,

@@ -26,7 +26,8 @@ class Driver:
     def __init__(self, address: str | None) -> None:
         import ray
 
-        _check_address(address or os.environ.get("RAY_ADDRESS", ""))
+        is_named = address not in (None, "auto")
+        _check_address(str(address) if is_named else os.environ.get("RAY_ADDRESS", ""))
         watchdog = threading.Timer(CONNECT_TIMEOUT_S, _give_up)
         watchdog.daemon = True
         watchdog.start()
