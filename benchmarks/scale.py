@@ -449,6 +449,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run_stage:
+        if options.run_stage == "survey":  # one that an earlier call stored would be taken
+            shutil.rmtree(options.work / "survey", ignore_errors=True)
         (options.work / "survey").mkdir(exist_ok=True)
         answer = STAGES[options.run_stage](options.kind, options.root, options.work)
         print(f"RESULT {answer}", flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, pairwise
@@ -703,6 +703,10 @@ def table_name(path: str, used: Iterable[str]) -> str:
     return candidate
 
 
+MAX_COUNTED = 20_000
+"""Images of which the texts of columns are counted once for all tables."""
+
+
 def _join_tables(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup]) -> None:
     """Join every table that names the images, and those that name what joined tables hold (patients, studies)."""
     legends = {table.id for table in survey.tables if _is_legend(table, image_set.count)}
@@ -718,10 +722,11 @@ def _join_tables(image_set: ImageSet, survey: Survey, groups: Sequence[FileGroup
     for table_id, join in best.items():
         if table_id not in by_chance:
             _add_table(image_set, survey.table(table_id), join.key, join.image, join.match, join.chance)
+    counts: dict[str, Counter[str]] = {}
     for _ in range(2):  # patients of studies of images
         for facts in survey.tables:
             if facts.id not in image_set.table_ids.values():
-                _chain(image_set, facts, by_chance[facts.id].files_share if facts.id in by_chance else 0.0)
+                _chain(image_set, facts, by_chance[facts.id].files_share if facts.id in by_chance else 0.0, counts)
     for table_id, join in by_chance.items():
         if table_id not in image_set.table_ids.values():
             _add_table(image_set, survey.table(table_id), join.key, join.image, join.match, join.chance)
@@ -1002,11 +1007,12 @@ def _list_titles(column: str, value: str) -> Iterator[str]:
                 yield " ".join(re.sub(r"\(\s*\)|\[\s*\]", " ", remaining_name).split()).strip(" _-.:/")
 
 
-def _chain(image_set: ImageSet, facts: TableFacts, min_files: float) -> None:
+def _chain(image_set: ImageSet, facts: TableFacts, min_files: float, counts: dict[str, Counter[str]]) -> None:
     """Join a table whose rows are named by a column of a joined table or by a slot: a table of patients.
 
     Args:
         min_files: share of the images that it must name at least.
+        counts: column of the images -> how often each text occurs; kept for the next table.
     """
     best: tuple[float, str, str] | None = None
     for column in facts.columns:
@@ -1022,16 +1028,38 @@ def _chain(image_set: ImageSet, facts: TableFacts, min_files: float) -> None:
         for name in image_set.frame.frame.columns:
             if name in ("ref", "path", "folder", "name", "stem") or name.endswith("(conflict)"):
                 continue
-            texts = image_set.frame.frame[name].str.to_lowercase()
-            own_columns = texts.drop_nulls().unique()
-            if len(own_columns) < 2 or mean_of(texts.is_in(list(folded)).fill_null(False)) < min_files:
+            named, share = _measure_vocabulary(image_set.frame.frame[name], folded, counts)
+            if named < min_files:
                 continue
-            share = mean_of(own_columns.is_in(list(folded)))
             if share >= MIN_CHAIN_SHARE and (best is None or share > best[0]):
                 best = share, column.name, name
     if best is not None:
         chance = image_set.chances.get(best[2].partition(".")[0], 0.0)
         _add_table(image_set, facts, f"{{{best[1]}}}", f"{{{best[2]}}}", "exact", chance)
+        counts.clear()
+
+
+def _measure_vocabulary(
+    series: pl.Series, folded: Collection[str], counts: dict[str, Counter[str]]
+) -> tuple[float, float]:
+    """Return the share of images, and of different texts of a column of images, that a vocabulary has; 0 of fewer than two texts.
+
+    Args:
+        counts: column -> how often each of its texts occurs, kept for the next vocabulary if there are few images.
+    """
+    if len(series) > MAX_COUNTED:
+        texts = series.str.to_lowercase()
+        own_texts = texts.drop_nulls().unique()
+        if len(own_texts) < 2:
+            return 0.0, 0.0
+        return mean_of(texts.is_in(list(folded)).fill_null(False)), mean_of(own_texts.is_in(list(folded)))
+    if series.name not in counts:
+        counts[series.name] = Counter(dict(series.str.to_lowercase().drop_nulls().value_counts().iter_rows()))
+    own_counts = counts[series.name]
+    if len(own_counts) < 2:
+        return 0.0, 0.0
+    common = own_counts.keys() & folded
+    return sum(own_counts[text] for text in common) / len(series), len(common) / len(own_counts)
 
 
 def _row_values(image_set: ImageSet, facts: TableFacts, column: str) -> set[str]:

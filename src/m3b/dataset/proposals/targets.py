@@ -73,6 +73,10 @@ MAX_LISTED_FILES = 6
 """Annotation files that a manifest names one by one."""
 CERTAIN_SEPARATORS = (LIST_SEPARATOR, "\n", ";")
 """Signs that names of classes do not contain."""
+SEPARATORS = (LIST_SEPARATOR, "\n", ";", ",", "+", "/", " ")
+"""Between labels of lists, the first that is there first."""
+MAX_READ_TEXTS = 50_000
+"""Cells of a column that are looked through for separators at once."""
 CODES_BY_BLANKS = r"^\d{1,3}(?: \d{1,3})*$"
 """Codes of classes with blanks between them, as in `0 16 2`."""
 BACKGROUND = "background"
@@ -654,8 +658,9 @@ def _separator(column: Column, texts: pl.Series) -> str:
     if stats.filled < 4 or stats.characters > 200:
         return ""
     series = texts.drop_nulls()
-    for separator in (LIST_SEPARATOR, "\n", ";", ",", "+", "/", " "):
-        if separator in "/ " and column.source != "table":
+    characters = set("".join(series.unique().to_list())) if len(series) <= MAX_READ_TEXTS else set(SEPARATORS)
+    for separator in SEPARATORS:
+        if separator not in characters or (separator in "/ " and column.source != "table"):
             continue
         if separator == " " and not series.str.contains(CODES_BY_BLANKS).all():
             continue  # words with blanks between them are one name
