@@ -28,9 +28,9 @@ MAX_CACHED = 20_000
 """Texts whose keys are kept."""
 _NEAR_BEST = 0.98
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
-_BATCH_CELLS = 400_000
+_BATCH_CELLS = 100_000
 """Cells whose keys are made in one query."""
-_MAX_COMMON = 1_000_000
+_MAX_COMMON = 400_000
 """Pairs of equal keys that are counted in one query."""
 _MIN_NUMBERS = 0.9
 """Share of keys that must be numbers for a match by chance."""
