@@ -14,6 +14,7 @@ from m3b.training import cache, case_storage, volume_cache
 from m3b.training.augment_masks import cut_block
 from m3b.training.case_storage import CacheRoom, CompressedArray, Storage, choose_storage, compress, fingerprint_files
 from m3b.training.detection.dataset import cut_image
+from m3b.training.segmentation.dataset import CachedMasks
 
 PLAN: dict[str, Any] = {
     "dims": 3, "channels": 1, "spacing": [1.0, 1.0, 1.0], "intensity": {"mode": "percentile"}, "classes": ["a", "b"],
@@ -105,6 +106,16 @@ def test_a_disk_without_room_is_read_directly_and_never_filled(
     monkeypatch.delenv(case_storage.GROWTH_VARIABLE)
     assert np.array_equal(build(tmp_path, records).image(3), expected)
     assert sizes(tmp_path)["image.npy"] > 4 * expected.nbytes, "there is room now, so that the cases are stored"
+
+
+def test_direct_reading_holds_few_cases_in_memory(tmp_path: Path) -> None:
+    records = [write_record(tmp_path, f"case{n}", n) for n in range(5)]
+    volumes = build(tmp_path, records, cache="direct")
+    masks = CachedMasks(volumes, np.array([4, 2, 0]))
+    expected = [volume_cache.prepare_case(records[n], PLAN, str(tmp_path))[1] for n in (4, 2, 0)]
+    for _ in range(2):
+        assert all(np.array_equal(mask, truth) for mask, truth in zip(masks, expected, strict=True))
+    assert len(volumes._prepared) <= volume_cache.MAX_PREPARED_CASES
 
 
 def test_cases_larger_than_the_first_do_not_exceed_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,7 +239,8 @@ def measure_in_reader(
     for start in range(0, len(records), CASES_PER_REQUEST):
         part = slice(start, start + CASES_PER_REQUEST)
         request = MeasureCasesRequest(list(records[part]), list(predictions[part]), small_index, root)
-        rows += reader.run_job(MEASURE_CASES_JOB, request)
+        measured: list[Row] = reader.run_job(MEASURE_CASES_JOB, request)
+        rows += measured
     return rows
 
 

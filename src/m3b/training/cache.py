@@ -106,7 +106,8 @@ class CachedImages:
 
 def count_shard_cases(shape: Sequence[int], dtype: Any) -> int:
     """Return the cases of a shard of an array (N, C, *size)."""
-    return max(1, min(_SHARD_CASES, _SHARD_BYTES // (int(np.prod(shape[1:])) * np.dtype(dtype).itemsize)))
+    case_bytes = int(np.prod(shape[1:])) * int(np.dtype(dtype).itemsize)
+    return max(1, min(_SHARD_CASES, _SHARD_BYTES // case_bytes))
 
 
 def build_cache(
@@ -248,9 +249,9 @@ def _open_stored(file: str) -> Any:
 
 def _open_shard(name: str) -> Any:
     """Return the array of a shard, None if it is not stored."""
-    for storage in ("map", "compressed"):
+    for suffix in (_SUFFIXES["map"], _SUFFIXES["compressed"]):
         try:
-            return _open_stored(name + _SUFFIXES[storage])  # type: ignore[index] - a literal
+            return _open_stored(name + suffix)
         except FileNotFoundError:
             continue
     return None

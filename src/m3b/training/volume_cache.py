@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -140,7 +140,8 @@ class Volumes:
 @lru_cache(maxsize=MAX_OPEN_MAPS)
 def _open_file(file: str) -> np.ndarray:
     if file.endswith(".b2nd"):
-        return CompressedArray(file)  # type: ignore[return-value] - read by slices, as a map
+        compressed: Any = CompressedArray(file)  # read by slices, as a map
+        return cast(np.ndarray, compressed)
     array: np.ndarray = np.load(file, mmap_mode="r" if os.path.getsize(file) > 4096 else None)
     return array
 

@@ -155,6 +155,19 @@ def read_marked_boxes(volumes: Volumes, row: int, overlap: bool) -> np.ndarray:
     return mark_boxes(np.asarray(volumes.mask(row)), overlap)
 
 
+class CachedMasks(Sequence[np.ndarray]):
+    """The masks of some cases of the cache, each opened when it is needed."""
+
+    def __init__(self, volumes: Volumes, rows: np.ndarray) -> None:
+        self._volumes, self._rows = volumes, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, item: Any) -> Any:
+        return self._volumes.mask(int(self._rows[item]))
+
+
 class WholeCases(Dataset[dict[str, torch.Tensor]]):
     """Items `{"pixel_values": float32 (C, H, W[, D]), "labels": uint8}` in the size of each case."""
 

@@ -33,7 +33,7 @@ from m3b.training.folds import (
 )
 from m3b.training.launch import count_processes, parse_train_options, train_folds_in_parallel
 from m3b.training.recipe import get_recipe
-from m3b.training.segmentation.dataset import patient_of
+from m3b.training.segmentation.dataset import CachedMasks, patient_of
 from m3b.training.segmentation.scoring import mean_dice
 from m3b.training.standard_error import describe_errors, jackknife_errors
 
@@ -125,8 +125,7 @@ def prepare_fold(plan: dict[str, Any], fold: int, train_set: Any, valid_set: Any
     from m3b.training.segmentation.mean_shape import baseline_dice_table, mean_shape
     from m3b.training.segmentation.scoring import mean_dice
 
-    volumes = train_set.volumes
-    masks, truths = ([volumes.mask(int(row)) for row in data_set.rows] for data_set in (train_set, valid_set))
+    masks, truths = (CachedMasks(data_set.volumes, data_set.rows) for data_set in (train_set, valid_set))
     mean = mean_shape(masks, plan)
     baseline = baseline_dice_table(mean, truths, plan)
     print(
