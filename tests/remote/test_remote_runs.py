@@ -127,7 +127,9 @@ def test_look_and_mirror_on_the_command_line(s3: S3Server, tmp_path: Path) -> No
     url = upload(s3, "looked", make_chest(tmp_path / "xrays", patients=30))
     looked = run_m3b("look", url, "Detect lung opacities on chest X-rays", "--json", "--mirror", tmp_path / "other")
     assert looked.returncode == 0, looked.stderr
-    assert json.loads(looked.stdout)["decision"] == "propose" or json.loads(looked.stdout)
+    preview = json.loads(looked.stdout)
+    assert (preview["task"], preview["decision"]) == ("diagnosis", "proposed")
+    assert preview["counts"]
     assert url in looked.stderr
     mirrored = json.loads(run_m3b("data", "mirror", url, "--json", "--mirror", tmp_path / "other").stdout)
     assert mirrored["fetched"] == 0
