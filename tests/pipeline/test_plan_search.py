@@ -105,12 +105,14 @@ def test_the_trainer_reads_the_table(searched: Result) -> None:
 def test_the_trainer_proposes_candidates(tmp_path: Path, spots: Path) -> None:
     proposals = json.dumps([{"settings": {"lr": 0.3}}, {"settings": {"lr": LOWER}}])
     acts = [write({"candidates.json": proposals}), say("Compare these."), script(TRAIN), say("Trained.")]
-    out = tmp_path / "run"
-    Pipeline(actor(play(module=MODULE, model=acts)), data=[spots], out=out, **ONE_RUNG).run(REQUEST)
+    out, player = tmp_path / "run", actor(play(module=MODULE, model=acts))
+    interrupted = interrupt_at((CandidateStarted, 4))
+    check_end(Pipeline(player, data=[spots], out=out, on_event=interrupted, **ONE_RUNG).run(REQUEST), "cancelled")
+    resume(out, player)
     summary = read_summary(out)
     assert [(item.source, item.settings) for item in summary.candidates][3:] == [("agent", {"lr": 0.3})]
     assert summary.selected == 4
-    assert read_trainings(out)[-1][0] == 0.3
+    assert [(rate, is_resumed) for rate, _, is_resumed in read_trainings(out)[3:]] == [(0.3, True), (0.3, False)]
     answer = next(message for message in of_kind(out, "message", "model_trainer") if message["reason"] == "answer")
     assert answer["facts"][0]["selected"] == 4
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from m3b.cli.output import make_console
 from m3b.events import (
     ArtifactChecked,
+    CandidateMeasured,
     Event,
     IndexAudited,
     ModelsCompared,
@@ -98,6 +99,9 @@ class LiveView:
                 self._print_line(f"       {event.text}")
             case ModelsCompared():
                 self._print_line(f"       {event.reason}")
+            case CandidateMeasured():
+                figure = event.problem if event.value is None else f"{event.value:.4g} on held-out cases"
+                self._print_line(f"       candidate {event.number}: {figure}")
             case IndexAudited():
                 self._print_detail(f"       {event.summary}")
             case ArtifactChecked():

@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,27 +118,35 @@ def add_search(stages: Stages, hours: float | None) -> Stages:
 
 
 def answer_proposals(state: RunState, services: RunServices) -> CheckResult | None:
-    """Return the answer to candidates that the Model Trainer proposes; None if it proposes none, or has trained already."""
-    work, summary = services.folder.work, state.find_artifact(SearchSummary)
-    if summary is None or not untrusted.is_file(work, PROPOSALS_FILE) or untrusted.is_folder(work, DELIVERABLE_FOLDER):
+    """Return the answer to candidates that the Model Trainer proposes; None if it proposes none, or has trained already.
+
+    May be called again after a crash: the file of the proposals is set aside when they are done.
+    """
+    work = services.folder.work
+    if state.find_artifact(SearchSummary) is None:
+        return None
+    is_interrupted = bool(state.search_events) and isinstance(state.search_events[-1], CandidateStarted)
+    has_trained = untrusted.is_folder(work, DELIVERABLE_FOLDER) and not is_interrupted
+    if has_trained or not (is_interrupted or untrusted.is_file(work, PROPOSALS_FILE)):
         return None
     search = PlanSearch(state, services)
     try:
-        proposals = search.source.read_proposals(work, search.plan, search.list_candidates())
+        proposals, problem = search.source.read_proposals(work, search.plan, search.list_candidates()), ""
     except UsageError as error:
-        _set_aside(work)
-        return relay_answer(f"{error} Write it anew, or train the plan in plan.json.")
+        proposals, problem = [], f"{error} Write it anew, or train the plan in {PLAN_FILE}."
+    count = len(search.candidates)
+    if proposals or is_interrupted:
+        search.run(proposals, adds_candidates=False)
+    if not problem and len(search.candidates) == count and not is_interrupted:
+        reason = "the time of the search is over" if proposals else "they were all compared before"
+        problem = f"Your candidates were not trained: {reason}. Train the plan in {PLAN_FILE}."
+    summary = search.finish()
     _set_aside(work)
-    if not proposals or not search.has_time(search.minutes[0]):
-        reason = "they were all compared before" if not proposals else "the time of the search is over"
-        return relay_answer(f"Your candidates were not trained: {reason}. Train the plan in plan.json.")
-    search.run(proposals)
-    new_summary = search.finish()
-    services.record_artifact(SearchSummary, new_summary)
-    return relay_answer(
-        f"{describe_search(new_summary)}\n{PLAN_FILE} is the plan of the selected candidate. Train and export it.",
-        new_summary.to_json(),
-    )
+    if problem:
+        return relay_answer(problem)
+    services.record_artifact(SearchSummary, summary)
+    text = f"{describe_search(summary)}\n{PLAN_FILE} is the plan of the selected candidate. Train and export it."
+    return relay_answer(text, summary.to_json())
 
 
 def _set_aside(work: Path) -> None:
@@ -301,13 +310,13 @@ class PlanSearch:
 
     # --- the search -----------------------------------------------------------------------------------------------
 
-    def run(self, proposals: Sequence[Candidate] = (), share: float = 1.0) -> None:
+    def run(self, proposals: Sequence[Candidate] = (), share: float = 1.0, *, adds_candidates: bool = True) -> None:
         """Train candidates rung by rung until the time is over or nothing is to be gained.
 
         Args:
-            proposals: candidates of an agent, which are trained before any other; without them the table and the sampler
-                give candidates.
+            proposals: candidates of an agent, which are trained first.
             share: of the time of the search.
+            adds_candidates: whether the table and the sampler give candidates.
 
         Raises:
             RunFailed: no candidate could be measured.
@@ -318,15 +327,16 @@ class PlanSearch:
         for candidate in proposals:
             if self.has_time(self.minutes[0], share):
                 self._train(candidate, 0)
-        if not proposals:
+        if adds_candidates:
             self._train_first_rung(share / len(self.minutes))
         numbers = [number for number, candidate in self.candidates.items() if candidate.figures]
         if self.samples is None or not numbers:
             problems = "; ".join(dict.fromkeys(candidate.problem for candidate in self.list_candidates()))
             raise RunFailed(f"None of {len(self.candidates)} candidate plans was trained and measured: {problems}")
+        samples = self.samples
         for rung in range(1, len(self.minutes)):
-            numbers = choose_survivors(self.samples.list_figures(), numbers, rung - 1, DEFAULT_NUMBER)
-            if self._is_gain_too_small(self.samples.expected_gain(numbers)):
+            numbers = choose_survivors(samples.list_figures(), numbers, rung - 1, DEFAULT_NUMBER)
+            if self._is_gain_too_small(partial(samples.expected_gain, numbers)):
                 return
             for number in numbers:
                 candidate = self.candidates[number]
@@ -343,16 +353,16 @@ class PlanSearch:
             if len(self.candidates) >= MIN_CANDIDATES and not self.has_time(self.minutes[0], share):
                 self.stopped = "time" if len(self.minutes) == 1 else "done"
                 return
-            if self._is_gain_too_small(self._expected_improvement()):
+            if self._is_gain_too_small(self._expected_improvement):
                 return
             candidate = self.source.suggest(self.list_candidates(), lower_is_better=self.lower_is_better)
             if candidate is None:
                 return
             self._train(candidate, 0)
 
-    def _is_gain_too_small(self, gain: float) -> bool:
+    def _is_gain_too_small(self, compute_gain: Callable[[], float]) -> bool:
         min_gain = self.services.options.min_gain
-        if min_gain is None or gain >= min_gain:
+        if min_gain is None or compute_gain() >= min_gain:
             return False
         self.stopped = "min_gain"
         return True
@@ -395,6 +405,7 @@ class PlanSearch:
             problem = extract_last_line(str(error)) or type(error).__name__
         finally:
             discard_candidate(self.services.folder)
+        self._clear_results()  # so that a deliverable that is there later is the agent's
         measured = CandidateMeasured(
             candidate.number, rung, round(time.monotonic() - start, 3), value, problem, rows_hash
         )
