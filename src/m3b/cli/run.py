@@ -191,7 +191,6 @@ def run(
 def fill_from_config(flags: dict[str, Any], data: list[str]) -> dict[str, Any]:
     """Return the options that were given, and those of the configuration for the others, as `Pipeline` takes them."""
     from m3b.config import read_config
-
     from m3b.remote.addresses import is_remote
 
     settings = read_config(Path(source) for source in data if not is_remote(source))
