@@ -331,7 +331,6 @@ def test_broad_excepts_stand_at_boundaries_only() -> None:
         "isolation/sandbox/guard/",
         "isolation/reader/server.py",
         "bench/cell.py",
-        "bench/cell_runner.py",
         "training/",
         "run/extensions.py",
         "run/handle.py",

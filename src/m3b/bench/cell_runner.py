@@ -81,17 +81,20 @@ class CellRunner:
                     return
                 time.sleep(POLL_S[self._engine.name])
                 for running_cell in list(self._running):
-                    status = self._engine.poll(running_cell.attempt.job_id)
-                    if status.state == "pending":
-                        running_cell.started_at = time.monotonic()
-                    elif status.has_ended:
-                        self._running.remove(running_cell)
-                        self._settle(running_cell, status)
+                    self._poll(running_cell)
         except EngineError:
+            self._running.clear()
             raise
-        except BaseException:  # whatever ends the sweep, Ctrl-C too
+        finally:
             self._cancel_all()
-            raise
+
+    def _poll(self, running_cell: RunningCell) -> None:
+        status = self._engine.poll(running_cell.attempt.job_id)
+        if status.state == "pending":
+            running_cell.started_at = time.monotonic()
+        elif status.has_ended:
+            self._running.remove(running_cell)
+            self._settle(running_cell, status)
 
     def _start_cells(self, open_cells: Iterator[Cell]) -> None:
         """Start cells, or take over their last attempts, while there is room for more."""
@@ -136,9 +139,15 @@ class CellRunner:
         )
         try:
             job_id = self._engine.submit(request)
-        except BaseException as error:  # whatever happens, a cell that was not submitted is not claimed
-            if not (isinstance(error, EngineError) and error.code == "unreachable"):  # otherwise it may be submitted
+        except EngineError as error:
+            if error.code != "unreachable":  # otherwise it may have been submitted
                 self._store.release(cell.key)
+            raise
+        except KeyboardInterrupt:
+            if (submitted_id := self._engine.find(attempt.job_name)) is None:
+                self._store.release(cell.key)
+            else:
+                self._running.append(RunningCell(cell, self._store.record_job(cell.key, submitted_id)))
             raise
         self._running.append(RunningCell(cell, self._store.record_job(cell.key, job_id)))
 
