@@ -183,7 +183,8 @@ class Patches(Dataset[dict[str, torch.Tensor]]):
 
 def cut_image(image: np.ndarray, start: Sequence[int], size: Sequence[int]) -> np.ndarray:
     """Copy the block of (C, *image) from `start`, which may be negative; voxels outside get the corner value of their channel."""
-    return cut_block(image, start, size, np.asarray(image[(slice(None), *(0,) * (image.ndim - 1))]))
+    corner: Any = (slice(None), *(0,) * (image.ndim - 1))
+    return cut_block(image, start, size, np.asarray(image[corner]))
 
 
 def collate(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
