@@ -8,6 +8,8 @@ chat-completions protocol, like any small model on a local server.
 
     python benchmarks/weak_model.py                 both runs on generated radiographs; about two minutes
 
+Its errors are of form; weak_errors.py is about errors of content: invented paths, test cases in training, forgotten steps, loops.
+
 "Without" is a loop without repairs: `json.loads`, types as given, calls in the provider's format only, and
 "Invalid arguments." as the answer to errors.
 """
