@@ -154,26 +154,26 @@ class ClusterResources:
         """Return a partition by its name, the default one for an empty name; None if there is none."""
         return next((part for part in self.partitions if (part.name == name if name else part.is_default)), None)
 
-    def check(self, request: Resources) -> None:
+    def check(self, resources: Resources) -> None:
         """Check that some node could run a job.
 
         Raises:
             UsageError: there is no such partition, or no node of it is large enough.
         """
-        names = request.partition.split(",") if request.partition else [""]
+        names = resources.partition.split(",") if resources.partition else [""]
         partitions = [part for name in names if (part := self.find_partition(name)) is not None]
         known_names = ", ".join(part.name for part in self.partitions) or "none"
         if not partitions:
-            if request.partition or not self.partitions:
+            if resources.partition or not self.partitions:
                 raise UsageError(
-                    f"The cluster has no partition {request.partition!r} with a working node: {known_names}."
+                    f"The cluster has no partition {resources.partition!r} with a working node: {known_names}."
                 )
             return  # no default partition: the cluster decides
         largest_memory = max(part.memory_gib for part in partitions) or math.inf
         for noun, amount, largest in (
-            ("cores (--cpus)", request.cpus, max(part.cpus for part in partitions)),
-            ("GPUs (--gpus)", request.gpus, max(part.gpus for part in partitions)),
-            ("GiB of memory (--memory)", request.memory_gib, largest_memory),
+            ("cores (--cpus)", resources.cpus, max(part.cpus for part in partitions)),
+            ("GPUs (--gpus)", resources.gpus, max(part.gpus for part in partitions)),
+            ("GiB of memory (--memory)", resources.memory_gib, largest_memory),
         ):
             if amount > largest:
                 raise UsageError(
