@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_kit import KillingModel, kill_program, wait_for
+from program_kill_kit import KillingModel, kill_program, wait_for
 
 from m3b.bench.systems import CellJob, CellOutcome
 from m3b.bench.systems.autoresearch_agent import FILE_PATTERN
@@ -126,6 +126,7 @@ def test_a_request_is_declined(job: CellJob) -> None:
     assert (ended.status, ended.reason) == ("no_dataset", "no spots")
 
 
+@pytest.mark.confined
 def test_a_killed_run_goes_on(job: CellJob) -> None:
     steps = [experiment(0.5), say("LOOK: echo a clue"), say("LOOK: echo never heard")]
     first = KillingModel(steps, job.folder, kill_at=3)
@@ -148,6 +149,7 @@ def test_react_does_not_go_on(job: CellJob) -> None:
     assert AUTORESEARCH.is_resumable is True, "as the tests beside this show"
 
 
+@pytest.mark.confined
 def test_a_run_killed_in_an_experiment_repeats_only_that(job: CellJob) -> None:
     work = job.folder / "run" / "work"
     wait = "if [ ! -f ../began ]; then touch ../began; sleep 600; fi"

@@ -120,7 +120,7 @@ def test_carving_and_scoring_load_no_parser(stand_in, tmp_path: Path) -> None:
     assert report["error"] == ""
     assert report["primary"]["value"] > 0.3
     assert report["imported"] == {}
-    assert {by.partition(" <- ")[0] for by in report["opened"].values()} <= {"m3b/writing.py:write_text_atomically"}
+    assert {by.partition(" <- ")[0] for by in report["opened"].values()} <= {"m3b/writing.py:_write_atomically"}
 
 
 def test_segmentation_with_some_of_the_classes_and_other_numbers(stand_in, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kill_kit import KillingModel
+from program_kill_kit import KillingModel
 from program_replies import REPLIES
 from test_systems import DELIVER
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import signal
 import stat
@@ -16,6 +17,7 @@ import pytest
 
 from m3b.errors import UsageError
 from m3b.remote import mirror as mirror_module
+from m3b.remote.addresses import parse_address
 from m3b.remote.mirror import mirror, restore_mirror
 from m3b.remote.store import MirrorStore, find_changes, read_file_list
 from remote.remote_kit import KEY_ID, SECRET, S3Server, serve_s3
@@ -301,3 +303,34 @@ def test_a_missing_extra_is_named(s3: S3Server, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(UsageError, match=rf"m3b\[{extra}\]"):
             mirror(f"{scheme}://host/folder")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://AKIAABCDEFGHIJKLMNOP:wJalrXUtnFEMI/K7MDENG/bPxRfiCY@bucket/folder",
+        "s3://AKIAABCDEFGHIJKLMNOP:wJalrXUtnFEMI@bucket/folder",
+        "ssh://bob:pa/K7MDENG@host/folder",
+        "ssh://bob%3AK7MDENG@host/folder",
+    ],
+)
+def test_addresses_with_secrets_are_refused_and_not_repeated(address: str) -> None:
+    """A secret with a slash went into the error message as a whole."""
+    with pytest.raises(UsageError) as refusal:
+        parse_address(address)
+    assert not re.search("K7MDENG|wJalr", str(refusal.value))
+
+
+def test_a_store_that_others_may_have_prepared_is_refused(tmp_path: Path) -> None:
+    """What lay there was taken for files of the bucket."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "index.sqlite").symlink_to(tmp_path / "elsewhere")
+    for folder in (shared, linked):
+        with pytest.raises(UsageError, match="--mirror"):
+            MirrorStore(folder)
+    assert not (tmp_path / "elsewhere").exists()
+    assert (MirrorStore(tmp_path / "own").folder / "index.sqlite").stat().st_mode & 0o077 == 0

@@ -26,6 +26,7 @@ from m3b.events import (
     PromptSent,
     ReplyReceived,
     RunEnded,
+    RunStarted,
     ToolCalled,
     ToolReturned,
 )
@@ -56,6 +57,7 @@ st.register_type_strategy(Usage, st.builds(Usage, st.integers(0, 2**40), output_
 st.register_type_strategy(ToolCall, st.builds(ToolCall, TEXT, TEXT, JSON, TEXT))
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 FIELD_STRATEGIES: dict[type[Event], dict[str, st.SearchStrategy[object]]] = {
+    RunStarted: {"origins": st.dictionaries(TEXT, JSON, max_size=2)},
     RunEnded: {"result": JSON},
     ToolCalled: {"arguments": JSON},
     ToolReturned: {"facts": JSON},

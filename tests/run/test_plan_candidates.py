@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from m3b import TrainingOverrides
-from m3b.errors import SettingError, UsageError
+from m3b.errors import ModelError, SettingError, UsageError
 from m3b.run.plan_candidates import (
     MAX_SINGLE_CHANGES,
     PROPOSALS_FILE,
     Candidate,
     CandidateSource,
     check_search_possible,
+    find_proposal_problem,
 )
+from m3b.run.plan_search import read_plan
 from m3b.run.training_overrides import list_setting_names
 from m3b.training.plan_table import PLAN_TABLES
 from m3b.training.search_space import SEARCH_SPACES, list_dimensions
@@ -143,3 +145,43 @@ def test_dimensions_of_a_gpu_are_left_out_on_a_processor() -> None:
     names = [item["network.name"] for item in list_dimensions("diagnosis", PLAN, has_gpu=True)["network.name"]]
     assert names == ["resnet18", "densenet121"]
     assert list_dimensions("diagnosis", PLAN, has_gpu=False)["size"] == [{"size": [96, 96]}, {"size": [48, 48]}]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"network.pretrained": "/root"},
+        {"network.pretrained": "~nobody/model"},
+        {"network.pretrained": "runs/model"},
+        {"network.name": "runs/model"},
+        {"network": {"name": "resnet18", "pretrained": "/root"}},
+        {"augment.rotate": [[1]]},
+        {"augment.rotate": "\ud800"},
+        {"lr": 10**400},
+        {"network.pretrained": "x" * 5000},
+        {"--set": 1},
+    ],
+)
+def test_proposals_name_no_folders_and_hold_plain_values(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """m3b itself read what a proposed setting named, and one odd value ended the run."""
+    (tmp_path / PROPOSALS_FILE).write_text(json.dumps([{"settings": settings}]))
+    assert find_proposal_problem(settings)
+    with pytest.raises(UsageError, match="entry 1"):
+        make_source().read_proposals(tmp_path, PLAN, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5000,
+        "[1]",
+        '{"lr": 1' + "0" * 400 + "}",
+        '{"lr": NaN}',
+        '{"a": "\\ud800"}',
+        '{"a": ' * 40 + "1" + "}" * 40,
+    ],
+)
+def test_plans_that_nothing_can_be_computed_with_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(ModelError):
+        read_plan(tmp_path)

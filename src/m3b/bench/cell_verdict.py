@@ -20,6 +20,7 @@ from m3b.bench.systems import CellOutcome
 from m3b.bench.tasks import BenchmarkTask
 from m3b.data.index import TEST
 from m3b.events import ArtifactAccepted, Event, ToolCalled
+from m3b.isolation import untrusted
 from m3b.journal import salvage_journal
 from m3b.metrics import canonical_metric
 from m3b.metrics.metric_tables import lower_is_better, tasks_with_metrics
@@ -209,7 +210,8 @@ def _find_claims(work_folder: Path, hidden_metric: dict[str, Any]) -> list[str]:
         if "data" in file.relative_to(work_folder).parts[:1] or file.is_symlink():
             continue
         try:
-            figures = list(_iterate_figures(json.loads(file.read_text(encoding="utf-8")), str(hidden_metric["name"])))
+            content = untrusted.read_json(work_folder, file.relative_to(work_folder))
+            figures = list(_iterate_figures(content, str(hidden_metric["name"])))
         except (OSError, ValueError, RecursionError):
             continue
         if any(math.isfinite(value) and value > float(upper_bound) + CLAIM_SLACK for value in figures):

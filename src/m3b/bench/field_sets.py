@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +10,12 @@ from typing import Any
 
 from m3b.data.index import LABELS, TEST, TRAIN
 from m3b.errors import UsageError
+from m3b.isolation import untrusted
+from m3b.isolation.untrusted import parse_json
 
 EXPECTATIONS_FILE = "EXPECTED.json"
+MAX_INDEX_BYTES = 2**30
+MAX_FOLDER_CHARACTERS = 200
 TARGET_TASKS = {"diagnosis": "diagnosis", "masks": "segmentation", "boxes": "detection", "report": "report"}
 """Target in `EXPECTED.json` -> task of m3b."""
 DELIVERED_STATUSES = ("completed", "below_range")
@@ -68,7 +71,7 @@ def load_field_sets(folder: Path) -> tuple[FieldSet, ...]:
     """
     file = folder / EXPECTATIONS_FILE
     try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
+        entries = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"--field takes a folder with data sets and {EXPECTATIONS_FILE}: {file}: {error}.") from error
     if not isinstance(entries, list) or not entries:
@@ -84,8 +87,15 @@ def _parse_entry(entry: Any, number: int, root: Path, file: Path) -> FieldSet:
     label = f"{file}, entry {number}"
     if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("folder", "request")):
         raise UsageError(f"{label}: needs the texts `folder` and `request`.")
-    if Path(entry["folder"]).name != entry["folder"] or not (root / entry["folder"]).is_dir():
+    folder, manifest = root / entry["folder"], entry.get("manifest", "")
+    is_child = (
+        Path(entry["folder"]).name == entry["folder"] not in ("", ".", "..")
+        and len(entry["folder"]) < MAX_FOLDER_CHARACTERS
+    )
+    if not is_child or folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{label}: there is no folder {entry['folder']!r} in {root}.")
+    if not isinstance(manifest, str) or not (root / manifest).resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"{label}: `manifest` is {manifest!r}; it is a file in {root}.")
     case_range = entry.get("n", [0, None])
     is_range = isinstance(case_range, list) and len(case_range) == 2 and isinstance(case_range[0], int)
     if not is_range or not isinstance(entry.get("classes", 0), int):
@@ -101,7 +111,7 @@ def _parse_entry(entry: Any, number: int, root: Path, file: Path) -> FieldSet:
         if key == "group_re" and pattern and not has_group:
             raise UsageError(f"{label}: group_re {pattern!r} needs a group that names the patient.")
     return FieldSet(
-        folder=str(root / entry["folder"]),
+        folder=str(folder),
         request=entry["request"],
         min_cases=case_range[0],
         max_cases=case_range[1],
@@ -112,7 +122,7 @@ def _parse_entry(entry: Any, number: int, root: Path, file: Path) -> FieldSet:
         split_pattern=patterns["split_re"],
         mask_pattern=patterns["mask_re"],
         should_refuse=bool(entry.get("refuse", False)),
-        manifest=str(root / entry["manifest"]) if entry.get("manifest") else "",
+        manifest=str(root / manifest) if manifest else "",
     )
 
 
@@ -124,7 +134,7 @@ def find_differences(work: Path, field_set: FieldSet, removed_cases: int = 0) ->
         removed_cases: number of cases that were removed from the folder before it was read.
     """
     try:
-        train, test, labels = (json.loads((work / name).read_text(encoding="utf-8")) for name in (TRAIN, TEST, LABELS))
+        train, test, labels = (untrusted.read_json(work, name, MAX_INDEX_BYTES) for name in (TRAIN, TEST, LABELS))
         records = [*train, *test]
         return _compare(train, test, labels, field_set, removed_cases) if records else ["the index has no cases"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -98,9 +98,11 @@ def parse_address(text: str) -> RemoteAddress:
         )
     host, _, path = rest.partition("/")
     user, _, _ = host.rpartition("@")
-    if ":" in user or (user and scheme in ("s3", "gs")):
+    port = host.rpartition("@")[2].partition(":")[2]
+    has_password = ":" in unquote(user) or (":" in host and "@" in path) or (port and not port.isdecimal())
+    if has_password or ((user or port) and scheme in ("s3", "gs")):
         raise UsageError(
-            f"{scheme}://{MASK}@{host.rpartition('@')[2]}/{path.partition('?')[0]}: credentials do not belong into an address. "
+            f"{scheme}://{MASK}: credentials do not belong into an address, and a port is a number. "
             f"Leave them out; {CREDENTIAL_SOURCES[scheme]}"
         )
     if "?" in rest:

@@ -336,14 +336,18 @@ def list_files(filesystem: AbstractFileSystem, address: RemoteAddress) -> Listin
         Exception: of `list_client_errors`.
     """
     root = address.store_path
-    found = filesystem.find(root, detail=True, withdirs=False)
+    infos = filesystem.find(root, detail=True, withdirs=False)
     stripped_root = str(filesystem._strip_protocol(root)).rstrip("/")
     files: dict[str, RemoteFile] = {}
     n_links = n_unnamed = 0
     is_file = False
-    for path, listed_info in found.items():
+    for path, listed_info in infos.items():
         info = listed_info or filesystem.info(path)  # of a single file, some file systems list the name alone
         kind, size = info.get("type"), info.get("size") or 0
+        if not isinstance(size, int) or size < 0:
+            raise UsageError(
+                f"{address}: the server says that a file has {str(size)[:40]!r} bytes, so its files cannot be mirrored."
+            )
         if kind == "directory" or (path.endswith("/") and not size):
             continue
         if kind != "file" or info.get("islink"):
@@ -409,7 +413,7 @@ class _Fetcher:
                         break
                 if not pending:
                     break
-                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                for future in wait(pending, COMMIT_SECONDS, FIRST_COMPLETED).done:
                     file, sha256 = pending.pop(future), future.result()
                     done_bytes += file.size
                     if sha256 is not None:
@@ -465,7 +469,7 @@ class _Fetcher:
                 digest.update(block)
             with self.filesystem.open(file.remote_path, "rb", **self.open_options) as source:
                 source.seek(target.tell())
-                while block := source.read(SMALL_FILE_BYTES):
+                while target.tell() <= file.size and (block := source.read(SMALL_FILE_BYTES)):
                     target.write(block)
                     target.flush()
                     digest.update(block)

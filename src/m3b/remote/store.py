@@ -80,6 +80,9 @@ class MirrorStore:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for subfolder in (self.folder / "objects", self.snapshots, self.partial):
                 subfolder.mkdir(mode=0o700, exist_ok=True)
+            for path in (self.folder, self.folder / "objects", self.snapshots, self.partial):
+                _require_own_folder(path)
+            _create_private_file(self.folder / "index.sqlite")
             self.index = ObjectIndex(self.folder / "index.sqlite")
         except (OSError, sqlite3.Error) as error:
             raise UsageError(
@@ -297,6 +300,22 @@ def _list_paths(folder: Path) -> set[str]:
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         paths |= {os.path.relpath(os.path.join(parent, name), folder) for name in (*names, *links)}
     return paths
+
+
+def _require_own_folder(folder: Path) -> None:
+    """Raise PermissionError if others could have put files into a folder: what lies there would be taken for remote files."""
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{folder} is a link, belongs to another user, or others may write to it")
+
+
+def _create_private_file(file: Path) -> None:
+    """Create a file that only the user can read, if it is missing; OSError if it is a link."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
 
 
 class ObjectIndex:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Any
 from m3b.errors import SettingError, UsageError
 from m3b.isolation import untrusted
 from m3b.run.training_overrides import (
+    NO_WEIGHTS,
     TrainingOverrides,
     check_overrides,
     quote_setting,
@@ -24,6 +26,9 @@ PROPOSALS_FILE = "candidates.json"
 """File of the working directory in which the Model Trainer may propose candidates."""
 MAX_PROPOSALS = 8
 MAX_PROPOSAL_BYTES = 1 << 16
+MAX_PROPOSED_SETTINGS, MAX_PROPOSED_ITEMS, MAX_PROPOSED_CHARACTERS = 30, 16, 100
+"""Settings of a proposed candidate, items of a list in it, and characters of a text."""
+MAX_PROPOSED_NUMBER = 2**53
 MAX_SINGLE_CHANGES = 5
 """Candidates with a single change from the table, before the sampler combines changes."""
 MAX_REPEATED_DRAWS = 20
@@ -218,6 +223,8 @@ class CandidateSource:
                 raise UsageError(
                     f"{PROPOSALS_FILE}: entry {position} has no `settings` of plan.json; an example is {example}."
                 )
+            if problem := find_proposal_problem(settings):
+                raise UsageError(f"{PROPOSALS_FILE}: entry {position}: {problem}")
             try:
                 self.make_plan_command(settings, plan, 1.0, 0)
             except SettingError as error:
@@ -226,3 +233,43 @@ class CandidateSource:
                 known_settings.append(settings)
                 proposals.append(Candidate(len(candidates) + len(proposals) + 1, "agent", settings))
         return proposals
+
+
+def find_proposal_problem(settings: Mapping[str, Any]) -> str:
+    """Return why an agent may not propose these settings; '' if it may.
+
+    m3b itself reads the weights that a setting names, outside the sandbox, so that an agent may name no folder; and a value
+    that cannot be stored or computed with would end the run.
+    """
+    if len(settings) > MAX_PROPOSED_SETTINGS:
+        return f"it has {len(settings)} settings; at most {MAX_PROPOSED_SETTINGS} are allowed."
+    for key, value in settings.items():
+        if not re.fullmatch(r"[A-Za-z_][\w.]{0,59}", key, re.ASCII):
+            return "a name of a setting has other characters than letters, digits, `_` and `.`, or more than 60."
+        items = value if isinstance(value, list) else [value]
+        if len(items) > MAX_PROPOSED_ITEMS or not all(map(_is_plain_value, items)):
+            return (
+                f"{key} is neither a finite number, a short text, true, false or null, nor a list of at most "
+                f"{MAX_PROPOSED_ITEMS} of them. Write nested settings as dotted names, such as `augment.rotate`."
+            )
+        if key in ("network.name", "network.pretrained") and not _is_known_network(key, value):
+            return f"{key} must be a network of the template, an entry of `m3b models list`, or `none`; folders are the user's choice."
+    return ""
+
+
+def _is_plain_value(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MAX_PROPOSED_CHARACTERS and value.isprintable()
+    if value is None or isinstance(value, bool):
+        return True
+    return isinstance(value, int | float) and abs(value) < MAX_PROPOSED_NUMBER
+
+
+def _is_known_network(key: str, value: Any) -> bool:
+    """Return whether a text names a network or an entry of the registry, and no folder."""
+    from m3b.models.pretrained.registry import list_pretrained
+
+    if not isinstance(value, str):
+        return False
+    is_plain_name = key == "network.name" and "/" not in value and value[:1] not in ("~", ".")
+    return is_plain_name or value == NO_WEIGHTS or value in {entry.name for entry in list_pretrained()}

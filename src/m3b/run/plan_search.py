@@ -58,6 +58,7 @@ SEARCH_FOLDER = "search"
 PLAN_FILE, LOG_FOLDER = "plan.json", "Logout"
 KEPT_LOG_FOLDERS = ("cache", "jobs", "results")
 """Folders of the log that hold decoded images and output, and nothing of a training."""
+MAX_PLAN_DEPTH, MAX_PLAN_NUMBER = 12, 2**53
 MAX_CANDIDATES = 40
 MIN_CANDIDATES = 2
 MAX_RUNGS = 3
@@ -186,6 +187,31 @@ def run_command(services: RunServices, call_id: str, command: str) -> ToolResult
     if services.cancel_event.is_set():
         raise RunCancelled("The run was cancelled.")
     return result
+
+
+def read_plan(work: Path) -> dict[str, Any]:
+    """Return plan.json, which scripts of an agent wrote.
+
+    Raises:
+        ModelError: it is no JSON object, is nested too deeply, or has numbers that nothing can be computed with.
+    """
+    try:
+        plan = untrusted.read_json(work, PLAN_FILE)
+        json.dumps(plan, allow_nan=False, ensure_ascii=False).encode()
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{PLAN_FILE} cannot be used ({type(error).__name__}: {error}).") from None
+    if not isinstance(plan, dict):
+        raise ModelError(f"{PLAN_FILE} is no JSON object.")
+    pending: list[tuple[int, Any]] = [(0, plan)]
+    while pending:
+        depth, value = pending.pop()
+        if depth > MAX_PLAN_DEPTH:
+            raise ModelError(f"{PLAN_FILE} is nested more than {MAX_PLAN_DEPTH} deep.")
+        if isinstance(value, int) and abs(value) > MAX_PLAN_NUMBER:
+            raise ModelError(f"{PLAN_FILE} has a number above 2^53.")
+        children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        pending += [(depth + 1, child) for child in children]
+    return plan
 
 
 class PlanSearch:
@@ -437,9 +463,9 @@ class PlanSearch:
         work, own_plan = self.services.folder.work, self.folder / f"plan-{candidate.number}.json"
         if not own_plan.exists():
             self._make_plan(candidate, self.folds)
-            write_text_atomically(own_plan, untrusted.read_text(work, PLAN_FILE))
+            write_text_atomically(own_plan, json.dumps(read_plan(work)))
         plan = json.loads(own_plan.read_text(encoding="utf-8"))
-        if plan.get("max_steps"):
+        if isinstance(plan.get("max_steps"), int) and plan["max_steps"]:
             plan["max_steps"] = max(1, round(plan["max_steps"] * self.minutes[rung] / self.final_minutes))
         self._write_plan(plan)
         resume = " --resume" if is_resumed else ""

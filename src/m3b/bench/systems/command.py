@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -23,6 +22,7 @@ from m3b.bench.systems.base import CellJob, CellOutcome
 from m3b.cleanup import undo_on_error
 from m3b.data.cards import Card, absent_told
 from m3b.errors import LLMError, SandboxError
+from m3b.isolation import untrusted
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox, choose_sandbox
 from m3b.llm import LLM, connect
 from m3b.models import check_deliverable
@@ -286,11 +286,8 @@ def read_claim(deliverable: Path) -> dict[str, Any] | None:
 
     The system wrote the file: links, large files, and anything but a metric with a finite number are ignored.
     """
-    file = deliverable.parent / CLAIM_FILE
     try:
-        if file.is_symlink() or file.stat().st_size > MAX_CLAIM_BYTES:
-            return None
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        raw = untrusted.read_json(deliverable.parent, CLAIM_FILE, MAX_CLAIM_BYTES)
         name, value = str(raw["metric"]), float(raw["value"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None

@@ -430,13 +430,14 @@ class EdgeWords:
     def can_name(self, first: End, last: End, first_name: End, last_name: End) -> bool:
         """Return whether the texts of two columns, one after the other, can match those of two names of enough files."""
         a, b = (self._columns[end.owner, end.template] for end in (first, last))
-        names = (self._names[end.owner, end.template] for end in (first_name, last_name))
+        x, y = (self._names.get((end.owner, end.template)) for end in (first_name, last_name))
+        if x is None or y is None:  # a name that is the same for all files
+            return True
         wordless, foldered = self._free
         is_first_free = a in wordless or b in foldered
         is_last_free = b in wordless
         is_one_name = first_name is last_name
         several_words = int(is_one_name and not (is_first_free or is_last_free))
-        x, y = names
         begins = is_first_free or (a, x) in self._pairs[0][several_words]
         return begins and (is_last_free or (b, y) in self._pairs[1][several_words])
 
