@@ -127,7 +127,7 @@ def look(command: str) -> str:
     """Run a command in the working directory and return its output."""
     try:
         completed = subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, errors="replace", timeout=LOOK_TIMEOUT_S, check=False
+            ["/bin/bash", "-c", command], capture_output=True, text=True, errors="replace", timeout=LOOK_TIMEOUT_S, check=False
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"ended after {LOOK_TIMEOUT_S} s"
@@ -160,7 +160,7 @@ def run_experiment(seconds: float) -> tuple[str, float | None, str]:
     env = {**os.environ, "EXPERIMENT_SECONDS": f"{seconds:.0f}"}
     with Path("experiment.log").open("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
-            ["bash", "experiment.sh"], cwd=TRIAL, stdout=log, stderr=log, env=env, start_new_session=True
+            ["/bin/bash", "experiment.sh"], cwd=TRIAL, stdout=log, stderr=log, env=env, start_new_session=True
         )
         try:
             status = process.wait(timeout=seconds * OVERTIME)
