@@ -247,9 +247,9 @@ class PlanSearch:
         file = self.folder / PLAN_FILE
         try:
             if not file.exists():
-                write_text_atomically(file, untrusted.read_text(self.services.folder.work, PLAN_FILE))
+                write_text_atomically(file, json.dumps(read_plan(self.services.folder.work), indent=2))
             return dict(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+        except (ModelError, OSError, ValueError, TypeError) as error:
             raise RunFailed(f"The training project has no {PLAN_FILE} that can be searched: {error}.") from error
 
     def _count_folds(self, index: DataIndex) -> int:
