@@ -24,6 +24,8 @@ TRAINING_JOB = "002"
 NODES = ("first", "second")
 CANARY = "canary-4711"
 RUN_TIMEOUT_S = 1500.0
+N_CHECK_JOBS = 2
+"""The check of the training project, and the prediction of validation and test cases."""
 OPTIONS = (
     "--llm", "rules", "--quiet", "--json", "--seed", "1", "--steps", "240", "--folds", "1", "--network", "small_cnn",
     "--engine", "ray", "--cpus", "1", "--memory", "4", "--partition", "training",
@@ -125,6 +127,7 @@ def undisturbed(cluster: RayCluster, data: Path, tmp_path_factory: pytest.TempPa
     assert result["status"] in ("completed", "below_range"), result
     assert run.count_attempts() == 1
     assert len(list((run.folder / "logs" / "cluster").iterdir())) == 2
+    assert len(list((run.folder / "logs" / "checks").glob("[0-9][0-9][0-9]"))) == N_CHECK_JOBS
     folders = (run.folder, cluster.session_folder)
     files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     assert not [file for file in files if CANARY.encode() in file.read_bytes()]

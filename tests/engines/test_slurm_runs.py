@@ -25,6 +25,8 @@ pytestmark = [
 REQUEST = "Detect lung opacities on chest X-rays"
 PLAN_JOB, TRAINING_JOB = "001", "002"
 RUN_TIMEOUT_S = 900.0
+N_CHECK_JOBS = 2
+"""The check of the training project, and the prediction of validation and test cases."""
 OPTIONS = (
     "--llm", "rules", "--quiet", "--json", "--seed", "1", "--steps", "240", "--folds", "1", "--network", "small_cnn",
     "--engine", "slurm", "--cpus", "1", "--memory", "4", "--partition", "main",
@@ -95,6 +97,25 @@ class StartedRun:
     def count_attempts(self) -> int:
         return len(list(self.job_folder.glob("attempt-*.json")))
 
+    def wait_for_prediction(self) -> str:
+        """Wait until the prediction of cases runs on a node; return the id of its job."""
+
+        def predicts() -> list[Path]:
+            assert self.process is not None
+            assert self.process.poll() is None, self.process.communicate()[0]
+            folders = {folder.parent for folder in self.folder.glob(".predictions/*/job.json")}
+            return [folder for folder in folders if (self.check_folders[-1] / "owner.json").exists()]
+
+        wait_for(predicts, "no prediction", RUN_TIMEOUT_S)
+        return str(json.loads((self.check_folders[-1] / "submission.json").read_text())["job"])
+
+    @property
+    def check_folders(self) -> list[Path]:
+        return sorted((self.folder / "logs" / "checks").glob("[0-9][0-9][0-9]"))
+
+    def count_check_attempts(self) -> list[int]:
+        return [len(list(folder.glob("attempt-*.json"))) for folder in self.check_folders]
+
     def kill(self) -> None:
         """End what a failed test left."""
         if self.process is not None and self.process.poll() is None:
@@ -119,6 +140,8 @@ def undisturbed(daemons: SlurmDaemons, data: Path, tmp_path_factory: pytest.Temp
     assert run.count_attempts() == 1
     assert daemons.list_jobs() == []
     assert sorted(path.name for path in (run.folder / "logs" / "cluster").iterdir()) == [PLAN_JOB, TRAINING_JOB]
+    assert run.count_check_attempts() == [1] * N_CHECK_JOBS
+    assert not (run.folder / ".predictions").exists()
     files = [file for folder in (run.folder, daemons.folder) for file in folder.rglob("*") if file.is_file()]
     assert not [file for file in files if b"canary-4711" in file.read_bytes()]
     return result
@@ -153,6 +176,22 @@ def test_a_killed_m3b_finds_its_training_again(
     started_run.start("resume", str(started_run.folder), "--quiet", "--json")
     assert_same_figures(started_run.finish(), undisturbed)
     assert started_run.read_job_id() == job_id
+    assert started_run.count_attempts() == 1
+    assert daemons.list_jobs() == []
+
+
+def test_a_killed_m3b_finds_its_prediction_again(
+    started_run: StartedRun, daemons: SlurmDaemons, data: Path, undisturbed: dict[str, Any]
+) -> None:
+    started_run.begin(data)
+    job_id = started_run.wait_for_prediction()
+    started_run.kill()
+    started_run.start("resume", str(started_run.folder), "--quiet", "--json")
+    assert_same_figures(started_run.finish(), undisturbed)
+    assert job_id in [
+        json.loads((folder / "submission.json").read_text())["job"] for folder in started_run.check_folders
+    ]
+    assert started_run.count_check_attempts() == [1] * N_CHECK_JOBS
     assert started_run.count_attempts() == 1
     assert daemons.list_jobs() == []
 

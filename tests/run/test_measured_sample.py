@@ -14,7 +14,6 @@ from m3b.agents.checks.model import LockedTestResult
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.measure import describe_test_sample
-from m3b.run import sampled_test_part
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import compute_test_scores, write_test_result
 from m3b.run.sampled_test_part import MIN_SAMPLED_PATIENTS, SAMPLE_FILE, choose_test_cases, draw_test_sample
@@ -58,9 +57,11 @@ def test_a_sample_has_whole_patients_and_the_share_of_each_class() -> None:
 class TimedModel:
     """Predicts nothing; each case takes so many seconds of a clock of its own, and each call 50 seconds more."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    def __init__(self, seconds: float) -> None:
         self.now, self.seconds, self.calls = 0.0, seconds, list[int]()
-        monkeypatch.setattr(sampled_test_part.time, "monotonic", lambda: self.now)
+
+    def read_clock(self) -> float:
+        return self.now
 
     def predict(self, folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
         self.now += 50 + self.seconds * len(records)
@@ -68,13 +69,14 @@ class TimedModel:
         return []
 
 
-def test_the_sample_is_drawn_once_for_all_models_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, model, sentences = make_index(), TimedModel(monkeypatch, 2.0), list[str]()
+def test_the_sample_is_drawn_once_for_all_models_of_a_run(tmp_path: Path) -> None:
+    index, model, sentences = make_index(), TimedModel(2.0), list[str]()
 
     def choose(limit_s: float, seed: int) -> tuple[Record, ...]:
         return choose_test_cases(
-            tmp_path, index, model.predict, tmp_path, index.train, limit_s, seed, lambda s: sentences.append(s.sentence)
-        )
+            tmp_path, index, model.predict, tmp_path, index.train, limit_s, seed, lambda s: sentences.append(s.sentence),
+            model.read_clock,
+        )  # fmt: skip
 
     assert choose(5000.0, 0) == index.test, "4,000 s are less than the training took"
     assert not (tmp_path / SAMPLE_FILE).exists()
@@ -89,14 +91,14 @@ def test_the_sample_is_drawn_once_for_all_models_of_a_run(tmp_path: Path, monkey
     assert "500 of 2000" in sentences[0]
 
 
-def test_short_tests_are_measured_whole_and_untimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, model = make_index(90), TimedModel(monkeypatch, 100.0)
-    assert choose_test_cases(tmp_path, index, model.predict, tmp_path, index.train, 60.0, 0) == index.test
+def test_short_tests_are_measured_whole_and_untimed(tmp_path: Path) -> None:
+    index, model = make_index(90), TimedModel(100.0)
+    cases = choose_test_cases(tmp_path, index, model.predict, tmp_path, index.train, 60.0, 0, clock=model.read_clock)
+    assert cases == index.test
     assert not model.calls
-    large, quick = make_index(), TimedModel(monkeypatch, 0.25)
-    assert choose_test_cases(tmp_path, large, quick.predict, tmp_path, large.train, 60.0, 0) == large.test, (
-        "below 10 min"
-    )
+    large, quick = make_index(), TimedModel(0.25)
+    cases = choose_test_cases(tmp_path, large, quick.predict, tmp_path, large.train, 60.0, 0, clock=quick.read_clock)
+    assert cases == large.test, "below 10 min"
 
 
 def test_scores_of_a_sample_say_so(tmp_path: Path) -> None:

@@ -159,7 +159,8 @@ class ClusterScripts:
         on_note: Callable[[str], None],
     ) -> None:
         self.engine, self.folder, self.resources, self.on_note = engine, folder, resources, on_note
-        self._run_id, self._sandbox, self._sandbox_mode = run_id, sandbox, sandbox_mode
+        self.sandbox, self.sandbox_mode = sandbox, sandbox_mode
+        self._run_id = run_id
 
     def describe_device(self) -> str:
         """Return the GPUs and cores of a job in words for an agent."""
@@ -177,8 +178,15 @@ class ClusterScripts:
         output: Path,
         env: Mapping[str, str],
         limits: Limits,
+        title: str = "",
+        confines_itself: bool = False,
     ) -> ClusterProcess:
-        """Submit a command as the job with a number; the arguments are those of `Sandbox.start`.
+        """Submit a command as the job with a number; the other arguments are those of `Sandbox.start`.
+
+        Args:
+            title: what the job is, for the journal; `Script NUMBER` if empty.
+            confines_itself: whether the command is a program of m3b, which starts what it does not trust in the sandbox
+                of the node itself. All others run in that sandbox.
 
         Raises:
             EngineError: the engine cannot be reached or refuses the job.
@@ -187,15 +195,14 @@ class ClusterScripts:
         name = f"m3b-{re.sub(r'[^A-Za-z0-9._-]', '-', self._run_id)[:60]}-{number:03d}-{uuid.uuid4().hex[:6]}"
         if self.resources.memory_gib:
             limits = replace(limits, memory_mib=max(256, int(self.resources.memory_gib * 1024) - SUPERVISOR_MIB))
-        script = ScriptCommand(
-            name, tuple(command), cwd, mounts, output, dict(env), limits, self._sandbox_mode, self._sandbox.name
-        )
+        mode, minimum = ("off", "off") if confines_itself else (self.sandbox_mode, self.sandbox.name)
+        script = ScriptCommand(name, tuple(command), cwd, mounts, output, dict(env), limits, mode, minimum)
         output.parent.mkdir(parents=True, exist_ok=True)
         output.touch()
         folder = self._folder_of(number)
         folder.create(script)
         process = ClusterProcess(self, folder, script, self._submit(folder, script))
-        self.on_note(f"Script {number} is {process.describe_job()}.")
+        self.on_note(f"{title or f'Script {number}'} is {process.describe_job()}.")
         return process
 
     def reopen(self, number: int) -> ClusterProcess | None:
@@ -223,15 +230,19 @@ class ClusterScripts:
         names = [path.name for path in self.folder.glob("[0-9]*")] if self.folder.is_dir() else []
         return sorted(int(name) for name in names if name.isdecimal())
 
+    def list_unfinished(self) -> list[int]:
+        """Return the numbers of jobs that have left no word of their end, in order."""
+        return [number for number in self.list_numbers() if self._folder_of(number).read_end() is None]
+
     def read_command_line(self, number: int) -> tuple[str, ...]:
         """Return the command of a job; empty if there is none."""
         script = self._folder_of(number).read_command()
         return script.command if script else ()
 
-    def cancel_all(self) -> None:
-        """Cancel every job of the run that has not ended, also those of earlier processes of m3b."""
-        for number in self.list_numbers():
-            if self._folder_of(number).read_end() is not None:
+    def cancel_all(self, keep: int | None = None) -> None:
+        """Cancel every job that has not ended but the one with the number `keep`, also those of earlier processes of m3b."""
+        for number in self.list_unfinished():
+            if number == keep:
                 continue
             try:
                 process = self.reopen(number)
@@ -257,11 +268,17 @@ class ClusterScripts:
 
 
 def _node_command(folder: Path) -> tuple[str, ...]:
-    """Return the command of a job, with the Python and the m3b of this process, which the nodes see by the same paths.
+    """Return the command of a job."""
+    return make_program_command("from m3b.engines.node_job import main", folder)
 
-    `-I` keeps the working directory and the variables of the node out of the path that modules are imported from.
+
+def make_program_command(import_line: str, folder: Path) -> tuple[str, ...]:
+    """Return the command that runs `main([FOLDER])` of a program of m3b on a node.
+
+    It has the Python and the m3b of this process, which the nodes see under the same paths. `-I` keeps the working
+    directory and the variables of the node out of the path that modules are imported from.
     """
-    code = f"import sys; sys.path.append({str(SOURCE_FOLDER)!r}); from m3b.engines.node_job import main; sys.exit(main(sys.argv[1:]))"
+    code = f"import sys; sys.path.append({str(SOURCE_FOLDER)!r}); {import_line}; sys.exit(main(sys.argv[1:]))"
     return sys.executable, "-I", "-c", code, str(folder)
 
 

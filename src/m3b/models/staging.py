@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from m3b.data.links import WHAT_TO_DO, Inside, out_of, roots_of
-from m3b.data.records import Reference, paths_of
+from m3b.data.records import Image, Reference, frozen, paths_of, relocated
 from m3b.dataset.minimal import write_minimal_copy
 from m3b.dataset.view import clone
 from m3b.errors import DataError, ModelError
@@ -58,6 +58,11 @@ class StagedCases:
     order: tuple[int, ...]
     links: tuple[tuple[Path, Path], ...] = ()
     verbatim: tuple[int, ...] = ()
+
+    def list_images(self) -> list[Image]:
+        """Return the staged images with absolute paths, in the shuffled order."""
+        root = str(self.folder.resolve())
+        return [relocated(frozen(path), lambda name: f"{root}/{name}") for path in self.paths]
 
     def restore_order(self, results: Sequence[T]) -> list[T]:
         """Return results in staged order, put back into the order of the given cases.

@@ -194,7 +194,9 @@ class ImageViewing:
             kept_folders.append(scratch / f"fold{len(kept_folders)}")
             kept_folders[-1].mkdir()
             keys = {record.key for record in fold_records}
-            return self._get_executor().predict(folder, fold_records, fold_index, kept_folders[-1], keys)
+            return self._get_executor().predict(
+                folder, fold_records, fold_index, kept_folders[-1], keys, on_this_machine=True
+            )
 
         folds, work = read_folds(self._run.work), self._run.work
         if problem := find_refit_problem(frozen.folder, folds, records, work):

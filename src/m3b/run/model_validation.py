@@ -81,6 +81,7 @@ def measure_candidate(
             60 * minutes,
             services.options.seed,
             lambda sample: services.emit(StepStarted(sample.sentence)),
+            services.executor.read_clock,
         )
 
     check_result = check_model(

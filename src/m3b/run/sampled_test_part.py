@@ -80,12 +80,14 @@ def choose_test_cases(
     limit_s: float,
     seed: int,
     on_sample: Callable[[TestSample], None] = lambda sample: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Record, ...]:
     """Return the test cases to measure: all of them, or those of the sample that is stored in `locked`.
 
     Args:
         model: the deliverable, which is timed on a few of `training_cases`.
         limit_s: seconds that the training takes.
+        clock: seconds, by which the prediction is timed.
 
     Raises:
         ModelError: the model fails on training cases.
@@ -93,7 +95,7 @@ def choose_test_cases(
     sample = read_test_sample(locked)
     if sample is None and len(index.test) >= MIN_TIMED_CASES:
         limit_s = max(limit_s, MIN_PREDICT_S)
-        seconds = time_prediction(predict, model, training_cases, index)
+        seconds = time_prediction(predict, model, training_cases, index, clock)
         if seconds * len(index.test) > limit_s:
             sample = draw_test_sample(index.test, seconds, limit_s, seed)
             if sample.cases < len(index.test):
@@ -114,16 +116,18 @@ def read_test_sample(locked: Path) -> TestSample | None:
     return TestSample(**{**raw, "keys": tuple(raw["keys"])})
 
 
-def time_prediction(predict: PredictCases, model: Path, cases: Sequence[Record], index: Index) -> float:
+def time_prediction(
+    predict: PredictCases, model: Path, cases: Sequence[Record], index: Index, clock: Callable[[], float]
+) -> float:
     """Return the seconds that one more case takes, by the difference between one case and a few. Raises ModelError."""
     timed = sample_evenly(cases, TIMED_CASES + 1)
     if len(timed) < 2:
         return 0.0
     durations = []
     for part in (timed[:1], timed):
-        began = time.monotonic()
+        began = clock()
         predict(model, part, index)
-        durations.append(time.monotonic() - began)
+        durations.append(clock() - began)
     return max(0.0, durations[1] - durations[0]) / (len(timed) - 1)
 
 

@@ -6,9 +6,10 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,19 @@ from m3b.agents.checks.module import CommandResult
 from m3b.cleanup import undo_on_error
 from m3b.data.index import Index, Record
 from m3b.data.links import roots_of
-from m3b.data.records import Covariate, frozen, relocated
+from m3b.data.records import Covariate
 from m3b.errors import ModelError, RunCancelled
 from m3b.isolation.reader import Reader
 from m3b.isolation.reader.remote_errors import ReaderError
 from m3b.isolation.sandbox import Limits, Mounts, Sandbox
 from m3b.isolation.sandbox.environment import count_gpus, count_usable_cpus
 from m3b.isolation.untrusted import remove_tree
-from m3b.models import Prediction, StagedCases, place_links, staging
+from m3b.models import Prediction, StagedCases, place_links, read_model_info, staging
 from m3b.models.kept_answers import keep_answers
 from m3b.models.predict_process import describe_error
 from m3b.models.prediction_store import OutputFolder
 from m3b.models.worker import PredictWorker
+from m3b.run.check_jobs import CheckJobs
 from m3b.run.folder import RunFolder
 from m3b.run.provisioning import FROZEN_FOLDER
 from m3b.tasks import Row, get_family, score_details
@@ -76,6 +78,25 @@ MAX_PROBE_S = 300.0
 MAX_PREDICT_S = 3600.0
 
 
+@dataclass(frozen=True)
+class AnsweredCases:
+    """Predictions of a deliverable.
+
+    Args:
+        predictions: of each case, in the order of the cases.
+        verbatim: positions of the cases of which no minimal copy could be made (`StagedCases.verbatim`).
+        was_altered: for each altered copy whether it differs from its case.
+        folder: of the files that the predictions name.
+        reader: can read the folder and the locked files.
+    """
+
+    predictions: Sequence[Prediction]
+    verbatim: Sequence[int]
+    was_altered: Sequence[bool]
+    folder: Path
+    reader: Reader
+
+
 class SandboxExecutor:
     """Runs m3b's own checks of what agents made, confined like the agents' scripts.
 
@@ -83,6 +104,7 @@ class SandboxExecutor:
         readable_folders: folders that the agents' scripts may read; predict.py may read none of them.
         is_cancelled: polled twice a second.
         on_progress: gets the number of predicted cases and of all while a deliverable predicts.
+        check_jobs: starts probes and predictions as cluster jobs; None starts them on this machine.
     """
 
     def __init__(
@@ -92,6 +114,7 @@ class SandboxExecutor:
         readable_folders: Sequence[Path],
         is_cancelled: Callable[[], bool],
         on_progress: Callable[[int, int], None] = lambda done, total: None,
+        check_jobs: CheckJobs | None = None,
     ) -> None:
         self.sandbox, self.run, self.readable_folders, self.is_cancelled = (
             sandbox,
@@ -99,7 +122,8 @@ class SandboxExecutor:
             tuple(readable_folders),
             is_cancelled,
         )
-        self.on_progress = on_progress
+        self.on_progress, self.check_jobs = on_progress, check_jobs
+        self._queued_s = 0.0
         self.reader_pool, self._raw_folders = ReaderPool(sandbox, is_cancelled), tuple(readable_folders)
 
     def run_probe(self, file: Path, *arguments: str) -> CommandResult:
@@ -109,9 +133,11 @@ class SandboxExecutor:
         copy = script_folder / file.name
         shutil.copyfile(file, copy)
         mounts = Mounts(read=(*self.readable_folders, script_folder), write=(self.run.work,))
-        return self._run_confined(
-            [sys.executable, str(copy), *arguments], self.run.work, mounts, Limits(wall_s=MAX_PROBE_S)
-        )
+        argv, limits = [sys.executable, str(copy), *arguments], Limits(wall_s=MAX_PROBE_S)
+        if self.check_jobs is not None:
+            title = "The check of the training project"
+            return self.check_jobs.run_command(title, argv, cwd=self.run.work, mounts=mounts, limits=limits)
+        return self._run_confined(argv, self.run.work, mounts, limits)
 
     def run_job(self, job: dict[str, Any], root: Path) -> dict[str, Any]:
         """Run a job of `m3b.dataset.jobs`, which may write to its `place` and to the working directory.
@@ -141,13 +167,14 @@ class SandboxExecutor:
         self.reader_pool.close()
         remove_tree(self.run.path / FROZEN_FOLDER)
 
-    def open_reader(self, root: Path, write: Sequence[Path] = ()) -> Reader:
+    def open_reader(self, root: Path, write: Sequence[Path] = (), read: Sequence[Path] = ()) -> Reader:
         """Return a new reader of `root` and of the raw data that `root/data` links to.
 
         Args:
             write: folders that it may write to.
+            read: further folders that it may read.
         """
-        readable = tuple(path.resolve() for path in roots_of(root) if path.is_dir())
+        readable = tuple(path.resolve() for path in (*roots_of(root), *read) if path.is_dir())
         return Reader(self.sandbox, Mounts(read=readable, write=tuple(write)), is_cancelled=self.is_cancelled)
 
     def predict(
@@ -157,55 +184,112 @@ class SandboxExecutor:
         index: Index,
         keep_answers_in: Path | None = None,
         kept_keys: Collection[str] | None = None,
+        *,
+        on_this_machine: bool = False,
     ) -> list[Row]:
         """Run a deliverable on anonymous copies of cases, without access to the raw data, and measure its predictions.
 
         The copies include altered copies of some test images (`m3b.tasks.score_details`), which predict.py cannot tell
-        apart.
+        apart. Images are copied and predictions measured on this machine, also if predict.py runs as a cluster job.
 
         Args:
             keep_answers_in: a folder that gets the answers (`m3b.models.kept_answers`) on `kept_keys`, if there are any
                 among `records`.
             kept_keys: keys of cases; by default those of the test cases of the index.
+            on_this_machine: whether predict.py runs here in any case, for a few cases that somebody waits for.
 
         Raises:
             ModelError: predict.py fails, or returns an invalid prediction.
+            EngineError: the cluster does not take the job, or lost it too often.
         """
-        with _scratch_folder(self.run.path) as scratch, self.open_reader(self.run.locked, write=(scratch,)) as reader:
-            try:
-                copies = score_details.plan_copies(records, index, get_family(index.task), self.run.locked)
-                all_records = [*records, *(records[copy.record_position] for copy in copies)]
-                cases = scratch / "cases"
-                cases.mkdir()
-                worker = self._start_worker(folder, cases)  # it imports its libraries while the images are copied
-                with closing(worker):
-                    staged = self._stage_images(all_records, cases, reader)
-                    was_altered = self._alter_copies(copies, staged, reader)
-                    place_links(staged, self.run.locked)
-                    covariates = [all_records[position].covariates for position in staged.order]
-                    predictions = staged.restore_order(
-                        self._run_predict_script(worker, staged, scratch / "answers", covariates)
-                    )
-                rows = measure_in_reader(all_records, predictions, index, self.run.locked, reader)
+        try:
+            copies = score_details.plan_copies(records, index, get_family(index.task), self.run.locked)
+            all_records = [*records, *(records[copy.record_position] for copy in copies)]
+            if self.check_jobs is None or on_this_machine:
+                answering = self._answer_here(folder, all_records, copies)
+            else:
+                answering = self._answer_in_job(self.check_jobs, folder, all_records, copies, index.task)
+            with answering as answers:
+                rows = measure_in_reader(all_records, answers.predictions, index, self.run.locked, answers.reader)
                 if keep_answers_in is not None:
                     keys = {record.key for record in index.test} if kept_keys is None else kept_keys
-                    _keep_answers_on(keys, keep_answers_in, records, predictions, index.task, scratch / "answers")
-                rows = score_details.mark_verbatim(rows, staged.verbatim)
-                return score_details.attach_copies(rows[: len(records)], copies, rows[len(records) :], was_altered)
-            except ReaderError as error:
-                raise ModelError(str(error)) from None
+                    _keep_answers_on(keys, keep_answers_in, records, answers.predictions, index.task, answers.folder)
+            rows = score_details.mark_verbatim(rows, answers.verbatim)
+            return score_details.attach_copies(rows[: len(records)], copies, rows[len(records) :], answers.was_altered)
+        except ReaderError as error:
+            raise ModelError(str(error)) from None
+
+    def read_clock(self) -> float:
+        """Return the time in seconds, without what predictions waited in the queue of a cluster."""
+        return time.monotonic() - self._queued_s
+
+    @contextmanager
+    def _answer_here(
+        self, folder: Path, records: Sequence[Record], copies: Sequence[score_details.AlteredCopy]
+    ) -> Iterator[AnsweredCases]:
+        """Predict cases on this machine; the last of them are the altered copies."""
+        with _scratch_folder(self.run.path) as scratch, self.open_reader(self.run.locked, write=(scratch,)) as reader:
+            cases, answers = scratch / "cases", scratch / "answers"
+            cases.mkdir()
+            worker = self._start_worker(folder, cases)  # it imports its libraries while the images are copied
+            with closing(worker):
+                staged, was_altered = self._stage_cases(records, copies, cases, reader)
+                covariates = [records[position].covariates for position in staged.order]
+                predictions = self._run_predict_script(worker, staged, answers, covariates)
+            yield AnsweredCases(staged.restore_order(predictions), staged.verbatim, was_altered, answers, reader)
+
+    @contextmanager
+    def _answer_in_job(
+        self,
+        check_jobs: CheckJobs,
+        folder: Path,
+        records: Sequence[Record],
+        copies: Sequence[score_details.AlteredCopy],
+        task: str,
+    ) -> Iterator[AnsweredCases]:
+        """Predict cases in a cluster job; the last of them are the altered copies.
+
+        Images that an earlier process of m3b has staged, and predictions that are complete, are used again.
+        """
+        contents = [(record.key, record.reference, dict(record.covariates)) for record in records]
+        alterations = [(copy.record_position, copy.alteration) for copy in copies]
+        job_folder = check_jobs.open_prediction(folder, [task, contents, alterations])
+        with undo_on_error(remove_tree, job_folder.path):
+            if not job_folder.is_staged:
+                with self.open_reader(self.run.locked, write=(job_folder.cases,)) as reader:
+                    staged, was_altered = self._stage_cases(records, copies, job_folder.cases, reader)
+                covariates = [records[position].covariates for position in staged.order]
+                job_folder.write_request(check_jobs.make_request(staged, was_altered, covariates))
+            request = job_folder.read_request()
+            began = time.monotonic()
+            title = f"The prediction of {len(records)} cases"
+            try:
+                wall_s = check_jobs.predict(job_folder, title, self.on_progress)
+            except ModelError as error:
+                raise ModelError(f"{error}{self._explain_missing_sockets(str(error))}", code=error.code) from None
+            self._queued_s += time.monotonic() - began - wall_s
+            predictions = job_folder.read_predictions(request.staged.list_images(), read_model_info(folder))
+            _require_answers(predictions, request.staged.folder)
+        with self.open_reader(self.run.locked, read=(job_folder.answers,)) as reader:
+            ordered = request.staged.restore_order(predictions)
+            yield AnsweredCases(ordered, request.staged.verbatim, request.was_altered, job_folder.answers, reader)
 
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Return `TaskFamily.predict_baseline`, with masks opened in a reader. Raises ModelError, DataError."""
         return compute_baseline_in_reader(training, records, index, root, self.get_checking_reader())
 
-    def _stage_images(self, records: Sequence[Record], folder: Path, reader: Reader) -> StagedCases:
+    def _stage_cases(
+        self, records: Sequence[Record], copies: Sequence[score_details.AlteredCopy], folder: Path, reader: Reader
+    ) -> tuple[StagedCases, list[bool]]:
+        """Put anonymous copies of the images into a folder; return for each altered copy whether it was altered."""
         images = [record.reference for record in records]
-        staged = reader.run_job(
-            STAGE_IMAGES_JOB,
-            StageImagesRequest(images, folder, self.sandbox.name != "off", self.run.locked, staging.MIN_LINK_BYTES),
+        request = StageImagesRequest(
+            images, folder, self.sandbox.name != "off", self.run.locked, staging.MIN_LINK_BYTES
         )
-        return replace(staged, folder=folder)
+        staged = replace(reader.run_job(STAGE_IMAGES_JOB, request), folder=folder)
+        was_altered = self._alter_copies(copies, staged, reader)
+        place_links(staged, self.run.locked)
+        return staged, was_altered
 
     def _alter_copies(
         self, copies: Sequence[score_details.AlteredCopy], staged: StagedCases, reader: Reader
@@ -238,8 +322,7 @@ class SandboxExecutor:
     ) -> list[Prediction]:
         """Predict the staged cases in one process, in requests of about two seconds, and report the progress."""
         output_folder.mkdir()
-        root = str(staged.folder.resolve())
-        images = [relocated(frozen(path), lambda name: f"{root}/{name}") for path in staged.paths]
+        images = staged.list_images()
         predictions: list[Prediction] = []
         self.on_progress(0, len(images))
         try:
@@ -248,12 +331,7 @@ class SandboxExecutor:
                 self.on_progress(len(predictions), len(images))
         except ModelError as error:
             raise ModelError(f"{error}{self._explain_missing_sockets(str(error))}", code=error.code) from None
-        failed = [prediction for prediction in predictions if prediction.error]
-        if failed:
-            message = describe_error(failed[0]).replace(f"{root}/", "")
-            raise ModelError(
-                f"{len(failed)} of {len(images)} images got no prediction; {message}", code=failed[0].error_code
-            )
+        _require_answers(predictions, staged.folder)
         return predictions
 
     def _check_cancelled(self) -> None:
@@ -281,6 +359,16 @@ class SandboxExecutor:
             )
         finally:
             output.unlink(missing_ok=True)
+
+
+def _require_answers(predictions: Sequence[Prediction], folder: Path) -> None:
+    """Raise ModelError, without the path of the folder of staged images, if a case got no prediction."""
+    failed = [prediction for prediction in predictions if prediction.error]
+    if failed:
+        message = describe_error(failed[0]).replace(f"{folder.resolve()}/", "")
+        raise ModelError(
+            f"{len(failed)} of {len(predictions)} images got no prediction; {message}", code=failed[0].error_code
+        )
 
 
 def _keep_answers_on(

@@ -31,12 +31,14 @@ from m3b.events import (
     WaitingForModel,
 )
 from m3b.isolation.sandbox import Limits
+from m3b.isolation.untrusted import remove_tree
 from m3b.journal import Journal
 from m3b.llm import LLM, ledger
 from m3b.llm.base import spec_of
 from m3b.llm.ledger import Ledger
 from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
+from m3b.run.check_jobs import CheckJobs
 from m3b.run.extensions import guard_callback
 from m3b.run.image_viewing import ImageViewing
 from m3b.run.labelling import MaskLabelling
@@ -58,8 +60,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-CLUSTER_FOLDER = "cluster"
-"""Folder of the run's logs with a folder for each cluster job."""
+CLUSTER_FOLDER, CHECKS_FOLDER = "cluster", "checks"
+"""Folders of the run's logs with a folder for each cluster job: of scripts, and of m3b's own checks."""
+PREDICTIONS_FOLDER = ".predictions"
+"""Folder of the run with the images and answers of predictions that are cluster jobs."""
 MIN_SCRIPT_S, MAX_TRAINING_OVERRUN = 3600.0, 3
 """A script may run for so many seconds, or so many times the planned training time if that is longer."""
 
@@ -123,7 +127,7 @@ class RunServices:
         self.raw_folders = {card.root: card.path for card in cards if card.path and card.path.is_dir()}
         readable_folders = [*self.raw_folders.values(), self.folder.resources]
         self.training_minutes = self.options.training_minutes
-        self.cluster = self._open_cluster(setup.engine)
+        self.cluster, self.check_jobs = self._open_cluster(setup.engine)
         self._is_training = False
         self.labelling = self._make_labelling()
         self.viewing = (
@@ -136,6 +140,7 @@ class RunServices:
             readable_folders,
             self.cancel_event.is_set,
             on_progress=lambda done, total: self.emit(ScriptOutput(0, f"predicted {done} of {total} cases")),
+            check_jobs=self.check_jobs,
         )
         self.raw_fingerprint = RawFingerprint()
         self.decisions: dict[str, Decision] = {}
@@ -154,25 +159,39 @@ class RunServices:
             is_cancelled=self.cancel_event.is_set,
         )
 
-    def _open_cluster(self, engine: EngineOptions) -> ClusterScripts | None:
-        """Return what starts the scripts of training as jobs; None if they run on this machine.
+    def _open_cluster(self, engine: EngineOptions) -> tuple[ClusterScripts | None, CheckJobs | None]:
+        """Return what starts scripts of training, and m3b's own checks, as jobs; None, None if they run on this machine.
 
         Raises:
             EngineError: the engine does not answer.
             UsageError: no node has as much as a job asks for.
         """
         if engine.name == LOCAL.name:
-            return None
+            return None, None
         opened_engine = open_engine(engine.name)
-        return ClusterScripts(
-            opened_engine,
-            self.folder.path / "logs" / CLUSTER_FOLDER,
-            self.folder.id,
-            resolve_resources(engine, opened_engine.resources()),
-            self.sandbox,
-            self.options.sandbox,
-            lambda text: self.emit(NoteAdded(text)),
+        resources = resolve_resources(engine, opened_engine.resources())
+
+        def make_scripts(folder_name: str) -> ClusterScripts:
+            return ClusterScripts(
+                opened_engine,
+                self.folder.path / "logs" / folder_name,
+                self.folder.id,
+                resources,
+                self.sandbox,
+                self.options.sandbox,
+                lambda text: self.emit(NoteAdded(text)),
+            )
+
+        check_jobs = CheckJobs(
+            make_scripts(CHECKS_FOLDER),
+            self.folder.path / PREDICTIONS_FOLDER,
+            self.cancel_event.is_set,
+            self._get_script_limit_s,
         )
+        return make_scripts(CLUSTER_FOLDER), check_jobs
+
+    def _get_script_limit_s(self) -> float:
+        return max(MIN_SCRIPT_S, self.training_minutes * 60 * MAX_TRAINING_OVERRUN)
 
     def describe_device(self) -> str:
         """Return the GPUs and cores for training in words for an agent."""
@@ -183,7 +202,7 @@ class RunServices:
         return Toolbox(
             roots,
             sandbox=self.sandbox,
-            limits=Limits(wall_s=max(MIN_SCRIPT_S, self.training_minutes * 60 * MAX_TRAINING_OVERRUN)),
+            limits=Limits(wall_s=self._get_script_limit_s()),
             mounts_read=readable_folders,
             phi=self.options.phi,
             approve=self.hooks.approve,
@@ -308,6 +327,10 @@ class RunServices:
         self.tools.close()
         if self.cluster is not None:
             self.cluster.cancel_all()
+        if self.check_jobs is not None:
+            self.check_jobs.close(is_resumable=is_resumable)
+        if not is_resumable:  # also what the engine of an earlier process has left
+            remove_tree(self.folder.path / PREDICTIONS_FOLDER)
         self.executor.close()
         if index is not None:
             end_training(self.folder, self.raw_folders, index.task, keep_view=is_resumable)
