@@ -88,6 +88,14 @@ class SlurmDaemons:
         process.kill()
         process.wait()
 
+    def crash_node(self, node: str, job_process: int) -> None:
+        """Kill the daemon of a node, a job that runs there and what watches the job, as a power failure does."""
+        watcher = int(Path(f"/proc/{job_process}/stat").read_text().rpartition(")")[2].split()[1])
+        assert b"slurmstepd" in Path(f"/proc/{watcher}/cmdline").read_bytes()
+        self.kill(node)
+        for process in (watcher, job_process):
+            os.kill(process, signal.SIGKILL)
+
     def run(self, *command: str) -> str:
         """Return the output of a command of Slurm; empty if it fails."""
         result = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from engines.ray_cluster import find_processes
 from engines.slurm_daemons import NODES, SlurmDaemons, find_missing_program, run_slurm, wait_for
 from m3b.data.synthetic import make_chest
 from m3b.events import NoteAdded
@@ -201,7 +202,8 @@ def test_a_lost_node_is_found_and_its_training_goes_on_elsewhere(
 ) -> None:
     started_run.begin(data)
     node = daemons.find_node(started_run.wait_for_training())
-    daemons.kill(node)
+    [job_process] = find_processes(str(started_run.job_folder))
+    daemons.crash_node(node, job_process)
     try:
         assert_same_figures(started_run.finish(), undisturbed)
     finally:
