@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,8 +131,9 @@ def test_a_job_gives_the_rows_of_this_machine_and_is_made_once(site: Site, monke
     assert not site.prediction_folders
 
 
-def test_a_killed_m3b_finds_its_prediction_again(site: Site) -> None:
-    """The first process is a thread that hangs from the moment at which the job predicts."""
+@contextlib.contextmanager
+def hanging_process(site: Site) -> Iterator[None]:
+    """Yield while a thread stands for a process of m3b that was killed: it hangs from the moment at which its job predicts."""
     (site.notices / "holds").touch()
     is_dead, is_over = threading.Event(), threading.Event()
 
@@ -141,23 +143,51 @@ def test_a_killed_m3b_finds_its_prediction_again(site: Site) -> None:
             is_over.wait()
         return is_over.is_set()
 
-    def run_first_process() -> None:
+    def run_process() -> None:
         with pytest.raises(RunCancelled):
             site.predict(site.make_executor(hang))
 
-    first_process = threading.Thread(target=run_first_process, daemon=True)
-    first_process.start()
+    process = threading.Thread(target=run_process, daemon=True)
+    process.start()
     try:
         wait_for(is_dead.is_set, "nothing was predicted")
-        (site.notices / "holds").unlink()
-        rows = site.predict(site.make_executor())
+        yield
     finally:
         is_over.set()
-        first_process.join(60)
+        process.join(60)
+
+
+def test_a_killed_m3b_finds_its_prediction_again(site: Site) -> None:
+    with hanging_process(site):
+        (site.notices / "holds").unlink()
+        rows = site.predict(site.make_executor())
     assert len(rows) == N_CASES
     assert list(site.engine.jobs) == ["1"]
     answered = site.list_answered()
     assert len(set(answered)) == len(answered) >= N_CASES
+
+
+@pytest.mark.slow
+def test_a_prediction_that_another_engine_still_runs_is_stopped(site: Site, tmp_path: Path) -> None:
+    first_engine, second_engine = site.engine, ProcessEngine()
+    second_engine.name = "ray"
+    is_stopped: list[bool] = []
+
+    def release() -> bool:
+        if second_engine.jobs and not is_stopped:
+            wait_for(lambda: first_engine.poll("1").has_ended, "the first job remains")
+            is_stopped.append(True)
+            (site.notices / "holds").unlink()
+        return False
+
+    with hanging_process(site):
+        site.engine = second_engine
+        try:
+            rows = site.predict(site.make_executor(release))
+        finally:
+            second_engine.close(tmp_path)
+    assert len(rows) == N_CASES
+    assert is_stopped
 
 
 def test_a_preempted_prediction_goes_on_with_the_missing_cases(site: Site) -> None:

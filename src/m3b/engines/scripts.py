@@ -239,6 +239,10 @@ class ClusterScripts:
         script = self._folder_of(number).read_command()
         return script.command if script else ()
 
+    def request_stop(self, number: int) -> None:
+        """Ask a job to end its script, also one that another engine runs; do not wait for it."""
+        self._folder_of(number).request_stop()
+
     def cancel_all(self, keep: int | None = None) -> None:
         """Cancel every job that has not ended but the one with the number `keep`, also those of earlier processes of m3b."""
         for number in self.list_unfinished():

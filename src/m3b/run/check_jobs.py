@@ -131,6 +131,8 @@ class CheckJobs:
             return wall_s
         process = self._take_over(title, number)
         if process is None:
+            if number is not None:  # the run may have been resumed on another engine
+                self.scripts.request_stop(number)
             number = self._choose_number()
             folder.write_job(number)
             process = self._start_prediction(folder, number, title)
