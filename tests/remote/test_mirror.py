@@ -15,11 +15,13 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from m3b.errors import UsageError
+from m3b.errors import DataError, UsageError
+from m3b.locking import acquire_lock
 from m3b.remote import mirror as mirror_module
-from m3b.remote.addresses import parse_address
+from m3b.remote.addresses import parse_address, suggest_address
 from m3b.remote.mirror import mirror, restore_mirror
 from m3b.remote.store import MirrorStore, find_changes, read_file_list
+from m3b.workspace import Workspace
 from remote.remote_kit import KEY_ID, SECRET, S3Server, serve_s3
 
 OBJECTS = {f"set/p{number}/image.bin": bytes([number]) * (number + 1) for number in range(6)}
@@ -197,9 +199,16 @@ def test_offline_takes_the_state_of_the_last_time(s3: S3Server, monkeypatch: pyt
 
 def test_limits_are_said_with_what_was_found(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.put("limits", {"set/small/a": b"1" * 1000, "set/big/b": b"2" * 9000})
-    with pytest.raises(UsageError, match=r"2 files of 9\.8 KiB.*'big' 8\.8 KiB.*--max-download-gib 1"):
+    with pytest.raises(
+        UsageError, match=r"2 files of 9\.8 KiB.*--max-download-gib 1 .*'s3://limits/set/big' \(8\.8 KiB\)"
+    ):
         mirror("s3://limits/set", max_download_gib=1e-6)
+    with pytest.raises(UsageError, match="no folders that could be named"):
+        mirror("s3://limits/set/big", max_download_gib=1e-6)
     assert s3.gets == []
+    for limit in (0, -1, float("nan")):
+        with pytest.raises(UsageError, match="above 0"):
+            mirror("s3://limits/set", max_download_gib=limit)
     monkeypatch.setattr(MirrorStore, "get_free_bytes", lambda self: 2**30)
     with pytest.raises(UsageError, match="free"):
         mirror("s3://limits/set")
@@ -228,12 +237,16 @@ def test_parts_that_were_left_long_ago_are_removed(s3: S3Server, tmp_path: Path)
     s3.put("parts", {"set/a": b"1"})
     store = MirrorStore(tmp_path / "store")
     old_part, new_part = store.partial / "old", store.partial / "new"
-    for file in (old_part, new_part):
+    old_lock, held_lock = store.partial / "old.lock", store.partial / "held.lock"
+    for file in (old_part, new_part, old_lock):
         file.write_bytes(b"part")
-    os.utime(old_part, (0, 0))
+    handle = acquire_lock(held_lock)
+    assert handle is not None
+    for file in (old_part, old_lock, held_lock):
+        os.utime(file, (0, 0))
     mirror("s3://parts/set")
-    assert not old_part.exists()
-    assert new_part.exists()
+    assert sorted(file.name for file in store.partial.iterdir()) == ["held.lock", "new"]
+    os.close(handle)
 
 
 @pytest.mark.parametrize("url", ["s3://no-such-bucket/set", "s3://errors/no-such-folder", "s3://errors/set"])
@@ -292,15 +305,69 @@ def test_files_and_memory_need_no_extra(s3: S3Server, tmp_path: Path) -> None:
     assert len(mirrored.notes) == 1
     fsspec.filesystem("memory").pipe({"/m3b/x/a": b"1", "/m3b/x/b/c": b"2"})
     assert read_tree(mirror("memory://m3b/x").path) == {"a": b"1", "b/c": b"2"}
-    (source / "link").unlink()
     shutil.rmtree(source / "sub")
-    with pytest.raises(UsageError, match="holds no files"):
+    with pytest.raises(UsageError, match=r"left out: links and special files \(2\)"):
         mirror(source.as_uri())
+    (source / "link").unlink()
+    (source / "folder").unlink()
+    with pytest.raises(UsageError, match="is there and holds no files"):
+        mirror(source.as_uri())
+    source.rmdir()
+    with pytest.raises(UsageError, match="There is nothing at"):
+        mirror(source.as_uri())
+
+
+@pytest.mark.parametrize(
+    ("objects", "words"),
+    [
+        ({"other/a": b"1"}, "There is nothing at s3://empties"),
+        ({"set/": b""}, "is there and holds no files"),
+        ({"set/x/": b"content"}, r"left out: names that end with a slash \(1\)"),
+    ],
+)
+def test_no_files_for_several_reasons(s3: S3Server, objects: dict[str, bytes], words: str) -> None:
+    bucket = f"empties-{len(words)}"
+    s3.put(bucket, objects)
+    with pytest.raises(UsageError, match=words):
+        mirror(f"s3://{bucket}/set")
+
+
+def test_a_store_of_google_that_cannot_be_reached_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client looked for credentials, and tried again, for more than a minute."""
+    gcsfs = pytest.importorskip("gcsfs.core")
+
+    class Untouched:
+        def __init__(self, **options: object) -> None:
+            raise AssertionError("the client was made")
+
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(gcsfs, "GCSFileSystem", Untouched)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"gs://bucket/x cannot be read"):
+        mirror("gs://bucket/x")
+
+
+def test_paths_of_this_machine_are_no_addresses(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{tmp_path.as_uri()}"):
+        parse_address(str(tmp_path))
+    for path, address in (
+        ("s3:/bucket/x", "s3://bucket/x"),
+        ("gcs:bucket/x", "gs://bucket/x"),
+        ("file:/data/x", "file:///data/x"),
+    ):
+        with pytest.raises(UsageError, match=f"Did you mean {address}\\?"):
+            parse_address(path)
+        with pytest.raises(DataError, match=f"Did you mean {address}\\?"):
+            Workspace(data=path)
+    for path in ("C:/data", "data", "s3://bucket/x"):
+        assert suggest_address(path) == ""
 
 
 def test_a_missing_extra_is_named(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for package, scheme, extra in (("s3fs", "s3", "s3"), ("gcsfs", "gs", "gcs"), ("sshfs", "ssh", "ssh")):
         monkeypatch.setitem(sys.modules, package, None)
+        monkeypatch.setitem(sys.modules, f"{package}.core", None)
         with pytest.raises(UsageError, match=rf"m3b\[{extra}\]"):
             mirror(f"{scheme}://host/folder")
 

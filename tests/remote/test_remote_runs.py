@@ -139,6 +139,10 @@ def test_look_and_mirror_on_the_command_line(s3: S3Server, tmp_path: Path) -> No
     removed = run_m3b("data", "mirrors", "--remove", listed[0]["snapshot"], "--mirror", tmp_path / "other")
     assert removed.returncode == 0
     assert not Path(mirrored["folder"]).exists()
+    for store in ("other", "none"):
+        empty = run_m3b("data", "mirrors", "--mirror", tmp_path / store)
+        assert empty.stdout.startswith(f"Nothing is mirrored in {tmp_path / store}")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
@@ -148,6 +152,10 @@ def test_look_and_mirror_on_the_command_line(s3: S3Server, tmp_path: Path) -> No
         (["run", REQUEST, "--data", f"s3://{KEY_ID}:{SECRET}@looked/x"], "credentials"),
         (["run", REQUEST, "--data", f"https://looked.s3.amazonaws.com/x?X-Amz-Signature={SECRET}"], "s3://BUCKET"),
         (["look", "s3://sized/x", "--max-download-gib", "0.0000001"], "--max-download-gib 1"),
+        (["look", "s3:/sized/x"], "Did you mean s3://sized/x?"),
+        (["run", REQUEST, "--data", "s3:/sized/x"], "Did you mean s3://sized/x?"),
+        (["data", "mirror", "."], "on this machine"),
+        (["data", "mirror", "memory://sized/x"], "m3b.mirror('memory://sized/x')"),
     ],
 )
 def test_the_command_line_says_what_to_do(s3: S3Server, tmp_path: Path, arguments: list[str], word: str) -> None:

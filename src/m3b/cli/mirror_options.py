@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from m3b.cli.output import echo, show_transfer_progress
+from m3b.errors import UsageError
 
 if TYPE_CHECKING:
     from m3b.remote.origin import MirroredFolder
@@ -43,11 +44,17 @@ class MirrorOptions:
         """Mirror a remote folder, with a progress bar on a terminal.
 
         Raises:
-            UsageError: see `m3b.remote.mirror.mirror`.
+            UsageError: see `m3b.remote.mirror.mirror`; or the address is one of the memory of a process.
         """
         from m3b.llm.offline import is_offline
+        from m3b.remote.addresses import parse_address
         from m3b.remote.mirror import mirror
 
+        if parse_address(url).scheme == "memory":
+            raise UsageError(
+                f"{url}: memory:// names the memory of a Python process, and this command has an empty one. Use it in Python: "
+                f"m3b.mirror({url!r})."
+            )
         with show_transfer_progress() as progress:
             return mirror(
                 url,

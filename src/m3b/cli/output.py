@@ -123,7 +123,9 @@ def require_folder(path: Path) -> None:
     if path.is_dir():
         return
     if not path.exists():
-        raise UsageError(f"There is no folder {path}. Name the folder with the images.")
+        from m3b.remote.addresses import suggest_address
+
+        raise UsageError(f"There is no folder {path}.{suggest_address(str(path))} Name the folder with the images.")
     parent = path.resolve().parent
     is_archive = path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz"))
     contents = "archives in it are read, too" if is_archive else "all files in it are read"

@@ -315,9 +315,10 @@ def _parse_thresholds(assignments: Sequence[str], model: Model) -> Threshold:
 def _require_paths(paths: Iterable[str]) -> None:
     missing = [path for path in paths if not Path(path.split("#")[0]).exists()]
     if missing:
-        raise UsageError(
-            f"There is no {missing[0]}" + (f" (and {len(missing) - 1} more)." if len(missing) > 1 else ".")
-        )
+        from m3b.remote.addresses import suggest_address
+
+        others = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise UsageError(f"There is no {missing[0]}{others}.{suggest_address(missing[0])}")
 
 
 def _resolve_output_folder(out: Path | None, task: str, overlay: bool, dicom: bool) -> Path | None:

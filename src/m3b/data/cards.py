@@ -11,7 +11,7 @@ from typing import Any
 
 from m3b.errors import DataError
 from m3b.isolation import untrusted
-from m3b.remote.addresses import is_remote
+from m3b.remote.addresses import is_remote, suggest_address
 from m3b.remote.origin import MirroredFolder, Origin
 
 ALIASES = {
@@ -191,11 +191,14 @@ def card_for_folder(folder: Path) -> Card:
     Raises:
         DataError: there is no such folder. Whether it can be read and holds images is for the run to check.
     """
-    folder = folder.expanduser().resolve()
+    path, folder = folder, folder.expanduser().resolve()
     if folder.is_file():
         raise DataError(f"{folder} is a file. {_instead(folder)}")
     if not folder.is_dir():
-        raise DataError(f"There is no folder {folder}. Give --data an existing folder or a data card in JSON.")
+        raise DataError(
+            f"There is no folder {folder}.{suggest_address(str(path))} Give --data an existing folder, the address of a remote one "
+            "(s3://, gs://, ssh://), or a data card in JSON."
+        )
     notes = own_notes(folder)
     about = notes or "A folder of data that came without a card; look inside to learn what it holds."
     return Card(name=folder.name, description=about, path=folder, own=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from m3b.errors import UsageError
 
@@ -35,6 +37,9 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s@]*:[^/\s]*@")
 _QUERY = re.compile(r"(://[^\s?\"'<>]*)\?[^\s\"'<>]+")
 _KEY_ID = re.compile(r"\b(?:AKIA|ASIA|GOOG1?)[A-Z0-9]{12,}")
 MAX_CONNECTIONS = 32
+_NEARLY_ADDRESS = re.compile(r"(s3a?|gs|gcs|ssh|sftp|file):(?!//)/*([^/].*)", re.IGNORECASE)
+_PROXY_VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+CONNECT_TIMEOUT_S = 10.0
 
 
 def mask_secrets(text: str) -> str:
@@ -50,6 +55,16 @@ def mask_secrets(text: str) -> str:
 def is_remote(source: object) -> bool:
     """Return whether a data source is an address (`s3://...`) rather than a local path."""
     return isinstance(source, str) and _ADDRESS_START.match(source) is not None
+
+
+def suggest_address(path: str) -> str:
+    """Return a question for a path that does not exist and is nearly an address (`s3:/bucket/x`); '' for other paths."""
+    match = _NEARLY_ADDRESS.match(path)
+    if match is None:
+        return ""
+    scheme = SCHEME_ALIASES.get(match[1].lower(), match[1].lower())
+    address = f"{scheme}:///{match[2]}" if scheme == "file" else f"{scheme}://{match[2]}"
+    return f" Did you mean {mask_secrets(address)}?"
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,8 @@ def parse_address(text: str) -> RemoteAddress:
     scheme, _, rest = text.partition("://")
     scheme = SCHEME_ALIASES.get(scheme.lower(), scheme.lower())
     masked_text = mask_secrets(text)
+    if not is_remote(text):
+        raise UsageError(_describe_local_path(text))
     if scheme not in EXTRAS:
         raise UsageError(
             f"{masked_text}: m3b reads no folders of {scheme[:20]}://. Give {EXAMPLES}, or mount it and give the folder."
@@ -115,6 +132,17 @@ def parse_address(text: str) -> RemoteAddress:
         raise UsageError(f"{masked_text}: file:// names folders of this machine with three slashes, file:///FOLDER.")
     path = "/".join(part for part in path.split("/") if part) if scheme == "file" else path.strip("/")
     return RemoteAddress(scheme, "" if scheme == "file" else host, unquote(path) if scheme == "file" else path)
+
+
+def _describe_local_path(text: str) -> str:
+    """Return why a path of this machine cannot be mirrored, and what to do instead."""
+    path = os.path.expanduser(text)
+    if os.path.exists(path):
+        return (
+            f"{text} is on this machine, so that nothing needs to be mirrored: give it to m3b as it is. To copy a slow mount to a "
+            f"fast disk, give {Path(path).resolve().as_uri()}."
+        )
+    return f"{mask_secrets(text)} is no address of a remote folder.{suggest_address(text)} Give {EXAMPLES}."
 
 
 CREDENTIAL_SOURCES: Mapping[str, str] = {
@@ -150,6 +178,7 @@ def open_filesystem(address: RemoteAddress) -> AbstractFileSystem:
                 GCSFileSystem,
             )  # `gcsfs.GCSFileSystem` also asks an API for zonal buckets, and waits for it
 
+            _check_storage_reachable()
             return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
         if address.scheme == "ssh":
             return _open_ssh(address)
@@ -159,6 +188,24 @@ def open_filesystem(address: RemoteAddress) -> AbstractFileSystem:
             f"{address} needs a package that is not installed ({error.name}). Install it with: pip install 'm3b[{extra}]'"
         ) from None
     return fsspec.filesystem(address.scheme, skip_instance_cache=True)
+
+
+def _check_storage_reachable() -> None:
+    """Connect to the server of `gs://` once: its client looks for credentials and tries again for more than a minute.
+
+    Nothing is checked behind a proxy. Raises OSError.
+    """
+    import fsspec
+
+    if any(os.environ.get(name) for name in _PROXY_VARIABLES):
+        return
+    settings = fsspec.config.conf.get("gcs", {})
+    configured_url = str(settings.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST", ""))
+    domain = os.environ.get("GOOGLE_CLOUD_UNIVERSE_DOMAIN") or "googleapis.com"
+    url = configured_url if configured_url not in ("", "default") else f"https://storage.{domain}"
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    socket.create_connection((parts.hostname or "", port), CONNECT_TIMEOUT_S).close()
 
 
 def _open_ssh(address: RemoteAddress) -> AbstractFileSystem:

@@ -115,6 +115,8 @@ def mirror(
         if offline:
             return _find_latest(mirror_store, address)
         limit_gib = max_download_gib if max_download_gib is not None else read_max_download_gib()
+        if not limit_gib > 0:
+            raise UsageError(f"--max-download-gib (max_download_gib) is {limit_gib:g}; give a number of GiB above 0.")
         with _lock(mirror_store, address, on_progress or _ignore_progress):
             return _Mirroring(mirror_store, address, limit_gib, on_progress or _ignore_progress).run()
     finally:
@@ -177,15 +179,25 @@ def _find_latest(store: MirrorStore, address: RemoteAddress) -> MirroredFolder:
 def _lock(store: MirrorStore, address: RemoteAddress, on_progress: OnProgress) -> Iterator[None]:
     """Hold the lock of an address; wait while another process mirrors it."""
     lock_file = store.partial / f"{_digest(str(address))}.lock"
-    handle = acquire_lock(lock_file)
-    while handle is None:
+    while (handle := acquire_lock(lock_file)) is None or not _is_file_of(handle, lock_file):
+        if handle is not None:  # the process that held it has removed its file in between
+            os.close(handle)
+            continue
         on_progress("waiting for another process that mirrors it", 0, None)
         time.sleep(LOCK_POLL_SECONDS)
-        handle = acquire_lock(lock_file)
     try:
         yield
     finally:
+        lock_file.unlink(missing_ok=True)
         os.close(handle)
+
+
+def _is_file_of(handle: int, file: Path) -> bool:
+    """Return whether a handle is that of the file that has a path now."""
+    try:
+        return os.path.samestat(os.fstat(handle), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _digest(text: str) -> str:
@@ -235,12 +247,11 @@ class _Mirroring:
         self.on_progress(f"listing {self.address}", 0, None)
         listing = list_files(filesystem, self.address)
         if not listing.files:
-            links = f" ({listing.n_links} links, which are not followed)" if listing.n_links else ""
-            raise UsageError(f"{self.address} holds no files{links}. Check the name of the folder.")
+            raise UsageError(_describe_empty_listing(filesystem, self.address, listing))
         if len(listing.files) > MAX_FILES:
             raise UsageError(
-                f"{self.address} holds {len(listing.files):,} files; m3b mirrors at most {MAX_FILES:,}. Name a folder in it: "
-                f"{_describe_largest_folders(listing)}."
+                f"{self.address} holds {len(listing.files):,} files; m3b mirrors at most {MAX_FILES:,}. "
+                f"{_describe_largest_folders(listing, self.address)}"
             )
         return listing
 
@@ -269,8 +280,9 @@ class _Mirroring:
         if missing_bytes > self.limit_gib * GIB:
             needed_gib = missing_bytes // GIB + 1
             raise UsageError(
-                f"{subject}; the limit is {self.limit_gib:g} GiB. Name a folder in it ({_describe_largest_folders(listing)}), or "
-                f"allow it with --max-download-gib {needed_gib} ({MAX_DOWNLOAD_VARIABLE})."
+                f"{subject}; the limit is {self.limit_gib:g} GiB. Allow it with --max-download-gib {needed_gib} (in Python "
+                f"max_download_gib={needed_gib}, for all commands {MAX_DOWNLOAD_VARIABLE}={needed_gib}), or mirror a part of it. "
+                f"{_describe_largest_folders(listing, self.address)}"
             )
         free_bytes = self.store.get_free_bytes()
         if missing_bytes + RESERVED_BYTES > free_bytes:
@@ -322,11 +334,28 @@ def _describe_peculiarities(listing: Listing, paths: dict[str, str]) -> Iterator
         yield f"{listing.n_unnamed} remote files whose names end with a slash were left out."
 
 
-def _describe_largest_folders(listing: Listing) -> str:
+def _describe_largest_folders(listing: Listing, address: RemoteAddress) -> str:
+    """Return the largest folders of a listing with their addresses and sizes, in a sentence."""
     sizes = Counter[str]()
     for file in listing.files.values():
-        sizes[file.key.partition("/")[0] if "/" in file.key else "(files beside folders)"] += file.size
-    return ", ".join(f"{name[:60]!r} {format_bytes(size)}" for name, size in sizes.most_common(3))
+        if "/" in file.key:
+            sizes[file.key.partition("/")[0]] += file.size
+    if not sizes:
+        return "It has no folders that could be named instead."
+    largest = [(f"{address}/{name[:200]}", size) for name, size in sizes.most_common(3)]
+    folders = ", ".join(f"{folder!r} ({format_bytes(size)})" for folder, size in largest)
+    return f"Its largest folder{'s are' if len(sizes) > 1 else ' is'} {folders}."
+
+
+def _describe_empty_listing(filesystem: AbstractFileSystem, address: RemoteAddress, listing: Listing) -> str:
+    """Return why a listing has no files: nothing is there, the folder is empty, or it holds only what is left out."""
+    omitted = {"links and special files": listing.n_links, "names that end with a slash": listing.n_unnamed}
+    if any(omitted.values()):
+        text = ", ".join(f"{kind} ({count:,})" for kind, count in omitted.items() if count)
+        return f"{address} holds only what is left out: {text}. Give the folder with the files themselves."
+    if filesystem.exists(address.store_path):
+        return f"{address} is there and holds no files. Give the folder that holds them."
+    return f"There is nothing at {address}: no file is in a folder of this name. Check it; upper and lower case count."
 
 
 def list_files(filesystem: AbstractFileSystem, address: RemoteAddress) -> Listing:

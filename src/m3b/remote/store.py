@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from m3b.errors import UsageError
 from m3b.isolation.untrusted.paths import hash_file, split_name
+from m3b.locking import acquire_lock
 from m3b.remote.origin import Origin
 from m3b.writing import write_text_atomically
 
@@ -113,10 +114,15 @@ class MirrorStore:
         )
 
     def remove_old_parts(self) -> None:
-        """Remove parts of files whose fetch was interrupted long ago."""
+        """Remove parts of files whose fetch was interrupted long ago, and the locks of processes that were killed then."""
         for file in self.partial.iterdir():
-            if file.suffix != ".lock" and file.is_file() and time.time() - file.stat().st_mtime > MAX_PART_AGE_S:
+            if not file.is_file() or time.time() - file.stat().st_mtime <= MAX_PART_AGE_S:
+                continue
+            handle = acquire_lock(file) if file.suffix == ".lock" else None
+            if file.suffix != ".lock" or handle is not None:
                 file.unlink(missing_ok=True)
+            if handle is not None:
+                os.close(handle)
 
     def get_free_bytes(self) -> int:
         return shutil.disk_usage(self.folder).free
