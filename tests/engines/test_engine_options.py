@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
@@ -40,12 +41,41 @@ CLUSTER = ClusterResources(256, 8, 100, 3, (CPU_PART, GPU_PART))
         {"name": "slurm", "options": {"export": "ALL"}},
         {"name": "slurm", "options": {"wrap": "id"}},
         {"name": "slurm", "options": {"account": "a\nb"}},
+        {"name": "slurm", "options": {"account": ""}},
+        {"name": "slurm", "options": {"time": "banana"}},
+        {"name": "slurm", "options": {"time": "1:2:3:4"}},
+        {"name": "slurm", "options": {"mem": "16 GB"}},
+        {"name": "slurm", "options": {"gpus": "two"}},
         {"name": "local", "cpus": 2},
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         EngineOptions(**values)
+
+
+def test_values_that_sbatch_reads_are_accepted() -> None:
+    for time in ("90", "90:00", "4:00:00", "2-4", "1-12:30", "1-12:30:00", "infinite"):
+        slurm.check_options({"time": time})
+    slurm.check_options(
+        {"mem": "16G", "gpus": "a100:2", "nice": "", "exclusive": "", "exclude": "n[1-4]", "constraint": "a|b"}
+    )
+    with pytest.raises(UsageError, match="Did you mean account"):
+        slurm.check_options({"acount": "radiology"})
+
+
+def test_a_refusal_says_what_the_job_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: Invalid qos specification' >&2\nexit 1\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    resources = Resources(2, 1, 4.0, 30.0, "gpu", {"qos": "urgent"})
+    with pytest.raises(EngineError) as raised:
+        slurm.SlurmEngine().submit(JobRequest("job", ("/bin/true",), tmp_path, tmp_path / "log", resources))
+    assert raised.value.code == "rejected"
+    for words in ("Invalid qos specification", "--cpus-per-task=2", "--time=30", "--partition=gpu", "--qos=urgent"):
+        assert words in str(raised.value)
+    assert str(tmp_path) not in str(raised.value)
 
 
 def test_options_survive_run_json() -> None:
@@ -148,6 +178,46 @@ def test_a_missing_command_is_an_engine_out_of_reach(monkeypatch: pytest.MonkeyP
     assert slurm.find_missing_commands() == slurm.COMMANDS
     with pytest.raises(EngineError) as raised:
         slurm.SlurmEngine().resources()
+    assert raised.value.code == "unreachable"
+    assert slurm.diagnose_slurm()[1] in str(raised.value)
+
+
+def test_a_missing_configuration_is_said_as_by_the_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in slurm.COMMANDS:
+        (tmp_path / name).write_text(
+            "#!/bin/sh\necho 'fatal: Could not establish a configuration source' >&2\nexit 1\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "absent.conf"))
+    with pytest.raises(EngineError) as raised:
+        slurm.SlurmEngine().resources()
+    works, reason = slurm.diagnose_slurm()
+    assert (raised.value.code, works) == ("unreachable", False)
+    assert reason in str(raised.value)
+    assert "absent.conf" in reason
+
+
+def test_a_ray_cluster_that_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray goes on asking the address that the last `ray start` noted, for minutes."""
+    pytest.importorskip("ray")
+    from m3b.engines.ray import RayEngine
+    from m3b.engines.ray_driver import answers_recorded_address, has_head
+
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "7").mkdir()
+    assert not answers_recorded_address()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for address, answer in (("127.0.0.1:9", False), ("", False), (f"127.0.0.1:{server.getsockname()[1]}", True)):
+            (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+            assert answers_recorded_address() == answer
+    for process, answer in (("python", False), ("gcs_server", True)):
+        (tmp_path / "7" / "comm").write_text(f"{process}\n")
+        assert has_head(tmp_path) == answer
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with pytest.raises(EngineError, match=r"nothing answers at 127\.0\.0\.1:9") as raised:
+        RayEngine("auto").resources()
     assert raised.value.code == "unreachable"
 
 

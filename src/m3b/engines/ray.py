@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -48,6 +48,7 @@ class RayEngine:
             none, one is started, which ends with this process.
         node_environment: names of further variables that a job takes from the environment of its node, such as
             those with keys of language models. Their values are never sent.
+        on_note: gets a line if a cluster is started on this machine because there is none.
 
     Raises:
         UsageError: Ray is not installed.
@@ -55,10 +56,15 @@ class RayEngine:
 
     name: EngineName = "ray"
 
-    def __init__(self, address: str | None = None, node_environment: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        node_environment: Sequence[str] = (),
+        on_note: Callable[[str], None] = lambda text: None,
+    ) -> None:
         if importlib.util.find_spec("ray") is None:
             raise UsageError("The engine ray needs the package ray: pip install 'm3b[cluster]'.")
-        self._address, self._node_environment = address, tuple(node_environment)
+        self._address, self._node_environment, self._on_note = address, tuple(node_environment), on_note
         self._log_files: dict[str, Path] = {}
         self._driver: _DriverProcess | None = None
         self._lock = threading.Lock()
@@ -140,6 +146,11 @@ class RayEngine:
         with self._lock:
             if self._driver is None or not self._driver.is_alive:
                 self._driver = _DriverProcess(self._address)
+                if self._driver.starts_cluster:
+                    self._on_note(
+                        "There is no Ray cluster (--address, RAY_ADDRESS, `ray start`): one is started on this machine alone, and "
+                        "ends with this command."
+                    )
             return self._driver.call(method, arguments)
 
 
@@ -181,7 +192,7 @@ class _DriverProcess:
             env={"RAY_USAGE_STATS_ENABLED": "0", **os.environ}, start_new_session=True,
         )  # fmt: skip
         try:
-            self.call("connect", {"address": address})
+            self.starts_cluster: bool = self.call("connect", {"address": address})
         except EngineError:
             self.close()
             raise

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from m3b.engines.ray_actors import NAMESPACE, TABLE_NAME, JobTable
@@ -26,12 +28,21 @@ class Driver:
     def __init__(self, address: str | None) -> None:
         import ray
 
-        is_named = address not in (None, "auto")
-        _check_address(str(address) if is_named else os.environ.get("RAY_ADDRESS", ""))
+        target = address if address not in (None, "auto") else os.environ.get("RAY_ADDRESS") or address
+        if target not in (None, "auto", "local"):
+            _check_address(str(target))
+        elif target != "local" and not answers_recorded_address():
+            if target == "auto" and not has_head():
+                raise NoClusterError(
+                    "no cluster was started on this machine, and RAY_ADDRESS is not set. Start one with `ray start --head "
+                    "--port=6379`, or set RAY_ADDRESS=HOST:6379"
+                )
+            target = target or "local"
+        self.starts_cluster = target == "local"
         watchdog = threading.Timer(CONNECT_TIMEOUT_S, _give_up)
         watchdog.daemon = True
         watchdog.start()
-        ray.init(address=address, namespace=NAMESPACE, logging_level="error", log_to_driver=False)
+        ray.init(address=target, namespace=NAMESPACE, logging_level="error", log_to_driver=False)
         self._table = (
             ray.remote(JobTable)
             .options(
@@ -66,11 +77,42 @@ class Driver:
         return ray.get(calls[method].remote(**arguments), timeout=CALL_TIMEOUT_S)
 
 
+class NoClusterError(Exception):
+    """There is no Ray cluster; the message says what to do."""
+
+
 def _check_address(address: str) -> None:
-    """Check that something listens at HOST:PORT; Ray itself would try for many minutes. Raises OSError."""
+    """Check that something listens at HOST:PORT; Ray itself would try for many minutes. Raises NoClusterError."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "//" not in address:
-        socket.create_connection((host, int(port)), PORT_TIMEOUT_S).close()
+        try:
+            socket.create_connection((host, int(port)), PORT_TIMEOUT_S).close()
+        except OSError as error:
+            raise NoClusterError(
+                f"nothing answers at {address} ({error}). `ray status` on its head node says whether the cluster is up"
+            ) from error
+
+
+def answers_recorded_address() -> bool:
+    """Return whether the cluster answers that the last `ray start` on this machine noted."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # nosec B108: where Ray notes it
+    with contextlib.suppress(OSError, NoClusterError):
+        if address := (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip():
+            _check_address(address)
+            return True
+    return False
+
+
+def has_head(processes: Path = Path("/proc")) -> bool:
+    """Return whether the head of a cluster runs on this machine, which Ray finds for the address `auto` alone."""
+    return any(_read_text(file).strip() == "gcs_server" for file in processes.glob("[0-9]*/comm"))
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # the process has ended
+        return ""
 
 
 def _give_up() -> None:
@@ -94,9 +136,11 @@ def main() -> None:
         try:
             if driver is None:
                 driver = Driver(arguments["address"])
-                answer["result"] = None
+                answer["result"] = driver.starts_cluster
             else:
                 answer["result"] = driver.answer(method, arguments)
+        except NoClusterError as error:
+            answer |= {"error": f"Ray cannot be used: {error}.", "code": "unreachable"}
         except ray.exceptions.RayTaskError as error:
             answer |= {"error": f"Ray refuses the call {method}: {error.cause}", "code": "rejected"}
         except (ray.exceptions.RayError, OSError, ValueError, RuntimeError) as error:

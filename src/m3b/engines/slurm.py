@@ -6,6 +6,7 @@ A job is a short script that starts the command with an empty environment but fo
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -42,7 +43,24 @@ ALLOWED_OPTIONS = (
     "no-requeue", "priority", "qos", "reservation", "signal", "sockets-per-node", "threads-per-core", "time", "tmp",
 )  # fmt: skip
 """Options of sbatch that a user may add; those that change command, environment, user or files are not among them."""
+_OPTIONS_WITHOUT_VALUE = ("exclusive", "nice", "no-requeue")
+_MEMORY_FORM = (r"\d+[KMGT]?", "a number with K, M, G or T, such as 16G; without a letter it counts MiB")
+_COUNT_FORM = (r"\d+", "a whole number")
+_GPU_FORM = (r"([\w.-]+:)?\d+(,([\w.-]+:)?\d+)*", "a number, or TYPE:NUMBER, such as a100:2")
+_OPTION_FORMS: Mapping[str, tuple[str, str]] = {
+    "time": (
+        r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|infinite|unlimited",
+        "minutes, [HOURS:]MINUTES:SECONDS or DAYS-HOURS[:MINUTES[:SECONDS]], such as 4:00:00",
+    ),
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu", "tmp"), _MEMORY_FORM),
+    **dict.fromkeys(("cores-per-socket", "sockets-per-node", "threads-per-core"), _COUNT_FORM),
+    **dict.fromkeys(("gpus", "gpus-per-node"), _GPU_FORM),
+    "nice": (r"[-+]?\d+", "a whole number"),
+}
+"""Option of sbatch -> regular expression of its values, and what they are; only options whose values every cluster reads alike."""
 
+REFUSAL = "Slurm refuses the job"
+"""Beginning of the message on a job that sbatch does not take."""
 _STATES: Mapping[str, JobState] = {
     **dict.fromkeys(
         ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD"), "pending"
@@ -67,6 +85,11 @@ _GPU_COUNT = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)")
 _CONFIGURATIONS = tuple(
     Path(name) for name in ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 )
+_FIXED_ARGUMENTS = (
+    "--parsable", "--export", "--job-name", "--chdir", "--output", "--open-mode", "--nodes", "--ntasks", "--requeue",
+    "--no-requeue", "--signal=B:",
+)  # fmt: skip
+"""Arguments of sbatch that are the same for all jobs, or name the job."""
 _FIELD = re.compile(r"(?:^|\s)([\w/:]+)=(.*?)(?=\s+[\w/:]+=|\s*$)")
 _OWN_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG")
 
@@ -82,10 +105,9 @@ def diagnose_slurm() -> tuple[bool, str]:
     A machine without commands or configuration is not asked, which would take a minute.
     """
     if missing_commands := find_missing_commands():
-        return False, f"no {', '.join(missing_commands)} here; --engine slurm needs a login node of a Slurm cluster"
-    configurations = [Path(os.environ["SLURM_CONF"])] if os.environ.get("SLURM_CONF") else [*_CONFIGURATIONS]
-    if not any(file.exists() for file in configurations):
-        return False, f"no configuration of Slurm: {', '.join(map(str, configurations))}"
+        return False, _describe_missing_commands(missing_commands)
+    if not any(file.exists() for file in _list_configurations()):
+        return False, _describe_missing_configuration()
     try:
         cluster = SlurmEngine().resources()
     except EngineError as error:
@@ -101,20 +123,42 @@ def diagnose_slurm() -> tuple[bool, str]:
     )
 
 
+def _list_configurations() -> list[Path]:
+    return [Path(os.environ["SLURM_CONF"])] if os.environ.get("SLURM_CONF") else [*_CONFIGURATIONS]
+
+
+def _describe_missing_commands(names: Sequence[str]) -> str:
+    return f"no {', '.join(names)} on this machine; --engine slurm needs a login node of a Slurm cluster"
+
+
+def _describe_missing_configuration() -> str:
+    return (
+        f"no configuration of Slurm ({', '.join(map(str, _list_configurations()))}); --engine slurm needs a login node of a "
+        "Slurm cluster, or SLURM_CONF with the path of its slurm.conf"
+    )
+
+
 def check_options(options: Mapping[str, str]) -> None:
     """Check options for sbatch that a user gave.
 
     Raises:
-        UsageError: an option is not among `ALLOWED_OPTIONS`, or its value has a line break.
+        UsageError: an option is not among `ALLOWED_OPTIONS`, or sbatch could not read its value.
     """
     for name, value in options.items():
         if name not in ALLOWED_OPTIONS:
+            matches = difflib.get_close_matches(name, ALLOWED_OPTIONS, 1)
+            suggestion = f" Did you mean {matches[0]}?" if matches else ""
             raise UsageError(
-                f"{name!r} is no option that is passed on to sbatch. Options: {', '.join(ALLOWED_OPTIONS)}. Cores, GPUs, "
+                f"{name!r} is no option that is passed on to sbatch.{suggestion} Options: {', '.join(ALLOWED_OPTIONS)}. Cores, GPUs, "
                 "memory and partition are options of m3b: --cpus, --gpus, --memory, --partition."
             )
         if any(ord(letter) < 32 for letter in value):
             raise UsageError(f"The value of the sbatch option {name} has control characters: {value!r}.")
+        if not value and name not in _OPTIONS_WITHOUT_VALUE:
+            raise UsageError(f"--slurm-option {name} needs a value: {name}=VALUE.")
+        pattern, description = _OPTION_FORMS.get(name, ("", ""))
+        if value and pattern and not re.fullmatch(pattern, value, re.IGNORECASE):
+            raise UsageError(f"--slurm-option {name}={value}: {name} is {description}.")
 
 
 class SlurmEngine:
@@ -131,7 +175,14 @@ class SlurmEngine:
         check_options(request.resources.options)
         script = request.folder / SCRIPT_FILE
         write_text_atomically(script, _format_script(request), is_private=True)
-        output = self._run("sbatch", [*_submit_arguments(request), str(script)], code="rejected")
+        arguments = _submit_arguments(request)
+        try:
+            output = self._run("sbatch", [*arguments, str(script)], code="rejected")
+        except EngineError as error:
+            if error.code != "rejected":
+                raise
+            asked = shlex.join(word for word in arguments if not word.startswith(_FIXED_ARGUMENTS))
+            raise EngineError(f"{REFUSAL}: {error}. It asks for {asked}.", code="rejected") from error
         job_id = output.strip().splitlines()[-1].partition(";")[0] if output.strip() else ""
         if not job_id.isdecimal():
             raise EngineError(f"sbatch did not return a job id: {output.strip()[-300:]!r}", code="rejected")
@@ -213,9 +264,8 @@ class SlurmEngine:
                 env=_command_environment(),
             )
         except FileNotFoundError:
-            raise EngineError(
-                f"This machine has no {command}: run m3b on a login node of the Slurm cluster.", code="unreachable"
-            ) from None
+            reason = _describe_missing_commands(find_missing_commands() or [command])
+            raise EngineError(f"Slurm cannot be used: {reason}.", code="unreachable") from None
         except subprocess.TimeoutExpired:
             raise EngineError(
                 f"{command} did not answer for {COMMAND_TIMEOUT_S:.0f} s; `scontrol ping` says whether the controller is up.",
@@ -223,7 +273,10 @@ class SlurmEngine:
             ) from None
         if result.returncode != 0:
             words = " ".join((result.stderr or result.stdout).split())[-500:]
+            if "Could not establish a configuration source" in words:
+                raise EngineError(f"Slurm cannot be used: {_describe_missing_configuration()}.", code="unreachable")
             is_down = "Unable to contact slurm controller" in words or ("configuration" in words and "process" in words)
+            words = words.removeprefix(f"{command}: ").removeprefix("error: ")
             raise EngineError(f"{command}: {words}", code="unreachable" if is_down else code)
         return result.stdout
 
