@@ -111,6 +111,38 @@ def test_systems_stand_under_one_judge() -> None:
     assert cells["command:x"] == ("0/1", "", "", "0", "", "", "?")
 
 
+def test_field_sets_are_in_none_of_the_papers_tables() -> None:
+    own = {"variant": "field", "dataset": "eyes"}
+    field_rows = [
+        row("field:eyes", 0, True, reading={"verdict": "right", "differences": []}, **own),
+        row(
+            "field:eyes", 1, False, kind="wrong_reading", reading={"verdict": "wrong_passed", "differences": []}, **own
+        ),
+        row(
+            "field:bones",
+            0,
+            False,
+            kind="reading_only",
+            score=None,
+            reading={"verdict": "right", "differences": []},
+            **own,
+        ),
+    ]
+    mixed, alone = ({table.name: table for table in make_tables(rows)} for rows in (sweep() + field_rows, sweep()))
+    assert set(mixed) - set(alone) == {"field"}
+    for name in set(alone) - {"differences", "comparison", "failures"}:
+        assert mixed[name] == alone[name]
+    cells = {entry[0]: entry[1:] for entry in mixed["field"].rows}
+    assert cells["eyes / m3b / rules"] == (
+        "right 1/2, wrong_passed 1/2", "1/2", "auroc 0.800", "0.500", "0.510", "wrong_reading 1/2",
+    )  # fmt: skip
+    assert cells["bones / m3b / rules"] == ("right", "0/1", "", "", "", "reading_only")
+    assert cells["all sets / m3b / rules"][:2] == ("right 2/3", "1/3 (6-79 %)")
+    assert next(entry for entry in mixed["comparison"].rows if "field sets" in entry[0])[1] == "1/3"
+    for name in ("comparison", "failures"):
+        assert set(alone[name].rows) <= set(mixed[name].rows)
+
+
 def test_declined_requests_have_a_row_of_their_own() -> None:
     rows = [row("ct-kidney", 0, True), row("decline:ecg", 0, False, family="decline", score=None, kind="not_declined")]
     first = {cells[0]: cells[1] for cells in make_tables(rows)[0].rows}

@@ -19,11 +19,12 @@ from m3b.bench.cell_verdict import judge_cell
 from m3b.bench.field_carving import FieldCarveOut, FieldRemoval, carve_field_set, strip_any_suffix
 from m3b.bench.field_sets import FieldSet, ReadingJudgement, find_differences, judge_reading, load_field_sets
 from m3b.bench.scoring import Score
-from m3b.bench.sweep import FIELD_TRAIN_MINUTES, SweepPlan
+from m3b.bench.sweep import FIELD_TRAIN_MINUTES, SweepPlan, run_sweep
 from m3b.bench.systems import CellOutcome
 from m3b.bench.tables import make_tables
 from m3b.bench.tasks import BenchmarkTask, load_field_tasks, parse_task
 from m3b.data.index import read_records, write_records
+from m3b.engines.local import LocalEngine
 from m3b.errors import UsageError
 
 PATIENTS, EYES = 40, ("L", "R")
@@ -151,7 +152,13 @@ def test_reading_and_hidden_cases_decide(
     assert row["score"]["primary"]["value"] == (0.5 if worth == "constant" else 1.0)
     assert row["dataset"] == "eyes"
     tables = {table.name: table for table in make_tables([row])}
-    assert tables["quality"].rows[0][0].startswith("field:eyes / m3b / rules")
+    assert {"field", "comparison"} <= set(tables)
+    assert not {"table1", "table2", "quality"} & set(tables)
+    field_cells, sums = tables["field"].rows
+    assert field_cells[:3] == ("eyes / m3b / rules", row["reading"]["verdict"], "1/1" if worth == "good" else "0/1")
+    assert field_cells[3].startswith("auroc 0.500" if worth == "constant" else "auroc 1.000 (")
+    assert field_cells[-1] == ("" if worth == "good" else expected_kind)
+    assert sums[:2] == ("all sets / m3b / rules", f"right {int(worth != 'other reading')}/1")
 
 
 def test_a_model_from_a_set_without_hidden_patients_is_no_success(tmp_path: Path) -> None:
@@ -166,6 +173,7 @@ def test_a_model_from_a_set_without_hidden_patients_is_no_success(tmp_path: Path
     outcome = CellOutcome("no_dataset", "nothing fits", work=str(tmp_path))
     row = make_row(cell, tmp_path, outcome, score_cell(cell, tmp_path, outcome))
     assert (row["kind"], row["reading"]["verdict"], row["score"]) == ("declined", "refused", None)
+    assert row["reading"]["no_exam"]
 
 
 @pytest.mark.parametrize(
@@ -268,6 +276,8 @@ def test_names_are_hidden_with_what_belongs_to_them() -> None:
         {**ENTRY, "target": "voxels"},
         {**ENTRY, "group_re": "eye_("},
         {**ENTRY, "group_re": "no group"},
+        {**ENTRY, "refused": True},
+        {**ENTRY, "Manifests": "m.json"},
     ],
 )
 def test_malformed_expectations_are_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
@@ -275,6 +285,39 @@ def test_malformed_expectations_are_refused(tmp_path: Path, entry: dict[str, Any
     (tmp_path / "EXPECTED.json").write_text(json.dumps([entry]))
     with pytest.raises(UsageError, match=r"EXPECTED\.json"):
         load_field_sets(tmp_path)
+
+
+def test_notes_that_resemble_a_key_are_named(field_root: Path) -> None:
+    (field_root.parent / "noted" / "eyes").mkdir(parents=True)
+    entry = {**ENTRY, "masks": "none", "faults": "none", "targets": "for people, since there is a `target`"}
+    (field_root.parent / "noted" / "EXPECTED.json").write_text(json.dumps([entry]))
+    notes: list[str] = []
+    load_field_sets(field_root.parent / "noted", notes.append)
+    (note,) = notes
+    assert "entry 1" in note
+    assert "`masks`" in note
+    assert "`mask_re`" in note
+
+
+def test_a_sweep_whose_expectations_change_is_not_continued(tmp_path: Path) -> None:
+    root, out = write_eyes(tmp_path / "field"), tmp_path / "sweep"
+    manifest = root / "manifest.json"
+
+    def begin(**changes: Any) -> None:
+        (root / "EXPECTED.json").write_text(json.dumps([{**ENTRY, **changes}]))
+        run_sweep(SweepPlan(load_field_tasks(root), simulate=0.0), out, LocalEngine(1))
+
+    begin()
+    begin(n=[70, 80])  # nothing was divided yet
+    (out / "data/field-eyes").mkdir(parents=True)
+    FieldCarveOut(out / "data/field-eyes", "eyes", root / "eyes").save()
+    begin(n=[70, 80], note="another")
+    with pytest.raises(UsageError, match=r"eyes: `n` was \[70, 80\] and is \[60, 80\], `classes` was 2 and is 3"):
+        begin(n=[60, 80], classes=3)
+    manifest.write_text("{}")
+    with pytest.raises(UsageError, match="eyes: the content of its manifest"):
+        begin(n=[70, 80], manifest="manifest.json")
+    begin(n=[70, 80])
 
 
 def test_tasks_are_chosen_and_travel_as_json(field_root: Path, tmp_path: Path) -> None:

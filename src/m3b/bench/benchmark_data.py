@@ -85,11 +85,18 @@ class BenchmarkData:
         Raises:
             DataError: data of a hidden patient would remain in the agent's copy.
         """
-        carve_out_folder = self.folder / f"field-{slug(field_set.name)}"
+        carve_out_folder = self._get_field_folder(field_set.name)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / f".{carve_out_folder.name}.lock").open("w") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             return carve_field_set(field_set, carve_out_folder, share=self.share, seed=self.seed)
+
+    def is_divided(self, name: str) -> bool:
+        """Return whether there is a carve-out of a field set already."""
+        return (self._get_field_folder(name) / CARVE_OUT_FILE).is_file()
+
+    def _get_field_folder(self, name: str) -> Path:
+        return self.folder / f"field-{slug(name)}"
 
     def load_cards(self, task: BenchmarkTask) -> list[dict[str, Any] | str]:
         """Return the data of a task: its cards with paths, or the folder of a field set.

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +168,10 @@ def judge_field_reading(cell: Cell, outcome: CellOutcome) -> ReadingJudgement | 
     """Return the judgement of how a field set was read; None for other tasks and a cancelled run."""
     if cell.task.field_set is None or outcome.status == "cancelled":
         return None
-    removed_cases = cell.benchmark_data.prepare_field_set(cell.task.field_set).hidden
+    carve_out = cell.benchmark_data.prepare_field_set(cell.task.field_set)
     work = get_index_folder(outcome) or Path(outcome.work)
-    return judge_reading(cell.task.field_set, outcome.status, work, removed_cases)
+    judgement = judge_reading(cell.task.field_set, outcome.status, work, carve_out.hidden)
+    return replace(judgement, no_exam=carve_out.no_exam)
 
 
 def make_row(cell: Cell, folder: Path, outcome: CellOutcome, score_result: Score | None) -> dict[str, Any]:

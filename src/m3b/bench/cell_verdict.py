@@ -86,7 +86,8 @@ def judge_cell(
         return Judgement(False, "wrong_reading", "; ".join(reading.differences))
     is_unjudged = score is None or not (score.has_verdict or score.error)
     if reading is not None and reading.verdict == "right" and is_unjudged and outcome.status in DELIVERED_STATUSES:
-        return Judgement(False, "reading_only", KIND_DESCRIPTIONS["reading_only"])
+        cause = score.reason if score is not None else reading.no_exam
+        return Judgement(False, "reading_only", cause or KIND_DESCRIPTIONS["reading_only"])
     if score is not None:
         return _judge_score(task, outcome, score, card)
     kinds = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,12 @@ TARGET_TASKS = {"diagnosis": "diagnosis", "masks": "segmentation", "boxes": "det
 """Target in `EXPECTED.json` -> task of m3b."""
 DELIVERED_STATUSES = ("completed", "below_range")
 REFUSED_STATUSES = ("no_dataset", "rejected_data", "undecided")
+EXPECTATION_KEYS = (
+    "folder", "request", "n", "classes", "target", "family", "group_re", "split_re", "mask_re", "refuse", "manifest",
+)  # fmt: skip
+"""Keys of an entry of `EXPECTED.json`; others are notes for people."""
+MISSPELT_SIMILARITY, SIMILAR_KEY = 0.86, 0.6
+"""Similarity (`difflib`) with a missing key from which a key is a misspelling, and from which it is named as a likely one."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +70,55 @@ class FieldSet:
         """The task of m3b; `field` if nothing tells it."""
         return self.task or TARGET_TASKS.get(self.target, "field")
 
+    def to_expectation(self) -> dict[str, Any]:
+        """Return what decides how the set is divided and judged, by the keys of `EXPECTED.json`; of a manifest the SHA-256.
 
-def load_field_sets(folder: Path) -> tuple[FieldSet, ...]:
-    """Return the field sets that the `EXPECTED.json` of a folder names; keys that are not known are notes for people.
+        Raises:
+            UsageError: the manifest cannot be read.
+        """
+        try:
+            manifest = hashlib.sha256(Path(self.manifest).read_bytes()).hexdigest() if self.manifest else ""
+        except OSError as error:
+            raise UsageError(
+                f"The manifest {self.manifest} of the field set {self.name} cannot be read: {error}."
+            ) from error
+        return {
+            "folder": str(Path(self.folder).resolve()),
+            "request": self.request,
+            "n": [self.min_cases, self.max_cases],
+            "classes": self.classes,
+            "target": self.target,
+            "family": self.task,
+            "group_re": self.group_pattern,
+            "split_re": self.split_pattern,
+            "mask_re": self.mask_pattern,
+            "refuse": self.should_refuse,
+            "manifest": manifest,
+        }
+
+
+def describe_changed_expectation(name: str, previous: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """Return what has changed in the expectation of a field set since a sweep began; empty if nothing has.
+
+    Args:
+        previous, current: as `FieldSet.to_expectation` returns them.
+    """
+    changes = [
+        "the content of its manifest" if key == "manifest" else f"`{key}` was {previous.get(key)!r} and is {value!r}"
+        for key, value in current.items()
+        if previous.get(key) != value
+    ]
+    return f"{name}: {', '.join(changes)}" if changes else ""
+
+
+def load_field_sets(folder: Path, on_note: Callable[[str], None] = lambda text: None) -> tuple[FieldSet, ...]:
+    """Return the field sets that the `EXPECTED.json` of a folder names.
+
+    Args:
+        on_note: gets a line for each key that is a note for people and resembles a key that the entry does not have.
 
     Raises:
-        UsageError: there is no such file, an entry is malformed, or the folder of an entry does not exist.
+        UsageError: there is no such file, an entry is malformed or has a misspelt key, or its folder does not exist.
     """
     file = folder / EXPECTATIONS_FILE
     try:
@@ -76,15 +127,33 @@ def load_field_sets(folder: Path) -> tuple[FieldSet, ...]:
         raise UsageError(f"--field takes a folder with data sets and {EXPECTATIONS_FILE}: {file}: {error}.") from error
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{file} must be a JSON list with an object for each data set.")
-    field_sets = tuple(_parse_entry(entry, number, folder.absolute(), file) for number, entry in enumerate(entries))
+    field_sets = tuple(
+        _parse_entry(entry, f"{file}, entry {number}", folder.absolute(), on_note)
+        for number, entry in enumerate(entries, 1)
+    )
     names = [field_set.name for field_set in field_sets]
     if len(set(names)) < len(names):
         raise UsageError(f"{file} names a folder twice; each data set has one entry.")
     return field_sets
 
 
-def _parse_entry(entry: Any, number: int, root: Path, file: Path) -> FieldSet:
-    label = f"{file}, entry {number}"
+def _check_keys(entry: Mapping[str, Any], label: str, on_note: Callable[[str], None]) -> None:
+    """Refuse misspelt keys, and name other keys that resemble one that the entry lacks. Raises UsageError."""
+    missing_keys = [key for key in EXPECTATION_KEYS if key not in entry]
+    for key in entry:
+        matches = (
+            [] if key in EXPECTATION_KEYS else difflib.get_close_matches(key.lower(), missing_keys, 1, SIMILAR_KEY)
+        )
+        if not matches:
+            continue
+        if difflib.SequenceMatcher(None, key.lower(), matches[0]).ratio() >= MISSPELT_SIMILARITY:
+            raise UsageError(f"{label}: there is no key `{key}`. Did you mean `{matches[0]}`?")
+        on_note(f"{label}: the key `{key}` is a note, and nothing is compared with it. Did you mean `{matches[0]}`?")
+
+
+def _parse_entry(entry: Any, label: str, root: Path, on_note: Callable[[str], None]) -> FieldSet:
+    if isinstance(entry, dict):
+        _check_keys(entry, label, on_note)
     if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("folder", "request")):
         raise UsageError(f"{label}: needs the texts `folder` and `request`.")
     folder, manifest = root / entry["folder"], entry.get("manifest", "")
@@ -208,13 +277,16 @@ class ReadingJudgement:
         verdict: `right`; `refused` (declined, rejected or left open); `wrong` (no model was delivered); or `wrong_passed`: a
             model was delivered from a wrong reading.
         differences: what differs from a right reading.
+        no_exam: why no patient of the set is hidden; empty if some are.
     """
 
     verdict: str
     differences: tuple[str, ...] = ()
+    no_exam: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"verdict": self.verdict, "differences": list(self.differences)}
+        values = {"verdict": self.verdict, "differences": list(self.differences)}
+        return {**values, "no_exam": self.no_exam} if self.no_exam else values
 
 
 def judge_reading(field_set: FieldSet, status: str, work: Path, removed_cases: int = 0) -> ReadingJudgement:

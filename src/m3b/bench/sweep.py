@@ -10,6 +10,7 @@ from typing import Any
 
 from m3b.bench.benchmark_data import BenchmarkData
 from m3b.bench.cell_runner import CellRunner, OnEvent
+from m3b.bench.field_sets import EXPECTATIONS_FILE, describe_changed_expectation
 from m3b.bench.results_store import DATA_FOLDER, PLAN_FILE, SweepStore
 from m3b.engines import Engine, Resources
 from m3b.errors import UsageError
@@ -89,7 +90,16 @@ class SweepPlan:
     def to_json(self) -> dict[str, Any]:
         return {"tasks": [task.id for task in self.tasks], "models": list(self.models), "systems": list(self.systems),
                 "runs": self.runs, "options": dict(self.options), "real": dict(self.real), "patients": self.patients,
-                "share": self.share}  # fmt: skip
+                "share": self.share, "field": self.list_expectations()}  # fmt: skip
+
+    def list_expectations(self) -> dict[str, dict[str, Any]]:
+        """Return name of a field set -> what its `EXPECTED.json` says, see `FieldSet.to_expectation`.
+
+        Raises:
+            UsageError: a manifest cannot be read.
+        """
+        field_sets = [task.field_set for task in self.tasks if task.field_set is not None]
+        return {field_set.name: field_set.to_expectation() for field_set in field_sets}
 
 
 def run_sweep(
@@ -118,6 +128,8 @@ def run_sweep(
         EngineError: the engine cannot be reached, or refuses a cell.
     """
     plan.validate()
+    if engine.name != "local":
+        engine.resources()  # a cluster that does not answer is said before any data is prepared
     with SweepStore(folder) as store:
         _write_plan(store.folder, plan)
         if plan.simulate is None:
@@ -145,7 +157,8 @@ def _forget_retryable(store: SweepStore) -> None:
 def _write_plan(folder: Path, plan: SweepPlan) -> None:
     """Write the plan to the folder.
 
-    Raises UsageError if the folder contains a sweep with other settings, because its cells could not be compared.
+    Raises UsageError if the folder contains a sweep with other settings or other expectations of a field set, because its
+    cells could not be compared.
     """
     file = folder / PLAN_FILE
     plan_json = plan.to_json()
@@ -161,6 +174,21 @@ def _write_plan(folder: Path, plan: SweepPlan) -> None:
                 f"({', '.join(str(previous.get(n)) for n in changed_fields)}); its"
                 " cells could not be compared with these. Give another --out."
             )
+        previous_expectations = previous.get("field") or {}
+        changes = [
+            change
+            for name, expectation in plan_json["field"].items()
+            if plan.make_benchmark_data(folder).is_divided(name)
+            and (
+                change := describe_changed_expectation(name, previous_expectations.get(name, expectation), expectation)
+            )
+        ]
+        if changes:
+            raise UsageError(
+                f"{EXPECTATIONS_FILE} has changed since the sweep in {folder} began: {'; '.join(changes)}. Its sets were "
+                "divided and judged by the old one. Give another --out, or put the old one back."
+            )
+        plan_json["field"] = {**previous_expectations, **plan_json["field"]}
         for name in ("tasks", "models", "systems"):
             plan_json[name] = list(dict.fromkeys([*previous[name], *plan_json[name]]))
         plan_json["runs"] = max(previous["runs"], plan_json["runs"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -71,11 +71,14 @@ def parse_task(raw: dict[str, Any]) -> BenchmarkTask:
     return BenchmarkTask(**values)
 
 
-def load_field_tasks(folder: Path, selectors: Sequence[str] = ()) -> tuple[BenchmarkTask, ...]:
+def load_field_tasks(
+    folder: Path, selectors: Sequence[str] = (), on_note: Callable[[str], None] = lambda text: None
+) -> tuple[BenchmarkTask, ...]:
     """Return the tasks of a folder with field sets and `EXPECTED.json`, in its order.
 
     Args:
         selectors: ids (`field:NAME`), names of folders or families; none selects all.
+        on_note: see `load_field_sets`.
 
     Raises:
         UsageError: the folder has no valid `EXPECTED.json`, or a selector matches no task.
@@ -89,7 +92,7 @@ def load_field_tasks(folder: Path, selectors: Sequence[str] = ()) -> tuple[Bench
             expects=DECLINE if field_set.should_refuse else "model",
             field_set=field_set,
         )
-        for field_set in load_field_sets(folder)
+        for field_set in load_field_sets(folder, on_note)
     ]
     names = {task.id: {task.id.lower(), task.data_name.lower(), task.family} for task in tasks}
     wanted = {selector.strip().lower() for selector in selectors}

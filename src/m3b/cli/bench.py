@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,7 +86,9 @@ def run(
     _enforce_offline(offline, llm or ["rules"], engine)
     limits: dict[str, Any] = {"max_actions": max_actions, "max_tokens": max_tokens, "max_cost": max_cost}
     plan = SweepPlan(
-        tasks=choose_tasks(tasks or []) if field is None else load_field_tasks(field, tasks or []),
+        tasks=choose_tasks(tasks or [])
+        if field is None
+        else load_field_tasks(field, tasks or [], partial(typer.echo, err=True)),
         models=tuple(dict.fromkeys(llm or ["rules"])),
         systems=tuple(dict.fromkeys(system or ["m3b"])),
         runs=runs,
@@ -270,7 +273,7 @@ def _make_engine(name: str, jobs: int | None, address: str | None, models: Seque
         from m3b.engines.ray import RayEngine
         from m3b.llm.specs import list_key_variables
 
-        return RayEngine(address, node_environment=list_key_variables())
+        return RayEngine(address, node_environment=list_key_variables(), on_note=partial(typer.echo, err=True))
     if name == "slurm":
         from m3b.engines.slurm import SlurmEngine
         from m3b.llm.specs import needs_key

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from m3b.bench.cell_verdict import KIND_DESCRIPTIONS
 from m3b.bench.datasets.registry import get_dataset
-from m3b.bench.tables.base import ResultTable, Row, group_rows, order_tasks
+from m3b.bench.tables.base import (
+    ResultTable,
+    Row,
+    format_ratio,
+    format_ratio_with_interval,
+    group_rows,
+    order_tasks,
+)
 from m3b.errors import UsageError
 
 UNKNOWN_PATIENTS_MARK = " *"
@@ -61,6 +68,54 @@ def make_quality_table(rows: Sequence[Row]) -> ResultTable:
         tuple(table_rows),
         (UNKNOWN_PATIENTS_NOTE,) if has_unknown_patients else (),
     )
+
+
+FIELD_NOTES = (
+    "Reading: right; refused, wrong, or wrong_passed if a model was delivered from a wrong reading. Completed: the reading is right, "
+    "and the whole interval on hidden patients is above the baseline.",
+    "Hidden patients: mean over models, with the interval of a single one. Empty: no model, or no hidden patient; the last column "
+    "says which.",
+)
+
+
+def make_field_table(rows: Sequence[Row]) -> ResultTable:
+    """Return the table of field sets, with one row for each set, system and model, and a sum for each system and model."""
+    table_rows = []
+    for (task, system, model), group in sorted(group_rows(rows, "task", "system", "model").items()):
+        scores = [row["score"]["primary"] for row in group if (row.get("score") or {}).get("primary")]
+        values = [score["value"] for score in scores if score["value"] is not None]
+        baselines = [score["baseline"] for score in scores if score.get("baseline") is not None]
+        shuffled = [
+            v for row in group if (v := ((row.get("score") or {}).get("control") or {}).get("value")) is not None
+        ]
+        metric = str(scores[0]["name"]) if scores else ""
+        has_interval = len(values) == 1 and scores[0].get("low") is not None
+        interval = f" ({scores[0]['low']:.3f}-{scores[0]['high']:.3f})" if has_interval else ""
+        figure = f"{metric} {sum(values) / len(values):.3f}{interval}" if values else ""
+        readings = Counter(str((row.get("reading") or {}).get("verdict", "none")) for row in group)
+        kinds = Counter(str(row["kind"]) for row in group if not row["ok"])
+        table_rows.append((f"{task.removeprefix('field:')} / {system} / {model}", _format_counts(readings, len(group)),
+                     format_ratio(group), figure, f"{baselines[0]:.3f}" if baselines else "",
+                     f"{sum(shuffled) / len(shuffled):.3f}" if shuffled else "", _format_counts(kinds, len(group))))  # fmt: skip
+    for (system, model), group in group_rows(rows, "system", "model").items():
+        right = [row for row in group if (row.get("reading") or {}).get("verdict") == "right"]
+        table_rows.append((f"all sets / {system} / {model}", f"right {len(right)}/{len(group)}",
+                     format_ratio_with_interval(group), "", "", "", ""))  # fmt: skip
+    header = (
+        "field set / system / model",
+        "reading",
+        "completed",
+        "hidden patients",
+        "baseline",
+        "images shuffled",
+        "otherwise",
+    )
+    return ResultTable("field", "Field sets", header, tuple(table_rows), FIELD_NOTES if table_rows else ())
+
+
+def _format_counts(counts: Counter[str], total: int) -> str:
+    """Return words with their counts, without a count if there is one run alone."""
+    return ", ".join(word if total == 1 else f"{word} {count}/{total}" for word, count in counts.most_common())
 
 
 def _has_known_patients(name: str) -> bool:
