@@ -14,10 +14,11 @@ from search_kit import BETTER, BROKEN_FILES, FILES, LOW, LOWER
 from m3b import Pipeline, Result, TrainingOverrides, resume, verify
 from m3b.data.synthetic import make_chest
 from m3b.errors import OptionError
-from m3b.events import CandidateMeasured, CandidateStarted, Event
+from m3b.events import CandidateMeasured, CandidateStarted, Event, RunStarted
 from m3b.facts import SearchSummary
 from m3b.run.options import Options
 from m3b.run.plan_search import list_rung_minutes
+from m3b.run.training_checks import describe_short_search
 
 pytest.importorskip("optuna")
 MODULE = [combine_calls(write(FILES), script("python plan.py")), say("The project is in place.")]
@@ -165,6 +166,39 @@ def test_the_last_third_is_for_the_selected_plan() -> None:
         pytest.approx(160 / 9),
         pytest.approx(160 / 3),
     ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "minutes", "networks", "hours"),
+    [
+        ({"minutes": 10, "expected": {"steps": 400, "epochs": 20.0}}, 10.0, 2, 0.0),
+        ({"minutes": 10, "expected": {"steps": 400, "epochs": 20.0}}, 5.0, 4, 8.0),
+        ({"minutes": 10, "folds": 4, "expected": {"steps": 400, "epochs": 20.0}}, 5.0, 4, 0.0),
+        ({"minutes": 10, "folds": 3, "refit": True, "expected": {"steps": 400, "epochs": 20.0}}, 1.0, 4, 10.0),
+        ({"minutes": 10, "max_steps": 5, "expected": {"steps": 5, "epochs": 0.2}}, 5.0, 4, 0.0),
+        ({"minutes": 10}, 5.0, 4, 0.0),
+    ],
+)
+def test_a_search_that_is_too_short_names_the_hours_that_are_not(
+    plan: dict[str, Any], minutes: float, networks: int, hours: float
+) -> None:
+    text = describe_short_search(plan, minutes, networks, 2.0)
+    assert bool(text) == bool(hours)
+    assert not hours or f"--hours {hours:g} gives 10 epochs" in text
+
+
+def test_steps_of_a_search_are_explained_before_it(tmp_path: Path, spots: Path) -> None:
+    notes: list[str] = []
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            notes.extend(event.notes)
+            raise KeyboardInterrupt
+
+    options = {"training": TrainingOverrides(steps=90), "on_event": interrupt, **ONE_RUNG}
+    Pipeline(actor(play()), data=[spots], out=tmp_path / "run", **options).run(REQUEST)
+    assert [note.split(":")[0] for note in notes] == ["Set", "Steps and hours"]
+    assert "90 steps" in notes[1]
 
 
 @pytest.mark.slow

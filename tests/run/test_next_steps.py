@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from m3b.agents.roles import MODEL_TRAINER
+from m3b.cli.app import app
 from m3b.cli.output import format_result
+from m3b.engines import EngineOptions
+from m3b.engines.slurm import REFUSAL
 from m3b.errors import Status
 from m3b.measure import Measure
 from m3b.run.folder import RunFolder
-from m3b.run.next_steps import MAX_STEPS, TrainingAmount, list_next_steps, read_training_amount
+from m3b.run.next_steps import (
+    MAX_STEPS,
+    TrainingAmount,
+    format_run_command,
+    list_next_steps,
+    read_training_amount,
+)
+from m3b.run.options import Options
 from m3b.run.outside_causes import explain_outside_cause, find_outside_cause
 from m3b.run.result import STATUSES, Result
+from m3b.run.training_overrides import TrainingOverrides
 
 RECORD: dict[str, Any] = {
     "request": "Segment polyps",
@@ -130,6 +143,80 @@ def test_a_setting_that_the_task_cannot_serve_is_changed_and_not_resumed(tmp_pat
     assert "--network" not in step.command
 
 
+def test_a_setting_that_plan_py_refuses_is_changed(tmp_path: Path) -> None:
+    run, record = make_run(tmp_path), {**RECORD, "training": {"settings": {"tta.use": 7, "lr": 0.01}}}
+    reason = 'The project was not made. The last script said: "--set tta.use=7: must be auto"'
+    steps = list_next_steps(run, record, Result("failed", reason, "Segment polyps", run_dir=str(run.path)))
+    assert [step.code for step in steps] == ["change_setting", "read_log"]
+    assert steps[0].command == "m3b run 'Segment polyps' --data '/data/my polyps' --set lr=0.01"
+
+
+def test_a_job_that_slurm_refuses_is_changed_and_not_resumed(tmp_path: Path) -> None:
+    run, record = make_run(tmp_path), {**RECORD, "engine": EngineOptions("slurm", options={"qos": "x"}).to_json()}
+    reason = f"{REFUSAL}: sbatch: Invalid qos specification. It asks for --qos=x."
+    step = list_next_steps(run, record, Result("failed", reason, "Segment polyps", run_dir=str(run.path)))[0]
+    assert step.code == "change_job"
+    assert step.command.endswith("--engine slurm --slurm-option qos=x")
+
+
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({}, ""),
+    ({"hours": 6.0}, " --hours 6"),
+    ({"hours": 6.0, "min_gain": 0.01, "train_minutes": 50.0}, " --train-minutes 50 --hours 6 --min-gain 0.01"),
+    ({"train_minutes": 20.0, "max_wall": 7200.0}, " --max-wall 120 --train-minutes 20"),
+    ({"max_wall": 120.0}, " --max-wall 2"),
+    ({"seed": 3, "max_cost": None}, " --seed 3"),
+    ({"roles": "single", "reflect": False, "sandbox": "landlock"}, " --sandbox landlock --single-agent --no-reflect"),
+    ({"log": "tensorboard", "offline": True}, " --log tensorboard --offline"),
+]
+
+
+@pytest.mark.parametrize(("options", "arguments"), OPTIONS)
+def test_a_repeated_command_has_the_options_of_the_user(options: dict[str, Any], arguments: str) -> None:
+    record = {**RECORD, "options": Options(**options).to_json()}
+    assert format_run_command(record) == f"m3b run 'Segment polyps' --data '/data/my polyps'{arguments}"
+
+
+def test_a_repeated_command_has_data_cluster_and_model_of_the_user() -> None:
+    engine = EngineOptions("slurm", cpus=8, gpus=1, partition="gpu", options={"account": "x", "exclusive": ""})
+    record: dict[str, Any] = {
+        "request": "Segment polyps",
+        "data": [{"path": "/store/1f/polyps", "origin": {"url": "s3://hospital/polyps"}}],
+        "llm": {"default": "anthropic:x"},
+        "given": {"masks": "masks", "classes": ["polyp", "stool"], "manifest": {"task": "segmentation"}},
+        "external": {"other": ["/data/other", None]},
+        "training": TrainingOverrides(gpus=1, settings={"lr": 0.01}, gpus_of_jobs=1).to_json(),
+        "engine": engine.to_json(),
+    }
+    arguments = (
+        "--data s3://hospital/polyps --masks masks --classes polyp,stool --manifest MANIFEST.json --external other=/data/other "
+        "--gpus 1 --set lr=0.01 --engine slurm --cpus 8 --partition gpu --slurm-option account=x --slurm-option exclusive "
+        "--llm anthropic:x"
+    )
+    assert format_run_command(record) == f"m3b run 'Segment polyps' {arguments}"
+    words = shlex.split(format_run_command(record))
+    parser = typer.main.get_command(app)
+    with parser.commands["run"].make_context("run", words[2:]) as context:  # type: ignore[attr-defined]
+        assert context.params["slurm_option"] == ["account=x", "exclusive"]
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({"hours": 0.5}, "--hours 1.3"),
+        ({"hours": 8.0}, "--hours 8"),
+        ({"hours": 1.0, "train_minutes": 2.0}, "--train-minutes 25 --hours 1.3"),
+        ({"train_minutes": 2.0, "max_wall": 600.0}, "--max-wall 50 --train-minutes 25"),
+    ],
+)
+def test_a_longer_training_fits_into_search_and_run(tmp_path: Path, options: dict[str, Any], arguments: str) -> None:
+    run = make_run(tmp_path, epochs=1.4)
+    record = {**RECORD, "options": Options(**options).to_json()}
+    step = list_next_steps(run, record, Result("below_range", "why", "Segment polyps", run_dir=str(run.path)))[0]
+    assert step.code == "train_longer"
+    assert step.command == f"m3b run 'Segment polyps' --data '/data/my polyps' {arguments}"
+
+
 def test_rules_that_could_not_read_a_folder_are_not_resumed(tmp_path: Path) -> None:
     run, roles = make_run(tmp_path), {"data_engineer": {"status": "failed"}}
     result = Result("failed", "why", "Segment polyps", run_dir=str(run.path), roles=roles)
@@ -146,7 +233,11 @@ def test_the_rules_advise_a_language_model_and_a_language_model_does_not(tmp_pat
 
 @pytest.mark.parametrize(
     ("reason", "option"),
-    [("Raise max_actions.", " --max-actions 200"), ("Raise max_wall.", " --max-wall 20"), ("Spent.", "")],
+    [
+        ("Raise max_actions.", " --max-actions 200 --max-wall 10"),
+        ("Raise max_wall.", " --max-wall 20"),
+        ("Spent.", " --max-wall 10"),
+    ],
 )
 def test_a_spent_limit_is_doubled(tmp_path: Path, reason: str, option: str) -> None:
     run, record = make_run(tmp_path), {**RECORD, "options": {"max_actions": 100, "max_wall": 600.0}}

@@ -12,6 +12,7 @@ from m3b import Pipeline, TrainingOverrides
 from m3b.errors import SettingError
 from m3b.metrics.metric_tables import metric_table
 from m3b.run.training_overrides import (
+    CHOICE_SETTINGS,
     check_overrides,
     find_plan_differences,
     find_weight_folders,
@@ -19,6 +20,8 @@ from m3b.run.training_overrides import (
     parse_settings,
     to_plan_command,
 )
+from m3b.training import case_storage
+from m3b.training.search_space import SEARCH_SPACES
 
 PLAN = {"task": "diagnosis", "network": {"name": "resnet18"}, "lr": 0.001, "minutes": 9, "folds": 1}
 
@@ -46,6 +49,20 @@ PLAN = {"task": "diagnosis", "network": {"name": "resnet18"}, "lr": 0.001, "minu
         ({"settings": {"classes": ["a"]}}, "derived_setting"),
         ({"settings": {"frames": 1}}, "derived_setting"),
         ({"settings": {"views": 2}}, "derived_setting"),
+        ({"settings": {"augment.rotatee": 5}}, "unknown_setting"),
+        ({"settings": {"network.widht": 8}}, "unknown_setting"),
+        ({"settings": {"lr.first": 8}}, "unknown_setting"),
+        ({"settings": {"rotate": 5}}, "unknown_setting"),
+        ({"settings": {"optimizer": "adam"}}, "out_of_range"),
+        ({"settings": {"refit": "yes"}}, "out_of_range"),
+        ({"settings": {"refit": 1}}, "out_of_range"),
+        ({"settings": {"network.encoder": "slice"}}, "out_of_range"),
+        ({"settings": {"precision": "half"}}, "out_of_range"),
+        ({"settings": {"augment": 0}}, "out_of_range"),
+        ({"settings": {"augment.rotate": "much"}}, "out_of_range"),
+        ({"settings": {"size": 128}}, "out_of_range"),
+        ({"settings": {"size": [128, 0]}}, "out_of_range"),
+        ({"settings": {"patch": [1, 2, 3, 4]}}, "out_of_range"),
         ({"settings": 5}, "not_a_mapping"),
         ({"plan": {"x": 1}}, "no_plan"),
         ({"plan": "nowhere/plan.json"}, "plan_unreadable"),
@@ -102,6 +119,9 @@ def test_the_metrics_that_are_listed_are_those_of_the_request(tmp_path: Path, re
         ({"folds": 2}, "report", "not_served"),
         ({"network": "nnunet", "epochs": 3}, "segmentation", "not_served"),
         ({"plan": PLAN}, "segmentation", "plan_of_other_task"),
+        ({"settings": {"hide_image": 0.5}}, "diagnosis", "not_served"),
+        ({"settings": {"tta.views": 3}}, "segmentation", "not_served"),
+        ({"settings": {"covariate_dropout": 0.2}}, "segmentation", "not_served"),
     ],
 )
 def test_what_templates_cannot_serve_is_refused(
@@ -155,6 +175,21 @@ def test_messages_name_options_as_they_were_given() -> None:
 )  # fmt: skip
 def test_command_of_the_plan(values: dict[str, Any], task: str, command: str) -> None:
     assert to_plan_command(TrainingOverrides(**values), task, 2) == command
+
+
+def test_the_choices_of_settings_are_those_of_the_training() -> None:
+    assert CHOICE_SETTINGS["cache"] == case_storage.CHOICES
+
+
+@pytest.mark.parametrize("task", sorted(SEARCH_SPACES))
+def test_every_setting_of_a_search_and_of_the_tables_can_be_set(task: str) -> None:
+    for dimension in SEARCH_SPACES[task]:
+        key = f"{dimension.key}.rotate" if dimension.key == "augment" else dimension.key
+        value = dimension.values[0] if dimension.values else [64, 64] if key == "size" else 1
+        if key not in ("network.name", "network.pretrained"):  # these have options of their own
+            check_overrides(TrainingOverrides(settings={key: value}), task)
+    values = {"augment.flip": ["h"], "augment.noise": 0, "seed": 3, "batch": 4, "workers": 0}
+    check_overrides(TrainingOverrides(settings=values), task)
 
 
 def test_a_folder_with_weights_is_named_by_a_link(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from m3b.agents.checks.index_lock import INTEGRITY_CLEAN
+from m3b.engines.slurm import REFUSAL
 from m3b.isolation import untrusted
 from m3b.isolation.untrusted import UnsafePathError
 from m3b.run.folder import RunFolder
+from m3b.run.options import FINAL_SHARE, Options
 from m3b.run.outside_causes import find_outside_cause, list_data_folders
 from m3b.run.result import Result
 from m3b.run.training_overrides import TrainingOverrides
@@ -94,12 +96,17 @@ def _suggest(run: RunFolder, record: Mapping[str, Any], result: Result) -> Itera
     elif status in ("no_dataset", "rejected_data", "undecided"):
         yield from _suggest_for_data(run, record, result)
     elif status == "out_of_budget":
-        command = f"{format_run_command(record)}{_format_higher_limit(record, result.reason)}"
+        command = format_run_command(record, changes=_double_limit(record, result.reason))
         yield NextStep("raise_limit", "Start again with a higher limit", command)
         yield NextStep("read_log", "See what used it up", run.format_command("show"))
-    elif status == "failed" and (setting := REFUSED_SETTING_PATTERN.match(result.reason)):
-        command = format_run_command(record, without=setting[1])
-        yield NextStep("change_setting", f"Start again with another --{setting[1]}, or without it", command)
+    elif status == "failed" and (setting := _find_refused_setting(record, result.reason)):
+        option = f"--{setting}" if setting in _TRAINING_OPTIONS else f"--set {setting}"
+        command = format_run_command(record, without=setting)
+        yield NextStep("change_setting", f"Start again with another {option}, or without it", command)
+        yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
+    elif status == "failed" and REFUSAL in result.reason:
+        command = format_run_command(record)
+        yield NextStep("change_job", "Start again with what the cluster takes: options of the job", command)
         yield NextStep("read_log", "See what happened", f"{run.format_command('show')} --full")
     elif status == "failed" and _had_outside_cause(run, record):
         cause = find_outside_cause(run, record)
@@ -159,7 +166,8 @@ def _suggest_more_training(record: Mapping[str, Any], amount: TrainingAmount) ->
     overrides = TrainingOverrides.from_json(record.get("training"))
     if overrides.epochs is None and overrides.steps is None:
         minutes = amount.suggest_minutes()
-        return NextStep("train_longer", f"{few}; train for about {minutes} min", format_run_command(record, minutes))
+        command = format_run_command(record, changes=_lengthen_training(record, minutes))
+        return NextStep("train_longer", f"{few}; train for about {minutes} min", command)
     wanted = tuple(name for name in overrides.from_request if name not in ("epochs", "steps"))
     more = replace(overrides, epochs=round(TARGET_EPOCHS), steps=None, from_request=wanted)
     command = format_run_command({**record, "training": more.to_json()})
@@ -180,40 +188,150 @@ def _suggest_for_data(run: RunFolder, record: Mapping[str, Any], result: Result)
         f"m3b look {folder} {request} -o manifest.json",
     )
     if result.status == "no_dataset":
-        yield NextStep("other_data", "Name other data", f"m3b run {request} --data FOLDER")
+        yield NextStep("other_data", "Name other data", format_run_command(record, data=["FOLDER"]))
 
 
-REFUSED_SETTING_PATTERN = re.compile(r"--(metric|epochs|steps|folds|network|pretrained|plan) ")
+_TRAINING_OPTIONS = ("metric", "epochs", "steps", "folds", "network", "pretrained", "plan")
+REFUSED_OPTION_PATTERN = re.compile(rf"--({'|'.join(_TRAINING_OPTIONS)}) ")
 """Beginning of the reason of a run that ended because the task cannot serve a training override."""
+REFUSED_SETTING_PATTERN = re.compile(r"--set '?([\w.]+)=")
+"""Part of the reason of a run whose plan.py refuses a setting."""
 
 
-def format_run_command(record: Mapping[str, Any], train_minutes: float | None = None, *, without: str = "") -> str:
-    """Return the command that starts the same run again.
+def _find_refused_setting(record: Mapping[str, Any], reason: str) -> str:
+    """Return the training override that a run ended for: the name of an option, or the key of a setting; '' if for none."""
+    if match := REFUSED_OPTION_PATTERN.match(reason):
+        return match[1]
+    settings = TrainingOverrides.from_json(record.get("training")).settings
+    return next((key for key in REFUSED_SETTING_PATTERN.findall(reason) if key in settings), "")
+
+
+def format_run_command(
+    record: Mapping[str, Any],
+    *,
+    changes: Mapping[str, float] | None = None,
+    without: str = "",
+    data: Sequence[str] | None = None,
+) -> str:
+    """Return the command that starts the same run again, with the options that the user gave.
+
+    Files that no record holds are named MANIFEST.json and PLAN.json.
 
     Args:
-        without: a training override that is left out.
+        changes: options with other values, by their names in `Options`.
+        without: a training override, or the key of a setting, that is left out.
+        data: other data.
     """
     words = ["m3b", "run", str(record.get("request", ""))]
-    for folder in list_data_folders(record):
-        words += ["--data", folder]
+    for source in _list_data_sources(record) if data is None else data:
+        words += ["--data", source]
     overrides = TrainingOverrides.from_json(record.get("training"))
-    words += (replace(overrides, **{without: None}) if without else overrides).to_arguments()  # type: ignore[arg-type]
-    if train_minutes is not None:
-        words += ["--train-minutes", f"{train_minutes:g}"]
+    if without in overrides.settings:
+        settings = {key: value for key, value in overrides.settings.items() if key != without}
+        overrides = replace(overrides, settings=settings)
+    elif without:
+        overrides = replace(overrides, **{without: None})  # type: ignore[arg-type]
+    words += _list_dataset_arguments(record)
+    words += [*overrides.to_arguments(), *(["--plan", "PLAN.json"] if overrides.plan is not None else [])]
+    words += [*_list_engine_arguments(record, overrides), *_list_option_arguments(record, changes or {})]
     return shlex.join(words)
+
+
+def _list_data_sources(record: Mapping[str, Any]) -> list[str]:
+    """Return the data as the user gave it: addresses of remote folders, not where they were mirrored to."""
+    cards = [card for card in record.get("data") or [] if isinstance(card, dict) and card.get("path")]
+    return [str((card.get("origin") or {}).get("url") or card["path"]) for card in cards]
+
+
+def _list_dataset_arguments(record: Mapping[str, Any]) -> list[str]:
+    """Return the options on how the data is read, and the external test sets."""
+    arguments = []
+    for name, value in (record.get("given") or {}).items():
+        text = "MANIFEST.json" if name in ("manifest", "index") else value
+        text = ",".join(map(str, text)) if isinstance(text, list) else str(text)
+        arguments += ["--manifest" if name == "index" else f"--{name.replace('_', '-')}", text]
+    for name, (folder, manifest) in (record.get("external") or {}).items():
+        arguments += ["--external", f"{name}={folder}", *(["--external", f"{name}=MANIFEST.json"] if manifest else [])]
+    return arguments
+
+
+def _list_engine_arguments(record: Mapping[str, Any], overrides: TrainingOverrides) -> list[str]:
+    """Return the options on the cluster; none for this machine."""
+    engine = record.get("engine") or {}
+    name = engine.get("name", "local")
+    if name == "local":
+        return []
+    arguments = ["--engine", str(name)]
+    gpus = engine.get("gpus") if overrides.gpus is None and overrides.device != "cuda" else None
+    for option, value in (("gpus", gpus), ("cpus", engine.get("cpus")), ("memory", engine.get("memory_gib"))):
+        arguments += [f"--{option}", f"{value:g}"] if value else []
+    arguments += ["--partition", str(engine["partition"])] if engine.get("partition") else []
+    for key, value in (engine.get("options") or {}).items() if name == "slurm" else ():
+        arguments += ["--slurm-option", f"{key}={value}" if value else str(key)]
+    return arguments
+
+
+_NUMBER_OPTIONS = (
+    "max_actions", "max_tokens", "max_cost", "max_wall", "train_minutes", "hours", "min_gain", "seed",
+)  # fmt: skip
+_TEXT_OPTIONS = ("sandbox", "phi", "tools", "label_with", "log")
+_FLAGS = (
+    ("roles", "single", "--single-agent"), ("reflect", False, "--no-reflect"), ("examples", False, "--no-examples"),
+    ("debug", False, "--no-debug"), ("confirm", True, "--confirm"), ("offline", True, "--offline"),
+    ("send_images", True, "--send-images"),
+)  # fmt: skip
+"""Name and value of an option, and its flag; output (`stream`) and defaults need none."""
+
+
+def _read_given_options(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not the default, which the record holds with the defaults."""
+    raw = record.get("options")
+    defaults = vars(Options())
+    options = {key: value for key, value in (raw if isinstance(raw, dict) else {}).items() if key in defaults}
+    if options.get("train_minutes") == Options(**{**options, "train_minutes": None}).training_minutes:
+        options["train_minutes"] = None  # the record holds what followed from the other options
+    return {key: value for key, value in options.items() if value != defaults[key]}
+
+
+def _list_option_arguments(record: Mapping[str, Any], changes: Mapping[str, float]) -> list[str]:
+    """Return language model, limits, time and so on as arguments."""
+    options = {**_read_given_options(record), **changes}
+    llms = record.get("llm")
+    spec = str(llms.get("default", "")) if isinstance(llms, dict) else ""
+    arguments = ["--llm", spec] if re.match(r"[\w.-]+:", spec) else []
+    for name in _NUMBER_OPTIONS:
+        if options.get(name) is not None:
+            value = options[name] / 60 if name == "max_wall" else options[name]  # the command line takes minutes
+            arguments += [f"--{name.replace('_', '-')}", f"{value:.10g}"]
+    for name in _TEXT_OPTIONS:
+        arguments += [f"--{name.replace('_', '-')}", str(options[name])] if options.get(name) else []
+    return [*arguments, *(flag for name, value, flag in _FLAGS if name in options and options[name] == value)]
+
+
+def _lengthen_training(record: Mapping[str, Any], minutes: float) -> dict[str, float]:
+    """Return the options with which the last training has so many minutes: a search and the whole run become longer, too."""
+    given = _read_given_options(record)
+    changes: dict[str, float] = {}
+    if "hours" not in given or "train_minutes" in given:
+        changes["train_minutes"] = minutes
+    if "hours" in given:
+        changes["hours"] = max(given["hours"], math.ceil(minutes / FINAL_SHARE / 6) / 10)
+    seconds = 60 * max(minutes, 60 * changes.get("hours", 0))
+    if given.get("max_wall") and given["max_wall"] <= seconds:
+        changes["max_wall"] = 2 * seconds
+    return changes
 
 
 LIMIT_PATTERN = re.compile(r"\bmax_(actions|tokens|cost|wall)\b")
 
 
-def _format_higher_limit(record: Mapping[str, Any], reason: str) -> str:
-    """Return the option of the limit that a reason names, with twice its value; '' if none is named."""
+def _double_limit(record: Mapping[str, Any], reason: str) -> dict[str, float]:
+    """Return the limit that a reason names, with twice its value; empty if none is named."""
     match, options = LIMIT_PATTERN.search(reason), record.get("options")
     value = options.get(match[0]) if match and isinstance(options, dict) else None
     if match is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
-    doubled = 2 * value / (60 if match[1] == "wall" else 1)  # the command line takes minutes
-    return f" --max-{match[1]} {doubled:g}"
+        return {}
+    return {match[0]: 2 * value}
 
 
 def _is_by_rules(record: Mapping[str, Any]) -> bool:

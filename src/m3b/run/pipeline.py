@@ -641,9 +641,11 @@ class Pipeline:
         training, options, wish_notes = self._resolve_training(request)
         check_engine(self.engine)
         if options.hours is not None:
-            from m3b.run.plan_candidates import check_search_possible
+            from m3b.run.plan_candidates import check_search_possible, describe_searched_steps
 
             check_search_possible(training)
+            if training.steps is not None:
+                wish_notes.append(describe_searched_steps(training.steps))
         sandbox, overrides, workspace = choose_sandbox(options.sandbox), self.overrides, self.workspace
         if overrides is not None:
             from m3b.run.overrides import resolve_overrides

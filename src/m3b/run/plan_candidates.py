@@ -81,6 +81,14 @@ def check_search_possible(training: TrainingOverrides) -> None:
         raise UsageError("A search (hours, --hours) needs Optuna: pip install 'm3b[search]'.")
 
 
+def describe_searched_steps(steps: int) -> str:
+    """Return what steps mean in a search, which counts minutes."""
+    return (
+        f"Steps and hours: the last training makes {steps:,} steps, and each training of a candidate the share of them that "
+        "its minutes are of the minutes of the last one; the hours still end the search."
+    )
+
+
 class CandidateSource:
     """Gives the next candidate of a search.
 

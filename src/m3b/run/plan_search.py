@@ -42,6 +42,7 @@ from m3b.run.plan_candidates import DEFAULT_NUMBER, PROPOSALS_FILE, Candidate, C
 from m3b.run.services import RunServices
 from m3b.run.stages import ModelStage, Stage, Stages
 from m3b.run.state import RunState
+from m3b.run.training_checks import describe_short_search
 from m3b.run.training_overrides import find_task_settings
 from m3b.tasks import get_family, score_all
 from m3b.tools import ToolResult
@@ -88,6 +89,11 @@ class SearchStage(Stage[SearchSummary]):
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
         """Search, and accept the result."""
         search = PlanSearch(state, services)
+        hours = float(services.options.hours or 0)
+        if (
+            warning := describe_short_search(search.plan, search.minutes[-1], search.folds, hours)
+        ) and not search.candidates:
+            services.emit(NoteAdded(warning))
         try:
             search.run(share=1.0 if spec_of(services.get_llm("model_trainer")) == RULES else 1.0 - PROPOSAL_SHARE)
         except RunFailed:

@@ -14,7 +14,7 @@ from m3b.agents.check_result import CheckResult, Issue, accept, reject
 from m3b.errors import RunFailed, SettingError
 from m3b.isolation import untrusted
 from m3b.metrics import canonical_metric
-from m3b.run.next_steps import TrainingAmount
+from m3b.run.next_steps import MIN_EPOCHS, TrainingAmount
 from m3b.run.request_wishes import drop_unserved_wishes
 from m3b.run.training_overrides import TrainingOverrides, check_overrides, find_plan_differences
 
@@ -94,6 +94,38 @@ def write_plan_minutes(work: Path, minutes: float) -> None:
         }
     plan["minutes"] = minutes
     untrusted.write_atomic(work, "plan.json", (json.dumps(plan, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+MAX_SEARCH_HOURS = 60 * 24
+
+
+def describe_short_search(plan: Mapping[str, Any], minutes: float, networks: int, hours: float) -> str:
+    """Return a sentence if the longest training of a candidate has too few epochs to tell plans apart; else ''.
+
+    Args:
+        plan: plan.json before the search, with the steps and epochs that plan.py expects of each of its networks.
+        minutes: of the longest training of a candidate.
+        networks: those that a candidate trains in these minutes.
+        hours: of the search and the last training together.
+    """
+    amount = read_expected_amount(plan)
+    if amount is None or plan.get("max_steps"):
+        return ""
+    folds = plan.get("folds")
+    planned_networks = max(1, folds if isinstance(folds, int) else 1) + bool(plan.get("refit"))
+    share = minutes / amount.minutes * planned_networks / networks
+    candidate = TrainingAmount(round(amount.steps * share), amount.epochs * share, minutes)
+    if not candidate.is_short:
+        return ""
+    needed_hours = math.ceil(10 * hours * MIN_EPOCHS / max(candidate.epochs, 1e-3)) / 10
+    noun = "network" if networks == 1 else f"of {networks} networks"
+    remedy = f"--hours {needed_hours:g} gives {MIN_EPOCHS:g} epochs; with less time, train one plan (--train-minutes)"
+    if needed_hours > MAX_SEARCH_HOURS:
+        remedy = "train one plan instead (--train-minutes), on a GPU if there is one"
+    return (
+        f"The search is short: the longest training of a candidate, {minutes:.3g} min, gives each {noun} about "
+        f"{candidate.steps:,} steps, {candidate.epochs:.1f} epochs. That is too few to tell plans apart: {remedy}."
+    )
 
 
 def describe_short_training(overrides: TrainingOverrides, plan: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from m3b.errors import SettingError
 from m3b.isolation import untrusted
 from m3b.isolation.sandbox.environment import count_gpus
+from m3b.training.plan_settings import CHOICES, NETWORK_SETTINGS, OBJECT_SETTINGS
 
 DEVICES = ("auto", "cpu", "cuda")
 MAX_PLAN_BYTES = 4 * 2**20
@@ -254,6 +255,10 @@ def list_setting_names() -> tuple[str, ...]:
     ]:
         text = file.read_text(encoding="utf-8")
         names.update(re.findall(r'^\s{4,16}"(\w+)": ', text, re.MULTILINE))
+        for line in re.findall(
+            r"^\s{4,16}\*\*\(?\{.*", text, re.MULTILINE
+        ):  # settings of some plans: **({"name": value} if ...)
+            names.update(re.findall(r'"(\w+)": ', line))
         names.update(re.findall(r'\bplan\["(\w+)"\]', text))
         names.update(re.findall(r'\bplan\.get\("(\w+)"', text))
     from m3b.training.search_space import SEARCH_SPACES
@@ -310,11 +315,90 @@ DERIVED_FROM = {
 """Setting -> where it comes from and can be changed."""
 
 
+CHOICE_SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    **CHOICES,
+    "precision": ("fp32", "bf16", "fp16"),
+    "keep": ("last", "best"),
+    "cache": ("auto", "map", "compressed", "direct"),
+    "refit": (True, False),
+    "self_training": (True, False),
+}
+"""Settings with a few values."""
+OBJECTS = ("network", *OBJECT_SETTINGS)
+"""Settings that are objects; a dot enters them."""
+SHAPE_SETTINGS = ("size", "patch")
+"""Settings that are lists of two or three sides in pixels or voxels."""
+TASK_FOLDERS = {
+    **dict.fromkeys(("diagnosis", "grading", "regression", "survival"), "diagnosis"),
+    **{task: task for task in ("segmentation", "detection", "report")},
+}
+"""Task -> folder of its training code."""
+
+
+_FILES_OF_ALL_TASKS = ("plan_settings.py", "plan_table.py", "search_space.py")
+
+
+@cache
+def _list_words(pattern: str) -> frozenset[str]:
+    """Return the quoted words of the training code in the files of a pattern: it reads no setting that is not among them.
+
+    Files that list the settings of all tasks are left out.
+    """
+    files = [file for file in TRAINING_FOLDER.glob(pattern) if file.name not in _FILES_OF_ALL_TASKS]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    return frozenset(word for text in texts for word in re.findall(r"[\"'](\w+)[\"']", text))
+
+
+def _check_nested_name(key: str, value: Any) -> None:
+    """Check the name behind a dot, as far as it can be known without a plan."""
+    parent, _, name = key.partition(".")
+    if parent in COUNT_SETTINGS or parent in SETTING_RANGES or parent in SHAPE_SETTINGS:
+        raise _error(
+            "unknown_setting",
+            f"--set {key}={value}: {parent} is a value of its own, and has no parts: --set {parent}=...",
+        )
+    if parent not in OBJECTS:
+        return
+    texts = NETWORK_SETTINGS.values() if parent == "network" else [OBJECT_SETTINGS[parent]]
+    known_names = [word for text in texts for word in text.split()]
+    if name.partition(".")[0] not in {*known_names, *_list_words("**/*.py")}:
+        hint = _suggest(name, known_names)
+        raise _error("unknown_setting", f"--set {key}={value}: {parent} in plan.json has no setting {name!r}.{hint}")
+
+
+@cache
+def _find_parents() -> dict[str, str]:
+    """Return name of a setting -> the object that it is a part of, for names that the training never reads from the plan itself."""
+    texts = [file.read_text(encoding="utf-8") for file in TRAINING_FOLDER.glob("**/*.py")]
+    own_names = {name for text in texts for name in re.findall(r'\bplan(?:\.get\(|\[)"(\w+)"', text)}
+    parts = [(name, "network") for words in NETWORK_SETTINGS.values() for name in words.split()]
+    parts += [(name, parent) for parent, words in reversed(OBJECT_SETTINGS.items()) for name in words.split()]
+    return {name: parent for name, parent in parts if name not in {*own_names, *SETTING_RANGES, *COUNT_SETTINGS}}
+
+
 def _check_setting_value(key: str, value: Any) -> None:
     """Check a value whose meaning is the same in all templates; plan.py checks the others."""
+    if parent := _find_parents().get(key):
+        raise _error("unknown_setting", f"--set {key}={value}: it is a part of {parent}: --set {parent}.{key}={value}.")
     if key in DERIVED_SETTINGS:
         source = DERIVED_FROM.get(key, "")
         raise _error("derived_setting", f"--set {key}={value}: {key} follows from the data and cannot be set.{source}")
+    if "." in key:
+        _check_nested_name(key, value)
+    if key in CHOICE_SETTINGS and not any(type(value) is type(item) and value == item for item in CHOICE_SETTINGS[key]):
+        values = " or ".join(item if isinstance(item, str) else json.dumps(item) for item in CHOICE_SETTINGS[key])
+        raise _error("out_of_range", f"--set {key}={value}: {key} must be {values}.")
+    if key in OBJECTS and not isinstance(value, Mapping):
+        raise _error(
+            "out_of_range",
+            f"--set {key}={value}: {key} has parts; set one of them, such as --set {key}.{_first_part(key)}=...",
+        )
+    if key.startswith("augment.") and key != "augment.flip" and isinstance(value, str):
+        raise _error("out_of_range", f"--set {key}={value}: {key} must be a number.")
+    if key in SHAPE_SETTINGS and not _is_shape(value):
+        raise _error(
+            "out_of_range", f"--set {key}={value}: {key} must be a list of two or three sides, such as [128,128]."
+        )
     low, high = COUNT_SETTINGS.get(key) or SETTING_RANGES.get(key) or (0, -1)
     if low > high:
         return
@@ -322,6 +406,29 @@ def _check_setting_value(key: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, number_types) or not low <= value <= high:
         kind = "a whole number" if key in COUNT_SETTINGS else "a number"
         raise _error("out_of_range", f"--set {key}={value}: {key} must be {kind} from {low:,} to {high:,}.")
+
+
+def _first_part(key: str) -> str:
+    return "name" if key == "network" else OBJECT_SETTINGS[key].split()[0]
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) in (2, 3)
+        and all(type(side) is int and side > 0 for side in value)
+    )
+
+
+def _check_settings_of_task(settings: Mapping[str, Any], task: str) -> None:
+    """Check that the training code of a task reads the settings."""
+    folder = TASK_FOLDERS.get(task)
+    if folder is None:
+        return
+    words = _list_words("*.py") | _list_words("pretrained/*.py") | _list_words(f"{folder}/**/*.py")
+    for key, value in settings.items():
+        if (name := key.partition(".")[0]) not in {*words, *COUNT_SETTINGS, *SETTING_RANGES}:
+            raise _error("not_served", f"--set {key}={value}: a {task} model has no setting {name!r}.")
 
 
 def _check_settings(settings: Any) -> Mapping[str, Any]:
@@ -403,6 +510,7 @@ def check_overrides(overrides: TrainingOverrides, task: str = "") -> None:
         _check_start(overrides.pretrained, find_weights(overrides.pretrained), task)
     if not task:
         return
+    _check_settings_of_task(overrides.settings, task)
     template = find_task_settings(task)
     for name, is_served, alternative in (
         ("epochs", template.counts_steps, "--train-minutes says how long it trains"),
