@@ -93,7 +93,10 @@ def make(
         ),
     ],
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
-    cases: Annotated[int | None, typer.Option(help="Number of patients. Default: what suits the set.")] = None,
+    cases: Annotated[
+        int | None,
+        typer.Option(help="Number of patients, or of images if the set names none. Default: what suits the set."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same data.")] = 0,
     layout: Annotated[
         str, typer.Option(help="Layout of a benchmark set: card, or official if the publisher's differs.")
@@ -123,7 +126,13 @@ def make(
                     "odd": list(generated.planted_faults)})  # fmt: skip
         return
     echo(str(folder))
-    echo(f"{generated.cases} cases; {dataset_spec.metric} of a perfect reader {generated.ceiling:.2f}", err=True)
+    amount = f"{generated.cases} cases of {generated.patients} patients"
+    if not generated.patients:
+        amount = f"{generated.cases} images that name no patients"
+    echo(f"{amount}; {dataset_spec.metric} of a perfect reader {generated.ceiling:.2f}", err=True)
+    count = generated.patients or generated.cases
+    if cases is not None and count != cases:
+        echo(f"--cases {cases} became {count}, so that every class has enough for the layout of {name}.", err=True)
     echo(f"planted faults: {'; '.join(generated.planted_faults)}", err=True)
 
 
@@ -185,7 +194,11 @@ def mirrors(
     from m3b.remote.origin import format_bytes
     from m3b.remote.store import MirrorStore, default_store
 
-    store = MirrorStore(remote.mirror or default_store())
+    store_folder = (remote.mirror or default_store()).expanduser().absolute()
+    if not store_folder.is_dir() and not remove:  # listing makes no store
+        print_json({"mirrors": []}) if json else echo(_describe_empty_store(store_folder))
+        return
+    store = MirrorStore(store_folder)
     for snapshot in remove or []:
         free_bytes = store.remove_snapshot(snapshot)
         echo(f"snapshot {snapshot} removed: {format_bytes(free_bytes)} free", err=True)
@@ -193,6 +206,9 @@ def mirrors(
     store.index.close()
     if json:
         print_json({"mirrors": [{"folder": str(folder), **origin.to_json()} for folder, origin in origins]})
+        return
+    if not origins:
+        echo(_describe_empty_store(store_folder))
         return
     lines = [
         [
@@ -202,6 +218,10 @@ def mirrors(
         for _, origin in origins
     ]  # fmt: skip
     echo(format_table(["snapshot", "mirrored", "files", "size", "address"], lines))
+
+
+def _describe_empty_store(folder: Path) -> str:
+    return f"Nothing is mirrored in {folder} yet. `m3b data mirror ADDRESS` fetches a remote folder."
 
 
 @app.command()
