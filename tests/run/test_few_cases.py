@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from m3b.agents.artifacts import DataIndex
+from m3b.bench.datasets import get_dataset
+from m3b.run.dataset_preview import preview_dataset
 from m3b.run.index_validation import describe_few_test_cases
 
 
@@ -31,3 +35,12 @@ def test_too_few(index: DataIndex, words: tuple[str, ...]) -> None:
 def test_enough() -> None:
     assert describe_few_test_cases(make_index({"a": 5, "b": 60}, {"a": 9, "b": 200})) == ""
     assert describe_few_test_cases(make_index({"0": 1, "1": 9, "2": 8}, {"0": 9, "1": 9, "2": 9}, "grading")) == ""
+
+
+def test_a_drawn_split_without_test_cases_says_what_stays_together(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    get_dataset("CT-Kidney").make(tmp_path / "kidneys", patients=16)
+    preview = preview_dataset(
+        tmp_path / "kidneys", "Classify cyst, stone, tumor and normal on CT", tmp_path / "scratch"
+    )
+    assert "20 cases form 4 groups" in preview.insufficient

@@ -132,7 +132,7 @@ def make(
     echo(f"{amount}; {dataset_spec.metric} of a perfect reader {generated.ceiling:.2f}", err=True)
     count = generated.patients or generated.cases
     if cases is not None and count != cases:
-        echo(f"--cases {cases} became {count}, so that every class has enough for the layout of {name}.", err=True)
+        echo(f"--cases {cases} became {count}: shares of classes are rounded, and each class has a few", err=True)
     echo(f"planted faults: {'; '.join(generated.planted_faults)}", err=True)
 
 

@@ -638,6 +638,16 @@ class _Execution:
             ]
         )
 
+    def _describe_groups(self, groups: Sequence[str]) -> str:
+        """Return a sentence on what a drawn split keeps together, if that leaves few groups; else ''."""
+        n_groups = len(set(groups))
+        if self.manifest.split.is_given or n_groups == len(groups):
+            return ""
+        return (
+            f"The {len(groups)} cases form {n_groups} group{'s' if n_groups > 1 else ''} that stay on one side: those of one patient, "
+            "copies, and neighbours in series of nearly the same picture. A class needs two groups to be on both sides. "
+        )
+
     def _note_validation_part(self, cases: Sequence[_Case], parts: Sequence[str]) -> None:
         """Say how many training cases are the folder's own validation part."""
         count = sum(part == "train" and case.row.get("split") == "val" for case, part in zip(cases, parts, strict=True))
@@ -749,8 +759,8 @@ class _Execution:
         if not train or not test:
             has_few_files = len(self.inventory.files) < FEW_FILES and not self.manifest.split.is_given
             raise (TooFewCases if has_few_files else DataError)(
-                f"The split leaves {len(train)} cases for training and {len(test)} for testing. Add cases, several of each class and "
-                "of several patients, or give a split that leaves some on both sides."
+                f"The split leaves {len(train)} cases for training and {len(test)} for testing. {self._describe_groups(groups)}"
+                "Add cases, several of each class and of several patients, or give a split that leaves some on both sides."
             )
         masks = self.manifest.masks
         first = int(self.fills_boxes)
