@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -78,19 +78,31 @@ def single_mask_of(record: Record) -> str | list[str]:
     return record.mask if isinstance(record.mask, str) else list(record.mask)
 
 
-def read_true_channels(record: Record, values: Mapping[str, int], root: Path) -> NDArray[np.bool_]:
-    """Return the true masks as (K, H, W[, D]), one channel for each class, also in ignored pixels; all empty if nothing is marked."""
+def iterate_true_masks(record: Record, values: Mapping[str, int], root: Path) -> Iterator[NDArray[np.bool_]]:
+    """Yield the true mask of each class, (H, W[, D]), also in ignored pixels; empty for a class that is not marked.
+
+    Raises:
+        DataError: as `read_true_mask`.
+    """
     import numpy as np
 
-    if record.mask is None:
-        return np.zeros((len(values), *geometry(image_of(record), str(root)).shape), dtype=np.bool_)
-    if isinstance(record.mask, Mapping):
-        planes = {name: read_true_mask(path, record, root) != 0 for name, path in record.mask.items() if name in values}
+    if record.mask is None or isinstance(record.mask, Mapping):
+        files = record.mask or {}
         shape = geometry(image_of(record), str(root)).shape
-        return np.stack([planes.get(name, np.zeros(shape, dtype=np.bool_)) for name in values])
-    mask = record.mask if isinstance(record.mask, str) else list(record.mask)
-    label_map = read_true_mask(mask, record, root)
-    return np.stack([label_map == value for value in values.values()])
+        for name in values:
+            is_marked = name in files
+            yield read_true_mask(files[name], record, root) != 0 if is_marked else np.zeros(shape, dtype=np.bool_)
+        return
+    label_map = read_true_mask(record.mask if isinstance(record.mask, str) else list(record.mask), record, root)
+    for value in values.values():
+        yield label_map == value
+
+
+def read_true_channels(record: Record, values: Mapping[str, int], root: Path) -> NDArray[np.bool_]:
+    """Return the masks of `iterate_true_masks` as (K, H, W[, D])."""
+    import numpy as np
+
+    return np.stack(list(iterate_true_masks(record, values, root)))
 
 
 def merge_channels(channels: NDArray[Any]) -> NDArray[np.bool_]:
@@ -126,15 +138,27 @@ def read_predicted_mask(file: Path, record: Record, root: Path) -> NDArray[Any]:
     return mask.array
 
 
+def iterate_predicted_masks(
+    answer: Prediction, classes: tuple[str, ...], record: Record, root: Path
+) -> Iterator[NDArray[np.bool_]]:
+    """Yield the mask of each class, (H, W[, D]), of a prediction that has one file for each class.
+
+    Raises:
+        ModelError: the prediction has other classes; and as `read_predicted_mask`.
+    """
+    if set(answer.masks) != set(classes):
+        raise ModelError(f"predict.py gives masks of {sorted(answer.masks)}; the classes are {sorted(classes)}")
+    for name in classes:
+        yield read_predicted_mask(answer.masks[name], record, root) != 0
+
+
 def read_predicted_channels(
     answer: Prediction, classes: tuple[str, ...], record: Record, root: Path
 ) -> NDArray[np.bool_]:
-    """Return the masks of a prediction that has one file for each class, as (K, H, W[, D])."""
+    """Return the masks of `iterate_predicted_masks` as (K, H, W[, D])."""
     import numpy as np
 
-    if set(answer.masks) != set(classes):
-        raise ModelError(f"predict.py gives masks of {sorted(answer.masks)}; the classes are {sorted(classes)}")
-    return np.stack([read_predicted_mask(answer.masks[name], record, root) != 0 for name in classes])
+    return np.stack(list(iterate_predicted_masks(answer, classes, record, root)))
 
 
 def spacing_of(record: Record, root: Path) -> tuple[float, ...] | None:

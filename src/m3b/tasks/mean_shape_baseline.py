@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.metrics import build_atlas
-from m3b.tasks.aligned_masks import read_ignored, read_true_channels, read_true_mask, single_mask_of
+from m3b.tasks.aligned_masks import iterate_true_masks, read_ignored, read_true_mask, single_mask_of
 from m3b.tasks.base import sample_evenly
 
 MAX_ATLAS_MASKS = 80
 """Number of training masks in the mean shape; more hardly change it and take time."""
 
 
-def fit_mean_shape(training: Sequence[Record], index: Index, root: Path) -> Callable[[tuple[int, ...]], NDArray[Any]]:
-    """Return a function from an image shape to masks (K, *shape) bool, the same for every image of that shape.
+def fit_mean_shape(
+    training: Sequence[Record], index: Index, root: Path
+) -> Callable[[tuple[int, ...]], Iterator[NDArray[np.bool_]]]:
+    """Return a function from an image shape to the mask of each class, (*shape) bool, the same for every image of that shape.
 
     Raises:
         ValueError: the masks have no common shape: 2D and 3D together.
@@ -34,13 +36,16 @@ def fit_mean_shape(training: Sequence[Record], index: Index, root: Path) -> Call
     if not index.overlapping:
         masks = (read_true_mask(single_mask_of(record), record, root) for record in records)
         atlas = build_atlas(masks, index.values, ignored=iter_ignored())
-        label_values = np.array(list(index.values.values()))
-        return lambda shape: atlas.predict(shape) == label_values.reshape(-1, *(1,) * len(shape))
 
-    def iter_class_masks(position: int) -> Iterator[NDArray[Any]]:
-        return (read_true_channels(record, index.values, root)[position].astype("uint8") for record in records)
+        def predict_labels(shape: tuple[int, ...]) -> Iterator[NDArray[np.bool_]]:
+            labels = atlas.predict(shape)
+            return (labels == value for value in index.values.values())
 
-    class_atlases = [
-        build_atlas(iter_class_masks(k), {name: 1}, ignored=iter_ignored()) for k, name in enumerate(index.classes)
-    ]
-    return lambda shape: np.stack([class_atlas.predict(shape) > 0 for class_atlas in class_atlases])
+        return predict_labels
+
+    def iter_class_masks(name: str) -> Iterator[NDArray[Any]]:
+        masks = (iterate_true_masks(record, {name: index.values[name]}, root) for record in records)
+        return (next(mask).astype("uint8") for mask in masks)
+
+    class_atlases = [build_atlas(iter_class_masks(name), {name: 1}, ignored=iter_ignored()) for name in index.classes]
+    return lambda shape: (class_atlas.predict(shape) > 0 for class_atlas in class_atlases)

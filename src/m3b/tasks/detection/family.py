@@ -205,13 +205,15 @@ def _measure_mean_shape(
 
     Organs that are outlined next to lesions lie at much the same place in everybody, so a model has to do better.
     """
+    import numpy as np
+
     try:
         predict_mean_shape = fit_mean_shape(training, index, root)
         rows = []
         for record in records:
             ignored = read_ignored(record, root)
             (truth,) = clear_ignored(ignored, read_true_channels(record, index.values, root))
-            predicted_channels = predict_mean_shape(truth.shape[1:])
+            predicted_channels = np.stack(list(predict_mean_shape(truth.shape[1:])))
             figures, lesions = measure_channels(
                 predicted_channels, truth, index.classes, spacing_of(record, root), ignored=ignored
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,9 @@ from m3b.data.altering import NOISE
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
+from m3b.dataset.reading import geometry
 from m3b.errors import DataError, ModelError
-from m3b.metrics import LabelMetrics, Scores, measure_mask, measure_masks
+from m3b.metrics import Scores, measure_mask, measure_masks
 from m3b.metrics.instances import InstanceCounts, count_instances
 from m3b.models import Prediction
 from m3b.tasks.aligned_masks import (
@@ -19,13 +20,14 @@ from m3b.tasks.aligned_masks import (
     add_ignored_share,
     distance_unit_of,
     ignored_share_of,
+    image_of,
+    iterate_predicted_masks,
+    iterate_true_masks,
     mask_distance,
     pack_figures,
     pack_unmarked_figures,
     read_ignored,
-    read_predicted_channels,
     read_predicted_mask,
-    read_true_channels,
     read_true_mask,
     single_mask_of,
     spacing_of,
@@ -36,7 +38,7 @@ from m3b.tasks.mean_shape_baseline import fit_mean_shape
 from m3b.tasks.report_section import MaskReportSection
 from m3b.tasks.segmentation.answers import SegmentationAnswers
 from m3b.tasks.segmentation.metrics import BOX_IOU, SEGMENTATION_METRICS, SegmentationCase, score_segmentation
-from m3b.training.box_masks import fill_predicted, is_from_boxes
+from m3b.training.box_masks import fill_components, fill_predicted, is_from_boxes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,15 +88,14 @@ class Segmentation(TaskFamily):
         """Measure Dice, NSD and HD95 of every label in the pixels that are not ignored; of boxes, if the true mask is boxes."""
         ignored, is_boxed = read_ignored(record, root), is_from_boxes(record.extra)
         if index.overlapping:
-            predicted_channels = read_predicted_channels(prediction, index.classes, record, root)
-            true_channels = read_true_channels(record, index.values, root)
-            if is_boxed:
-                predicted_channels = fill_predicted(predicted_channels, true_channels, True) > 0
-            figures = _measure_each_class(
-                predicted_channels, true_channels, index.classes, spacing_of(record, root), ignored
-            )
-            pairs = zip(index.classes, predicted_channels, true_channels, strict=True)
-            instances = {name: count_instances(predicted, truth, ignored) for name, predicted, truth in pairs}
+            spacing = spacing_of(record, root)
+            predicted_masks = iterate_predicted_masks(prediction, index.classes, record, root)
+            true_masks = iterate_true_masks(record, index.values, root)
+            figures, instances = {}, {}
+            for name, predicted, truth in zip(index.classes, predicted_masks, true_masks, strict=True):
+                marked = fill_components(predicted) if is_boxed else predicted
+                figures[name] = measure_mask(marked, truth, spacing, ignored=ignored)
+                instances[name] = count_instances(marked, truth, ignored)
         elif prediction.mask is None:
             raise ModelError("predict.py gives no `mask`; classes that exclude each other share one mask file")
         else:
@@ -122,14 +123,18 @@ class Segmentation(TaskFamily):
             predict_mean_shape = fit_mean_shape(training, index, root)
             rows = []
             for record in records:
-                truth = read_true_channels(record, index.values, root)
-                predicted_channels = predict_mean_shape(truth.shape[1:])
-                if is_from_boxes(record.extra):
-                    predicted_channels = fill_predicted(predicted_channels, truth, True) > 0
-                spacing, ignored = spacing_of(record, root), read_ignored(record, root)
-                rows.append(
-                    pack_figures(_measure_each_class(predicted_channels, truth, index.classes, spacing, ignored))
+                predicted_masks: Iterable[NDArray[Any]] = predict_mean_shape(
+                    tuple(geometry(image_of(record), str(root)).shape)
                 )
+                if is_from_boxes(record.extra):
+                    predicted_masks = map(fill_components, predicted_masks)
+                true_masks = iterate_true_masks(record, index.values, root)
+                spacing, ignored = spacing_of(record, root), read_ignored(record, root)
+                figures = {
+                    name: measure_mask(predicted, truth, spacing, ignored=ignored)
+                    for name, predicted, truth in zip(index.classes, predicted_masks, true_masks, strict=True)
+                }
+                rows.append(pack_figures(figures))
         except (ValueError, DataError):
             return None  # 2D and 3D together, or masks that the audit already reported: the baseline marks nothing
         return rows
@@ -193,18 +198,6 @@ def _without_instances(row: Row) -> dict[str, Any]:
     """Return the instances of a row as a prediction without any has them."""
     packed = row.get("instances", {})
     return {"instances": {k: _unpack_instances(counts).without_prediction().to_list() for k, counts in packed.items()}}
-
-
-def _measure_each_class(
-    predicted_channels: NDArray[Any],
-    truth: NDArray[Any],
-    classes: Sequence[str],
-    spacing: Sequence[float] | None,
-    ignored: NDArray[Any] | None,
-) -> dict[str, LabelMetrics]:
-    return {
-        name: measure_mask(predicted_channels[k], truth[k], spacing, ignored=ignored) for k, name in enumerate(classes)
-    }
 
 
 FAMILY = Segmentation()
