@@ -254,9 +254,10 @@ def lock_set(kind: str, root: Path, work: Path) -> str:
     needed = needed_files_of(index.training_images, frozen)
     shared = shared_files(needed, needed_files_of(index.test, frozen))
     lock_index(frozen, locked, task)
-    for name, content in serialize_training_index(index).items():
+    for name, pieces in serialize_training_index(index).items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_bytes(content)
+        with (project / name).open("wb") as file:
+            file.writelines(pieces)
     shutil.copyfile(locked / LABELS, project / LABELS)
     counts = make_view(needed, locked, lambda path: project / path, link=True)
     return f"{counts.linked:,} linked, {counts.cloned + counts.copied:,} copied, {len(shared)} shared"

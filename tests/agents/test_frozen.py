@@ -101,7 +101,7 @@ def test_training_gets_patients_under_invented_names_in_the_same_order(place: Pa
     train = [record("data/x/2.png", "data/x/m2.png") | {"patient": "zoe, ill: data/x/9.png"},
              record("data/x/1.png", "data/x/m2.png") | {"patient": "adam"}]  # fmt: skip
     frozen(place, record("data/x/series", "data/x/m2.png"), train=train)
-    rows = json.loads(serialize_training_index(read_index(place / "frozen", "segmentation"))[TRAIN])
+    rows = json.loads(b"".join(serialize_training_index(read_index(place / "frozen", "segmentation"))[TRAIN]))
     assert [row["patient"] for row in rows] == ["p0002", "p0001"]
     assert [row["image_path"] for row in rows] == ["data/x/2.png", "data/x/1.png"]
 
@@ -110,7 +110,7 @@ def test_patients_whom_nobody_knows_stay_unknown_to_training(place: Path) -> Non
     train = [record("data/x/2.png", "data/x/m2.png") | {"patient": "unknown-7"},
              record("data/x/1.png", "data/x/m2.png") | {"patient": "adam"}]  # fmt: skip
     frozen(place, record("data/x/series", "data/x/m2.png"), train=train)
-    rows = json.loads(serialize_training_index(read_index(place / "frozen", "segmentation"))[TRAIN])
+    rows = json.loads(b"".join(serialize_training_index(read_index(place / "frozen", "segmentation"))[TRAIN]))
     assert [row["patient"] for row in rows] == ["unknown-0002", "p0001"]
 
 

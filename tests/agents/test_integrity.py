@@ -49,7 +49,7 @@ def accept(place: Path) -> dict[str, str]:
     locked.mkdir(exist_ok=True)
     freeze_index(work, place / "frozen", {"x": place / "raw"}, "diagnosis")
     hashes = lock_index(place / "frozen", locked, "diagnosis")
-    (work / TRAIN).write_bytes(serialize_training_index(read_index(locked))[TRAIN])
+    (work / TRAIN).write_bytes(b"".join(serialize_training_index(read_index(locked))[TRAIN]))
     (work / LABELS).write_bytes((locked / LABELS).read_bytes())
     return hashes
 

@@ -179,8 +179,8 @@ def test_training_gets_the_locked_part_under_the_same_invented_names(work: Path,
     locked.mkdir()
     freeze_index(work, frozen, {"x": tmp_path / "raw"}, "diagnosis")
     hashes = lock_index(frozen, locked, "diagnosis")
-    for name, content in serialize_training_index(read_index(locked)).items():
-        (work / name).write_bytes(content)
+    for name, pieces in serialize_training_index(read_index(locked)).items():
+        (work / name).write_bytes(b"".join(pieces))
     trained, unlabelled = (json.loads((work / name).read_text()) for name in (TRAIN, UNLABELLED))
     assert unlabelled[0]["patient"] == next(
         item["patient"] for item in trained if item["image_path"].endswith("/5.png")
@@ -201,7 +201,7 @@ def test_a_part_that_appears_after_the_lock_is_a_violation(work: Path, tmp_path:
     hashes = lock_index(frozen, locked, "diagnosis")
     index: Index = read_index(locked)
     assert UNLABELLED not in hashes
-    (work / TRAIN).write_bytes(serialize_training_index(index)[TRAIN])
+    (work / TRAIN).write_bytes(b"".join(serialize_training_index(index)[TRAIN]))
     (work / LABELS).write_bytes((locked / LABELS).read_bytes())
     assert check_integrity(work, locked, hashes, "", "") == "clean"
     write_unlabelled(work, [Record("data/x/u.png", (), "1")], "diagnosis")

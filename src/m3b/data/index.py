@@ -27,6 +27,7 @@ __all__ = [
     "Index",
     "Mask",
     "Record",
+    "RecordFile",
     "Report",
     "counts",
     "example",
@@ -35,6 +36,7 @@ __all__ = [
     "format_patient_count",
     "format_records",
     "guess_task",
+    "iterate_items",
     "json_schema",
     "read_index",
     "read_labels",
@@ -141,29 +143,64 @@ def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) 
     Raises:
         DataError: not JSON, not a list, or a record that breaks the schema; the first five faults are named.
     """
-    text = _read_text(file)
-    raw, may_lack_unicode = _parse(text, file), _SURROGATE.search(text) is not None
-    del text
-    if not isinstance(raw, list) or not raw:
-        raise DataError(f"{file.name} must be a JSON list of at least one record; found {kind(raw)}.")
     of_task = kinds.of(task)
     records: list[Record] = []
     faults: list[str] = []
-    raw.reverse()
-    for place in range(len(raw)):
-        item = raw.pop()  # so that an item and its record are held together for a moment only
+    for place, (item, text) in enumerate(iterate_items(file.parent, file.name)):
         try:
-            if may_lack_unicode:
+            if _SURROGATE.search(text):
                 _check_unicode(item)
             records.append(kinds.parse(item, task, labelled=labelled))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
+    if not records and not faults:
+        raise DataError(f"{file.name} must be a JSON list of at least one record; found {kind([])}.")
     if not faults and (mixed := _mixed(of_task, records)):
         faults = [mixed]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise DataError(f"{file.name} does not fit the index schema: {'; '.join(faults[:5])}{more}.")
     return tuple(records)
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """The records of an index file that was accepted. Each iteration reads the file again, a record at a time.
+
+    Args:
+        root: a trusted folder; links below it are not followed.
+        labelled: False for the file of the unlabelled part; no records if there is no such file.
+    """
+
+    root: Path
+    name: str
+    task: str
+    labelled: bool = True
+
+    def __iter__(self) -> Iterator[Record]:
+        if not self.labelled and not (self.root / self.name).is_file():
+            return
+        for item, _ in iterate_items(self.root, self.name):
+            yield kinds.parse(item, self.task, labelled=self.labelled)
+
+
+def iterate_items(root: Path, name: str) -> Iterator[tuple[Any, str]]:
+    """Yield each item of an index file, unchecked, and its JSON text; one is in memory at a time.
+
+    Args:
+        root: a trusted folder; links below it are not followed.
+
+    Raises:
+        DataError: the file cannot be read, or holds no JSON list; items before the fault were yielded.
+    """
+    file = Path(name).name
+    try:
+        yield from untrusted.iterate_json_list(untrusted.read_blocks(root, name, MAX_BYTES))
+    except OSError as error:
+        raise DataError(f"{file} cannot be read as JSON: {error.strerror or error}.") from error
+    except ValueError:
+        content = _json(root, name)  # names the place of the fault in the file
+        raise DataError(f"{file} must be a JSON list of at least one record; found {kind(content)}.") from None
 
 
 def _check_unicode(content: object) -> None:
@@ -189,7 +226,7 @@ def read_values(file: Path, *, masks: bool = False, empty: bool = False) -> dict
     Raises:
         DataError: not such an object.
     """
-    raw = _json(file)
+    raw = _json(file.parent, file.name)
     try:
         _check_unicode(raw)
     except ValueError as error:
@@ -263,7 +300,7 @@ def guess_task(work: Path) -> str:
     """
     items: list[Any] = []
     for name in (TRAIN, TEST):
-        raw = _json(work / name)
+        raw = _json((work / name).parent, Path(name).name)
         items += [item for item in raw if isinstance(item, dict)] if isinstance(raw, list) else []
     return kinds.told_by_items(items)
 
@@ -321,22 +358,11 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """The only way in which JSON in UTF-8 can hold a text that UTF-8 cannot."""
 
 
-def _json(file: Path) -> Any:
-    return _parse(_read_text(file), file)
-
-
-def _read_text(file: Path) -> str:
+def _json(root: Path, name: str) -> Any:
     """Scripts write index files: a pipe is not waited for, and none is read without end."""
     try:
-        return untrusted.read_bytes(file.parent, file.name, MAX_BYTES).decode("utf-8-sig")
+        return untrusted.parse_json(untrusted.read_bytes(root, name, MAX_BYTES).decode("utf-8-sig"))
     except OSError as error:
-        raise DataError(f"{file.name} cannot be read as JSON: {error.strerror or error}.") from error
+        raise DataError(f"{Path(name).name} cannot be read as JSON: {error.strerror or error}.") from error
     except ValueError as error:
-        raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error
-
-
-def _parse(text: str, file: Path) -> Any:
-    try:
-        return untrusted.parse_json(text)
-    except ValueError as error:
-        raise DataError(f"{file.name} cannot be read as JSON: {error}.") from error
+        raise DataError(f"{Path(name).name} cannot be read as JSON: {error}.") from error

@@ -61,13 +61,10 @@ class Leading:
 def leading_out(records: Sequence[Record], base: Path) -> Leading | None:
     """Raw files of these cases, members of their folders too, that are links to a place which is not given as data."""
     inside, files, cases = Inside(roots_of(base)), dict[str, str](), 0
-    known = dict[str, list[str]]()
     for record in records:
-        found = []
+        found: list[str] = []
         for path in (*record.images, *record.masks):
-            if path not in known:
-                known[path] = out_of(path, base, inside) if path.startswith(f"{RAW}/") else []
-            found += known[path]
+            found += out_of(path, base, inside) if path.startswith(f"{RAW}/") else []
         files.update((path, inside.real(f"{base}/{path}")) for path in found)
         cases += bool(found)
     if not files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 Covariate = float | str | None
@@ -12,6 +13,14 @@ UNKNOWN_PATIENT = "unknown-"
 """What the `patient` of a case begins with whose person nobody knows; what follows keeps copies of one picture together."""
 Reference = str | Sequence[str] | Mapping[str, str]
 """What names an image: a file, folder or item of an archive; slices or views; or channel name -> one of these files."""
+NO_VALUES: Mapping[str, Any] = {}
+"""What all records have in common that have no extra values, attributes or covariates; nobody writes to it."""
+
+
+@lru_cache(maxsize=4096)
+def share_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the same tuple for equal names, such as the labels of many records: an index holds a million of them."""
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +133,9 @@ class Record:
     mask: Mask | None = field(default=None, hash=False)
     boxes: tuple[BoxLabel, ...] | None = None
     report: Report | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    covariates: Mapping[str, Covariate] = field(default_factory=dict, hash=False)
+    extra: Mapping[str, Any] = field(default_factory=lambda: NO_VALUES, hash=False)
+    attributes: Mapping[str, str] = field(default_factory=lambda: NO_VALUES, hash=False)
+    covariates: Mapping[str, Covariate] = field(default_factory=lambda: NO_VALUES, hash=False)
     views: bool = False
     ignored: str | None = field(default=None, hash=False)
 

@@ -189,17 +189,16 @@ def _compare(job: dict[str, Any]) -> dict[str, Any]:
     """Compare the index of a script with what the proposals would give.
 
     Args:
-        job: as of `decide`, with `task`, `name` and `records` of the index, and its `manifest` if it was made from one.
+        job: as of `decide`, with `task`, `name` and `base` (the folder) of the index, and its `manifest` if it was made from one.
     """
-    from m3b.data import kinds
+    from m3b.data.index import read_index
     from m3b.dataset.comparison import compare_index
     from m3b.dataset.manifest.overrides import parse_manifest
 
     inventory, readers = _open(job)
     outcome = _outcome({**job, "tasks": [job["task"]]}, _survey(job, inventory), inventory, readers)
-    records = [kinds.parse(record, job["task"]) for record in job["records"]]
     comparison = compare_index(
-        records,
+        read_index(Path(job["base"]), job["task"]).records,
         outcome,
         inventory,
         readers,

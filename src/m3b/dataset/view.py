@@ -10,8 +10,10 @@ import shutil
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
 
 from m3b.data.links import WHAT_TO_DO, Inside, roots_of
@@ -34,7 +36,7 @@ class NeededFiles:
     Of an array that is needed whole, the items are None.
     """
 
-    files: frozenset[str]
+    files: AbstractSet[str]
     archives: Mapping[str, Mapping[str, Items]] = field(default_factory=dict)
 
 
@@ -59,7 +61,9 @@ def needed_files_of(records: Iterable[Record], base: Path) -> NeededFiles:
 
     files: set[str] = set()
     archives: dict[str, dict[str, set[int] | None]] = defaultdict(dict)
-    for path in dict.fromkeys(path for record in records for path in (*record.images, *record.masks)):
+    for path in (path for record in records for path in (*record.images, *record.masks)):
+        if path in files and not path.lower().endswith(WITH_SIDES):
+            continue
         file, item = split_reference(path, base) if "#" in path else (path, "")
         if not item or not _is_container(file, base):
             files.update(_closure(file, base))
@@ -70,7 +74,7 @@ def needed_files_of(records: Iterable[Record], base: Path) -> NeededFiles:
             keys[key] = None
         elif (items := keys.setdefault(key, set())) is not None:
             items.add(index)
-    return NeededFiles(frozenset(files), archives)
+    return NeededFiles(files, archives)
 
 
 def _is_container(file: str, base: Path) -> bool:
@@ -140,8 +144,8 @@ def make_view(
     counts, data_roots = ViewCounts(), Inside(roots_of(base))
     total = len(needed.files) + len(needed.archives)
     disk_space, placed = DiskSpace(needed, base), 0
-    for folder, names in _by_folder(needed.files).items():
-        for batch in batched(names, FILES_PER_REPORT):
+    for folder, paths in groupby(sorted(needed.files), lambda path: path.rpartition("/")[0]):
+        while batch := [path.rpartition("/")[2] for path in islice(paths, FILES_PER_REPORT)]:
             if tick:
                 tick(placed, total)
             _place_folder(folder, batch, base, place(folder), (counts, data_roots, disk_space, link))
@@ -158,20 +162,6 @@ def make_view(
         else:
             place_file(source, target, counts, link=link, disk_space=disk_space)
     return counts
-
-
-def batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """The names, so many at a time."""
-    return (names[start : start + size] for start in range(0, len(names), size))
-
-
-def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Folder -> names in it, both in order."""
-    by_folder: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(paths):
-        folder, _, name = path.rpartition("/")
-        by_folder[folder].append(name)
-    return by_folder
 
 
 def _place_folder(

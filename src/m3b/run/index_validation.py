@@ -89,7 +89,7 @@ def validate_index(
         if not check_result.is_accepted:
             return check_result
         index = read_index(frozen, selection.task)
-        origin = compare_with_archive(services, selection, index, frozen, origin, closing_text)
+        origin = compare_with_archive(services, selection, frozen, origin, closing_text)
         if isinstance(origin, CheckResult):
             return origin
         if problem := _find_shared_files(index, frozen) or _find_prompted_test_mask(services, index, frozen, origin):

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from m3b.agents.artifacts import Selection, find_json_object
 from m3b.agents.check_result import CheckResult, Issue, reject
-from m3b.data import kinds
-from m3b.data.index import Index
 from m3b.data.phi import scrub
 from m3b.dataset.jobs import MANIFEST_PATH, PROPOSALS_FOLDER
 from m3b.errors import DataError, DataRejected
@@ -131,7 +129,7 @@ MAX_REASON_CHARS = 300
 
 
 def compare_with_archive(
-    services: RunServices, selection: Selection, index: Index, root: Path, origin: IndexOrigin, closing_text: str
+    services: RunServices, selection: Selection, root: Path, origin: IndexOrigin, closing_text: str
 ) -> IndexOrigin | CheckResult:
     """Compare an index without a proposed or given manifest with the archive.
 
@@ -139,7 +137,7 @@ def compare_with_archive(
     gives no reason.
 
     Args:
-        root: base folder of the paths in the index, out of the agents' reach.
+        root: folder of the index, from which its paths count, out of the agents' reach.
     """
     card = services.card_of(selection)
     if card.path is None or not card.path.is_dir() or origin.kind not in (ORIGIN_SCRIPT, ORIGIN_EDITED):
@@ -150,7 +148,6 @@ def compare_with_archive(
         "do": "compare",
         "task": selection.task,
         "name": card.root,
-        "records": [kinds.to_json(record, selection.task) for record in index.records],
         "base": str(root),
         "manifest": origin.facts.get("manifest"),
     }

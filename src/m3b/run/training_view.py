@@ -146,8 +146,9 @@ def _restart_work_folder(
         remove_tree(partial)
         for folder in ("Datapath", "Logout", "data"):
             (partial / folder).mkdir(parents=True)
-        for name, content in serialize_training_index(index).items():
-            (partial / name).write_bytes(content)
+        for name, pieces in serialize_training_index(index).items():
+            with (partial / name).open("wb") as file:
+                file.writelines(pieces)
         (partial / LABELS).write_bytes((run.locked / LABELS).read_bytes())
         (partial / IMAGE_FACTS_FILE).write_text(json.dumps(dict(image_facts), ensure_ascii=False), encoding="utf-8")
         needed_files = _select_by_origin(find_needed_files(), is_raw=False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from m3b.data import kinds
 from m3b.data.index import (
@@ -20,7 +20,9 @@ from m3b.data.index import (
     Index,
     Mask,
     Record,
+    RecordFile,
     format_records,
+    iterate_items,
     read_index,
     read_records,
     read_unlabelled,
@@ -32,7 +34,7 @@ from m3b.data.schemas import json_schema
 from m3b.data.sides import sides
 from m3b.errors import DataError
 from m3b.isolation import untrusted
-from m3b.isolation.untrusted import UnsafePathError, hash_file, is_folder, read_bytes, remove_tree, walk
+from m3b.isolation.untrusted import UnsafePathError, hash_file, is_folder, read_blocks, remove_tree, walk
 from m3b.isolation.untrusted.trees import copy_file
 from m3b.writing import sync_folder, write_text_atomically
 
@@ -58,10 +60,9 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
     for name, folder in raw_folders.items():
         (target / RAW_FOLDER / name).symlink_to(folder, target_is_directory=True)
     notes: list[str] = []
-    contents = {}
     for name in (*INDEX_FILES, UNLABELLED):
         try:
-            contents[name] = _copy_index_file(work, target, name)
+            _copy_index_file(work, target, name)
         except FileNotFoundError:
             continue  # the check reports that it is missing; most indexes have no unlabelled part
         except OSError as error:
@@ -71,7 +72,7 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
     except DataError:
         return notes  # the check reports what is wrong
     for name in (TRAIN, TEST):
-        notes += _describe_unknown_keys(name, contents[name], task)
+        notes += _describe_unknown_keys(target, name, task)
     index = replace(
         index,
         train=_normalize_paths(index.train),
@@ -84,17 +85,17 @@ def freeze_index(work: Path, target: Path, raw_folders: Mapping[str, Path], task
     return notes
 
 
-def _copy_index_file(work: Path, target: Path, name: str) -> bytes:
-    content = read_bytes(work, name, MAX_INDEX_BYTES)
+def _copy_index_file(work: Path, target: Path, name: str) -> None:
+    blocks = read_blocks(work, name, MAX_INDEX_BYTES)
+    first = next(blocks, b"")  # a missing file is copied to nowhere
     (target / name).parent.mkdir(parents=True, exist_ok=True)
-    (target / name).write_bytes(content)
-    return content
+    with (target / name).open("wb") as copy:
+        copy.writelines(chain([first], blocks))
 
 
-def _describe_unknown_keys(name: str, content: bytes, task: str) -> list[str]:
+def _describe_unknown_keys(folder: Path, name: str, task: str) -> list[str]:
     known_keys = set(json_schema(task)["items"]["properties"])
-    items: list[dict[str, Any]] = json.loads(content.decode("utf-8-sig"))
-    unknown_keys = sorted({key for item in items for key in item} - known_keys)
+    unknown_keys = sorted({key for item, _ in iterate_items(folder, name) for key in item} - known_keys)
     if not unknown_keys:
         return []
     key_list = ", ".join(repr(key[:40]) for key in unknown_keys[:5]) + (", ..." if len(unknown_keys) > 5 else "")
@@ -114,8 +115,9 @@ def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
 
     def normalize(path: str) -> str:
         file, mark, item = path.partition("#")
-        normalized = "/".join(part for part in file.split("/") if part not in ("", "."))
-        return f"{'/' if file.startswith('/') else ''}{normalized}{mark}{item}"
+        parts = "/".join(part for part in file.split("/") if part not in ("", "."))
+        normalized = f"{'/' if file.startswith('/') else ''}{parts}{mark}{item}"
+        return path if normalized == path else normalized
 
     def normalize_mask(mask: Mask | None) -> Mask | None:
         if mask is None or isinstance(mask, str):
@@ -124,15 +126,14 @@ def _normalize_paths(records: Sequence[Record]) -> tuple[Record, ...]:
             return {name: normalize(path) for name, path in mask.items()}
         return tuple(map(normalize, mask))
 
-    return tuple(
-        replace(
-            record,
-            image=relocated(record.image, normalize),
-            mask=normalize_mask(record.mask),
-            ignored=record.ignored and normalize(record.ignored),
-        )
-        for record in records
-    )
+    def normalize_record(record: Record) -> Record:
+        image, mask = relocated(record.image, normalize), normalize_mask(record.mask)
+        ignored = record.ignored and normalize(record.ignored)
+        if (image, mask, ignored) == (record.image, record.mask, record.ignored):
+            return record
+        return replace(record, image=image, mask=mask, ignored=ignored)
+
+    return tuple(map(normalize_record, records))
 
 
 def _copy_derived(work: Path, path: str, target: Path, raw_folders: Sequence[Path]) -> None:
@@ -269,11 +270,11 @@ def check_integrity(
 def _count_test_images_in_training(work: Path, locked: Path, task: str) -> int:
     try:
         test = {path for record in read_records(locked / TEST, task) for path in _image_paths_of(record, task)}
-        training = [kinds.parse(item, task) for item in untrusted.read_json(work, TRAIN)]
-        training += read_unlabelled(work, task, training)
+        training = (kinds.parse(item, task) for item, _ in iterate_items(work, TRAIN))
+        given_images = chain(training, read_unlabelled(work, task, ()))
+        return sum(any(path in test for path in _image_paths_of(record, task)) for record in given_images)
     except (DataError, OSError, ValueError, TypeError):
         return 0  # a missing or broken file is already reported by its hash
-    return sum(any(path in test for path in _image_paths_of(record, task)) for record in training)
 
 
 def _image_paths_of(record: Record, task: str) -> tuple[str, ...]:
@@ -300,10 +301,10 @@ RESERVED_NAMES = (
 """Names in `locked/` that are reserved for m3b."""
 
 
-def list_derived_files(records: Sequence[Record]) -> list[str]:
+def list_derived_files(records: Iterable[Record]) -> list[str]:
     """Return the derived files of the records, as paths below `work`; all other files are raw data."""
-    paths = {path for record in records for path in (*record.files, *record.targets)}
-    return sorted(path for path in paths if path.split("/")[0] != RAW_FOLDER)
+    paths = (path for record in records for path in (*record.files, *record.targets))
+    return sorted({path for path in paths if path.split("/")[0] != RAW_FOLDER})
 
 
 def lock_index(frozen: Path, locked: Path, task: str) -> dict[str, str]:
@@ -323,12 +324,16 @@ def lock_index(frozen: Path, locked: Path, task: str) -> dict[str, str]:
     for name in names:
         _sync_file(locked / name)
     sync_folder(locked)
-    index = read_index(locked, task)
+    train, test = RecordFile(locked, TRAIN, task), RecordFile(locked, TEST, task)
+    unlabelled = RecordFile(locked, UNLABELLED, task, labelled=False)
     hashes = {name: hash_file(locked, name) for name in names}
-    for name, content in serialize_training_index(index).items():
-        hashes[f"work/{name}"] = hashlib.sha256(content).hexdigest()
+    for name, pieces in _serialize_training_records(train, unlabelled, task).items():
+        digest = hashlib.sha256()
+        for piece in pieces:
+            digest.update(piece)
+        hashes[f"work/{name}"] = digest.hexdigest()
     hashes[f"work/{LABELS}"] = hashes[LABELS]
-    if derived_files := list_derived_files(index.all_images):
+    if derived_files := list_derived_files(chain(train, test, unlabelled)):
         hashes["made"] = digest_derived_files(locked, derived_files)
     return hashes
 
@@ -360,37 +365,52 @@ def list_site_codes(sites: Sequence[str]) -> dict[str, str]:
     return {f"site{number:0{len(str(len(names)))}d}": name for number, name in enumerate(names, start=1)}
 
 
-def serialize_training_index(index: Index) -> dict[str, bytes]:
+def serialize_training_index(index: Index) -> dict[str, Iterator[bytes]]:
     """Return `train.json` for training, and `unlabelled.json` if the index has this part: with invented names of patients and sites,
     and without other attributes.
 
     The invented names sort like the true ones; unknown patients remain unknown.
-    """
-    names = sorted({record.patient for record in index.training_images})
-    width = max(4, len(str(len(names))))
-    unknown_patients = {record.patient for record in index.training_images if not record.patient_known}
-    pseudonym = {
-        name: f"{UNKNOWN_PATIENT if name in unknown_patients else 'p'}{number:0{width}d}"
-        for number, name in enumerate(names, start=1)
-    }
-    sites = [record.attributes[SITE] for record in index.train if record.attributes.get(SITE)]
-    site_names = {name: code for code, name in list_site_codes(sites).items()}
 
-    def serialize(records: Sequence[Record], *, labelled: bool) -> bytes:
+    Returns:
+        Name of the file -> its content in pieces, a record each.
+    """
+    return _serialize_training_records(index.train, index.unlabelled, index.task)
+
+
+def _serialize_training_records(
+    train: Iterable[Record], unlabelled: Iterable[Record], task: str
+) -> dict[str, Iterator[bytes]]:
+    """Return what `serialize_training_index` returns, of records that can be iterated more than once."""
+    patients, sites = set[str](), set[str]()
+    for record in train:
+        patients.add(record.patient)
+        sites.update(filter(None, [record.attributes.get(SITE)]))
+    has_unlabelled = False
+    for record in unlabelled:
+        patients.add(record.patient)
+        has_unlabelled = True
+    names = sorted(patients)
+    width = max(4, len(str(len(names))))
+
+    def make_pseudonym(record: Record) -> str:
+        prefix = "p" if record.patient_known else UNKNOWN_PATIENT
+        return f"{prefix}{bisect_left(names, record.patient) + 1:0{width}d}"
+
+    site_names = {name: code for code, name in list_site_codes(list(sites)).items()}
+
+    def serialize(records: Iterable[Record], *, labelled: bool) -> Iterator[bytes]:
         renamed = (
             replace(
                 record,
-                patient=pseudonym[record.patient],
+                patient=make_pseudonym(record),
                 attributes={SITE: site_names[record.attributes[SITE]]}
                 if labelled and record.attributes.get(SITE)
                 else {},
             )
             for record in records
         )
-        content = io.BytesIO()
-        for text in format_records(renamed, index.task, labelled=labelled):
-            content.write(text.encode("utf-8", "surrogatepass"))
-        return content.getvalue()
+        for text in format_records(renamed, task, labelled=labelled):
+            yield text.encode("utf-8", "surrogatepass")
 
-    unlabelled = {UNLABELLED: serialize(index.unlabelled, labelled=False)} if index.unlabelled else {}
-    return {TRAIN: serialize(index.train, labelled=True), **unlabelled}
+    files = {TRAIN: serialize(train, labelled=True)}
+    return files | ({UNLABELLED: serialize(unlabelled, labelled=False)} if has_unlabelled else {})

@@ -6,6 +6,7 @@ This is the lowest part of a task family; `m3b.tasks.TaskFamily` has it as `reco
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from m3b.data.kinds.regression import RegressionRecords
 from m3b.data.kinds.report import ReportRecords
 from m3b.data.kinds.segmentation import SegmentationRecords
 from m3b.data.kinds.survival import SurvivalRecords
-from m3b.data.records import Record, kind
+from m3b.data.records import NO_VALUES, Record, kind
 from m3b.errors import DataError
 from m3b.plugins import TaskRegistry
 
@@ -118,9 +119,9 @@ def parse(item: Any, task: str, *, labelled: bool = True) -> Record:
         raise ValueError(f"{SEVERAL} must be {VIEWS!r}, for a list of images of a {task} model that takes views")
     return Record(
         image=image,
-        patient=str(patient),
-        attributes=attributes_of(item.get("attributes", {})),
-        covariates=covariates_of(item.get("covariates", {})),
+        patient=sys.intern(str(patient)),
+        attributes=attributes_of(item["attributes"]) if "attributes" in item else NO_VALUES,
+        covariates=covariates_of(item["covariates"]) if "covariates" in item else NO_VALUES,
         views=several is not None,
         **fields,
     )

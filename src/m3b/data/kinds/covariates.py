@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -28,7 +29,10 @@ def covariates(value: Any) -> dict[str, Covariate]:
         )
     if RESERVED in value or not all(name and "=" not in name for name in value):
         raise ValueError(f"covariates must have names without '=', other than {RESERVED!r}; found {', '.join(value)}")
-    return {name: float(one) if isinstance(one, int | float) else one for name, one in value.items()}
+    return {
+        sys.intern(str(name)): float(one) if isinstance(one, int | float) else one and sys.intern(str(one))
+        for name, one in value.items()
+    }
 
 
 def _plain(value: Any) -> bool:

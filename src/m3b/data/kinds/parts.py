@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from m3b.data.records import Channels, Image, Mask, Record
+from m3b.data.records import Channels, Image, Mask, Record, share_names
 
 PATH: Final = {"type": "string", "minLength": 1}
 IMAGE: Final = [
@@ -41,7 +42,7 @@ def attributes(value: Any) -> dict[str, str]:
     )
     if not plain:
         raise ValueError(f'attributes must look like {{"sex": "F", "age": 61}}, is {json.dumps(value)[:60]}')
-    return {str(name): str(one) for name, one in value.items()}
+    return {sys.intern(str(name)): sys.intern(str(one)) for name, one in value.items()}
 
 
 def paths(value: Any, name: str) -> str | tuple[str, ...]:
@@ -70,7 +71,7 @@ def image(value: Any) -> Image:
         )
     if odd := [name for name in value if "=" in name or name != name.strip()]:
         raise ValueError(f"image_path: the channel name {odd[0]!r} must have no = and no space around it")
-    return Channels(tuple(value.items()))
+    return Channels(tuple((sys.intern(str(name)), path) for name, path in value.items()))
 
 
 def mixed_channels(records: Sequence[Record]) -> str:
@@ -110,7 +111,7 @@ def labels(value: Any) -> tuple[str, ...]:
         raise ValueError(f"labels must be a list of label names, is {json.dumps(value)[:60]}")
     if len(set(value)) != len(value):
         raise ValueError(f"labels names {value} twice")
-    return tuple(value)
+    return share_names(tuple(value))
 
 
 def mask(value: Any) -> Mask:
@@ -125,7 +126,7 @@ def mask(value: Any) -> Mask:
         raise ValueError(
             "mask_path, as an object, must name one path a class, such as {'liver': 'data/x/liver.nii.gz'}"
         )
-    return value
+    return {sys.intern(str(name)): path for name, path in value.items()}
 
 
 def mask_fields(item: Mapping[str, Any]) -> dict[str, Any]:

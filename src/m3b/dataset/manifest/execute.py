@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import cycle
+from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from m3b.data.kinds.regression import VALUE
 from m3b.data.kinds.segmentation import BY_PROMPTS, FROM_BOXES, ORIGIN
 from m3b.data.kinds.survival import EVENT, TIME
 from m3b.data.natural import natural
-from m3b.data.records import UNKNOWN_PATIENT, BoxLabel, Channels, Image, Record, Report
+from m3b.data.records import NO_VALUES, UNKNOWN_PATIENT, BoxLabel, Channels, Image, Record, Report, share_names
 from m3b.data.sides import WITH_SIDES, sides
 from m3b.dataset.archives import local_reference
 from m3b.dataset.inventory import Inventory
@@ -38,6 +40,7 @@ from m3b.dataset.manifest.pixels import (
     PixelReader,
     Reference,
     SeenCase,
+    ThumbnailFile,
     find_copies,
     grid_reference,
     mask_values,
@@ -124,7 +127,7 @@ class Executed:
     def to_json(self) -> dict[str, Any]:
         """For the run's record: the manifest, the accounting, and what is known of patients."""
         uses = self.resolved.uses
-        used = Counter(use for use in uses["use"].to_list() if use is not None)
+        used = uses.drop_nulls("use").group_by("use", maintain_order=True).len().rows()
         excluded = [
             {
                 "code": exclusion.code,
@@ -216,18 +219,22 @@ def write(executed: Executed, work: Path) -> None:
 
 NUMBER_TAG = "tag.InstanceNumber"
 """Number of a slice in its series."""
+OWN_PARTS = {"train": "train", "val": "train", "test": "test"}
+"""Part of the folder's own split -> part of the index."""
+ROWS_PER_LIST = 1024
+"""Rows of a frame whose cells are Python objects at the same time."""
 
 
 class _Row(Mapping[str, Any]):
     """A row of a frame, without an object for each of its cells; columns that nobody asks for are never taken out."""
 
-    __slots__ = ("_columns", "_place")
+    __slots__ = ("_columns", "place")
 
     def __init__(self, columns: _Columns, place: int) -> None:
-        self._columns, self._place = columns, place
+        self._columns, self.place = columns, place
 
     def __getitem__(self, name: str) -> Any:
-        return self._columns.get(name)[self._place]
+        return self._columns.get(name, self.place)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns.frame.columns)
@@ -237,21 +244,23 @@ class _Row(Mapping[str, Any]):
 
 
 class _Columns:
-    """The columns of a frame as lists, made when they are first needed."""
+    """The columns of a frame as lists, of some rows at a time: cases are gone through in order."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self.frame = frame
         self._names = frozenset(frame.columns)
-        self._lists: dict[str, list[Any]] = {}
+        self._lists: dict[str, tuple[int, list[Any]]] = {}
 
-    def get(self, name: str) -> list[Any]:
-        """Return the values of a column. Raises KeyError."""
-        values = self._lists.get(name)
-        if values is None:
+    def get(self, name: str, place: int) -> Any:
+        """Return the value of a column in a row. Raises KeyError."""
+        start = place - place % ROWS_PER_LIST
+        held_start, values = self._lists.get(name, (-1, []))
+        if held_start != start:
             if name not in self._names:
                 raise KeyError(name)
-            values = self._lists[name] = self.frame[name].to_list()
-        return values
+            values = self.frame[name].slice(start, ROWS_PER_LIST).to_list()
+            self._lists[name] = start, values
+        return values[place - start]
 
     def rows(self) -> Iterator[_Row]:
         """Yield all rows."""
@@ -262,9 +271,10 @@ class _Columns:
 class _Case:
     """A case on its way to a record."""
 
-    row: Mapping[str, Any]
+    row: _Row
     image: Reference
     look: SeenCase = UNSEEN
+    digest: bytes = b""
     boxes: tuple[BoxLabel, ...] | None = None
     is_prompted: bool = False
     code: str = ""
@@ -288,17 +298,19 @@ class _Execution:
             messages = [problem.message for problem in resolved.errors]
             others_text = f" (and {len(messages) - MAX_MESSAGES} more)" if len(messages) > MAX_MESSAGES else ""
             raise DataError(" ".join(messages[:MAX_MESSAGES]) + others_text)
-        self.resolved = resolved
+        self.resolved = resolved = replace(resolved, images=resolved.images.clear())  # no longer needed
         cases = [_Case(row, self._reference(row)) for row in _Columns(resolved.frame).rows()]
-        self._look(cases)
-        self._add_boxes(cases)
-        usable = self._leave(cases)
+        with ThumbnailFile(self.work / MASK_FOLDER) as thumbnails:
+            self._look(cases, thumbnails)
+            self._add_boxes(cases)
+            usable = self._leave(cases)
+            places = [case.row.place for case in usable]
+            series = name_series([_first_path(case.image) for case in usable], places, thumbnails)
         copies = find_copies(
-            [case.look.digest for case in usable],
-            [tuple(case.row.get("labels") or ()) for case in usable],
+            [case.digest for case in usable],
+            [_labels_of(case.row) for case in usable],
             [case.row.get("split") == "test" for case in usable],
         )
-        series = name_series([_first_path(case.image) for case in usable], [case.look.thumbnail for case in usable])
         for place, (code, reason) in copies.items():
             if code != "copy" or not self.manifest.keep_copies:
                 usable[place].code, usable[place].reason = code, reason
@@ -369,7 +381,7 @@ class _Execution:
             return refs
         return [refs[at] for at in sorted(range(len(refs)), key=lambda at: keys[at])]
 
-    def _look(self, cases: Sequence[_Case]) -> None:
+    def _look(self, cases: Sequence[_Case], thumbnails: ThumbnailFile) -> None:
         masks, annotated = self.manifest.masks, self.resolved.annotated.get("masks")
         opens = len(cases) <= MAX_OPENED
         counts = masks is not None and len(cases) <= MAX_COUNTED[2]
@@ -384,7 +396,11 @@ class _Execution:
             )
         jobs = (CasePixels(at, case.image, self._mask_source(case)) for at, case in enumerate(cases, 1))
         for case, look in zip(cases, reader.look(jobs), strict=True):
-            case.look, case.code, case.reason = look, look.code, look.reason
+            case.digest, case.code, case.reason = bytes.fromhex(look.digest), look.code, look.reason
+            if look.thumbnail is not None:
+                thumbnails.add(case.row.place, look.thumbnail)
+            if look.mask is not None:
+                case.look = replace(look, digest="", thumbnail=None)
         for at, case in enumerate(cases, 1):
             if case.is_prompted and not case.code:
                 self._take_prompted(at, case)
@@ -619,23 +635,22 @@ class _Execution:
         reason, count = Counter(case.reason for case in cases).most_common(1)[0]
         raise DataError(f"None of the {len(cases)} cases can be used: {reason} ({count}).")
 
-    def _group(self, cases: Sequence[_Case], series: Sequence[str]) -> list[str]:
+    def _group(self, cases: Sequence[_Case], series: Sequence[str]) -> Sequence[int]:
         """Of each case, with which it stays on one side: patient, copies, neighbours of a series, `together`."""
         own_split = self.manifest.split.is_given
         if not own_split and (n_neighbours := sum(map(bool, series))):
             self.notes.append(
                 f"{n_neighbours:,} images are neighbours in series of nearly the same picture, and stay together"
             )
+        repeated = {first for first, second in pairwise(sorted(case.digest for case in cases)) if first == second}
         return group_cases(
-            [
-                (
-                    case.row.get("patient") or f"case {case.row['case']}",
-                    case.look.digest,
-                    "" if own_split else series[place],
-                    *(text or "" for text in case.row.get("together") or ()),
-                )
-                for place, case in enumerate(cases)
-            ]
+            (
+                case.row.get("patient") or f"case {case.row['case']}",
+                case.digest if case.digest in repeated else b"",
+                "" if own_split else series[place],
+                *(text or "" for text in case.row.get("together") or ()),
+            )
+            for place, case in enumerate(cases)
         )
 
     def _describe_groups(self, groups: Sequence[str]) -> str:
@@ -656,15 +671,12 @@ class _Execution:
                 f"{count:,} training cases are the folder's own validation part: training holds out validation cases of its own"
             )
 
-    def _split(self, cases: Sequence[_Case], groups: Sequence[str]) -> tuple[list[str], int]:
+    def _split(self, cases: Sequence[_Case], groups: Sequence[int]) -> tuple[list[str], int]:
         """Each case's part, empty for those that are left out, and how many groups were in both of the folder's own parts."""
-        usable = list(range(len(cases)))
-        own_parts = {
-            place: {"val": "train"}.get(str(cases[place].row.get("split")), cases[place].row.get("split"))
-            for place in usable
-        }
+        usable: Sequence[int] = range(len(cases))
         parts = [""] * len(cases)
         if self.manifest.split.is_given:
+            own_parts = [OWN_PARTS.get(str(split := case.row.get("split")), split) for case in cases]
             for place in usable:
                 if own_parts[place] == "test" and cases[place].is_prompted:
                     cases[place].code = "prompted_test_case"
@@ -679,11 +691,11 @@ class _Execution:
             )
         strata = self._strata(cases, usable)
         taught = {groups[place] for place in usable if cases[place].is_prompted}
-        units = [
+        units = (
             SplitUnit(groups[place], classes)
             for place, classes in zip(usable, strata, strict=True)
             if groups[place] not in taught
-        ]
+        )
         tested = draw_test_groups(units, self.manifest.split.share, self.manifest.split.seed)
         for place in usable:
             parts[place] = "test" if groups[place] in tested else "train"
@@ -692,9 +704,9 @@ class _Execution:
     def _own_sides(
         self,
         cases: Sequence[_Case],
-        groups: Sequence[str],
+        groups: Sequence[int],
         usable: Sequence[int],
-        own_parts: Mapping[int, str | None],
+        own_parts: Sequence[str | None],
         parts: list[str],
     ) -> tuple[list[str], int]:
         """Training cases of a patient, or copies of a picture, that the test part has too are left out."""
@@ -709,11 +721,11 @@ class _Execution:
                 cases[place].reason = "its patient, or a copy of it, is in the folder's own test part"
         return parts, len(crossing)
 
-    def _strata(self, cases: Sequence[_Case], usable: Sequence[int]) -> list[tuple[str, ...]]:
+    def _strata(self, cases: Sequence[_Case], usable: Sequence[int]) -> Iterable[tuple[str, ...]]:
         """What each case counts as in a drawn split: fifths of numbers, else classes."""
         if self.manifest.value is not None:
             return [(name,) for name in name_fifths([cases[place].row["number"] for place in usable])]
-        return [self._classes_of(cases[place]) for place in usable]
+        return (self._classes_of(cases[place]) for place in usable)
 
     def _classes_of(self, case: _Case) -> tuple[str, ...]:
         row, look = case.row, case.look
@@ -727,35 +739,40 @@ class _Execution:
             return tuple(look.mask)
         if look.mask is not None:
             return look.classes if look.classes is not None and isinstance(look.mask, str) else (MARKED,)
-        return tuple(row.get("labels") or ())
+        return _labels_of(row)
 
     # --- records -----------------------------------------------------------------------------------------------------------
 
     def _finish(
         self,
-        cases: Sequence[_Case],
-        usable: Sequence[_Case],
-        groups: Sequence[str],
+        cases: list[_Case],
+        usable: list[_Case],
+        groups: Sequence[int],
         parts: Sequence[str],
         crossing: int,
     ) -> Executed:
-        numbers = {group: at for at, group in enumerate(dict.fromkeys(groups))}
+        """Make the records. The lists of cases are empty afterwards: a case and its record are held together for a moment only."""
+        trained = sum(part == "train" and not case.code for case, part in zip(usable, parts, strict=True))
+        unlabelled_cases = self._select_unlabelled(usable, parts, trained)
+        resolved = self._account(cases, unlabelled_cases)
+        cases.clear()
+        usable.reverse()
+        group_counts = array("q", accumulate(place == group for place, group in enumerate(groups)))  # up to each case
         train: list[Record] = []
         test: list[Record] = []
         class_counts = {part: Counter(dict.fromkeys(self.resolved.classes, 0)) for part in ("train", "test")}
         has_marks = self.manifest.masks is not None or self.manifest.boxes is not None
-        for case, group, part in zip(usable, groups, parts, strict=True):
+        for group, part in zip(groups, parts, strict=True):
+            case = usable.pop()
             if not case.code and part:
                 class_counts[part].update(self._classes_of(case) or (UNMARKED,) * has_marks)
-                patient = case.row.get("patient") or f"{UNKNOWN_PATIENT}{numbers[group]:06d}"
+                patient = case.row.get("patient") or f"{UNKNOWN_PATIENT}{group_counts[group] - 1:06d}"
                 (train if part == "train" else test).append(self._record(case, patient))
-        unlabelled_cases = self._select_unlabelled(usable, parts, len(train))
         unlabelled = tuple(
-            self._record(case, case.row.get("patient") or f"{UNKNOWN_PATIENT}{len(numbers) + place:06d}")
+            self._record(case, case.row.get("patient") or f"{UNKNOWN_PATIENT}{group_counts[-1] + place:06d}")
             for place, case in enumerate(unlabelled_cases)
             if not case.code
         )
-        resolved = self._account(cases, unlabelled_cases)
         if not train or not test:
             has_few_files = len(self.inventory.files) < FEW_FILES and not self.manifest.split.is_given
             raise (TooFewCases if has_few_files else DataError)(
@@ -798,14 +815,15 @@ class _Execution:
             trained: number of training cases.
         """
         cases = [_Case(row, self._reference(row)) for row in _Columns(self.resolved.kept_unlabelled).rows()]
-        keys = [
+        if not cases:
+            return []
+        groups = group_cases(
             (
                 case.row.get("patient") or f"case {case.row['case']}",
                 *(text or "" for text in case.row.get("together") or ()),
             )
             for case in (*usable, *cases)
-        ]
-        groups = group_cases(keys)
+        )
         tested = {
             group for group, case, part in zip(groups, usable, parts, strict=False) if part != "train" or case.code
         }
@@ -846,14 +864,14 @@ class _Execution:
         boxes = None if ORIGIN in extra else case.boxes
         return Record(
             image,
-            tuple(row.get("labels") or ()),
-            patient,
+            _labels_of(row),
+            sys.intern(patient),
             mask,
             boxes,
             report,
-            extra,
-            attributes,
-            covariates,
+            extra or NO_VALUES,
+            attributes or NO_VALUES,
+            covariates or NO_VALUES,
             views,
             ignored,
         )
@@ -988,6 +1006,10 @@ def _note_unknown(records: Sequence[Record]) -> list[str]:
     counts = Counter(name for record in records for name in record.extra.get(UNKNOWN_LABELS, ()))
     listed = ", ".join(f"{name} of {count:,} cases" for name, count in counts.items())
     return [f"labels that are not known, and are neither learnt nor measured: {listed}"] if counts else []
+
+
+def _labels_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return share_names(tuple(row.get("labels") or ()))
 
 
 def _first_path(image: Reference) -> str:

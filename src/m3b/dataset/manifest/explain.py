@@ -243,7 +243,7 @@ def _sides_of(manifest: Manifest, frame: pl.DataFrame, classes: Sequence[tuple[s
     patients = frame["patient"].to_list() if "patient" in frame.columns else [f"case {case}" for case in frame["case"]]
     together = frame["together"].to_list() if "together" in frame.columns else [()] * len(frame)
     groups = group_cases(
-        [(patient, *(text or "" for text in texts)) for patient, texts in zip(patients, together, strict=True)]
+        (patient, *(text or "" for text in texts)) for patient, texts in zip(patients, together, strict=True)
     )
     if "split" in frame.columns:
         own_sides = ["train" if side == "val" else side for side in frame["split"].to_list()]
@@ -254,7 +254,7 @@ def _sides_of(manifest: Manifest, frame: pl.DataFrame, classes: Sequence[tuple[s
                 for group, side in zip(groups, own_sides, strict=True)
             ]
     strata = [(name,) for name in name_fifths(frame["number"].to_list())] if "number" in frame.columns else classes
-    units = [SplitUnit(group, names) for group, names in zip(groups, strata, strict=True)]
+    units = (SplitUnit(group, names) for group, names in zip(groups, strata, strict=True))
     tested = draw_test_groups(units, manifest.split.share, manifest.split.seed)
     return ["test" if group in tested else "train" for group in groups]
 

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from m3b.dataset.annotations.run_tables import RunRule, draw_runs, parse_runs
@@ -49,6 +50,9 @@ CASES_PER_BATCH = 256
 MAX_STEP = 3
 """Numbers by which neighbours of a series differ at most: some frames may have been left out."""
 THUMBNAIL_SIDE = 24
+THUMBNAIL_BYTES = 4 * THUMBNAIL_SIDE**2
+MAX_THUMBNAIL_BYTES = 4 << 20
+"""Bytes of thumbnails that are held in memory; more go to a temporary file."""
 _NUMBERED = re.compile(r"^(.*?)(\d+)(\D*)$", re.DOTALL)
 
 
@@ -639,27 +643,66 @@ def _shrink(plane: np.ndarray) -> np.ndarray:
     return np.stack([plane[low:high].mean(axis=0, dtype=np.float64) for low, high in pairwise(starts)])
 
 
-def name_series(names: Sequence[str], thumbnails: Sequence[Any]) -> list[str]:
+class ThumbnailFile:
+    """Thumbnails of pictures by number: the first few in memory, many in a temporary file without a name.
+
+    Args:
+        folder: where the file is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = SpooledTemporaryFile(MAX_THUMBNAIL_BYTES, dir=str(folder))  # noqa: SIM115
+        self._numbers = bytearray()
+
+    def __enter__(self) -> ThumbnailFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, number: int, thumbnail: np.ndarray) -> None:
+        """Store the thumbnail of a picture, as `thumbnail_of` returns it."""
+        self._numbers.extend(bytes(max(number + 1 - len(self._numbers), 0)))
+        self._numbers[number] = True
+        self._file.seek(number * THUMBNAIL_BYTES)
+        self._file.write(thumbnail.tobytes())
+
+    def __contains__(self, number: int) -> bool:
+        return number < len(self._numbers) and bool(self._numbers[number])
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        import numpy as np
+
+        self._file.seek(number * THUMBNAIL_BYTES)
+        return np.frombuffer(self._file.read(THUMBNAIL_BYTES), np.float32)
+
+
+def name_series(names: Sequence[str], numbers: Sequence[int], thumbnails: ThumbnailFile) -> list[str]:
     """Of each picture a text that it shares with neighbours: numbered one after the other, and nearly the same.
 
     Slices of a stack or frames of a clip that were exported as pictures are of one person, whether names say so or not.
+
+    Args:
+        numbers: of the pictures in `thumbnails`; those without a thumbnail have no neighbours.
     """
     numbered: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for place, name in enumerate(names):
         match = _NUMBERED.match(name)
-        if match and thumbnails[place] is not None:
+        if match and numbers[place] in thumbnails:
             numbered[match[1], match[3]].append((int(match[2]), place))
     series = [""] * len(names)
     for numbered_places in numbered.values():
         numbered_places.sort()
         for (low, previous), (high, following) in pairwise(numbered_places):
-            if high - low <= MAX_STEP and float(thumbnails[previous] @ thumbnails[following]) > NEAR:
+            if high - low > MAX_STEP:
+                continue
+            if float(thumbnails[numbers[previous]] @ thumbnails[numbers[following]]) > NEAR:
                 series[following] = series[previous] = series[previous] or f"series of {names[previous]}"
     return series
 
 
 def find_copies(
-    digests: Sequence[str], labels: Sequence[Mapping[str, Any] | tuple[str, ...]], tested: Sequence[bool]
+    digests: Sequence[bytes], labels: Sequence[Mapping[str, Any] | tuple[str, ...]], tested: Sequence[bool]
 ) -> dict[int, tuple[str, str]]:
     """Cases with the pixels of another: place -> code and reason. Of copies the first stays, or those of the test part.
 
@@ -667,12 +710,10 @@ def find_copies(
         labels: copies with different ones contradict each other, and nobody can learn from them.
         tested: whether a case is in the folder's own test part, which stays as its owners made it.
     """
-    places_of_digest: dict[str, list[int]] = defaultdict(list)
-    for place, digest in enumerate(digests):
-        if digest:
-            places_of_digest[digest].append(place)
+    by_digest = sorted((place for place, digest in enumerate(digests) if digest), key=digests.__getitem__)
     reasons: dict[int, tuple[str, str]] = {}
-    for places in places_of_digest.values():
+    for _, equal_places in groupby(by_digest, digests.__getitem__):
+        places = list(equal_places)
         if len({tuple(sorted(labels[place])) for place in places}) > 1:
             reasons |= dict.fromkeys(places, ("contradicting_copies", "the same pixels under different labels"))
             continue

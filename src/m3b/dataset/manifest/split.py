@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 WITHOUT_CLASS = "(none)"
@@ -14,7 +15,7 @@ MIN_TEST_GROUPS = 5
 """Groups of a class for testing if three times as many are there: a verdict needs five patients (`m3b.metrics.verdict`)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SplitUnit:
     """What the drawing of a split needs to know of a case.
 
@@ -23,34 +24,38 @@ class SplitUnit:
         classes: those of the case; none is a stratum of its own.
     """
 
-    group: str
+    group: int
     classes: tuple[str, ...]
 
 
-def group_cases(keys: Sequence[Sequence[str]]) -> list[str]:
-    """One group a case, the same for cases that share any of their keys, also by way of a third case.
+def group_cases(keys: Iterable[Sequence[Hashable]]) -> Sequence[int]:
+    """Return the group of each case, the same for cases that share any of their keys, also by way of a third case.
 
     Args:
-        keys: of each case, such as its patient and what it is a copy of; empty texts join nothing.
-    """
-    parent: dict[str, str] = {}
+        keys: of each case, such as its patient and what it is a copy of; empty ones join nothing.
 
-    def root(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
+    Returns:
+        The place of the first case of the group.
+    """
+    parent = array("q")
+    first_places: dict[int, dict[Hashable, int]] = defaultdict(dict)
+
+    def find_root(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
 
     for place, own_keys in enumerate(keys):
-        case = root(f"case {place:09d}")
+        parent.append(place)
         for number, key in enumerate(own_keys):
             if key:
-                low, high = sorted((case, root(f"key {number} {key}")))
-                parent[high] = case = low
-    return [root(f"case {place:09d}") for place in range(len(keys))]
+                low, high = sorted((find_root(place), find_root(first_places[number].setdefault(key, place))))
+                parent[high] = low
+    return array("q", map(find_root, range(len(parent))))
 
 
-def draw_test_groups(units: Sequence[SplitUnit], share: float, seed: int) -> set[str]:
+def draw_test_groups(units: Iterable[SplitUnit], share: float, seed: int) -> set[int]:
     """The groups for testing, about `share` of the cases.
 
     Classes go from the one that fewest groups have to the one that most have; of each, groups are drawn at random until it has
@@ -58,49 +63,47 @@ def draw_test_groups(units: Sequence[SplitUnit], share: float, seed: int) -> set
     testing, as far as groups with several classes allow; of a class that `3 * MIN_TEST_GROUPS` groups or more have,
     `MIN_TEST_GROUPS` go there. Otherwise never more than the share plus one case.
     """
-    members: dict[str, list[SplitUnit]] = defaultdict(list)
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    groups: set[int] = set()
     for unit in units:
-        members[unit.group].append(unit)
-    order = sorted(members)
+        groups.add(unit.group)
+        for label in unit.classes or (WITHOUT_CLASS,):
+            counts[label][unit.group] += 1
+    order = sorted(groups)
     random.Random(seed).shuffle(order)
-    counts = {
-        name: Counter(label for unit in members[name] for label in unit.classes or (WITHOUT_CLASS,)) for name in order
-    }
-    groups_of: dict[str, list[str]] = defaultdict(list)
-    for name in order:
-        for label in counts[name]:
-            groups_of[label].append(name)
-    sides: dict[str, str] = {}
-    for label in sorted(groups_of, key=lambda label: (len(groups_of[label]), label)):
-        _share_out(label, groups_of[label], counts, share, sides)
-    return {name for name in members if sides.get(name) == "test"}
+    sides: dict[int, str] = {}
+    for label in sorted(counts, key=lambda label: (len(counts[label]), label)):
+        _share_out([group for group in order if group in counts[label]], counts[label], share, sides)
+    return {group for group in groups if sides.get(group) == "test"}
 
 
-def _share_out(
-    label: str, groups: list[str], counts: dict[str, Counter[str]], share: float, sides: dict[str, str]
-) -> None:
-    """Send some of one class's groups to testing, and bind one to training."""
+def _share_out(groups: list[int], counts: Counter[int], share: float, sides: dict[int, str]) -> None:
+    """Send some of one class's groups to testing, and bind one to training.
+
+    Args:
+        counts: group -> its cases of the class.
+    """
     if len(groups) < 2:
-        for name in groups:
-            sides.setdefault(name, "train")
+        for group in groups:
+            sides.setdefault(group, "train")
         return
-    total = sum(counts[name][label] for name in groups)
+    total = counts.total()
     min_cases = MIN_TEST_GROUPS * total / len(groups) if len(groups) >= 3 * MIN_TEST_GROUPS else 1.0
     target_cases = max(1.0, min_cases, share * total)
-    test_cases = sum(counts[name][label] for name in groups if sides.get(name) == "test")
-    free = [name for name in groups if name not in sides]
-    if free and not any(sides.get(name) == "train" for name in groups):
+    test_cases = sum(counts[group] for group in groups if sides.get(group) == "test")
+    free = [group for group in groups if group not in sides]
+    if free and not any(sides.get(group) == "train" for group in groups):
         sides[free.pop()] = "train"
     if free and not test_cases:
-        first = min(free, key=lambda name: max(0.0, counts[name][label] - target_cases))
+        first = min(free, key=lambda group: max(0.0, counts[group] - target_cases))
         free.remove(first)
-        sides[first], test_cases = "test", counts[first][label]
-    for name in free:
+        sides[first], test_cases = "test", counts[first]
+    for group in free:
         if test_cases >= target_cases:
             break
-        if test_cases + counts[name][label] <= target_cases + max(0.5, 0.1 * target_cases):
-            sides[name] = "test"
-            test_cases += counts[name][label]
+        if test_cases + counts[group] <= target_cases + max(0.5, 0.1 * target_cases):
+            sides[group] = "test"
+            test_cases += counts[group]
 
 
 def name_fifths(values: Sequence[float]) -> list[str]:

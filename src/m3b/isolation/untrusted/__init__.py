@@ -8,7 +8,7 @@ cannot lead elsewhere. Only regular files are opened, without blocking, and only
 from __future__ import annotations
 
 from m3b.isolation.untrusted.file_watch import announce_opening, report_progress, should_open_one_by_one
-from m3b.isolation.untrusted.json_text import TooDeep, parse_data_json, parse_json
+from m3b.isolation.untrusted.json_text import TooDeep, iterate_json_list, parse_data_json, parse_json
 from m3b.isolation.untrusted.paths import (
     UnsafePathError,
     hash_file,
@@ -17,6 +17,7 @@ from m3b.isolation.untrusted.paths import (
     make_folder,
     open_below,
     open_file,
+    read_blocks,
     read_bytes,
     read_json,
     read_start,
@@ -44,8 +45,10 @@ __all__ = [
     "report_progress",
     "should_open_one_by_one",
     "announce_opening",
+    "iterate_json_list",
     "parse_data_json",
     "parse_json",
+    "read_blocks",
     "read_bytes",
     "read_json",
     "read_start",

@@ -9,6 +9,7 @@ import io
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def _file_mode(name: str, folder: int) -> int:
 
 
 MAX_TEXT_BYTES = 64 * 2**20
+BLOCK_BYTES = 2**18
 """Default maximum size of a JSON or text file that is read."""
 
 FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -165,13 +167,18 @@ def open_file(root: Path, name: str | Path, *, max_bytes: int | None = None) -> 
 
 def read_bytes(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
     """Return the content of a regular file. Raises as `open_file`, also if the file grows beyond `max_bytes`."""
+    return b"".join(read_blocks(root, name, max_bytes))
+
+
+def read_blocks(root: Path, name: str | Path, max_bytes: int) -> Iterator[bytes]:
+    """Yield the content of a regular file in blocks. Raises as `read_bytes`."""
     with open_file(root, name, max_bytes=max_bytes) as file:
-        content = bytearray()
-        while block := file.read(min(1 << 20, max_bytes + 1 - len(content))):
-            content += block
-            if len(content) > max_bytes:
+        remaining = max_bytes + 1
+        while block := file.read(min(BLOCK_BYTES, remaining)):
+            remaining -= len(block)
+            if not remaining:
                 raise UnsafePathError(root / name, f"more than the maximum of {max_bytes:,} bytes")
-        return bytes(content)
+            yield block
 
 
 def read_text(root: Path, name: str | Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
