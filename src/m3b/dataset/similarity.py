@@ -38,7 +38,8 @@ standard deviations of a normal distribution, and robust to a tenth of copies.""
 MAX_REFERENCES = 1_000
 MAX_FIRST, MAX_SECOND = 8_000, 2_000
 MAX_PAIRS = 5_000
-_BLOCK = 1024
+_BLOCK = 512
+"""Images of a side whose small versions are put together at the same time."""
 _TURNS: tuple[Callable[[Any], Any], ...] = (
     lambda a: a,
     lambda a: a[:, :, ::-1],
@@ -63,13 +64,13 @@ class Fingerprint(Protocol):
     def digest(self) -> str: ...
 
     @property
-    def thumbnail(self) -> NDArray[np.float32] | None: ...
+    def thumbnail(self) -> NDArray[np.floating[Any]] | None: ...
 
     @property
-    def detail(self) -> NDArray[np.float32] | None: ...
+    def detail(self) -> NDArray[np.floating[Any]] | None: ...
 
     @property
-    def volume_means(self) -> NDArray[np.float32] | None: ...
+    def volume_means(self) -> NDArray[np.floating[Any]] | None: ...
 
     @property
     def flat(self) -> bool: ...
@@ -103,16 +104,16 @@ class ComparedSample:
 
     def __init__(self, first_keys: Sequence[str], second_keys: Sequence[str]) -> None:
         """The arguments are those of `find_near_copies`."""
-        self._places = {
-            key: (side, place) for side, keys in enumerate((first_keys, second_keys)) for place, key in enumerate(keys)
-        }
+        self._places = {key: place for place, key in enumerate(first_keys)}
+        self._places.update((key, ~place) for place, key in enumerate(second_keys))  # below 0, to tell the sides apart
         self._kept: tuple[list[tuple[int, str]], list[tuple[int, str]]] = ([], [])
 
     def add(self, key: str, fingerprint: Fingerprint) -> str | None:
         """Take note of an image; return the key of one that will not be compared, this or an earlier one, None if all may be."""
         if key not in self._places or fingerprint.detail is None or fingerprint.flat:
             return key
-        side, place = self._places[key]
+        signed_place = self._places[key]
+        side, place = int(signed_place < 0), max(signed_place, ~signed_place)
         kept, limit = self._kept[side], (MAX_FIRST, MAX_SECOND)[side]
         if len(kept) < limit:
             heapq.heappush(kept, (-place, key))
@@ -136,11 +137,10 @@ class _Side:
     limits: NDArray[np.float32]
     coarse: NDArray[np.float32]
 
-    def exceeds_limits(self, opposite: _Side, rows: slice) -> NDArray[np.bool_]:
-        """Return which pairs of these rows and all images of another side are copies of each other."""
-        similarity = self.vectors[rows] @ opposite.vectors.T
-        alike = (similarity > self.limits[rows, None]) & (similarity > opposite.limits)
-        return np.asarray(alike & (self.coarse[rows] @ opposite.coarse.T > MIN_COARSE))
+    def find_copies(self, opposite: _Side) -> NDArray[np.bool_]:
+        """Return which pairs of these images and those of another side are copies of each other."""
+        alike: NDArray[np.bool_] = self.vectors @ opposite.vectors.T > np.maximum.outer(self.limits, opposite.limits)
+        return alike & (self.coarse @ opposite.coarse.T > MIN_COARSE) if alike.any() else alike
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,51 @@ class _Reference:
     common: NDArray[np.float32]
     vectors: NDArray[np.float32]
 
-    def describe(self, structure: NDArray[np.float32], coarse: NDArray[np.float32]) -> _Side:
+    def describe(
+        self,
+        structure: NDArray[np.floating[Any]],
+        coarse: NDArray[np.floating[Any]],
+        limits: NDArray[np.float32] | None = None,
+    ) -> _Side:
+        """Return images as they are compared; `limits` are theirs if they are known."""
         vectors = _unit(structure - self.common)
-        limits = np.full(len(vectors), MIN_CORRELATION_OF_FEW, np.float32)
-        if len(self.vectors) >= MIN_FOR_DISTRIBUTION:
-            correlations = np.clip(vectors @ self.vectors.T, -MAX_CORRELATION, MAX_CORRELATION)
-            middle, upper = np.quantile(np.arctanh(correlations), QUANTILES, axis=1)
-            limits = np.maximum(np.tanh(upper + OUTLIER_SPREADS * (upper - middle)), MIN_CORRELATION).astype(np.float32)
-        return _Side(vectors, limits, coarse.reshape(len(coarse), -1))
+        if limits is None:
+            limits = self._find_limits(vectors)
+        return _Side(vectors, limits, coarse.reshape(len(coarse), -1).astype(np.float32))
+
+    def _find_limits(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        if len(self.vectors) < MIN_FOR_DISTRIBUTION:
+            return np.full(len(vectors), MIN_CORRELATION_OF_FEW, np.float32)
+        scores = vectors @ self.vectors.T
+        np.arctanh(np.clip(scores, -MAX_CORRELATION, MAX_CORRELATION, out=scores), out=scores)
+        middle, upper = np.quantile(scores, QUANTILES, axis=1, overwrite_input=True)
+        limits: NDArray[np.float32] = np.maximum(np.tanh(upper + OUTLIER_SPREADS * (upper - middle)), MIN_CORRELATION)
+        return limits.astype(np.float32)
+
+
+@dataclass
+class _Block:
+    """Some images of a side; their small versions are put together when they are compared."""
+
+    fingerprints: Mapping[str, Fingerprint]
+    start: int
+    keys: Sequence[str]
+    structure: str
+    coarse: str
+    limits: NDArray[np.float32] | None = None
+    """Of the images as they lie."""
+
+    def describe(self, reference: _Reference) -> _Side:
+        side = reference.describe(*self._stacks(), self.limits)
+        self.limits = side.limits
+        return side
+
+    def describe_turned(self, reference: _Reference, turn: Callable[[Any], Any]) -> _Side:
+        return reference.describe(*map(turn, self._stacks()))
+
+    def _stacks(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+        stacks = (_stack(self.fingerprints, self.keys, part) for part in (self.structure, self.coarse))
+        return next(stacks), next(stacks)
 
 
 def _compare(
@@ -165,43 +202,54 @@ def _compare(
 ) -> list[tuple[str, str]]:
     if not left or not right:
         return []
-    own_stack, other_stack = _stack(fingerprints, left, structure), _stack(fingerprints, right, structure)
-    own_coarse, other_coarse = _stack(fingerprints, left, coarse), _stack(fingerprints, right, coarse)
-    count = len(left) + len(right)
-    common = (
-        (own_stack.sum(axis=0) + other_stack.sum(axis=0)) / count
-        if count >= MIN_FOR_COMMON
-        else np.zeros_like(own_stack[0])
+    own_blocks, other_blocks = (
+        [
+            _Block(fingerprints, start, keys[start : start + _BLOCK], structure, coarse)
+            for start in range(0, len(keys), _BLOCK)
+        ]
+        for keys in (left, right)
     )
-    places = np.linspace(0, count - 1, min(count, MAX_REFERENCES)).astype(int)
-    sample = [own_stack[place] if place < len(left) else other_stack[place - len(left)] for place in places]
-    reference = _Reference(common, _unit(np.stack(sample) - common))
+    reference = _make_reference(fingerprints, [*left, *right], structure)
     pairs: list[tuple[str, str]] = []
-    upright = reference.describe(own_stack, own_coarse), reference.describe(other_stack, other_coarse)
     for turn, undo in zip(_TURNS, _UNDO_TURNS, strict=True):
-        # a copy is one in both ways to lay the two over each other; only in one of them both lie as the set does
-        ways = [(reference.describe(turn(own_stack), turn(own_coarse)), upright[1])]
-        if turn is not _TURNS[0]:
-            ways.append((upright[0], reference.describe(undo(other_stack), undo(other_coarse))))
-        for start in range(0, len(left), _BLOCK):
-            alike = np.ones((len(left[start : start + _BLOCK]), len(right)), bool)
-            for first, second in ways:
-                alike &= first.exceeds_limits(second, slice(start, start + _BLOCK))
-            pairs += [(left[start + row], right[column]) for row, column in zip(*np.nonzero(alike), strict=True)]
-            if len(pairs) >= MAX_PAIRS:
-                return pairs
+        places: list[tuple[int, int]] = []
+        for other_block in other_blocks:
+            other, turned = other_block.describe(reference), other_block.describe_turned(reference, undo)
+            for own_block in own_blocks:
+                alike = own_block.describe(reference).find_copies(turned)
+                # a copy is one in both ways to lay the two over each other; only in one of them both lie as the set does
+                if alike.any() and turn is not _TURNS[0]:
+                    alike &= own_block.describe_turned(reference, turn).find_copies(other)
+                rows, columns = np.nonzero(alike)
+                places += zip((rows + own_block.start).tolist(), (columns + other_block.start).tolist(), strict=True)
+        pairs += [(left[own], right[opposite]) for own, opposite in sorted(places)]
+        if len(pairs) >= MAX_PAIRS:
+            break
     return pairs
 
 
-def _stack(fingerprints: Mapping[str, Fingerprint], keys: Sequence[str], part: str) -> NDArray[np.float32]:
+def _make_reference(fingerprints: Mapping[str, Fingerprint], keys: Sequence[str], part: str) -> _Reference:
+    places = np.linspace(0, len(keys) - 1, min(len(keys), MAX_REFERENCES)).astype(int)
+    sample = _stack(fingerprints, [keys[place] for place in places], part)
+    common = np.zeros(sample.shape[1:], np.float32)
+    if len(keys) >= MIN_FOR_COMMON:
+        for start in range(0, len(keys), _BLOCK):
+            common += _stack(fingerprints, keys[start : start + _BLOCK], part).sum(axis=0, dtype=np.float32)
+        common /= len(keys)
+    return _Reference(common, _unit(sample - common))
+
+
+def _stack(fingerprints: Mapping[str, Fingerprint], keys: Sequence[str], part: str) -> NDArray[np.floating[Any]]:
     stack = np.stack([getattr(fingerprints[key], part) for key in keys])
     side = round(stack[0].size ** 0.5)
     return stack.reshape(-1, *(VOLUME_GRID if part == "volume_means" else (side, side)))
 
 
-def _unit(stack: NDArray[np.float32]) -> NDArray[np.float32]:
-    flat = stack.reshape(len(stack), -1)
-    return np.asarray(flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-9), dtype=np.float32)
+def _unit(stack: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the vectors of unit length, in the memory of the stack if it has single precision."""
+    flat: NDArray[np.float32] = stack.reshape(len(stack), -1).astype(np.float32, copy=False)
+    flat /= np.maximum(np.sqrt(np.einsum("ij,ij->i", flat, flat)), 1e-9)[:, None]
+    return flat
 
 
 # --- small versions of images -------------------------------------------------------------------------------------

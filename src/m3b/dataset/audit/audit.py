@@ -95,9 +95,15 @@ def audit_index(
     started = time.monotonic()
     data = AuditData(index, work, request)
     missing = find_missing_cases(data)
-    # unlabelled images are compared with all others
-    sample = None if index.unlabelled else ComparedSample(*data.compared_keys)
-    probes = open_images(index, work, missing, started + max_seconds, on_progress, sample)
+    probes = open_images(
+        index,
+        work,
+        missing,
+        started + max_seconds,
+        on_progress,
+        # unlabelled images are compared with all others
+        None if index.unlabelled else ComparedSample(*data.compared_keys),
+    )
     keys = {key for record in index.records if record.key not in missing for key in unit_keys(record, index.task)}
     unopened = len(keys - probes.keys())
     data = replace(data, probes=probes, is_complete=not unopened)

@@ -104,8 +104,10 @@ class AuditData:
         return count_patients(self.index.records)
 
     @cached_property
-    def readable_images(self) -> dict[str, ImageProbe]:
+    def readable_images(self) -> Mapping[str, ImageProbe]:
         """The images that opened, in the order of the index."""
+        if not any(probe.error for probe in self.probes.values()):
+            return self.probes
         return {key: probe for key, probe in self.probes.items() if not probe.error}
 
     @cached_property

@@ -13,11 +13,12 @@ from m3b.dataset.audit.probes import unit_keys
 
 def _group_copies(data: AuditData) -> list[list[str]]:
     """Return groups of images with the same pixels; blank ones are no copies."""
+    first_keys: dict[str, str] = {}
     groups: dict[str, list[str]] = defaultdict(list)
     for key, probe in data.readable_images.items():
-        if not probe.flat:
+        if not probe.flat and first_keys.setdefault(probe.digest, key) != key:
             groups[probe.digest].append(key)
-    return [group for group in groups.values() if len(group) > 1]
+    return [[key, *groups[digest]] for digest, key in first_keys.items() if digest in groups]
 
 
 def _get_training_keys(data: AuditData) -> set[str]:

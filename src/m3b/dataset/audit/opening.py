@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import sys
@@ -19,11 +20,13 @@ from concurrent.futures import (
     wait,
 )
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from m3b.data.index import Index
-from m3b.data.records import Record
+from m3b.data.records import NO_VALUES, Record
 from m3b.dataset.audit.base import is_derived
 from m3b.dataset.audit.probes import ImageProbe, ProbeScope, make_scope, probe_record, unit_keys
 from m3b.dataset.similarity import ComparedSample
@@ -55,15 +58,14 @@ def open_images(
         excluded: keys of cases that are left out.
         sample: the images of which the small versions are kept; None keeps all.
     """
-    records = {record.key: record for record in index.records if record.key not in excluded}
+    records = list({record.key: record for record in index.records if record.key not in excluded}.values())
     opening = _Opening(make_scope(index), work, deadline, on_progress, len(records), sample)
-    derived = [
-        record for record in records.values() if is_derived(record)
-    ]  # what scripts wrote is looked at in any case
-    raw = [record for record in records.values() if not is_derived(record)]
+    derived, raw = (
+        [record for record in records if is_derived(record) == is_wanted] for is_wanted in (True, False)
+    )  # what scripts wrote is looked at in any case
     opening.open_all(iter([*_spread(derived), *_spread(raw)]))
-    keys = [key for record in index.records if record.key in records for key in unit_keys(record, index.task)]
-    return {key: opening.probes[key] for key in dict.fromkeys(keys) if key in opening.probes}
+    keys = (key for record in records for key in unit_keys(record, index.task))
+    return {key: opening.probes[key] for key in keys if key in opening.probes}
 
 
 def _spread(records: Sequence[Record]) -> Iterator[Record]:
@@ -99,7 +101,7 @@ class _Opening:
 
     def _open_here(self, queue: Iterator[Record]) -> None:
         while time.monotonic() < self.deadline and (record := next(queue, None)) is not None:
-            self._add(probe_record(record, self.scope, self.work), 1)
+            self._add(probe_record(record, self.scope, self.work), [record])
 
     def _open_parallel(self, first: Record, queue: Iterator[Record]) -> None:
         executor, workers = _start_executor()
@@ -119,21 +121,22 @@ class _Opening:
                     if not running:
                         return
                     for future in wait(running, return_when=FIRST_COMPLETED)[0]:
-                        self._add(future.result(), len(running[future]))
-                        del running[future]
+                        self._add(future.result(), running.pop(future))
             except BrokenExecutor:  # a file ended its process: opened here, it is named as the reader's last one
                 unfinished = [record for batch in running.values() for record in batch]
         self._open_here(iter([*unfinished, *waiting, *queue]))
 
-    def _add(self, probes: Probes, count: int) -> None:
-        for key, probe in probes.items():
+    def _add(self, probes: Probes, records: Sequence[Record]) -> None:
+        own_keys = {key: key for record in records for key in unit_keys(record, self.scope.task)}
+        for sent_key, probe in probes.items():
+            key = own_keys.get(sent_key, sent_key)  # workers send copies
             self.largest = max(self.largest, probe.bytes)
             is_new = key not in self.probes
-            self.probes[key] = probe
+            self.probes[key] = _share_facts(probe)
             if self.sample and is_new and (other := self.sample.add(key, probe)) is not None:
                 self.probes[other] = replace(self.probes[other], thumbnail=None, detail=None, volume_means=None)
         reached = self.done // PROGRESS_STEP
-        self.done += count
+        self.done += len(records)
         if self.on_progress and self.done // PROGRESS_STEP > reached and self.done < self.total:
             self.on_progress(self.done, self.total)
 
@@ -145,14 +148,32 @@ class _Opening:
         return max(1, min(workers + 1, MAX_HELD_BYTES // max(1, 3 * self.largest)))
 
 
+@lru_cache(maxsize=4096)
+def _share_values(values: tuple[object, ...]) -> tuple[Any, ...]:
+    return values
+
+
+def _share_facts(probe: ImageProbe) -> ImageProbe:
+    """Return a probe whose values are those of an earlier one if they are equal: workers send copies."""
+    facts = (probe.shape, probe.size, probe.spacing, probe.frames, probe.bytes)
+    shape, size, spacing, frames, n_bytes = _share_values(facts)
+    header = probe.header or NO_VALUES
+    return replace(probe, shape=shape, size=size, spacing=spacing, frames=frames, bytes=n_bytes, header=header)
+
+
 def _start_executor() -> tuple[Executor, int]:
     """Return processes if this one can be forked safely, that is without other threads; else threads."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     if cores > 1 and threading.active_count() == 1:
         workers = min(cores, MAX_WORKERS)
         with contextlib.suppress(OSError, NotImplementedError):  # a sandbox without semaphores
-            return ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), mute_watches), workers
+            return ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _prepare_worker), workers
     return ThreadPoolExecutor(THREADS), THREADS
+
+
+def _prepare_worker() -> None:
+    gc.freeze()  # a collection would touch every record, and so copy the memory that is shared with the first process
+    mute_watches()
 
 
 def _open_batch(batch: Sequence[Record], scope: ProbeScope, work: Path) -> Probes:

@@ -35,7 +35,7 @@ DARK = 0.06
 """Share of an image's range below which a pixel belongs to the black around it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DrawingFacts:
     """What a mask looks like as a drawing.
 
@@ -54,7 +54,7 @@ class DrawingFacts:
     visible_overlap: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MaskProbe:
     """What the mask of a case showed; with `error` set, only `file` is.
 
@@ -85,7 +85,7 @@ class MaskProbe:
         return not self.error and not any(self.class_voxels.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BoxProbe:
     """What is wrong with the boxes of an image, by the first such box; empty texts if nothing is."""
 
@@ -95,12 +95,12 @@ class BoxProbe:
     beyond: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ImageProbe:
     """What an image showed; with `error` set, nothing else is.
 
     Args:
-        thumbnail, detail, volume_means: see `m3b.dataset.similarity`.
+        thumbnail, detail, volume_means: see `m3b.dataset.similarity`; in half precision, since those of many images are held.
         flat: whether it has a single value.
         size: (C, H, W) or (C, H, W, D).
         header: coded fields of a DICOM header.
@@ -109,9 +109,9 @@ class ImageProbe:
 
     shape: str = ""
     digest: str = ""
-    thumbnail: NDArray[np.float32] | None = None
-    detail: NDArray[np.float32] | None = None
-    volume_means: NDArray[np.float32] | None = None
+    thumbnail: NDArray[np.floating[Any]] | None = None
+    detail: NDArray[np.floating[Any]] | None = None
+    volume_means: NDArray[np.floating[Any]] | None = None
     flat: bool = False
     error: str = ""
     size: tuple[int, ...] = ()
@@ -168,13 +168,14 @@ def probe_image(image: Image, work: Path, record: Record | None = None, scope: P
     if not array.size:
         return ImageProbe(error=f"{image}: an image of shape {'x'.join(map(str, array.shape))}, which holds no pixels")
     thumbnail, detail = make_thumbnails(array)
+    volume_means = make_volume_means(array[0]) if array.ndim == 4 else None
     over_time = next((note.values for note in image_data.notes if note.code == "volumes_over_time"), None)
     return ImageProbe(
         "x".join(map(str, array.shape)),
         compute_digest(array),
-        thumbnail,
-        detail,
-        volume_means=make_volume_means(array[0]) if array.ndim == 4 else None,
+        thumbnail.astype(np.float16),
+        detail.astype(np.float16),
+        None if volume_means is None else volume_means.astype(np.float16),
         flat=bool(np.ptp(array[0]) == 0),
         size=tuple(array.shape),
         spacing=image_data.spacing,
