@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,42 @@ def test_known_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.Monk
     second = fingerprint_files(files, tmp_path / "cache")
     assert sorted(read) == sorted([*files, files[7]])
     assert [file for file in files if first[file] != second[file]] == [files[7]]
+
+
+def corrupt_page(file: Path) -> None:
+    """Overwrite what follows the first page of a database: it opens, and its rows cannot be read."""
+    content = bytearray(file.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", ["no database", "corrupt page", "other columns", "folder"])
+def test_a_damaged_store_of_fingerprints_stops_no_training(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"{n}.png" for n in range(200)]
+    for n, file in enumerate(files):
+        file.write_bytes(bytes([n]))
+    cache_folder = tmp_path / "cache"
+    expected = fingerprint_files(files, cache_folder)
+    store = cache_folder / case_storage.FINGERPRINTS_FILE
+    if damage == "no database":
+        store.write_bytes(b"no database" * 1000)
+    elif damage == "corrupt page":
+        corrupt_page(store)
+    else:
+        store.unlink()
+    if damage == "other columns":
+        with closing(sqlite3.connect(store)) as connection, connection:
+            connection.execute("CREATE TABLE files (name TEXT)")
+    elif damage == "folder":
+        store.mkdir()
+    assert fingerprint_files(files, cache_folder) == expected
+    assert str(store) in capsys.readouterr().out
+    assert fingerprint_files(files, cache_folder) == expected
+    if damage != "folder":
+        assert (cache_folder / case_storage.DAMAGED_FINGERPRINTS_FILE).is_file()
+        assert not capsys.readouterr().out, "the new store is whole"
 
 
 IMAGE_PLAN = {

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -33,7 +33,7 @@ GROWTH_VARIABLE = "M3B_DISK_GROWTH_MIB"
 """Environment variable with the MiB by which the writable folders of a sandbox may grow during a command."""
 MEMORY_VARIABLE = "M3B_MEMORY_MIB"
 """Environment variable with the MiB of memory of a command in a sandbox."""
-FINGERPRINTS_FILE = "fingerprints.sqlite"
+FINGERPRINTS_FILE, DAMAGED_FINGERPRINTS_FILE = "fingerprints.sqlite", "fingerprints.damaged.sqlite"
 MAX_HASHED_BYTES = 2**30
 """Size up to which a whole file is hashed; larger ones (slides) are known by size, time and three samples."""
 _SAMPLE_BYTES = 2**20
@@ -120,22 +120,54 @@ def _hash_content(file: Path) -> str:
 def _open_known(folder: Path) -> sqlite3.Connection:
     folder.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(folder / FINGERPRINTS_FILE, timeout=60)
-    connection.execute("CREATE TABLE IF NOT EXISTS files (file TEXT PRIMARY KEY, state TEXT, hash TEXT)")
+    try:
+        connection.execute("CREATE TABLE IF NOT EXISTS files (file TEXT PRIMARY KEY, state TEXT, hash TEXT)")
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
     return connection
 
 
 def _read_known(folder: Path, states: Mapping[Path, str]) -> dict[Path, str]:
-    with closing(_open_known(folder)) as connection:
-        rows = {
-            file: connection.execute("SELECT state, hash FROM files WHERE file = ?", (str(file),)).fetchone()
-            for file in states
-        }
-    return {file: row[1] for file, row in rows.items() if row and row[0] == states[file]}
+    """Return file -> stored hash of files that have not changed; nothing if the store cannot be read."""
+    try:
+        with closing(_open_known(folder)) as connection:
+            rows = {
+                file: connection.execute("SELECT state, hash FROM files WHERE file = ?", (str(file),)).fetchone()
+                for file in states
+            }
+    except sqlite3.DatabaseError as error:
+        _set_aside(folder, error)
+        return {}
+    return {file: row[1] for file, row in rows.items() if row and row[0] == states[file] and isinstance(row[1], str)}
 
 
 def _write_known(folder: Path, rows: Sequence[tuple[str, str, str]]) -> None:
-    with closing(_open_known(folder)) as connection, connection:
-        connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
+    try:
+        with closing(_open_known(folder)) as connection, connection:
+            connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
+    except sqlite3.DatabaseError as error:
+        _set_aside(folder, error)
+
+
+def _set_aside(folder: Path, error: sqlite3.DatabaseError) -> None:
+    """Go on without stored hashes; rename a store that is no database or has other tables, so that a new one is begun.
+
+    Its journal goes too: SQLite would write what is in it into the new store.
+    """
+    file = folder / FINGERPRINTS_FILE
+    is_damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,
+    )
+    remedy = f"; it was renamed to {DAMAGED_FINGERPRINTS_FILE}" if is_damaged else ""
+    print(f"warning: {file} cannot be used ({error}){remedy}; all files are read again", flush=True)
+    if is_damaged:
+        with suppress(OSError):  # another process did the same
+            for suffix in ("-journal", "-wal", "-shm"):
+                file.with_name(file.name + suffix).unlink(missing_ok=True)
+            file.replace(folder / DAMAGED_FINGERPRINTS_FILE)
 
 
 # --- room --------------------------------------------------------------------------------------------------------
