@@ -9,14 +9,21 @@ from pathlib import Path
 import pytest
 
 from m3b.agents.artifacts import Selection
+from m3b.agents.check_result import CheckResult, accept
 from m3b.agents.checks.index_lock import write_index
-from m3b.agents.checks.model import LockedTestResult
+from m3b.agents.checks.model import ChooseTestCases, LockedTestResult, PredictCases
 from m3b.data.index import Index
 from m3b.data.records import Record
 from m3b.measure import describe_test_sample
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import compute_test_scores, write_test_result
-from m3b.run.sampled_test_part import MIN_SAMPLED_PATIENTS, SAMPLE_FILE, choose_test_cases, draw_test_sample
+from m3b.run.sampled_test_part import (
+    MIN_SAMPLED_PATIENTS,
+    SAMPLE_FILE,
+    check_on_test_part,
+    choose_test_cases,
+    draw_test_sample,
+)
 from m3b.tasks import Row
 
 CLASSES = ("clear", "opacity", "rare")
@@ -89,6 +96,30 @@ def test_the_sample_is_drawn_once_for_all_models_of_a_run(tmp_path: Path) -> Non
     assert model.calls == calls
     assert len(sentences) == 2
     assert "500 of 2000" in sentences[0]
+
+
+@pytest.mark.parametrize("pretends", [True, False])
+def test_slowness_on_a_few_cases_alone_leaves_the_whole_test_part(tmp_path: Path, pretends: bool) -> None:
+    """A model that waited only while it was timed had 100 of 1,000 patients measured, and its score was a matter of chance."""
+    index, model, measured, notes = make_index(), TimedModel(60.0), list[int](), list[str]()
+
+    def predict(folder: Path, records: Sequence[Record], index: Index) -> list[Row]:
+        model.seconds = 60.0 if len(records) < 20 or not pretends else 0.1
+        return model.predict(folder, records, index)
+
+    def choose(folder: Path, cases: Sequence[Record]) -> Sequence[Record]:
+        return choose_test_cases(tmp_path, index, model.predict, folder, cases, 1000.0, 0, clock=model.read_clock)
+
+    def check(predict: PredictCases, choose: ChooseTestCases | None) -> CheckResult:
+        records = choose(tmp_path, index.train) if choose else index.test
+        predict(tmp_path, records, index)
+        measured.append(len(records))
+        return accept(None)
+
+    assert check_on_test_part(tmp_path, predict, check, choose, notes.append, model.read_clock).is_accepted
+    assert measured == ([200, 2000] if pretends else [200])
+    assert (tmp_path / SAMPLE_FILE).exists() is not pretends
+    assert len(notes) == pretends
 
 
 def test_short_tests_are_measured_whole_and_untimed(tmp_path: Path) -> None:

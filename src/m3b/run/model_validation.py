@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from m3b.agents.artifacts import Selection, TrainedModel
 from m3b.agents.check_result import CheckResult
 from m3b.agents.checks.index_lock import sha256_or_missing
-from m3b.agents.checks.model import check_model, freeze_deliverable
+from m3b.agents.checks.model import ChooseTestCases, PredictCases, check_model, freeze_deliverable
 from m3b.data.index import read_index
 from m3b.data.records import Record
 from m3b.events import StepStarted
@@ -19,7 +19,7 @@ from m3b.isolation.untrusted import hash_file, list_entries, remove_tree
 from m3b.models.kept_answers import ANSWERS_FILE, ANSWERS_FOLDER
 from m3b.run.folder import RunFolder
 from m3b.run.packaging import TEST_PREDICTIONS_FILE, get_acceptable_range, write_test_result
-from m3b.run.sampled_test_part import choose_test_cases
+from m3b.run.sampled_test_part import check_on_test_part, choose_test_cases
 from m3b.writing import rename_durably, write_text_atomically
 
 if TYPE_CHECKING:
@@ -84,19 +84,29 @@ def measure_candidate(
             services.executor.read_clock,
         )
 
-    check_result = check_model(
-        run.work,
-        frozen,
-        selection,
-        index,
+    def check(predict: PredictCases, choose: ChooseTestCases | None) -> CheckResult:
+        return check_model(
+            run.work,
+            frozen,
+            selection,
+            index,
+            predict,
+            partial(write_test_result, candidate),
+            get_acceptable_range(services.card_of(selection), selection),
+            root=run.locked,
+            keep_failed_output=partial(keep_failed_output, run.locked),
+            predict_baseline=services.executor.predict_baseline,
+            earlier_predictions=earlier_predictions,
+            choose_test_cases=choose,
+        )
+
+    check_result = check_on_test_part(
+        run.locked,
         partial(services.executor.predict, keep_answers_in=candidate),
-        partial(write_test_result, candidate),
-        get_acceptable_range(services.card_of(selection), selection),
-        root=run.locked,
-        keep_failed_output=partial(keep_failed_output, run.locked),
-        predict_baseline=services.executor.predict_baseline,
-        earlier_predictions=earlier_predictions,
-        choose_test_cases=choose_cases,
+        check,
+        choose_cases,
+        lambda sentence: services.emit(StepStarted(sentence)),
+        services.executor.read_clock,
     )
     if not check_result.is_accepted:
         return check_result

@@ -2,6 +2,10 @@
 
 The sample is drawn by whole patients, with the run's seed, so that each class and each kind of target has its share. It is stored in
 `locked/` when it is first needed: later models of the run, also after a resume or added training, are measured on the same cases.
+
+The time of a case is measured on code of agents, which may be slow on purpose. It gains little: what is drawn depends on the seed and
+on targets that no agent sees, at least `MIN_SAMPLED_PATIENTS` are measured, and intervals are those of the sample. If the model then
+turns out fast enough for the whole test part, the sample is discarded, and all cases are measured.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from m3b.agents.checks.model import PredictCases
+from m3b.agents.check_result import CheckResult
+from m3b.agents.checks.model import ChooseTestCases, PredictCases
 from m3b.data.index import Index
 from m3b.data.records import Record
+from m3b.tasks import Row
 from m3b.tasks.base import sample_evenly
 from m3b.writing import write_text_atomically
 
@@ -105,6 +111,47 @@ def choose_test_cases(
     on_sample(sample)
     keys = set(sample.keys)
     return tuple(record for record in index.test if record.key in keys)
+
+
+def check_on_test_part(
+    locked: Path,
+    predict: PredictCases,
+    check: Callable[[PredictCases, ChooseTestCases | None], CheckResult],
+    choose: ChooseTestCases,
+    on_note: Callable[[str], None] = lambda sentence: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> CheckResult:
+    """Check a model on the test cases that `choose` returns, and on all of them if it was timed slower than it then was.
+
+    Args:
+        check: checks the model with the function that predicts, and the one that chooses test cases (None: all).
+        choose: `choose_test_cases`, which may store a sample in `locked/`.
+        on_note: gets a sentence for the log if the sample is discarded.
+        clock: returns seconds.
+    """
+    durations: list[tuple[float, int]] = []
+
+    def predict_timed(model: Path, records: Sequence[Record], index: Index) -> list[Row]:
+        began = clock()
+        rows = predict(model, records, index)
+        durations.append((clock() - began, len(records)))
+        return rows
+
+    had_sample = read_test_sample(locked) is not None
+    check_result = check(predict_timed, choose)
+    sample = read_test_sample(locked)
+    if had_sample or sample is None or not check_result.is_accepted:
+        return check_result
+    seconds, n_cases = durations[-1]
+    all_s = seconds / max(n_cases, 1) * sample.all_cases
+    if all_s > sample.limit_s:
+        return check_result
+    (locked / SAMPLE_FILE).unlink()
+    on_note(
+        f"All {sample.all_cases} locked test cases are measured: the model predicts them in about {all_s / 60:.0f} min, faster than "
+        "it was on a few training cases"
+    )
+    return check(predict, None)
 
 
 def read_test_sample(locked: Path) -> TestSample | None:
