@@ -228,3 +228,11 @@ def test_a_log_is_read_on_from_where_it_was(tmp_path: Path) -> None:
     assert read_tail(log, 4) == (b"two", 7)
     log.write_bytes(b"new")
     assert read_tail(log, 7) == (b"new", 3)
+
+
+def test_file_patterns_of_slurm_stand_for_one_file() -> None:
+    for path, pattern in (("/a/b", "/a/b"), ("/a%j/b", "/a%%j/b"), ("/a\\b%j", "/a\\\\b%j"), ("/a b", "/a b")):
+        assert slurm.escape_file_pattern(Path(path)) == pattern
+    for path in ("/a\nb", "/a\x1bb"):
+        with pytest.raises(UsageError, match="control characters"):
+            slurm.escape_file_pattern(Path(path))

@@ -60,6 +60,18 @@ def test_a_job_runs_on_a_node_and_its_output_is_followed(engine: SlurmEngine, tm
     assert (engine.poll(job_id).state, engine.poll(job_id).exit_code) == ("failed", 7)
 
 
+@pytest.mark.parametrize("name", ["a\\b", "a\\b%j", "%j", "a b%%j", "a\\\\b JobState=COMPLETED"])
+def test_a_folder_with_the_symbols_of_file_patterns(engine: SlurmEngine, tmp_path: Path, name: str) -> None:
+    """With a backslash in the path, no job could be started."""
+    request = request_job(tmp_path / name, "raise SystemExit(print('hello') or 3)", "symbols")
+    job_id = engine.submit(request)
+    wait_until_it_ends(engine, job_id)
+    assert (engine.poll(job_id).state, engine.poll(job_id).exit_code) == ("failed", 3)
+    assert request.log_file.read_text() == "hello\n"
+    if " " not in name:
+        assert SlurmEngine().tail(job_id, 0)[0] == b"hello\n"
+
+
 def test_a_job_gets_no_variable_but_those_that_may_pass(
     engine: SlurmEngine, daemons: SlurmDaemons, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,7 +209,7 @@ class SlurmEngine:
             if "Invalid job id" in str(error):
                 return {}
             raise
-        return dict(_FIELD.findall(output))
+        return dict(reversed(_FIELD.findall(output)))  # the first of equal names: paths and comments follow the state
 
     def _ask_accounting(self, job_id: str) -> JobStatus:
         arguments = ["--noheader", "--parsable2", "--allocations", "--jobs", job_id, "--format=State,ExitCode,NodeList"]
@@ -227,10 +227,11 @@ class SlurmEngine:
         with self._lock:
             log_file = self._log_files.get(job_id)
         if log_file is None:  # another process submitted it
-            name = self._show_job(job_id).get("StdOut", "")
-            if not name:
+            fields = self._show_job(job_id)
+            if not fields.get("StdOut"):
                 return b"", offset
-            log_file = Path(name.replace("%%", "%"))
+            # the folder of StdOut may be shown with symbols replaced and backslashes doubled; the log is in that of the job
+            log_file = Path(fields.get("WorkDir", ""), Path(fields["StdOut"]).name.replace("%%", "%"))
             with self._lock:
                 self._log_files[job_id] = log_file
         return read_tail(log_file, offset)
@@ -311,15 +312,30 @@ def _format_script(request: JobRequest) -> str:
     return f"#!/bin/sh\nexec env -i {' '.join(variables)} {shlex.join(request.argv)}\n"
 
 
+def escape_file_pattern(file: Path) -> str:
+    """Return the pattern of `--output` that stands for exactly this file.
+
+    In a pattern with a backslash, Slurm replaces no symbols (`%j`), and takes each backslash for the character behind it.
+
+    Raises:
+        UsageError: the path has control characters, which Slurm's answers cannot hold.
+    """
+    name = str(file)
+    if any(ord(letter) < 32 for letter in name):
+        raise UsageError(
+            f"The path {name!r} has control characters, so no job of Slurm can write there. Choose another folder."
+        )
+    return name.replace("\\", "\\\\") if "\\" in name else name.replace("%", "%%")
+
+
 def _submit_arguments(request: JobRequest) -> list[str]:
     resources = request.resources
-    escaped_log_file = str(request.log_file).replace("%", "%%")
     arguments = [
         "--parsable",
         "--export=NONE",
         f"--job-name={request.name}",
         f"--chdir={request.folder}",
-        f"--output={escaped_log_file}",
+        f"--output={escape_file_pattern(request.log_file)}",
         "--open-mode=append",
         "--nodes=1",
         "--ntasks=1",
