@@ -122,6 +122,29 @@ def test_copies_of_a_hidden_image_are_hidden_too(tmp_path: Path) -> None:
     assert not [file for file in made.agent_folder.rglob("*.png") if file.read_bytes() in contents]
 
 
+def test_links_out_of_the_set_are_not_copied(tmp_path: Path) -> None:
+    """The agent's copy got the file, and so the agent what lies elsewhere on the machine."""
+    root = write_eyes(tmp_path / "field")
+    (tmp_path / "private.md").write_text("a secret")
+    (root / "eyes/notes.md").symlink_to(tmp_path / "private.md")
+    (root / "eyes/nowhere.md").symlink_to(tmp_path / "absent")
+    (root / "eyes/README").write_text("two eyes of each patient")
+    (root / "eyes/README.md").symlink_to("README")
+    made = carve_field_set(load_field_sets(root)[0], tmp_path / "carved")
+    assert made.no_exam == ""
+    assert not [path for path in made.agent_folder.rglob("*") if path.is_symlink()]
+    names = {path.name for path in made.agent_folder.iterdir() if path.is_file()}
+    assert names == {"labels.csv", "listed.txt", "README", "README.md"}
+
+
+def test_an_index_that_is_nested_deeply_is_no_index(tmp_path: Path) -> None:
+    nested: Any = "data/x/a.png"
+    for _ in range(900):
+        nested = [nested]
+    work = write_index(tmp_path / "work", [{"image_path": nested}], [{"image_path": nested}], ["a"])
+    assert len(find_differences(work, FieldSet("/data/x", "request", group_pattern="(a)"))) == 1
+
+
 def test_a_set_that_is_read_otherwise_has_no_exam(tmp_path: Path) -> None:
     root = write_eyes(tmp_path / "field", {**ENTRY, "classes": 5})
     made = carve_field_set(load_field_sets(root)[0], tmp_path / "carved")
@@ -245,6 +268,18 @@ def test_each_difference_is_named(tmp_path: Path, changes: dict[str, Any], remov
     assert judge_reading(field_set, "no_dataset", tmp_path / "nowhere").verdict == "refused"
 
 
+def test_no_expression_makes_the_judgement_hang(tmp_path: Path) -> None:
+    """With Python's own engine, each of these takes longer than the universe exists."""
+    name = f"data/x/{'a' * 2000}!"
+    train, test = [{"image_path": name, "mask_path": name}], [{"image_path": name, "mask_path": name}]
+    work = write_index(tmp_path / "work", train, test, ["a", "b"])
+    endless = "((a+)+)+$"
+    field_set = FieldSet("/data/x", "request", group_pattern=endless, split_pattern=endless, mask_pattern=endless)
+    assert len(find_differences(work, field_set)) == 2
+    removal = FieldRemoval(frozenset(), set(), groups=frozenset({"b"}), group_pattern=endless)
+    assert not removal.is_hidden_path(name)
+
+
 def test_names_are_hidden_with_what_belongs_to_them() -> None:
     removal = FieldRemoval(
         frozenset({"a/case_07.nii.gz"}),
@@ -273,11 +308,15 @@ def test_names_are_hidden_with_what_belongs_to_them() -> None:
         {**ENTRY, "manifest": "/etc/hostname"},
         {**ENTRY, "manifest": 5},
         {**ENTRY, "n": 60},
+        {**ENTRY, "n": [4, "many"]},
         {**ENTRY, "target": "voxels"},
         {**ENTRY, "group_re": "eye_("},
         {**ENTRY, "group_re": "no group"},
         {**ENTRY, "refused": True},
         {**ENTRY, "Manifests": "m.json"},
+        {**ENTRY, "group_re": r"(a)\1"},
+        {**ENTRY, "mask_re": "(?<=a)b"},
+        {**ENTRY, "split_re": "a" * 5000},
     ],
 )
 def test_malformed_expectations_are_refused(tmp_path: Path, entry: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,7 +29,7 @@ from m3b.bench.carve_out import (
     link_or_copy,
 )
 from m3b.bench.datasets import RawCase
-from m3b.bench.field_sets import FieldSet, find_differences
+from m3b.bench.field_sets import FieldSet, extract_groups, find_differences
 from m3b.bench.subset import Removal, write_subset
 from m3b.cleanup import undo_on_error
 from m3b.data.index import TEST, TRAIN, Index, Record, read_index, write_records
@@ -191,8 +192,14 @@ def _copy_files(source: Path, files: Iterable[str], target: Path) -> None:
     for path in files:
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise DataError(f"{path!r} is not a path inside {source}; a file may have manipulated the reader.")
-        if not (target / path).exists():
-            link_or_copy(source / path, target / path)
+        if not (target / path).exists() and (file := resolve_inside(source, path)) is not None:
+            link_or_copy(file, target / path)
+
+
+def resolve_inside(source: Path, path: str) -> Path | None:
+    """Return the file that a path below a folder leads to; None if it is no file, or a link that leads out of the folder."""
+    file = (source / path).resolve()
+    return file if file.is_relative_to(source.resolve()) and file.is_file() else None
 
 
 # --- in the reader process ---------------------------------------------------------------------------------------
@@ -279,7 +286,10 @@ def run_field_carving(request: FieldCarveRequest) -> FieldCarveResult:
     remove_orphaned_annotations(request.agent)
     hidden_hashes = {content[path] for path in hidden_files}
     copied_files = [
-        path for path in copied_files if path in kept_files or _hash_file(request.source / path) not in hidden_hashes
+        path
+        for path in copied_files
+        if (file := resolve_inside(request.source, path)) is not None
+        and (path in kept_files or _hash_file(file) not in hidden_hashes)
     ]
     if lost_files := sorted(kept_files - set(copied_files)):
         return FieldCarveResult(no_exam=f"a file of another patient would be removed too: {lost_files[0]}")
@@ -311,10 +321,11 @@ def _unite_copies(
     records: Sequence[Record], files: Mapping[int, list[str]], content: Mapping[str, str], group_pattern: str
 ) -> dict[int, str]:
     """Return id of a record -> patient. Cases of one group, or with the same image, are of one patient."""
-    names = {}
-    for record in records:
-        match = re.search(group_pattern, record.images[0]) if group_pattern else None
-        names[id(record)] = match[1] if match else record.patient or record.images[0]
+    first_images = [record.images[0] for record in records]
+    groups = extract_groups(first_images, group_pattern) if group_pattern else [None] * len(records)
+    names = {
+        id(record): group or record.patient or record.images[0] for record, group in zip(records, groups, strict=True)
+    }
     parents = {name: name for name in names.values()}
 
     def find_root(name: str) -> str:
@@ -401,7 +412,9 @@ class FieldRemoval(Removal):
             return False
         stem = strip_any_suffix(path)
         beginnings = {stem, *(stem[: match.start()] for match in re.finditer(r"[-_. ]", stem) if match.start() >= 3)}
-        if path in self.files or beginnings & self.tokens or self.groups & _find_groups([path], self.group_pattern):
+        if path in self.files or beginnings & self.tokens:
+            return True
+        if self.groups and _find_group(path, self.group_pattern) in self.groups:
             return True
         return any(str(parent) in self.folders for parent in PurePosixPath(path).parents)
 
@@ -425,7 +438,12 @@ class FieldRemoval(Removal):
 def _find_groups(paths: Iterable[str], pattern: str) -> set[str]:
     if not pattern:
         return set()
-    return {match[1] for path in paths if (match := re.search(pattern, f"/{path}"))}
+    return {group for group in extract_groups([f"/{path}" for path in paths], pattern) if group is not None}
+
+
+@lru_cache(maxsize=65536)
+def _find_group(path: str, pattern: str) -> str | None:
+    return extract_groups([f"/{path}"], pattern)[0] if pattern else None
 
 
 def _find_id_columns(source: Path, known_names: set[str]) -> set[str]:
@@ -449,7 +467,7 @@ def _iterate_rows(file: Path) -> Iterable[Mapping[str, Any]]:
             yield from read_table(file)[1]
         elif suffix == ".json":
             yield from _iterate_objects(json.loads(file.read_text(encoding="utf-8-sig")))
-    except (DataError, ValueError):
+    except (DataError, ValueError, RecursionError):
         return
 
 

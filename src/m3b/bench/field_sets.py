@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from m3b.isolation.untrusted import parse_json
 EXPECTATIONS_FILE = "EXPECTED.json"
 MAX_INDEX_BYTES = 2**30
 MAX_FOLDER_CHARACTERS = 200
+MAX_REGEX = 4_000
 TARGET_TASKS = {"diagnosis": "diagnosis", "masks": "segmentation", "boxes": "detection", "report": "report"}
 """Target in `EXPECTED.json` -> task of m3b."""
 DELIVERED_STATUSES = ("completed", "below_range")
@@ -166,18 +166,20 @@ def _parse_entry(entry: Any, label: str, root: Path, on_note: Callable[[str], No
     if not isinstance(manifest, str) or not (root / manifest).resolve().is_relative_to(root.resolve()):
         raise UsageError(f"{label}: `manifest` is {manifest!r}; it is a file in {root}.")
     case_range = entry.get("n", [0, None])
-    is_range = isinstance(case_range, list) and len(case_range) == 2 and isinstance(case_range[0], int)
+    is_range = (
+        isinstance(case_range, list)
+        and len(case_range) == 2
+        and isinstance(case_range[0], int)
+        and isinstance(case_range[1], int | None)
+    )
     if not is_range or not isinstance(entry.get("classes", 0), int):
         raise UsageError(f"{label}: `n` is a list with the least and the largest number of cases, `classes` a number.")
     if entry.get("target", "") not in ("", *TARGET_TASKS):
         raise UsageError(f"{label}: `target` is {entry['target']!r}; it is one of {', '.join(TARGET_TASKS)}.")
     patterns = {key: str(entry.get(key, "")) for key in ("group_re", "split_re", "mask_re")}
     for key, pattern in patterns.items():
-        try:
-            has_group = re.compile(pattern).groups >= 1
-        except re.error as error:
-            raise UsageError(f"{label}: {key} {pattern!r} is no regular expression: {error}.") from error
-        if key == "group_re" and pattern and not has_group:
+        n_groups = _count_groups(pattern, f"{label}: {key}")
+        if key == "group_re" and pattern and not n_groups:
             raise UsageError(f"{label}: group_re {pattern!r} needs a group that names the patient.")
     return FieldSet(
         folder=str(folder),
@@ -195,6 +197,46 @@ def _parse_entry(entry: Any, label: str, root: Path, on_note: Callable[[str], No
     )
 
 
+def _count_groups(pattern: str, label: str) -> int:
+    """Return the number of groups of a regular expression; raise UsageError if it is none."""
+    import polars as pl
+
+    if len(pattern) > MAX_REGEX:
+        raise UsageError(f"{label} has {len(pattern):,} characters; at most {MAX_REGEX:,} are read.")
+    try:
+        return len(pl.select(pl.lit("x").str.extract_groups(pattern)).to_series().struct.fields)
+    except (pl.exceptions.PolarsError, UnicodeError) as error:
+        reason = str(error).strip().splitlines()[-1].removeprefix("error: ").rstrip(".")
+        raise UsageError(
+            f"{label} {pattern!r} is no regular expression that m3b reads: {reason}. Expressions have no look-around and no "
+            "back-references."
+        ) from error
+
+
+def extract_groups(paths: Iterable[str], pattern: str) -> list[str | None]:
+    """Return what the first group of a regular expression holds in each path; None if the expression is not in it.
+
+    Expressions come from others, and run in polars' engine (Rust's regex), which takes linear time for any path.
+    """
+    import polars as pl
+
+    return pl.Series(map(_to_utf8, paths), dtype=pl.String).str.extract(pattern, 1).to_list()
+
+
+def list_unmatched(paths: Iterable[str], pattern: str) -> list[str]:
+    """Return the paths in which a regular expression is not found; it runs as in `extract_groups`."""
+    import polars as pl
+
+    listed_paths = list(paths)
+    is_match = pl.Series(map(_to_utf8, listed_paths), dtype=pl.String).str.contains(pattern)
+    return [path for path, matches in zip(listed_paths, is_match, strict=True) if not matches]
+
+
+def _to_utf8(path: str) -> str:
+    """Return a path with bytes that are no UTF-8 escaped, as polars takes it."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
 def find_differences(work: Path, field_set: FieldSet, removed_cases: int = 0) -> list[str]:
     """Return how the index in a working directory differs from a right reading; empty if it is right.
 
@@ -206,7 +248,7 @@ def find_differences(work: Path, field_set: FieldSet, removed_cases: int = 0) ->
         train, test, labels = (untrusted.read_json(work, name, MAX_INDEX_BYTES) for name in (TRAIN, TEST, LABELS))
         records = [*train, *test]
         return _compare(train, test, labels, field_set, removed_cases) if records else ["the index has no cases"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return [f"no index that can be read ({type(error).__name__})"]
 
 
@@ -225,12 +267,12 @@ def _compare(
         if crossing:
             differences.append(f"{len(crossing)} groups on both sides of the split, e.g. {min(crossing)}")
     if pattern := field_set.split_pattern:
-        others = [path for record in test for path in list_images(record) if not re.search(pattern, path)]
+        others = list_unmatched((path for record in test for path in list_images(record)), pattern)
         if others:
             differences.append(f"{len(others)} test images are not of the set's own test part, e.g. {others[0]}")
     if pattern := field_set.mask_pattern:
         raw_masks = [path for record in records for path in list_masks(record) if path.startswith("data/")]
-        others = [path for path in raw_masks if not re.search(pattern, path)]
+        others = list_unmatched(raw_masks, pattern)
         if others:
             differences.append(f"{len(others)} masks are not the labels, e.g. {others[0]}")
     target = find_target(records[0])
@@ -240,8 +282,8 @@ def _compare(
 
 
 def _find_groups(records: list[Mapping[str, Any]], pattern: str) -> set[str]:
-    matches = (re.search(pattern, path) for record in records for path in list_images(record))
-    return {match[1] for match in matches if match}
+    groups = extract_groups((path for record in records for path in list_images(record)), pattern)
+    return {group for group in groups if group is not None}
 
 
 def list_images(record: Mapping[str, Any]) -> list[str]:
