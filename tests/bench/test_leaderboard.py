@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from m3b.bench.cell import Cell, run_system
 from m3b.bench.leaderboard import append_entries, make_entries, make_leaderboard_table, read_leaderboard
+from m3b.bench.render import to_text
 from m3b.bench.resource_use import CORE_WATTS, GPU_WATTS, add_up_use, read_cpu_seconds
 from m3b.bench.results_store import SweepStore
 from m3b.bench.statistics import bootstrap_by_task
@@ -120,6 +121,99 @@ def test_changes_are_found(sweep: Path, tmp_path: Path, change: str) -> None:
         read_leaderboard(board)
     with pytest.raises(UsageError, match=f"line {number}"):
         append_entries(board, make_entries([sweep], DATE))
+
+
+def write_changed(board: Path, number: int, changes: dict[str, Any]) -> None:
+    """Change values of a line by their paths (`completion.value`)."""
+    lines = board.read_text().splitlines()
+    raw = json.loads(lines[number])
+    for path, value in changes.items():
+        *parents, key = path.split(".")
+        target = raw
+        for parent in parents:
+            target = target[parent]
+        target[key] = value
+    lines[number] = json.dumps(raw)
+    board.write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *(("completion.value", value) for value in (float("nan"), float("inf"), -0.5, 1.5, "1", None, [], 10**400)),
+        ("completion.low", float("nan")), ("completion.n", None), ("completion", {}), ("completion", []),
+        ("outcomes", {"a": [True]}), ("outcomes", {"a": 1}), ("outcomes", [1]), ("outcomes", {"a": [[1]]}),
+        ("wall_hours", float("nan")), ("wall_hours", -1.0), ("cost_usd", -1e-9), ("energy_wh", float("-inf")),
+        ("labels", 7), ("labels", -1), ("unfinished", 1.0), ("readings", {"right": 99}), ("readings", {"right": -1, "wrong": 2}),
+        ("versions", {}), ("versions", {"m3b": 3}), ("system", 5), ("model", None), ("date", "today"), ("format", "1"),
+        ("hidden", {"a": {"mean": float("nan")}}), ("extra", 1), ("rows", "\ud800"), ("minutes", "5"), ("minutes", -5.0),
+    ],
+)  # fmt: skip
+def test_figures_that_cannot_be_are_refused_with_their_line(
+    sweep: Path, tmp_path: Path, path: str, value: object
+) -> None:
+    board = tmp_path / "board.jsonl"
+    append_entries(board, make_entries([write_sweep(tmp_path / "other", [make_row("a")]), sweep], DATE))
+    write_changed(board, 1, {path: value})
+    with pytest.raises(UsageError, match=r"board\.jsonl, line 2"):
+        read_leaderboard(board)
+
+
+@pytest.mark.parametrize("line", ["[]", "5", "null", '{"system": ' * 5000, "[" * 200_000, "nonsense", "\x00", ""])
+def test_lines_that_are_no_entries_are_refused(tmp_path: Path, line: str) -> None:
+    board = tmp_path / "board.jsonl"
+    board.write_text(f"{line}\n")
+    with pytest.raises(UsageError, match="line 1"):
+        read_leaderboard(board)
+
+
+def test_a_key_that_stands_twice_is_refused(sweep: Path, tmp_path: Path) -> None:
+    board = tmp_path / "board.jsonl"
+    append_entries(board, make_entries([sweep], DATE))
+    board.write_text(board.read_text().replace('{"benchmark"', '{"labels": 5, "benchmark"'))
+    with pytest.raises(UsageError, match="twice"):
+        read_leaderboard(board)
+
+
+def test_the_chain_does_not_depend_on_the_order_of_keys(sweep: Path, tmp_path: Path) -> None:
+    """After another program had written a line anew, what was appended to it was taken for a removed line."""
+    board = tmp_path / "board.jsonl"
+    append_entries(board, make_entries([sweep], DATE))
+    raw = json.loads(board.read_text())
+    board.write_text(json.dumps(dict(reversed(raw.items())), separators=(",", ":")) + "\n")
+    other = write_sweep(tmp_path / "other", [make_row("a")])
+    assert len(append_entries(board, make_entries([other], DATE))) == 2
+    assert len(read_leaderboard(board)) == 2
+
+
+def test_results_that_no_sweep_can_have_are_not_appended(sweep: Path, tmp_path: Path) -> None:
+    """They were appended, and the file could not be read any more."""
+    board = tmp_path / "board.jsonl"
+    append_entries(board, make_entries([sweep], DATE))
+    content = board.read_bytes()
+    forged = write_sweep(tmp_path / "forged", [make_row("a", usage={"wall_s": float("nan"), "cost_usd": 1.0})])
+    with pytest.raises(UsageError, match="cannot be appended"):
+        append_entries(board, make_entries([forged], DATE))
+    assert board.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"usage": {"wall_s": "long"}}, {"usage": 5}, {"score": {"primary": 3}}, {"ok": "maybe"}, {"reading": "right"}],
+)
+def test_results_of_other_types_are_named(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"results\.jsonl"):
+        make_entries([write_sweep(tmp_path / "sweep", [make_row("a", **changes)])], DATE)
+
+
+def test_names_cannot_control_the_terminal(tmp_path: Path) -> None:
+    rows = [make_row("a", system="\x1b]0;title\x07m3b\nfake row", model="\x1b[2J\u202erules")]
+    (entry,) = make_entries([write_sweep(tmp_path / "sweep", rows)], DATE)
+    text = to_text([make_leaderboard_table([entry])])
+    assert "\\x1b" in text
+    assert "\\u202e" in text
+    assert not [letter for letter in text if letter != "\n" and not letter.isprintable()]
+    assert not [line for line in text.splitlines() if line.startswith("fake row")]
 
 
 def test_a_torn_last_line_is_cut(sweep: Path, tmp_path: Path) -> None:

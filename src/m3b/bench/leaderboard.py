@@ -1,22 +1,27 @@
 """The leaderboard: an append-only file with one checked entry for each system and model of a sweep.
 
-An entry has the successes of every task, so that its completion and interval can be computed again, and the SHA-256 of the line
-before it, so that a changed or removed entry is found. Entries of different benchmarks, minutes or tasks are never ranked together.
+An entry has the successes of every task, so that its completion and interval can be computed again, and the SHA-256 of the entry
+before it, so that a changed or removed one is found; the order of keys and blanks do not matter. Entries of different benchmarks,
+minutes or tasks are never ranked together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from datetime import date as calendar_date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from m3b.bench.resource_use import CORE_WATTS, GPU_WATTS, add_up_use
-from m3b.bench.results_store import PLAN_FILE, gather_rows
+from m3b.bench.results_store import PLAN_FILE, RESULTS_FILE, gather_rows
 from m3b.bench.statistics import Estimate, bootstrap_by_task
 from m3b.bench.tables.base import ResultTable, Row, collect_successes, group_rows
 from m3b.bench.tasks import FIELD_VARIANT
@@ -26,7 +31,10 @@ from m3b.jsonlines import iter_complete_lines, truncate_torn_line
 FORMAT_VERSION = 1
 TOLERANCE = 1e-9
 UNINFORMATIVE_KINDS = ("provider", "not_installed", "crashed", "cancelled")
-_FIRST_LINE = "0" * 64
+MAX_TASKS = 10_000
+MAX_RUNS = 1_000_000
+"""Runs of an entry; its interval is computed from them."""
+_FIRST_ENTRY = "0" * 64
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,10 @@ class LeaderboardEntry:
         unfinished: number of runs that ended for reasons independent of the task; they count as failures.
         energy_wh: an estimate from processor and GPU time at `watts`; None if the time was not recorded.
         rows: SHA-256 of the rows of the sweep.
-        previous: SHA-256 of the line before.
+        previous: SHA-256 of the entry before, as `to_line` writes it.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     system: str
     model: str
@@ -65,7 +75,7 @@ class LeaderboardEntry:
     energy_wh: float | None
     watts: Mapping[str, float]
     rows: str
-    previous: str = _FIRST_LINE
+    previous: str = _FIRST_ENTRY
     format: int = field(default=FORMAT_VERSION)
 
     @property
@@ -76,22 +86,37 @@ class LeaderboardEntry:
         return f"{self.benchmark}, {len(self.outcomes)} tasks ({tasks}), {minutes}"
 
     def to_line(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        """Return the entry as a line of the file; raise ValueError if a number is not finite."""
+        return _format_line(asdict(self))
+
+
+def _format_line(raw: Any) -> str:
+    return json.dumps(raw, ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+
+def _digest_line(line: str) -> str:
+    return hashlib.sha256(line.encode()).hexdigest()
 
 
 def make_entries(folders: Sequence[Path], date: datetime | None = None) -> list[LeaderboardEntry]:
     """Return the entries of sweeps, one for each folder, system and model.
 
     Raises:
-        UsageError: a folder has no results.
+        UsageError: a folder has no results, or what is in them is not that of a sweep.
     """
     day = (date or datetime.now(UTC)).date().isoformat()
     entries = []
     for folder in folders:
         rows = gather_rows([folder])
         plan = _read_plan(folder)
-        for (system, model), group in group_rows(rows, "system", "model").items():
-            entries.append(_make_entry(system, model, group, plan, day))
+        try:
+            groups = group_rows(rows, "system", "model")
+            entries += [_make_entry(system, model, group, plan, day) for (system, model), group in groups.items()]
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise UsageError(
+                f"{folder}: {RESULTS_FILE} or {PLAN_FILE} is not as a sweep writes it ({type(error).__name__}: {error}). Restore "
+                "it from a copy, or run the sweep again."
+            ) from error
     return entries
 
 
@@ -156,22 +181,57 @@ def read_leaderboard(file: Path) -> list[LeaderboardEntry]:
     Raises:
         UsageError: a line is no entry, was changed or removed, or its figures do not follow from its outcomes.
     """
+    return _read_chain(file)[0]
+
+
+def _read_chain(file: Path) -> tuple[list[LeaderboardEntry], str]:
+    """Return the checked entries and the SHA-256 of the last one; raises as `read_leaderboard`."""
     entries: list[LeaderboardEntry] = []
-    previous = _FIRST_LINE
+    previous = _FIRST_ENTRY
     for number, line in enumerate(iter_complete_lines(file), 1):
-        text = line.decode("utf-8", "replace").rstrip("\n")
         try:
-            entry = LeaderboardEntry(**json.loads(text))
-            problem = _find_problem(entry, previous)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problem = f"it is no entry ({type(error).__name__}: {error})"
-        if problem:
+            entry, digest = _parse_line(line.decode().rstrip("\r\n"), previous)
+        except ValueError as error:
             raise UsageError(
-                f"{file}, line {number}: {problem}. The file is append-only: restore it from a copy, or begin a new one."
-            )
+                f"{file}, line {number}: {error}. The file is append-only: restore it from a copy, or begin a new one."
+            ) from error
         entries.append(entry)
-        previous = hashlib.sha256(text.encode()).hexdigest()
-    return entries
+        previous = digest
+    return entries, previous
+
+
+_ENTRY_TYPE = TypeAdapter(LeaderboardEntry)
+
+
+def _parse_line(line: str, previous: str) -> tuple[LeaderboardEntry, str]:
+    """Return the entry of a line and its SHA-256.
+
+    Args:
+        previous: SHA-256 of the entry before.
+
+    Raises:
+        ValueError: it is no valid entry; the message says why.
+    """
+    try:
+        canonical_line = _format_line(json.loads(line, object_pairs_hook=_require_unique_keys))
+        digest = _digest_line(canonical_line)
+        entry = _ENTRY_TYPE.validate_json(canonical_line)
+        problem = _find_problem(entry, previous)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the line"
+        raise ValueError(f"it is no entry ({place[:100]!r}: {first['msg']})") from error
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise ValueError(f"it is no entry ({type(error).__name__}: {error})") from error
+    if problem:
+        raise ValueError(problem)
+    return entry, digest
+
+
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key is in it twice")
+    return dict(pairs)
 
 
 def _find_problem(entry: LeaderboardEntry, previous: str) -> str:
@@ -182,13 +242,45 @@ def _find_problem(entry: LeaderboardEntry, previous: str) -> str:
         return "the line before it was changed or removed"
     if not entry.outcomes or any(not runs or set(runs) - {0, 1} for runs in entry.outcomes.values()):
         return "its outcomes are not 0 and 1 for each run"
+    n_runs = sum(map(len, entry.outcomes.values()))
+    if len(entry.outcomes) > MAX_TASKS or n_runs > MAX_RUNS:
+        return (
+            f"it has {len(entry.outcomes):,} tasks and {n_runs:,} runs; at most {MAX_TASKS:,} and {MAX_RUNS:,} are read"
+        )
+    return _find_wrong_figure(entry, n_runs)
+
+
+def _find_wrong_figure(entry: LeaderboardEntry, n_runs: int) -> str:
+    """Return the figure that does not follow from the outcomes, or that no sweep can have; empty if there is none."""
     expected = bootstrap_by_task(entry.outcomes).to_json()
     for name, value in expected.items():
-        stated = entry.completion[name]
-        if (value is None) != (stated is None) or (
-            value is not None and stated is not None and abs(value - stated) > TOLERANCE
-        ):
+        stated = entry.completion.get(name)
+        if value is None or stated is None:
+            is_equal = value is None and stated is None and name in entry.completion
+        else:
+            is_equal = math.isclose(value, stated, rel_tol=0.0, abs_tol=TOLERANCE)
+        if not is_equal:
             return f"its completion has {name} {stated}, and its outcomes give {value}"
+    counts = {"labels": entry.labels, "unfinished": entry.unfinished, "readings": sum(entry.readings.values())}
+    counts |= {f"readings.{verdict}": count for verdict, count in entry.readings.items()}
+    for name, count in counts.items():
+        if not 0 <= count <= n_runs:
+            return f"its {name} are {count}, and it has {n_runs} runs"
+    amounts = {"wall_hours": entry.wall_hours, "cost_usd": entry.cost_usd}
+    amounts |= {
+        "cpu_hours": entry.cpu_hours or 0.0,
+        "energy_wh": entry.energy_wh or 0.0,
+        "minutes": entry.minutes or 0.0,
+    }
+    for name, amount in amounts.items():
+        if amount < 0:
+            return f"its {name} are {amount}, below 0"
+    if "m3b" not in entry.versions:
+        return "its versions lack that of m3b"
+    try:
+        calendar_date.fromisoformat(entry.date)
+    except ValueError:
+        return f"its date {entry.date[:40]!r} is none"
     return ""
 
 
@@ -196,23 +288,30 @@ def append_entries(file: Path, entries: Sequence[LeaderboardEntry]) -> list[Lead
     """Append entries to a leaderboard that is checked first; return all its entries. Entries of rows that it has are left out.
 
     Raises:
-        UsageError: as `read_leaderboard`, or the file cannot be written.
+        UsageError: as `read_leaderboard`, an entry is not valid, or the file cannot be written. Then nothing is appended.
     """
-    known = read_leaderboard(file)
-    previous = hashlib.sha256(known[-1].to_line().encode()).hexdigest() if known else _FIRST_LINE
+    known, previous = _read_chain(file)
     digests = {entry.rows for entry in known}
+    lines = []
+    for entry in entries:
+        if entry.rows in digests:
+            continue
+        try:
+            line = replace(entry, previous=previous).to_line()
+            previous = _parse_line(line, previous)[1]
+        except ValueError as error:
+            raise UsageError(
+                f"The results of {entry.system} with {entry.model} cannot be appended to {file}: {error}. Were the results of "
+                "the sweep changed?"
+            ) from error
+        lines.append(f"{line}\n")
+        digests.add(entry.rows)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
         truncate_torn_line(file)
         with file.open("a", encoding="utf-8") as stream:
-            for entry in entries:
-                if entry.rows in digests:
-                    continue
-                chained = LeaderboardEntry(**{**asdict(entry), "previous": previous})
-                stream.write(f"{chained.to_line()}\n")
-                previous = hashlib.sha256(chained.to_line().encode()).hexdigest()
-                digests.add(entry.rows)
+            stream.writelines(lines)
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:

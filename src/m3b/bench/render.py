@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from m3b.bench.tables import ResultTable
 from m3b.markup.html import replace_control_characters
 from m3b.markup.latex import escape_latex
-from m3b.writing import csv_cell, write_text_atomically
+from m3b.writing import csv_cell, to_one_line, write_text_atomically
 
 _MAX_UPRIGHT_COLUMNS = 5
 """Tables with more columns are rotated and scaled to the width of the page."""
@@ -82,15 +82,15 @@ def to_latex_document(tables: Sequence[ResultTable]) -> str:
 
 
 def to_text(tables: Sequence[ResultTable]) -> str:
-    """Return aligned plain-text tables, for terminals and logs."""
+    """Return aligned plain-text tables, for terminals and logs; control codes and line breaks in them are escaped."""
     parts = []
     for table in tables:
-        all_rows = (table.header, *table.rows)
+        all_rows = [tuple(map(to_one_line, row)) for row in (table.header, *table.rows)]
         widths = [max(len(row[column]) for row in all_rows) for column in range(len(table.header))]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in all_rows
         ]
-        parts.append("\n".join([table.title, *lines, *table.notes]))
+        parts.append("\n".join([table.title, *lines, *map(to_one_line, table.notes)]))
     return "\n\n".join(parts)
 
 

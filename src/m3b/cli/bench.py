@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from m3b.cli.output import format_table, print_json, refuse_overwriting
+from m3b.cli.output import echo, format_table, inert, print_json, refuse_overwriting
 from m3b.cli.run import ForceOption, JsonOption, OfflineOption, QuietOption
 from m3b.errors import UsageError
 
@@ -146,10 +146,10 @@ def score(
             cell_folder = store.folder / CELLS_FOLDER / str(row.get("folder") or row["key"])
             new_row = rescore_cell(cell_folder)
             if new_row is None:
-                typer.echo(f"{row['key']}: its files are gone, the old result is kept", err=True)
+                echo(f"{row['key']}: its files are gone, the old result is kept", err=True)
                 continue
             store.replace({**new_row, **({"folder": row["folder"]} if "folder" in row else {})})
-            typer.echo(f"{new_row['key']}: {new_row['kind']}: {new_row['reason']}")
+            echo(f"{new_row['key']}: {new_row['kind']}: {new_row['reason']}")
 
 
 @app.command("table")
@@ -297,7 +297,7 @@ class _ProgressPrinter:
         metric = (row.get("score") or {}).get("primary") or {}
         value = f" {metric['name']} {metric['value']:.3f}" if metric.get("value") is not None else ""
         wall = (row.get("usage") or {}).get("wall_s", 0)
-        sys.stderr.write(f"[{self.done}/{self.total}] {row['key']}: {row['kind']}{value}, {wall:.0f} s\n")
+        sys.stderr.write(inert(f"[{self.done}/{self.total}] {row['key']}: {row['kind']}{value}, {wall:.0f} s\n"))
         sys.stderr.flush()
 
 
