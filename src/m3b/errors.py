@@ -54,6 +54,10 @@ class OfflineError(UsageError):
         self.host = host
 
 
+class AnswerError(OSError):
+    """A server answered something that its protocol does not know, or more than was asked for."""
+
+
 class DataError(M3bError):
     """A data card, index, annotation or image that cannot be used.
 

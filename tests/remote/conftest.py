@@ -24,4 +24,5 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     set_credentials(monkeypatch, s3_server)
     monkeypatch.setenv("M3B_MIRROR", str(tmp_path / "store"))
     s3_server.gets.clear()
+    s3_server.behave()
     return s3_server

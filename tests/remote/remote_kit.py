@@ -20,10 +20,16 @@ class S3Server:
 
     Args:
         gets: keys of the objects that were read, in order.
+        floods: keys, or '' for listings -> number of MiB that are sent instead.
+        pages: answers to the next requests for a listing, repeated without end; none by default.
+        n_flood_bytes, n_pages: what was sent of them.
     """
 
     def __init__(self) -> None:
         self.gets: list[str] = []
+        self.floods: dict[str, int] = {}
+        self.pages: list[bytes] = []
+        self.n_flood_bytes = self.n_pages = 0
         self.max_gets: int | None = None
         self.is_held = threading.Event()
         self._application = DomainDispatcherApplication(create_backend_app)
@@ -37,12 +43,29 @@ class S3Server:
 
     def _answer(self, environ: Any, start_response: Any) -> Any:
         path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
+        key = "" if "list-type" in query else path.split("/", 2)[-1]
+        if key in self.floods and environ["REQUEST_METHOD"] == "GET":
+            start_response("200 OK", [("Content-Type", "application/xml" if not key else "binary/octet-stream")])
+            return self._flood(self.floods[key])
+        if self.pages and not key:
+            start_response("200 OK", [("Content-Type", "application/xml")])
+            self.n_pages += 1
+            return [self.pages[self.n_pages % len(self.pages)]]
         if environ["REQUEST_METHOD"] == "GET" and "list-type" not in query and path.count("/") > 1:
             if self.max_gets is not None and len(self.gets) >= self.max_gets:
                 self.is_held.set()
                 self._release.wait(60)
             self.gets.append(path.split("/", 2)[2])
         return self._application(environ, start_response)
+
+    def _flood(self, n_blocks: int) -> Iterator[bytes]:
+        for _ in range(n_blocks):
+            self.n_flood_bytes += 2**20
+            yield b" " * 2**20
+
+    def behave(self) -> None:
+        """Answer truly again."""
+        self.floods, self.pages, self.n_flood_bytes, self.n_pages = {}, [], 0, 0
 
     def hold_after(self, n_gets: int) -> None:
         """Leave all reads of objects unanswered after a number of them, until `release`."""

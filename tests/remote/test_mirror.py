@@ -17,6 +17,7 @@ import pytest
 
 from m3b.errors import DataError, UsageError
 from m3b.locking import acquire_lock
+from m3b.remote import listing
 from m3b.remote import mirror as mirror_module
 from m3b.remote.addresses import parse_address, suggest_address
 from m3b.remote.mirror import mirror, restore_mirror
@@ -178,6 +179,12 @@ def test_a_removed_mirror_is_restored_if_nothing_changed(s3: S3Server, tmp_path:
     s3.put("restored", OBJECTS)
     mirrored = mirror("s3://restored/set")
     shutil.rmtree(tmp_path / "store")
+    s3.gets.clear()
+    with pytest.raises(UsageError, match="offline"):
+        restore_mirror(mirrored.origin, mirrored.path, offline=True)
+    assert s3.gets == []
+    with pytest.raises(UsageError, match="was no mirror"):
+        restore_mirror(mirrored.origin, tmp_path / "elsewhere")
     restore_mirror(mirrored.origin, mirrored.path)
     assert not find_changes(mirrored.path, mirrored.origin)
     s3.put("restored", {"set/p0/image.bin": b"new"})
@@ -212,7 +219,7 @@ def test_limits_are_said_with_what_was_found(s3: S3Server, monkeypatch: pytest.M
     monkeypatch.setattr(MirrorStore, "get_free_bytes", lambda self: 2**30)
     with pytest.raises(UsageError, match="free"):
         mirror("s3://limits/set")
-    monkeypatch.setattr(mirror_module, "MAX_FILES", 1)
+    monkeypatch.setattr(listing, "MAX_FILES", 1)
     with pytest.raises(UsageError, match="at most 1"):
         mirror("s3://limits/set")
     monkeypatch.setenv("M3B_MAX_DOWNLOAD_GIB", "many")
@@ -366,8 +373,8 @@ def test_paths_of_this_machine_are_no_addresses(tmp_path: Path) -> None:
 
 def test_a_missing_extra_is_named(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for package, scheme, extra in (("s3fs", "s3", "s3"), ("gcsfs", "gs", "gcs"), ("sshfs", "ssh", "ssh")):
-        monkeypatch.setitem(sys.modules, package, None)
-        monkeypatch.setitem(sys.modules, f"{package}.core", None)
+        for module in (package, f"{package}.core"):
+            monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(UsageError, match=rf"m3b\[{extra}\]"):
             mirror(f"{scheme}://host/folder")
 

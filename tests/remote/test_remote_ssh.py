@@ -4,19 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from m3b.errors import UsageError
+from m3b.remote import listing
 from m3b.remote import mirror as mirror_module
 from m3b.remote.mirror import mirror
 
 asyncssh = pytest.importorskip("asyncssh", reason="the extra `ssh` brings it")
 pytest.importorskip("sshfs", reason="the extra `ssh` brings it")
+
+
+class LyingServer(asyncssh.SFTPServer):  # type: ignore[misc]
+    """Lists without end in a folder `endless`, and says that files in `short` have 10 bytes.
+
+    Attributes:
+        n_listed, n_read_bytes: what it listed in the one, and sent from the other.
+    """
+
+    n_listed = n_read_bytes = 0
+
+    async def scandir(self, path: bytes) -> AsyncIterator[Any]:
+        while path.endswith(b"endless") and LyingServer.n_listed < 100_000:
+            LyingServer.n_listed += 1
+            attributes = asyncssh.SFTPAttrs(permissions=stat.S_IFREG | 0o644, size=1, atime=0, mtime=0)
+            yield asyncssh.SFTPName(b"f%d" % LyingServer.n_listed, attrs=attributes)
+        async for entry in super().scandir(path):
+            if path.endswith(b"short"):
+                entry.attrs.size = 10
+            yield entry
+
+    def read(self, file_obj: Any, offset: int, size: int) -> bytes:
+        content: bytes = super().read(file_obj, offset, size)
+        LyingServer.n_read_bytes += len(content)
+        return content
 
 
 @dataclass(frozen=True)
@@ -55,7 +83,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
             0,
             server_host_keys=[host_key],
             authorized_client_keys=str(tmp_path / "authorized"),
-            sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=str(root)),
+            sftp_factory=lambda channel: LyingServer(channel, chroot=str(root)),
         )
 
     acceptor = asyncio.run_coroutine_threadsafe(listen(), loop).result(60)
@@ -128,3 +156,21 @@ def test_a_missing_folder_is_said(ssh: SshServer) -> None:
         mirror(f"{ssh.url}/nothing")
     with pytest.raises(UsageError, match="port"):
         mirror("ssh://127.0.0.1:ssh/nothing")
+
+
+def test_a_file_that_is_longer_than_listed_is_not_read_to_its_end(ssh: SshServer) -> None:
+    (ssh.root / "short").mkdir()
+    (ssh.root / "short" / "a").write_bytes(b"1" * 5_000_000)
+    LyingServer.n_read_bytes = 0
+    with pytest.raises(UsageError, match="another size than it lists"):
+        mirror(f"{ssh.url}/short")
+    assert 0 < LyingServer.n_read_bytes < 1000
+
+
+def test_a_folder_without_end_is_not_listed_to_its_end(ssh: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_FILES", 500)
+    (ssh.root / "endless").mkdir()
+    LyingServer.n_listed = 0
+    with pytest.raises(UsageError, match="at most 500"):
+        mirror(f"{ssh.url}/endless")
+    assert LyingServer.n_listed < 2000

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from m3b.errors import UsageError
+from m3b.writing import to_one_line
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -170,7 +171,10 @@ def open_filesystem(address: RemoteAddress) -> AbstractFileSystem:
         if address.scheme == "s3":
             from s3fs import S3FileSystem
 
-            options: dict[str, Any] = {"config_kwargs": {"max_pool_connections": MAX_CONNECTIONS}}
+            from m3b.remote.http_bounds import make_s3_session_class
+
+            config = {"max_pool_connections": MAX_CONNECTIONS, "http_session_cls": make_s3_session_class()}
+            options: dict[str, Any] = {"config_kwargs": config}
             options["max_concurrency"] = 1  # of the parts of a file; more would ask for the size of each file before
             return S3FileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
         if address.scheme == "gs":
@@ -179,7 +183,10 @@ def open_filesystem(address: RemoteAddress) -> AbstractFileSystem:
             )  # `gcsfs.GCSFileSystem` also asks an API for zonal buckets, and waits for it
 
             _check_storage_reachable()
-            return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True)
+            from m3b.remote.http_bounds import BoundedResponse
+
+            options = {"session_kwargs": {"response_class": BoundedResponse}}
+            return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True, **options)
         if address.scheme == "ssh":
             return _open_ssh(address)
     except ImportError as error:
@@ -258,13 +265,13 @@ def list_client_errors(scheme: str) -> tuple[type[Exception], ...]:
 def explain_client_error(address: RemoteAddress, error: Exception) -> UsageError:
     """Return the error for the user: what the client said, without secrets, and what to do next."""
     kind, detail = type(error).__name__, mask_secrets(str(error)).strip().splitlines()
-    reason = f"{detail[0][:300]}" if detail else kind
+    reason = to_one_line(detail[0][:300]) if detail else kind
     if kind in ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"):
         action = f"There are no credentials: {CREDENTIAL_SOURCES[address.scheme]}"
     elif kind == "HostKeyNotVerifiable":
         host = address.host.rpartition("@")[2].partition(":")[0]
         action = f"Check the key of the host, and add it: connect once with `ssh {host}`."
-    elif isinstance(error, PermissionError) or kind == "PermissionDenied":
+    elif isinstance(error, PermissionError) or kind in ("PermissionDenied", "SFTPPermissionDenied"):
         action = (
             f"Access was refused. Check the credentials and what they may read: {CREDENTIAL_SOURCES[address.scheme]}"
         )

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import logging
 import os
+import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from m3b.errors import UsageError
+from m3b.errors import AnswerError, UsageError
+from m3b.isolation.untrusted.paths import UnsafePathError, open_file
 from m3b.locking import acquire_lock
 from m3b.remote.addresses import (
     RemoteAddress,
@@ -29,8 +30,17 @@ from m3b.remote.addresses import (
     parse_address,
 )
 from m3b.remote.key_paths import assign_paths, tells_case
+from m3b.remote.listing import Listing, RemoteFile, describe_largest_folders, list_files
 from m3b.remote.origin import MirroredFolder, Origin, format_bytes
-from m3b.remote.store import MirroredFile, MirrorStore, default_store, read_origin
+from m3b.remote.store import (
+    ORIGIN_FILE,
+    SNAPSHOTS_FOLDER,
+    MirroredFile,
+    MirrorStore,
+    choose_folder_name,
+    default_store,
+    read_origin,
+)
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -40,7 +50,6 @@ OnProgress = Callable[[str, int, int | None], None]
 
 MAX_DOWNLOAD_VARIABLE = "M3B_MAX_DOWNLOAD_GIB"
 DEFAULT_MAX_DOWNLOAD_GIB = 50.0
-MAX_FILES = 1_000_000
 RESERVED_BYTES = 2**30
 """Bytes of the disk that stay free."""
 N_THREADS = 16
@@ -52,37 +61,6 @@ MAX_LISTINGS = 3
 LOCK_POLL_SECONDS = 0.2
 GIB = 2**30
 CLIENT_LOGGERS = ("aiobotocore", "asyncssh", "botocore", "fsspec", "gcsfs", "s3fs")
-
-
-class RemoteFile(NamedTuple):
-    """A file as a listing says it.
-
-    Args:
-        remote_path: as the file system takes it.
-        key: its name below the remote folder.
-        fingerprint: the ETag with the size, else size and time; '' if the server says neither ETag nor time.
-    """
-
-    remote_path: str
-    key: str
-    size: int
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The files of a remote folder.
-
-    Args:
-        is_file: whether the address is that of one file.
-        n_links: links, pipes and the like, which are not followed.
-        n_unnamed: files whose names end with `/`, which no file system can hold.
-    """
-
-    files: dict[str, RemoteFile]
-    is_file: bool = False
-    n_links: int = 0
-    n_unnamed: int = 0
 
 
 def mirror(
@@ -119,22 +97,30 @@ def mirror(
             raise UsageError(f"--max-download-gib (max_download_gib) is {limit_gib:g}; give a number of GiB above 0.")
         with _lock(mirror_store, address, on_progress or _ignore_progress):
             return _Mirroring(mirror_store, address, limit_gib, on_progress or _ignore_progress).run()
+    except sqlite3.Error as error:
+        raise UsageError(
+            f"{mirror_store.index_file} cannot be used: {error}. Remove it, and run the same command again: what it says of files "
+            "is asked again."
+        ) from error
     finally:
         mirror_store.index.close()
 
 
-def restore_mirror(origin: Origin, folder: Path) -> None:
+def restore_mirror(origin: Origin, folder: Path, *, offline: bool = False) -> None:
     """Fetch a mirrored folder again that was removed from its store; nothing is done if it is there.
 
     Args:
         folder: where it was.
+        offline: ask no server.
 
     Raises:
-        UsageError: it cannot be fetched, or the remote folder has changed since.
+        UsageError: it cannot be fetched, the remote folder has changed since, or the folder is in no store.
     """
-    if folder.is_dir() and (folder.parent / "origin.json").is_file():
+    if folder.is_dir() and (folder.parent / ORIGIN_FILE).is_file():
         return
-    restored = mirror(origin.url, store=folder.parents[2])
+    if folder.parent.parent.name != SNAPSHOTS_FOLDER:
+        raise UsageError(f"The run's record is damaged: {folder} was no mirror of {origin.url}. Start a new run.")
+    restored = mirror(origin.url, store=folder.parents[2], offline=offline)
     if restored.path != folder:
         raise UsageError(
             f"{folder} was removed, and {origin.url} has changed since it was mirrored (snapshot {origin.snapshot}, now "
@@ -238,21 +224,22 @@ class _Mirroring:
             raise explain_client_error(self.address, error) from None
         if missing_files:
             raise UsageError(
-                f"{self.address} changes while it is mirrored: {len(missing_files)} files, such as {missing_files[0].key!r}. "
-                "Wait until it is complete, then run the same command again."
+                f"{self.address} changes while it is mirrored, or its server sends files of another size than it lists: "
+                f"{len(missing_files)} files, such as {missing_files[0].key!r} of {missing_files[0].size:,} bytes. Wait until it is "
+                "complete, then run the same command again."
             )
         return self._finish(listing, hashes)
 
     def _list(self, filesystem: AbstractFileSystem) -> Listing:
         self.on_progress(f"listing {self.address}", 0, None)
-        listing = list_files(filesystem, self.address)
+        try:
+            listing = list_files(filesystem, self.address)
+        except FileNotFoundError:
+            if self.address.scheme in ("s3", "gs"):
+                raise  # the bucket is missing, which its server says
+            listing = Listing()
         if not listing.files:
             raise UsageError(_describe_empty_listing(filesystem, self.address, listing))
-        if len(listing.files) > MAX_FILES:
-            raise UsageError(
-                f"{self.address} holds {len(listing.files):,} files; m3b mirrors at most {MAX_FILES:,}. "
-                f"{_describe_largest_folders(listing, self.address)}"
-            )
         return listing
 
     def _look_up(
@@ -282,7 +269,7 @@ class _Mirroring:
             raise UsageError(
                 f"{subject}; the limit is {self.limit_gib:g} GiB. Allow it with --max-download-gib {needed_gib} (in Python "
                 f"max_download_gib={needed_gib}, for all commands {MAX_DOWNLOAD_VARIABLE}={needed_gib}), or mirror a part of it. "
-                f"{_describe_largest_folders(listing, self.address)}"
+                f"{describe_largest_folders(listing, self.address)}"
             )
         free_bytes = self.store.get_free_bytes()
         if missing_bytes + RESERVED_BYTES > free_bytes:
@@ -297,7 +284,7 @@ class _Mirroring:
             MirroredFile(key, paths[key], file.size, file.fingerprint, hashes[file])
             for key, file in listing.files.items()
         ]
-        url, name = str(self.address), self.address.name
+        url, name = str(self.address), choose_folder_name(self.address.name)
         folder, origin = self.store.write_snapshot(url, name, files)
         self.store.remove_old_parts()
         single_path = next(iter(paths.values())) if listing.is_file else ""
@@ -330,79 +317,25 @@ def _describe_peculiarities(listing: Listing, paths: dict[str, str]) -> Iterator
         yield f"{len(changed_keys)} names cannot be those of local files and were changed, such as {key!r} to {paths[key]!r}."
     if listing.n_links:
         yield f"{listing.n_links} links and special files of the remote folder were left out."
+    if listing.n_unreadable:
+        yield f"{listing.n_unreadable} folders of the remote folder may not be read, and were left out with all that is in them."
     if listing.n_unnamed:
         yield f"{listing.n_unnamed} remote files whose names end with a slash were left out."
 
 
-def _describe_largest_folders(listing: Listing, address: RemoteAddress) -> str:
-    """Return the largest folders of a listing with their addresses and sizes, in a sentence."""
-    sizes = Counter[str]()
-    for file in listing.files.values():
-        if "/" in file.key:
-            sizes[file.key.partition("/")[0]] += file.size
-    if not sizes:
-        return "It has no folders that could be named instead."
-    largest = [(f"{address}/{name[:200]}", size) for name, size in sizes.most_common(3)]
-    folders = ", ".join(f"{folder!r} ({format_bytes(size)})" for folder, size in largest)
-    return f"Its largest folder{'s are' if len(sizes) > 1 else ' is'} {folders}."
-
-
 def _describe_empty_listing(filesystem: AbstractFileSystem, address: RemoteAddress, listing: Listing) -> str:
     """Return why a listing has no files: nothing is there, the folder is empty, or it holds only what is left out."""
-    omitted = {"links and special files": listing.n_links, "names that end with a slash": listing.n_unnamed}
+    omitted = {
+        "links and special files": listing.n_links,
+        "names that end with a slash": listing.n_unnamed,
+        "folders that you may not read": listing.n_unreadable,
+    }
     if any(omitted.values()):
         text = ", ".join(f"{kind} ({count:,})" for kind, count in omitted.items() if count)
         return f"{address} holds only what is left out: {text}. Give the folder with the files themselves."
     if filesystem.exists(address.store_path):
         return f"{address} is there and holds no files. Give the folder that holds them."
     return f"There is nothing at {address}: no file is in a folder of this name. Check it; upper and lower case count."
-
-
-def list_files(filesystem: AbstractFileSystem, address: RemoteAddress) -> Listing:
-    """Return the files below an address, without following links.
-
-    Raises:
-        Exception: of `list_client_errors`.
-    """
-    root = address.store_path
-    infos = filesystem.find(root, detail=True, withdirs=False)
-    stripped_root = str(filesystem._strip_protocol(root)).rstrip("/")
-    files: dict[str, RemoteFile] = {}
-    n_links = n_unnamed = 0
-    is_file = False
-    for path, listed_info in infos.items():
-        info = listed_info or filesystem.info(path)  # of a single file, some file systems list the name alone
-        kind, size = info.get("type"), info.get("size") or 0
-        if not isinstance(size, int) or size < 0:
-            raise UsageError(
-                f"{address}: the server says that a file has {str(size)[:40]!r} bytes, so its files cannot be mirrored."
-            )
-        if kind == "directory" or (path.endswith("/") and not size):
-            continue
-        if kind != "file" or info.get("islink"):
-            n_links += 1
-            continue
-        if path == stripped_root:
-            is_file, key = True, path.rpartition("/")[2]
-        else:
-            key = path[len(stripped_root) + 1 :]
-        if not key or key.endswith("/"):
-            n_unnamed += 1
-            continue
-        files[key] = RemoteFile(path, key, int(size), make_fingerprint(info))
-    return Listing(files, is_file, n_links, n_unnamed)
-
-
-def make_fingerprint(info: dict[str, Any]) -> str:
-    """Return what a server says of the state of a file: ETag or MD5 and size, else size and time; '' if it says neither."""
-    size = info.get("size")
-    for name in ("ETag", "etag", "md5Hash"):
-        if info.get(name):
-            return f"{name.lower()} {str(info[name]).strip(chr(34))} {size}"
-    for name in ("LastModified", "mtime", "updated", "created"):
-        if info.get(name):
-            return f"time {info[name]} {size}"
-    return ""
 
 
 class _Fetcher:
@@ -462,18 +395,24 @@ class _Fetcher:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 return self._fetch_once(file)
+            except UnsafePathError:  # a link or a pipe took the place of the file
+                return None
             except self.client_errors as error:
-                if self.store.is_own_error(error) or isinstance(error, PermissionError) or attempt == MAX_ATTEMPTS:
+                is_final = isinstance(error, PermissionError | AnswerError) or self.store.is_own_error(error)
+                if is_final or attempt == MAX_ATTEMPTS:
                     raise
                 if isinstance(error, FileNotFoundError):
                     return None
                 time.sleep(0.2 * 2**attempt)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise AnswerError(f"the server's answer on {file.key!r} is not valid ({reason})") from error
         return None
 
     def _fetch_once(self, file: RemoteFile) -> str | None:
         partial_file = self.store.partial / _digest(f"{self.endpoint} {file.remote_path} {file.fingerprint}")
         if file.size <= SMALL_FILE_BYTES:
-            content: bytes = self.filesystem.cat_file(file.remote_path)
+            content = self._read_small(file)
             if len(content) != file.size:
                 return None
             partial_file.write_bytes(content)
@@ -487,6 +426,23 @@ class _Fetcher:
         self.store.add_object(partial_file, sha256)
         return sha256
 
+    def _read_small(self, file: RemoteFile) -> bytes:
+        """Return the content of a file, up to one byte more than it has by the listing; HTTP clients have their own bound."""
+        if self.address.scheme in ("s3", "gs"):
+            return bytes(self.filesystem.cat_file(file.remote_path))
+        with self._open(file) as source:
+            content = bytearray()
+            while block := source.read(file.size + 1 - len(content)):
+                content += block
+        return bytes(content)
+
+    def _open(self, file: RemoteFile) -> Any:
+        """Open a remote file for reading; of a local one, no part of its path below the mirrored folder may be a link by now."""
+        if self.address.scheme == "file":
+            folder = Path(file.remote_path.removesuffix(file.key))
+            return io.BufferedReader(open_file(folder, file.key), SMALL_FILE_BYTES)
+        return self.filesystem.open(file.remote_path, "rb", **self.open_options)
+
     def _fetch_parts(self, file: RemoteFile, partial_file: Path) -> Any:
         """Fetch a large file from where an earlier process stopped; return its hash, or None if its size is another one."""
         digest = hashlib.sha256()
@@ -496,7 +452,7 @@ class _Fetcher:
             target.seek(0)
             while block := target.read(SMALL_FILE_BYTES):
                 digest.update(block)
-            with self.filesystem.open(file.remote_path, "rb", **self.open_options) as source:
+            with self._open(file) as source:
                 source.seek(target.tell())
                 while target.tell() <= file.size and (block := source.read(SMALL_FILE_BYTES)):
                     target.write(block)

@@ -34,7 +34,7 @@ from m3b.writing import write_text_atomically
 STORE_VARIABLE = "M3B_MIRROR"
 OBJECT_TIME = 946_684_800
 """Modification time of all files of the store, in seconds since 1970. Another one shows that a file was changed."""
-FILE_LIST, ORIGIN_FILE = "files.jsonl", "origin.json"
+SNAPSHOTS_FOLDER, FILE_LIST, ORIGIN_FILE = "snapshots", "files.jsonl", "origin.json"
 _NO_LINK_ERRORS = (errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV)
 SNAPSHOT_DIGITS = 16
 MAX_PART_AGE_S = 7 * 86_400
@@ -59,6 +59,11 @@ class MirroredFile(NamedTuple):
         return json.dumps(list(self), separators=(",", ":")) + "\n"
 
 
+def choose_folder_name(name: str) -> str:
+    """Return the name for the folder with the files of a snapshot; those of the files beside it are taken."""
+    return f"{name}-files" if name.casefold() in (FILE_LIST, ORIGIN_FILE) else name
+
+
 def default_store() -> Path:
     """Return the folder of the store: `$M3B_MIRROR`, else `m3b/mirror` in the user's cache."""
     if folder := os.environ.get(STORE_VARIABLE):
@@ -76,15 +81,16 @@ class MirrorStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.expanduser().absolute()
-        self.snapshots, self.partial = self.folder / "snapshots", self.folder / "partial"
+        self.snapshots, self.partial = self.folder / SNAPSHOTS_FOLDER, self.folder / "partial"
+        self.index_file = self.folder / "index.sqlite"
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for subfolder in (self.folder / "objects", self.snapshots, self.partial):
                 subfolder.mkdir(mode=0o700, exist_ok=True)
             for path in (self.folder, self.folder / "objects", self.snapshots, self.partial):
                 _require_own_folder(path)
-            _create_private_file(self.folder / "index.sqlite")
-            self.index = ObjectIndex(self.folder / "index.sqlite")
+            _create_private_file(self.index_file)
+            self.index = ObjectIndex(self.index_file)
         except (OSError, sqlite3.Error) as error:
             raise UsageError(
                 f"The store of mirrored folders {self.folder} cannot be used: {error}. Name another folder with --mirror "
@@ -342,13 +348,14 @@ class ObjectIndex:
     def find(self, address: str, fingerprint: str) -> str | None:
         """Return the SHA-256 of a remote file in a state, if it was fetched before."""
         row = self._connection.execute(
-            "SELECT sha256 FROM objects WHERE address = ? AND fingerprint = ?", (_to_text(address), fingerprint)
+            "SELECT sha256 FROM objects WHERE address = ? AND fingerprint = ?",
+            (_to_text(address), _to_text(fingerprint)),
         ).fetchone()
         return str(row[0]) if row else None
 
     def add(self, rows: Iterable[tuple[str, str, str]]) -> None:
         """Store address, fingerprint and SHA-256 of files that are in the store."""
-        values = [(_to_text(address), fingerprint, sha256) for address, fingerprint, sha256 in rows]
+        values = [(_to_text(address), _to_text(fingerprint), sha256) for address, fingerprint, sha256 in rows]
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._connection.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?)", values)

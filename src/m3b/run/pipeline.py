@@ -593,7 +593,7 @@ class Pipeline:
         recorded_overrides: dict[str, Any] = dict(record.get("given") or {})
         recorded_manifest = recorded_overrides.pop("manifest", None) or recorded_overrides.pop("index", None)
         if workspace is None:
-            restore_mirrors(record)
+            restore_mirrors(record, options.offline)
         return cls(
             llm, workspace=workspace or restore_workspace(record), out=run.path, tools=tools,
             checks=checks, metrics=metrics, stages=stages, options=options,

@@ -15,6 +15,7 @@ from m3b.isolation.sandbox import Sandbox
 from m3b.journal import JOURNAL_FORMAT
 from m3b.llm import LLM
 from m3b.llm.base import spec_of
+from m3b.llm.offline import is_offline
 from m3b.remote.mirror import restore_mirror
 from m3b.remote.origin import Origin
 from m3b.remote.store import FILE_LIST
@@ -118,8 +119,8 @@ def read_origins(record: Mapping[str, Any]) -> dict[str, Origin]:
     }
 
 
-def restore_mirrors(record: Mapping[str, Any]) -> None:
-    """Fetch mirrored folders of a run again that were removed from their store.
+def restore_mirrors(record: Mapping[str, Any], offline: bool = False) -> None:
+    """Fetch mirrored folders of a run again that were removed from their store; offline, no server is asked.
 
     Raises:
         UsageError: see `m3b.remote.mirror.restore_mirror`.
@@ -127,7 +128,7 @@ def restore_mirrors(record: Mapping[str, Any]) -> None:
     origins = read_origins(record)
     for card in record.get("data", []) if origins else []:
         if card.get("name") in origins and card.get("path"):
-            restore_mirror(origins[card["name"]], Path(card["path"]))
+            restore_mirror(origins[card["name"]], Path(card["path"]), offline=is_offline(offline))
 
 
 ORIGINS_FOLDER = "origins"
