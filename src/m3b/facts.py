@@ -360,8 +360,9 @@ class PlanCandidate(Summary):
         source: `default`, `table` (a setting of the search table), `sampler` or `agent`.
         settings: by which it differs from the plan as it was, by dotted name.
         minutes: of its longest training.
-        value: the metric on held-out cases after that training; None if it has none.
-        problem: why it has none.
+        value: the metric on held-out cases after the longest training that was measured; None if none was.
+        problem: why its last training has no figure.
+        figures: the metric after each rung that it was measured in.
     """
 
     number: int
@@ -370,6 +371,7 @@ class PlanCandidate(Summary):
     minutes: float = 0.0
     value: float | None = None
     problem: str = ""
+    figures: tuple[float, ...] = ()
 
 
 class SearchSummary(Summary):
@@ -386,9 +388,13 @@ class SearchSummary(Summary):
         gain: of the selected candidate over the plan as it was on the same cases, with its 95 % interval; empty if that is it.
         folds: networks of each candidate; each case is held out by one of them, with one network a part of the cases is.
         cases, patients: that are held out.
-        minutes: that the search took.
+        minutes: that the search took, planning and measuring included.
         stopped: why it ended: `time`, `min_gain` or `done`.
         proposals_left: how many further candidates the Model Trainer may propose.
+        max_minutes: that the search may take.
+        rung_minutes: of a candidate's training in each rung, all its networks together.
+        final_minutes: of the training of the selected plan, which is delivered.
+        training_cases: of the index; `cases` are some or all of them.
     """
 
     kind: Literal["search"] = "search"
@@ -407,6 +413,10 @@ class SearchSummary(Summary):
     minutes: float = 0.0
     stopped: str = "done"
     proposals_left: int = 0
+    max_minutes: float = 0.0
+    rung_minutes: tuple[float, ...] = ()
+    final_minutes: float = 0.0
+    training_cases: int = 0
 
 
 class ModelBrief(Summary):

@@ -18,7 +18,17 @@ from typer.testing import CliRunner
 
 from m3b.cli.app import app
 from m3b.errors import UsageError
-from m3b.events import ArtifactChecked, Event, ReplyReceived, RoleEnded, RoleStarted, RunEnded, RunStarted, ToolCalled
+from m3b.events import (
+    ArtifactChecked,
+    CandidateMeasured,
+    Event,
+    ReplyReceived,
+    RoleEnded,
+    RoleStarted,
+    RunEnded,
+    RunStarted,
+    ToolCalled,
+)
 from m3b.journal import Journal
 from m3b.run.folder import RunFolder
 from m3b.serve.view import live_routes
@@ -322,6 +332,23 @@ def get_state(messages: list[live_routes.Message]) -> dict[str, Any]:
     name, value, _ = messages[-1]
     assert name in ("state", "end")
     return dict(value)
+
+
+def test_a_search_is_a_stage_of_its_own_and_tells_its_figures(state: Path) -> None:
+    run = make_run(state / "first", None, "working")
+    started = RoleStarted("Task Manager", "rules", role="task_manager")
+    write_events(run, START, started, RoleEnded("done", role="task_manager"))
+    measured = [CandidateMeasured(1, 0, 60.0, 0.8123), CandidateMeasured(2, 1, 60.0, None, "no memory")]
+    write_events(run, RoleStarted("Plan Search", "Python", role="plan_search"), *measured)
+    run.lock()
+    messages = RunFollower(run).poll()
+    assert [stage["title"] for stage in get_state(messages)["stages"]] == [
+        "Task Manager",
+        "Plan Search",
+        "Model Trainer",
+    ]
+    assert list_texts(messages)[-2:] == ["1, rung 1: 0.8123 on held-out cases", "2, rung 2: no memory"]
+    run.unlock()
 
 
 def test_a_run_is_followed_as_its_journal_grows(state: Path) -> None:

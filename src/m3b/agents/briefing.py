@@ -15,7 +15,7 @@ from typing import Any
 from m3b.agents.artifacts import DataIndex, Selection, TrainingModule
 from m3b.agents.example_files import find_example_files
 from m3b.agents.proposal_text import SCRIPT_FALLBACK_NOTE, describe_proposals, describe_survey
-from m3b.agents.search_table import describe_search
+from m3b.agents.search_table import describe_next_step, describe_search
 from m3b.data.cards import Card, absent_told, own_notes
 from m3b.data.phi import scrub
 from m3b.dataset.jobs import MANIFEST_PATH
@@ -394,20 +394,20 @@ def build_model_briefing(
         search: the search over plans, if there was one; `module` has the plan that it selected.
     """
     before, after = module.overfit
-    shape = " x ".join(map(str, module.batch_shape))
     text = "\n\n".join(
         [
             "Stage: model",
             f"Task: {selection.task}; metric: {selection.metric}; classes: {to_one_line(', '.join(index.classes)) or 'none'}.",
-            f"The project is in place: plan.json, plan.py, train.py, export.py. The model has {module.parameters:,} "
-            f"parameters; the check trained it on one batch of {shape} (its own batch size, not the plan's), and the loss "
-            f"fell from {before:.3f} to {after:.3f}.{_describe_plan(module)}",
+            f"The project is in place: plan.json, plan.py, train.py, export.py.{_describe_check(module, search)}"
+            f"{_describe_plan(module, ' that the search selected' if search else '')}",
             f"Cases: {index.cases['train']} for training (the project holds a validation part out of them). "
             f"One training takes {minutes:g} min and stops by itself.",
             *read_settings_guide(resources, selection.task),
-            *_quote_remarks(closing_remarks),
+            *_quote_remarks(closing_remarks, ", before the search" if search else ""),
             *_describe_search_result(search),
-            "Train, export, and hand over.",
+            "Propose candidates, or train, export, and hand over."
+            if search and search.proposals_left
+            else "Train, export, and hand over.",
         ]
     )
     project = ProjectSummary(
@@ -430,29 +430,32 @@ def build_model_briefing(
     return Briefing(text, facts)
 
 
+def _describe_check(module: TrainingModule, search: SearchSummary | None) -> str:
+    """Return what the check of the project measured; the network may be another after a search."""
+    before, after = module.overfit
+    shape = " x ".join(map(str, module.batch_shape))
+    subject = "The model has" if search is None else "Before the search over plans, the model had"
+    return (
+        f" {subject} {module.parameters:,} parameters; the check trained it on one batch of {shape} (its own batch size, not the "
+        f"plan's), and the loss fell from {before:.3f} to {after:.3f}."
+    )
+
+
 def _describe_search_result(search: SearchSummary | None) -> list[str]:
     """Return the table of a search and what the agent may do about it; nothing without a search."""
     if search is None:
         return []
-    table = f"## Search over plans\n{describe_search(search)}\nplan.json is the plan of the selected candidate."
-    if not search.proposals_left:
-        return [f"{table} Train this plan, once; the search has compared what a second training would."]
-    return [
-        f"{table} Before you train, you may propose at most {min(8, search.proposals_left)} other candidates, if the table suggests "
-        'any: write candidates.json, a list such as `[{"settings": {"lr": 0.0005, "augment.rotate": 5}}]` of settings of plan.json '
-        "(dotted names) that differ from the plan unchanged, and say that you are done. m3b trains and measures them like the "
-        "others and tells you. Otherwise train plan.json, once; the search has compared what a second training would."
-    ]
+    return [f"## Search over plans\n{describe_search(search)}", describe_next_step(search)]
 
 
 MAX_REMARK_CHARS = 900
 """Maximum length of a role's closing remark as later roles see it."""
 
 
-def _quote_remarks(closing_remarks: Mapping[str, str]) -> list[str]:
-    """Return a paragraph for each role with its closing remark."""
+def _quote_remarks(closing_remarks: Mapping[str, str], when: str = "") -> list[str]:
+    """Return a paragraph for each role with its closing remark, and when it was made if that needs words."""
     return [
-        f"The {title} said: {shorten(text, MAX_REMARK_CHARS, placeholder=' ...')}"
+        f"The {title} said{when}: {shorten(text, MAX_REMARK_CHARS, placeholder=' ...')}"
         for title, text in closing_remarks.items()
     ]
 
@@ -474,13 +477,13 @@ SHOWN_PLAN_KEYS = (
 """Keys of plan.json that the Model Trainer is shown, if the plan has them."""
 
 
-def _describe_plan(module: TrainingModule) -> str:
+def _describe_plan(module: TrainingModule, origin: str = "") -> str:
     settings = [
         f"{key} {json.dumps(module.plan[key], ensure_ascii=False, separators=(',', ':'))}"
         for key in SHOWN_PLAN_KEYS
         if module.plan.get(key) not in (None, False)
     ]
-    return f" The plan: {', '.join(settings)}." if settings else ""
+    return f" The plan{origin}: {', '.join(settings)}." if settings else ""
 
 
 def _describe_left_out(index: DataIndex) -> str:

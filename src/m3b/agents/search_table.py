@@ -8,13 +8,18 @@ from typing import Any
 
 from m3b.facts import PlanCandidate, SearchSummary
 from m3b.markup.formatting import shorten
+from m3b.metrics.metric_tables import lower_is_better
+from m3b.metrics.selection_bias import choose_survivors
 
 MAX_SHOWN_CANDIDATES = 20
+MAX_PROPOSALS = 8
+"""Candidates that the Model Trainer may propose at a time."""
 STOP_REASONS = {
-    "time": "its time was over",
-    "min_gain": "the expected gain of going on was below the minimum",
-    "done": "all rungs were done",
+    "time": "the remaining time holds no further training",
+    "min_gain": "going on was expected to gain less than the minimum that was set",
+    "done": "all candidates of each rung were trained",
 }
+TABLE_HEAD = "candidate | source | training | validation figure | settings | outcome"
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
@@ -25,23 +30,90 @@ def format_settings(settings: Mapping[str, Any]) -> str:
 
 def describe_search(summary: SearchSummary) -> str:
     """Return what a search found, in sentences, then a line for each candidate, those with the longest training first."""
-    measured = [candidate for candidate in summary.candidates if candidate.value is not None]
-    sources = f"{summary.folds} patient folds" if summary.folds > 1 else "a held-out part of the patients"
+    candidates = _sort_candidates(summary)[:MAX_SHOWN_CANDIDATES]
     lines = [
-        f"Search: {len(measured)} of {len(summary.candidates)} candidate plans were measured on {sources} ({summary.cases} cases, "
-        f"{summary.patients} patients) in {summary.minutes:.3g} min; it ended because {STOP_REASONS[summary.stopped]}.",
+        *describe_comparison(summary),
         describe_selection(summary),
-        *(format_candidate(item, summary) for item in _sort_candidates(summary)[:MAX_SHOWN_CANDIDATES]),
+        TABLE_HEAD,
+        *(format_candidate(item, summary) for item in candidates),
     ]
     return "\n".join(lines)
+
+
+def describe_comparison(summary: SearchSummary) -> list[str]:
+    """Return how candidates were compared, a sentence each: their number, the time, and the cases behind their figures."""
+    return [
+        f"{_count_candidates(summary)} {describe_end(summary)}",
+        *filter(None, [describe_training_time(summary), _describe_cases(summary)]),
+    ]
+
+
+def _count_candidates(summary: SearchSummary) -> str:
+    total = len(summary.candidates)
+    n_measured = sum(candidate.value is not None for candidate in summary.candidates)
+    noun = "candidate plan was" if total == 1 else "candidate plans were"
+    if n_measured == total:
+        return f"{total} {noun} trained and measured."
+    return f"{n_measured} of {total} candidate plans could be measured; the training of the others failed."
+
+
+def describe_end(summary: SearchSummary) -> str:
+    """Return the time of a search, and why it ended."""
+    limit = f" of its {summary.max_minutes:.3g}" if summary.max_minutes else ""
+    return (
+        f"The search took {summary.minutes:.3g}{limit} min, planning and measuring included, and ended because "
+        f"{STOP_REASONS[summary.stopped]}."
+    )
+
+
+def describe_training_time(summary: SearchSummary) -> str:
+    """Return how long candidates were trained, and that their figures are not those of the delivered model; '' if unknown."""
+    if not summary.rung_minutes or not summary.final_minutes:
+        return ""
+    first, *longer = summary.rung_minutes[: _count_rungs(summary)]
+    networks = f" ({summary.folds} networks together)" if summary.folds > 1 else ""
+    further = "".join(
+        f"; the best third and the plan unchanged went on to rung {rung} with {minutes:.3g} min"
+        for rung, minutes in enumerate(longer, 2)
+    )
+    return (
+        f"Each candidate was trained for {first:.3g} min{networks}{' in rung 1' if longer else ''}{further}. The selected plan is "
+        f"trained for {summary.final_minutes:.3g} min: figures of such shortened trainings compare plans, and do not say how good the "
+        "delivered model is."
+    )
+
+
+def _count_rungs(summary: SearchSummary) -> int:
+    """Return the rungs that candidates were trained in, at least one."""
+    return max((len(item.figures) + bool(item.problem) for item in summary.candidates), default=1) or 1
+
+
+def _describe_cases(summary: SearchSummary) -> str:
+    """Return which cases are behind the figures."""
+    counts = f"{summary.cases} cases of {summary.patients} patients"
+    if summary.folds == 1:
+        return f"Each figure is measured on {counts}, which every candidate holds out of its training."
+    source = f"on {counts}"
+    if summary.cases < summary.training_cases:
+        source = (
+            f"on {summary.cases} of the {summary.training_cases} training cases ({summary.patients} patients), spread evenly over "
+            "them to save time for training"
+        )
+    return f"Each figure is measured {source}; a case is predicted by the network that was trained without its patient."
 
 
 def describe_selection(summary: SearchSummary) -> str:
     """Return the figure of the selected candidate, by how much it is too good, and its gain over the plan as it was."""
     selected = next(item for item in summary.candidates if item.number == summary.selected)
+    minutes, is_shortened = _figure_minutes(selected, summary), bool(summary.final_minutes)
+    after = (
+        f" after {minutes:.3g} of {summary.final_minutes:.3g} min of training, no figure of the delivered model"
+        if is_shortened
+        else ""
+    )
     text = (
         f"Candidate {summary.selected} of {len(summary.candidates)} was selected ({format_settings(selected.settings)}): validation "
-        f"{summary.metric} {summary.value:.3f}"
+        f"{summary.metric} {summary.value:.3f}{after}"
     )
     if summary.corrected is None or summary.optimism is None:
         text += ", too good by an unknown amount, since it was selected by this figure"
@@ -56,15 +128,70 @@ def describe_selection(summary: SearchSummary) -> str:
     return f"{text}."
 
 
-def format_candidate(candidate: PlanCandidate, summary: SearchSummary) -> str:
-    """Return one line of the table."""
-    figure = f"{summary.metric} {candidate.value:.3f}" if candidate.value is not None else "no figure"
-    problem = f"; {shorten(candidate.problem, 120)}" if candidate.problem else ""
-    mark = " <- selected" if candidate.number == summary.selected else ""
-    return (
-        f"{candidate.number} | {candidate.source} | {candidate.minutes:.3g} min | {figure}{problem} | "
-        f"{format_settings(candidate.settings)}{mark}"
+def describe_next_step(summary: SearchSummary) -> str:
+    """Return what the Model Trainer does after a search: whether it may propose further candidates, and which plan it trains."""
+    minutes = f"{summary.final_minutes:.3g} min" if summary.final_minutes else "minutes"
+    training = (
+        f"train plan.json, the plan of the selected candidate, once, for its {minutes}. There is no second training, whatever its "
+        "log shows: the search has compared what one would change."
     )
+    if not summary.proposals_left:
+        return (
+            "The search is over: its remaining time holds no further candidate, so none can be proposed. Networks of candidates are "
+            f"not delivered. Now {training}"
+        )
+    count = min(MAX_PROPOSALS, summary.proposals_left)
+    return (
+        f"The search can go on: its remaining time holds {f'{count} more candidates' if count > 1 else 'one more candidate'}. If the "
+        'table suggests any, do not train yet: write candidates.json, a list such as `[{"settings": {"lr": 0.0005, '
+        '"augment.rotate": 5}}]` of settings of plan.json (dotted names) that differ from the plan unchanged, and say that you are '
+        "done. m3b trains and measures them like the others, and sends you the new table. Networks of candidates are not delivered. "
+        f"If you propose nothing, {training}"
+    )
+
+
+def format_candidate(candidate: PlanCandidate, summary: SearchSummary) -> str:
+    """Return one line of the table; its head is `TABLE_HEAD`."""
+    figure = f"{summary.metric} {candidate.value:.3f}" if candidate.value is not None else "no figure"
+    return (
+        f"{candidate.number} | {candidate.source} | {_figure_minutes(candidate, summary):.3g} min | {figure} | "
+        f"{format_settings(candidate.settings)} | {describe_outcome(candidate, summary)}"
+    )
+
+
+def describe_outcome(candidate: PlanCandidate, summary: SearchSummary) -> str:
+    """Return what became of a candidate: selected, dropped or failed, in which rung and why."""
+    if candidate.number == summary.selected:
+        return "selected"
+    rung, last_rung = len(candidate.figures), max((len(item.figures) for item in summary.candidates), default=0)
+    if candidate.problem:
+        return f"failed in rung {rung + 1}: {shorten(candidate.problem, 120)}"
+    if not rung:
+        return "not selected" if candidate.value is not None else "not measured"
+    if rung == last_rung:
+        where = f" in rung {rung}, the last" if last_rung > 1 else ""
+        return f"not selected: another candidate has a better figure{where}"
+    if candidate.number in _list_survivors(summary, rung):
+        return f"not trained in rung {rung + 1}: {STOP_REASONS[summary.stopped]}"
+    return f"dropped after rung {rung}: not among the best third"
+
+
+def _list_survivors(summary: SearchSummary, rung: int) -> list[int]:
+    """Return the candidates that go on from a rung, counted from 1."""
+    sign = -1 if lower_is_better(summary.metric) else 1
+    figures = {
+        item.number: [sign * figure for figure in item.figures]
+        for item in summary.candidates
+        if len(item.figures) >= rung
+    }
+    default = next((item.number for item in summary.candidates if item.source == "default"), 0)
+    return choose_survivors(figures, list(figures), rung - 1, default)
+
+
+def _figure_minutes(candidate: PlanCandidate, summary: SearchSummary) -> float:
+    """Return the minutes of the training that a candidate's figure is of; without a figure, those of its longest training."""
+    rung = len(candidate.figures)
+    return summary.rung_minutes[rung - 1] if 0 < rung <= len(summary.rung_minutes) else candidate.minutes
 
 
 def _sort_candidates(summary: SearchSummary) -> list[PlanCandidate]:

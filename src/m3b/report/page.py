@@ -15,6 +15,7 @@ from m3b.report.case_reliability import describe_saliency, describe_selective_ri
 from m3b.report.page_template import CURVES_SCRIPT, CURVES_STYLE, REPORT_SCRIPT, STYLE, embed_json, render_page
 from m3b.report.pictures import ReaderOpener, draw_pictures
 from m3b.report.run_files import NO_NOTES, ReportNotes, RunFiles, read_run_files
+from m3b.report.search_view import make_search_view
 from m3b.report.timeline import list_role_groups
 from m3b.writing import write_text_atomically
 
@@ -111,7 +112,7 @@ def collect_report_values(files: RunFiles, picture_note: str = "") -> dict[str, 
         "measured": bool(values["metrics"] or values["charts"] or values["external_rows"] or values["task_details"]),
         "data": bool(values["count_rows"] or values["examples"] or values["findings"] or values["index_notes"]
                      or values["exclusions"] or values["data_facts"]),
-        "training": bool(values["plan_rows"] or values["curves"] or values["site_rows"]),
+        "training": bool(values["search"] or values["plan_rows"] or values["curves"] or values["site_rows"]),
         "process": bool(values["role_groups"] or values["role_rows"] or values["integrity"] or values["usage"]
                         or values["delivered"] or values["record_tables"]),
         "limits": bool(values["limitations"]),
@@ -181,6 +182,7 @@ def _collect_values(files: RunFiles, picture_note: str) -> dict[str, Any]:
         "site_head": site_head,
         "site_rows": site_rows,
         "left_sites_out": files.plan.get("fold_groups") == "sites",
+        "search": make_search_view(files),
         "plan_rows": training_view.list_plan_rows(files),
         "curves": curves,
         "curves_json": embed_json([chart.to_json() for chart in curves]),

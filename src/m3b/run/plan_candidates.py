@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from m3b.agents.search_table import MAX_PROPOSALS
 from m3b.errors import SettingError, UsageError
 from m3b.isolation import untrusted
 from m3b.run.training_overrides import (
@@ -24,7 +25,6 @@ from m3b.training.search_space import is_same_branch, list_dimensions, needs_new
 
 PROPOSALS_FILE = "candidates.json"
 """File of the working directory in which the Model Trainer may propose candidates."""
-MAX_PROPOSALS = 8
 MAX_PROPOSAL_BYTES = 1 << 16
 MAX_PROPOSED_SETTINGS, MAX_PROPOSED_ITEMS, MAX_PROPOSED_CHARACTERS = 30, 16, 100
 """Settings of a proposed candidate, items of a list in it, and characters of a text."""

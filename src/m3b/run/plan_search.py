@@ -25,7 +25,7 @@ from m3b.agents.checks.model import (
     predict_validation,
 )
 from m3b.agents.roles import FailureMessage, Role
-from m3b.agents.search_table import describe_search, format_settings
+from m3b.agents.search_table import describe_next_step, describe_search, format_settings
 from m3b.data.index import read_index
 from m3b.errors import ModelError, RunCancelled, RunFailed, SettingError, UsageError
 from m3b.events import CandidateMeasured, CandidateStarted, NoteAdded, StepStarted, ToolCalled, ToolReturned
@@ -100,7 +100,7 @@ class SearchStage(Stage[SearchSummary]):
             search.restore_plan()
             raise
         summary = search.finish()
-        services.emit(NoteAdded(describe_search(summary)))
+        services.emit(NoteAdded(f"Search over plans: {describe_search(summary)}"))
         return accept(summary)
 
 
@@ -152,7 +152,9 @@ def answer_proposals(state: RunState, services: RunServices) -> CheckResult | No
     if problem:
         return relay_answer(problem)
     services.record_artifact(SearchSummary, summary)
-    text = f"{describe_search(summary)}\n{PLAN_FILE} is the plan of the selected candidate. Train and export it."
+    text = f"{describe_search(summary)}\n{describe_next_step(summary)}"
+    if (n_trained := len(search.candidates) - count) < len(proposals):
+        text = f"{n_trained} of your {len(proposals)} candidates were trained: the time held no more.\n{text}"
     return relay_answer(text, summary.to_json())
 
 
@@ -359,6 +361,8 @@ class PlanSearch:
         for candidate in proposals:
             if self.has_time(self.minutes[0], share):
                 self._train(candidate, 0)
+            else:
+                self.stopped = "time"
         if adds_candidates:
             self._train_first_rung(share / len(self.minutes))
         numbers = [number for number, candidate in self.candidates.items() if candidate.figures]
@@ -552,6 +556,7 @@ class PlanSearch:
                     minutes=round(candidate.minutes, 3),
                     value=candidate.figures[-1] if candidate.figures else None,
                     problem=candidate.problem,
+                    figures=tuple(candidate.figures),
                 )
                 for candidate in self.list_candidates()
             ),
@@ -568,6 +573,10 @@ class PlanSearch:
             minutes=round(self.spent_seconds() / 60, 2),
             stopped=self.stopped,
             proposals_left=self._count_proposals_left(),
+            max_minutes=round(self.search_seconds / 60, 2),
+            rung_minutes=tuple(round(minutes, 3) for minutes in self.minutes),
+            final_minutes=self.final_minutes,
+            training_cases=int(self.state.get_artifact(DataIndex).cases.get("train", 0)),
         )
 
     def _count_proposals_left(self) -> int:

@@ -6,7 +6,8 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import anyio.to_thread
@@ -19,6 +20,7 @@ from m3b.display import shorten
 from m3b.errors import UsageError
 from m3b.events import (
     ArtifactChecked,
+    CandidateMeasured,
     Event,
     IndexAudited,
     MessageSent,
@@ -171,6 +173,8 @@ class RunFollower:
         except UsageError:  # run.json cannot be read, as the status says
             return []
         titles = {role.name: role.title for role in BUILTIN_ROLES}
+        titles |= {event.role: event.title for event in self._events if isinstance(event, RoleStarted)}
+        names = _add_stages(names, [event.role for event in self._events if isinstance(event, RoleStarted)])
         seen = [event for event in self._events if isinstance(event, RoleStarted | RoleEnded) and event.role in names]
         last = seen[-1] if seen else None
         position = names.index(last.role) if last is not None else -1
@@ -182,6 +186,15 @@ class RunFollower:
                 state = "done" if isinstance(last, RoleEnded) and last.status == "done" else state
             stages.append({"title": titles.get(name, name), "state": state})
         return stages
+
+
+def _add_stages(names: Sequence[str], started: Sequence[str]) -> list[str]:
+    """Return the stages of a run with those that its options added, such as a search, each after the stage before it."""
+    stages = list(names)
+    for before, role in pairwise(started):
+        if role and role not in stages and before in stages:
+            stages.insert(stages.index(before) + 1, role)
+    return stages
 
 
 def describe_event(event: Event) -> Iterator[dict[str, str]]:
@@ -206,6 +219,9 @@ def _list_lines(event: Event) -> Iterator[tuple[str, str, str]]:
             yield "action", f"{event.name} {summarize_arguments(event.arguments)}", ""
         case ToolReturned() if event.is_error:
             yield "failed", get_first_line(event.text), "bad"
+        case CandidateMeasured():
+            figure = event.problem if event.value is None else f"{event.value:.4g} on held-out cases"
+            yield "candidate", f"{event.number}, rung {event.rung + 1}: {figure}", "warn" if event.value is None else ""
         case IndexAudited():
             yield "audit", event.summary, ""
         case ArtifactChecked():
