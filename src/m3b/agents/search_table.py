@@ -78,8 +78,8 @@ def describe_training_time(summary: SearchSummary) -> str:
     )
     return (
         f"Each candidate was trained for {first:.3g} min{networks}{' in rung 1' if longer else ''}{further}. The selected plan is "
-        f"trained for {summary.final_minutes:.3g} min: figures of such shortened trainings compare plans, and do not say how good the "
-        "delivered model is."
+        f"then trained for {summary.final_minutes:.3g} min: figures of these shorter trainings compare plans, and do not say how good "
+        "the delivered model is."
     )
 
 

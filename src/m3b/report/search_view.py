@@ -54,9 +54,9 @@ def make_search_view(files: RunFiles) -> SearchView | None:
         sentences = [*describe_comparison(summary), describe_selection(summary)]
         candidates = [(item, _list_minutes(item, summary)) for item in summary.candidates]
         outcomes = [describe_outcome(item, summary) for item, _ in candidates]
-        title = f"Validation {metric_title(summary.metric)}"
+        title = f"{metric_title(summary.metric)}, held-out cases"
     else:
-        sentences, title = [], "Validation figure"
+        sentences, title = [], "Figure, held-out cases"
         candidates = _list_started_candidates(files.events)
         outcomes = [
             f"failed: {shorten(item.problem, 120)}"
