@@ -49,7 +49,7 @@ def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) ->
         figures = dict.fromkeys(("qwk", "grade_mae", "accuracy", "auroc", "balanced_accuracy"), 0.5)
         errors = dict.fromkeys(("ece_before", "ece_after"), 0.1)
         told = kind.describe({"validation": figures, "calibration": errors, "recall": recall}, "5 held-out cases")
-        assert "recall of each class: low: 2 of 2, mid: 0 of 2, high: 1 of 1" in told
+        assert "recall of each class before calibration: low: 2 of 2, mid: 0 of 2, high: 1 of 1" in told
     several = parts.get_target({**plan, "task": "diagnosis", "multi_label": True})
     assert several.recall(np.array([[5.0, 5.0, -5.0]]), np.array([[1.0, 0.0, 1.0]])) == {
         "low": "1 of 1",
@@ -58,6 +58,27 @@ def test_the_last_line_tells_which_classes_are_never_found(parts: ModuleType) ->
     }
     number = {"task": "regression", "classes": [], "multi_label": False, "number": {"centre": 0.0, "scale": 1.0}}
     assert parts.get_target(number).recall(np.zeros((2, 1)), np.zeros((2, 1))) == {}
+
+
+def test_the_accuracy_as_delivered_is_that_of_the_delivered_rule(parts: ModuleType) -> None:
+    """A run said the accuracy of the likeliest grade, but the delivered model decided for the median."""
+    truth = np.arange(45) % 5  # too few of each grade for a bias of its own
+    unsure = np.log([0.40, 0.04, 0.10, 0.04, 0.42])  # of the two ends, whose median is in the middle
+    logits = np.where((truth == 2)[:, None], unsure, 3.0 * np.eye(5)[truth])
+    logits += np.random.default_rng(0).normal(0, 0.1, logits.shape)
+    target = parts.get_target({"task": "grading", "classes": list("01234"), "multi_label": False})
+    fitted = target.calibrate(logits, np.eye(5)[truth], [str(number) for number in range(45)])
+    assert fitted["decide"] != "mode"
+    scores = importlib.import_module("m3b.training.diagnosis.calibration")
+    calibrated = scores.probabilities(scores.apply_calibration(logits, fitted), False)
+    decided = importlib.import_module("m3b.training.diagnosis.answers").decide_grades(calibrated, fitted["decide"])
+    figures = fitted["figures"]
+    assert figures["accuracy"] == pytest.approx((decided == truth).mean(), abs=0.02)
+    assert (calibrated.argmax(axis=1) == truth).mean() < (decided == truth).mean() - 0.1
+    assert figures["grade_mae"] == pytest.approx(np.abs(decided - truth).mean(), abs=0.03)
+    described = importlib.import_module("m3b.training.diagnosis.grading").describe_grades(figures)
+    assert str(figures["accuracy"]) in described
+    assert str(figures["constant_accuracy"]) in described
 
 
 def test_intervals_hold_what_they_promise(parts: ModuleType) -> None:

@@ -91,9 +91,9 @@ def choose_settings(task: str, plan: PlanConditions = PlanConditions()) -> dict[
 
 
 def describe_rows(task: str, plan: PlanConditions) -> str:
-    """Return a line on the rows that were chosen by their conditions; their evidence is in the documentation."""
+    """Return a line on the rows that were chosen by their conditions; docs/templates.md has their settings and evidence."""
     rows = [row.conditions for row, _ in choose_rows(task, plan) if row.conditions]
-    return f"first settings for: {'; '.join(rows)} (evidence: m3b's page on templates)"
+    return f"settings start from the rows of m3b's table whose conditions hold here: {'; '.join(rows)}"
 
 
 # fmt: off

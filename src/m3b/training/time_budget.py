@@ -56,8 +56,8 @@ class TrainingCosts:
 
     def describe(self, seconds: float, epoch: int, max_steps: int = 0) -> str:
         """Return a line on the use of the time; with `max_steps`, so many steps are run whatever time they take."""
-        source = "measured at the machine's present load" if self.is_measured else "estimated"
-        load = f"{source}, loading included"
+        source = "measured just now, beside whatever else runs here" if self.is_measured else "estimated"
+        load = f"{source}; reading of cases included"
         if max_steps:
             return (
                 f"{max_steps} steps (max_steps) of {self.step:.3f} s ({load}), about "

@@ -172,21 +172,29 @@ def describe_error(figures: Mapping[str, Any]) -> str:
     return f"calibration error {figures['ece_before']}, calibrated {figures['ece_after']}"
 
 
-CONSTANT_DECISIONS = {
-    "accuracy": "the commonest class for everybody",
-    "balanced_accuracy": "one class for everybody",
-    "f1": "every class for everybody",
+CONSTANT_MODELS = {
+    "accuracy": "a model that always answers the commonest class",
+    "balanced_accuracy": "a model that always answers the same class",
+    "f1": "a model that finds every class in every case",
 }
+"""The metric of decisions -> the constant model that they have to beat."""
 
 
-def describe_decisions(figures: Mapping[str, Any]) -> str:
-    """Return a line on the decisions, and whether they beat a constant."""
-    for name, constant_name in CONSTANT_DECISIONS.items():
+def describe_decisions(figures: Mapping[str, Any], details: str = "") -> str:
+    """Return a line on the decisions of the delivered model, and whether they beat a constant.
+
+    Args:
+        details: further figures of these decisions, with a comma at the end.
+    """
+    for name, constant_model in CONSTANT_MODELS.items():
         score, constant = figures.get(name), figures.get(f"constant_{name}")
         if score is not None and constant is not None:
             relation = "above" if score > constant else "NOT above"
             metric = name.replace("_", " ")
-            return f"decisions as delivered (cross-fitted): {metric} {score}, {relation} {constant} of {constant_name}"
+            return (
+                f"decisions as delivered (calibration fitted on other cases): {details}{metric} {score}, {relation} the {constant} of "
+                f"{constant_model}"
+            )
     return ""
 
 

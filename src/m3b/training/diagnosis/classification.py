@@ -143,8 +143,8 @@ class ClassTarget:
         """Return the last line of a training."""
         figures, error = metrics["validation"], metrics["calibration"]
         return (
-            f"validation AUROC {figures['auroc']}, balanced accuracy {figures['balanced_accuracy']} on {held_out_text}; "
-            f"{describe_error(error)}\n{describe_recall(metrics)}"
+            f"validation AUROC {figures['auroc']}, before calibration balanced accuracy {figures['balanced_accuracy']}, on "
+            f"{held_out_text}; {describe_error(error)}\n{describe_recall(metrics)}"
             f"{describe_decisions(error)}"
         )
 
@@ -154,13 +154,15 @@ class ClassTarget:
         rare = "" if self.multi_label else describe_rare_class(config)
         return (
             f"gives class probabilities. {rare}Not a medical device.\n\nOn {figures['cases']} held-out training cases: AUROC "
-            f"{figures['auroc']}, balanced accuracy {figures['balanced_accuracy']}. {describe_calibration(error, config)}"
+            f"{figures['auroc']}, before calibration balanced accuracy {figures['balanced_accuracy']}. "
+            f"{describe_calibration(error, config)}"
         )
 
 
 def describe_recall(metrics: Mapping[str, Any]) -> str:
     """Return a line on the recall of each class, which shows classes that are never predicted."""
-    return "recall of each class: " + ", ".join(f"{name}: {count}" for name, count in metrics["recall"].items()) + "\n"
+    recall = ", ".join(f"{name}: {count}" for name, count in metrics["recall"].items())
+    return f"recall of each class before calibration: {recall}\n"
 
 
 def describe_rare_class(config: Mapping[str, Any]) -> str:

@@ -41,7 +41,11 @@ class GradeTarget(ClassTarget):
     def figures(
         self, logits: np.ndarray, labels: np.ndarray, networks: np.ndarray | None = None, *, rule: str = "median"
     ) -> dict[str, float]:
-        truth, decision = labels.argmax(axis=1), decide_grades(self.scores(logits), rule)
+        return self._score_grades(labels, decide_grades(self.scores(logits), rule))
+
+    def _score_grades(self, labels: np.ndarray, decision: np.ndarray) -> dict[str, float]:
+        """Return the figures of (N,) decided grade numbers."""
+        truth = labels.argmax(axis=1)
         distance = np.abs(truth - decision)
         return {
             "qwk": quadratic_kappa(truth, decision, len(self.names)),
@@ -60,9 +64,7 @@ class GradeTarget(ClassTarget):
         average = (
             None if networks is None or shared is None else EnsembleAverage(shared, logits, networks, exclusive=True)
         )
-        fitted = add_prediction_sets(
-            calibrate(logits, labels, patients, False, average=average), labels, patients, False
-        )
+        fitted = calibrate(logits, labels, patients, False, average=average)
         scaled = apply_calibration(logits if average is None else average.expected, fitted)
         figures_by_rule = {rule: self.figures(scaled, labels, rule=rule) for rule in GRADE_RULES}
         best = max(
@@ -70,7 +72,10 @@ class GradeTarget(ClassTarget):
             key=lambda rule: (np.nan_to_num(round(figures_by_rule[rule]["qwk"], 3), nan=-1.0), rule == "median"),
         )
         kappas = {f"qwk_by_{rule}": round(figures["qwk"], 4) for rule, figures in figures_by_rule.items()}
-        return {**fitted, "decide": best, "figures": {**fitted["figures"], **kappas}}
+        delivered = self._score_grades(labels[fitted["cases"]], decide_grades(fitted["fair"], best))
+        decisions = {name: round(value, 4) for name, value in delivered.items()}
+        fitted = add_prediction_sets(fitted, labels, patients, False)
+        return {**fitted, "decide": best, "figures": {**fitted["figures"], **kappas, **decisions}}
 
     def format_case(self, record: Record, score: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
         probabilities = {name: round(float(p), 5) for name, p in zip(self.names, score, strict=True)}
@@ -79,16 +84,23 @@ class GradeTarget(ClassTarget):
     def describe(self, metrics: Mapping[str, Any], held_out_text: str) -> str:
         figures, error = metrics["validation"], metrics["calibration"]
         return (
-            f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, accuracy "
-            f"{figures['accuracy']} on {held_out_text}; {describe_error(error)}\n"
-            f"{describe_recall(metrics)}{describe_decisions(error)}"
+            f"validation quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades on {held_out_text}, before "
+            f"calibration; {describe_error(error)}\n{describe_recall(metrics)}{describe_grades(error)}"
         )
 
     def describe_for_readme(self, metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
         valid = metrics["validation"]
         return (
             f"gives the grade ({', '.join(self.names)}, from low to high) and the probability of each; the grade is the "
-            f"{config['decide']} of the probabilities. Not a medical device.\n\nOn {valid['cases']} held-out training cases: "
-            f"quadratic weighted kappa {valid['qwk']}, mean error {valid['grade_mae']} grades, accuracy {valid['accuracy']}. "
-            f"{describe_calibration(metrics['calibration'], config)}"
+            f"{config['decide']} of the probabilities. Not a medical device.\n\nOn {valid['cases']} held-out training cases, before "
+            f"calibration: quadratic weighted kappa {valid['qwk']}, mean error {valid['grade_mae']} grades; "
+            f"{describe_grades(metrics['calibration'])}. {describe_calibration(metrics['calibration'], config)}"
         )
+
+
+def describe_grades(figures: Mapping[str, Any]) -> str:
+    """Return a line on the grades that the delivered model decides for, and whether they beat a constant."""
+    details = (
+        f"quadratic kappa {figures['qwk']}, mean error {figures['grade_mae']} grades, " if "qwk" in figures else ""
+    )
+    return describe_decisions(figures, details)

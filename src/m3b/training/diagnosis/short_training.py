@@ -28,5 +28,6 @@ def weaken_augmentation(plan: dict[str, Any], epochs: float, overrides: Iterable
         return []
     plan["augment"] |= {key: round(plan["augment"][key] * strength, 3) for key in changed}
     return [
-        f"augmentation at {strength:.0%} of its usual strength: {epochs:.1f} epochs of a small set, full from {FULL_EPOCHS} on"
+        f"augmentation is weakened to {strength:.0%} of its usual strength, since a small set is seen for {epochs:.1f} epochs only; "
+        f"full strength is for {FULL_EPOCHS} and more"
     ]
