@@ -161,4 +161,4 @@ def test_any_names_are_counted(names: list[str]) -> None:
     groups = group_names(names)
     assert sum(group.count for group in groups) == len(names)
     for group in groups:
-        assert group.shown()
+        assert group.format_ranges()

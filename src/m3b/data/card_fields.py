@@ -41,8 +41,8 @@ def _rising(value: Range | None) -> Range | None:
 
 def _number(value: Any) -> Any:
     """`"3D"` is 3."""
-    found = re.fullmatch(r"([23])\s*[dD]?", value.strip()) if isinstance(value, str) else None
-    return int(found.group(1)) if found else None if value == "" else value
+    match = re.fullmatch(r"([23])\s*[dD]?", value.strip()) if isinstance(value, str) else None
+    return int(match.group(1)) if match else None if value == "" else value
 
 
 def _names(value: Any) -> Any:
@@ -84,12 +84,14 @@ def fields_of(raw: Mapping[str, Any]) -> CardFields:
         wrong = {str(fault["loc"][0]): fault for fault in error.errors()}
     if "name" in wrong:
         raise DataError(f"A data card needs a `name`; found the keys {sorted(map(str, raw))}.")
-    name = _given("name", raw).strip()
+    name = _find_value("name", raw).strip()
     if "description" in wrong:
         raise DataError(f"The data card {name!r} needs a `description` in free text.")
-    told = [f"`{key}` must be {MUST_BE.get(key, 'text')}; found {repr(_given(key, raw))[:80]}" for key in wrong]
-    raise DataError(f"The data card {name!r} cannot be used: {'. '.join(told)}.")
+    problems = [
+        f"`{key}` must be {MUST_BE.get(key, 'text')}; found {repr(_find_value(key, raw))[:80]}" for key in wrong
+    ]
+    raise DataError(f"The data card {name!r} cannot be used: {'. '.join(problems)}.")
 
 
-def _given(key: str, raw: Mapping[str, Any]) -> Any:
-    return next(raw[one] for one in _spellings(key) if one in raw)
+def _find_value(key: str, raw: Mapping[str, Any]) -> Any:
+    return next(raw[spelling] for spelling in _spellings(key) if spelling in raw)

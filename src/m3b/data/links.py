@@ -60,13 +60,13 @@ class Leading:
 
 def leading_out(records: Sequence[Record], base: Path) -> Leading | None:
     """Raw files of these cases, members of their folders too, that are links to a place which is not given as data."""
-    inside, files, cases = Inside(roots_of(base)), dict[str, str](), 0
+    data_folders, files, cases = Inside(roots_of(base)), dict[str, str](), 0
     for record in records:
-        found: list[str] = []
+        leading_paths: list[str] = []
         for path in (*record.images, *record.masks):
-            found += out_of(path, base, inside) if path.startswith(f"{RAW}/") else []
-        files.update((path, inside.real(f"{base}/{path}")) for path in found)
-        cases += bool(found)
+            leading_paths += out_of(path, base, data_folders) if path.startswith(f"{RAW}/") else []
+        files.update((path, data_folders.real(f"{base}/{path}")) for path in leading_paths)
+        cases += bool(leading_paths)
     if not files:
         return None
     first = next(iter(files))
@@ -83,4 +83,6 @@ def out_of(path: str, base: Path, inside: Inside) -> list[str]:
     if not os.path.isdir(place):
         return []
     with os.scandir(place) as entries:
-        return [f"{path}/{one.name}" for one in entries if one.is_symlink() and f"{place}/{one.name}" not in inside]
+        return [
+            f"{path}/{entry.name}" for entry in entries if entry.is_symlink() and f"{place}/{entry.name}" not in inside
+        ]

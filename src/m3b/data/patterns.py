@@ -41,11 +41,11 @@ class PatternGroup:
             self.ranges = list(ranges)
             return
         self.ranges = [
-            (low if _before(low, other[0]) else other[0], other[1] if _before(high, other[1]) else high)
-            for (low, high), other in zip(self.ranges, ranges, strict=False)
+            (low if _before(low, new_range[0]) else new_range[0], new_range[1] if _before(high, new_range[1]) else high)
+            for (low, high), new_range in zip(self.ranges, ranges, strict=False)
         ]
 
-    def shown(self) -> str:
+    def format_ranges(self) -> str:
         """The pattern with its ranges filled in."""
         parts = self.pattern.split("#")
         text = parts[0]
@@ -55,9 +55,9 @@ class PatternGroup:
         return text
 
 
-def _before(one: str, other: str) -> bool:
+def _before(first: str, second: str) -> bool:
     """Whether digits stand for a smaller number; of the same length, the text tells."""
-    return one <= other if len(one) == len(other) else _number(one) <= _number(other)
+    return first <= second if len(first) == len(second) else _number(first) <= _number(second)
 
 
 def _number(digits: str) -> tuple[int, int]:
@@ -78,9 +78,9 @@ def collapse(shape: str) -> str:
 
 def shapes(names: Sequence[str]) -> Sequence[str]:
     """Each name with its digits as 0, in order."""
-    joined = "\n".join(names)
-    if joined.isascii() and joined.count("\n") == len(names) - 1:
-        return joined.encode().translate(_TABLE).decode().split("\n")
+    text = "\n".join(names)
+    if text.isascii() and text.count("\n") == len(names) - 1:
+        return text.encode().translate(_TABLE).decode().split("\n")
     return [name.translate(_DIGITS) for name in names]
 
 
@@ -109,9 +109,9 @@ def _only_shape(names: Sequence[str], text: str) -> str:
     first, last = names[0].translate(_DIGITS), names[-1].translate(_DIGITS)
     if first != last or not first.isascii() or "\n" in first:
         return ""
-    joined = (text + "\n").encode("utf-8", "surrogateescape")
+    encoded = (text + "\n").encode("utf-8", "surrogateescape")
     row = first.encode() + b"\n"
-    if len(joined) != len(row) * len(names) or joined.translate(_TABLE) != row * len(names):
+    if len(encoded) != len(row) * len(names) or encoded.translate(_TABLE) != row * len(names):
         return ""
     return first
 
@@ -119,9 +119,9 @@ def _only_shape(names: Sequence[str], text: str) -> str:
 def _grouped(pattern: str, variants: Sequence[str], members: Mapping[str, Sequence[str]]) -> PatternGroup:
     group = PatternGroup(pattern)
     for shape in variants:
-        mine = members[shape]
-        low = min(mine)
-        group.add(len(mine), _ranges(shape, mine, low), low)
+        variant_names = members[shape]
+        low = min(variant_names)
+        group.add(len(variant_names), _ranges(shape, variant_names, low), low)
     return group
 
 
@@ -140,11 +140,11 @@ def _ranges(shape: str, names: Sequence[str], low: str) -> list[tuple[str, str]]
     if len(runs) == 1:
         high = max(names)
         return [(low[slice(*runs[0])], high[slice(*runs[0])])]
-    found = []
+    ranges = []
     for start, end in runs:
         values = {name[start:end] for name in names}
-        found.append((min(values), max(values)))
-    return found
+        ranges.append((min(values), max(values)))
+    return ranges
 
 
 def _by_extension(names: Iterable[str]) -> list[PatternGroup]:

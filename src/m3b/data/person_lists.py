@@ -37,10 +37,10 @@ class Names:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def plain(word: str) -> str:
+def normalize_word(word: str) -> str:
     """A word without case and accents; `ü` and `ue` are the same, and so are their kin."""
     text = unicodedata.normalize("NFC", word).casefold()
-    for one, two in (
+    for letter, spelling in (
         ("ä", "ae"),
         ("ö", "oe"),
         ("ü", "ue"),
@@ -50,28 +50,28 @@ def plain(word: str) -> str:
         ("ł", "l"),
         ("ı", "i"),
     ):
-        text = text.replace(one, two)
-    text = "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+        text = text.replace(letter, spelling)
+    text = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign))
     return text.replace("'", "").replace("’", "")
 
 
 @functools.cache
 def known_names() -> Names:
-    given: set[str] = set()
-    family: set[str] = set()
-    found = {locale: importlib.import_module(f"faker.providers.person.{locale}").Provider for locale in LOCALES}
-    for locale, provider in found.items():
+    given_names: set[str] = set()
+    family_names: set[str] = set()
+    providers = {locale: importlib.import_module(f"faker.providers.person.{locale}").Provider for locale in LOCALES}
+    for locale, provider in providers.items():
         if locale not in ("zh_CN", "ja_JP"):
-            given |= {plain(one) for one in provider.first_names}
-            family |= {plain(one) for name in ("last_names", "unisex_last_names", "male_last_names")
-                       for one in getattr(provider, name, ())}  # fmt: skip
-    chinese, japanese = found["zh_CN"], found["ja_JP"]
-    given |= {plain(one) for one in japanese.first_romanized_names}
-    family |= {plain(one) for one in japanese.last_romanized_names}
-    pinyin = {plain(one) for one in chinese.last_romanized_names}
+            given_names |= {normalize_word(name) for name in provider.first_names}
+            family_names |= {normalize_word(name) for kind in ("last_names", "unisex_last_names", "male_last_names")
+                       for name in getattr(provider, kind, ())}  # fmt: skip
+    chinese, japanese = providers["zh_CN"], providers["ja_JP"]
+    given_names |= {normalize_word(name) for name in japanese.first_romanized_names}
+    family_names |= {normalize_word(name) for name in japanese.last_romanized_names}
+    pinyin = {normalize_word(name) for name in chinese.last_romanized_names}
     return Names(
-        frozenset(one for one in given if len(one) > 2 and " " not in one),
-        frozenset(one for one in family if len(one) > 2 and " " not in one),
+        frozenset(name for name in given_names if len(name) > 2 and " " not in name),
+        frozenset(name for name in family_names if len(name) > 2 and " " not in name),
         frozenset(pinyin),
         frozenset(chinese.last_names),
         frozenset("".join(chinese.first_names)),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from m3b.data.person_lists import known_names, plain
+from m3b.data.person_lists import known_names, normalize_word
 from m3b.data.person_words import EPONYMS, PARTICLES, TITLES, VOCABULARY, WEAK
 
 _WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f]|['’](?=[^\W\d_]))*")
@@ -48,19 +48,19 @@ class Identified:
 
 def find(text: str) -> list[Identified]:
     """Every part that identifies a person, in order, none within another."""
-    found = [*_latin(text), *_han(text)]
-    starts = sorted(one.start for one in found)
-    found += [Identified(one.start("number"), one.end("number"), "number") for one in _LABELLED.finditer(text)]
+    matches = [*_latin(text), *_han(text)]
+    starts = sorted(match.start for match in matches)
+    matches += [Identified(match.start("number"), match.end("number"), "number") for match in _LABELLED.finditer(text)]
     for part in _PART.finditer(text) if starts else ():
         if bisect_left(starts, part.start()) < bisect_left(starts, part.end()):
-            found += [Identified(part.start() + one.start(), part.start() + one.end(), "number")
-                      for one in _DATE.finditer(part.group())]  # fmt: skip
-    found.sort(key=lambda one: (one.start, -one.end))
-    kept: list[Identified] = []
-    for one in found:
-        if not kept or one.start >= kept[-1].end:
-            kept.append(one)
-    return kept
+            matches += [Identified(part.start() + date.start(), part.start() + date.end(), "number")
+                      for date in _DATE.finditer(part.group())]  # fmt: skip
+    matches.sort(key=lambda match: (match.start, -match.end))
+    separate: list[Identified] = []
+    for match in matches:
+        if not separate or match.start >= separate[-1].end:
+            separate.append(match)
+    return separate
 
 
 @dataclass(frozen=True)
@@ -79,52 +79,54 @@ class _Word:
 
 def _words(text: str) -> Iterator[_Word]:
     """Words, those in camel case taken apart (`WeberAnna`)."""
-    for one in _WORD.finditer(text):
-        if one.group()[1:].islower():
-            yield _Word(one.group(), one.start())
+    for match in _WORD.finditer(text):
+        if match.group()[1:].islower():
+            yield _Word(match.group(), match.start())
             continue
-        pieces = list(_CAMEL.finditer(one.group()))
-        if len(pieces) > 1 and sum(len(piece.group()) for piece in pieces) == len(one.group()):
-            yield from (_Word(piece.group(), one.start() + piece.start()) for piece in pieces)
+        pieces = list(_CAMEL.finditer(match.group()))
+        if len(pieces) > 1 and sum(len(piece.group()) for piece in pieces) == len(match.group()):
+            yield from (_Word(piece.group(), match.start() + piece.start()) for piece in pieces)
         else:
-            yield _Word(one.group(), one.start())
+            yield _Word(match.group(), match.start())
 
 
 def _latin(text: str) -> Iterator[Identified]:
     words = list(_words(text))
-    taken = 0
-    for at, one in enumerate(words[:-1]):
-        to = _beside(words, at)
-        between = text[one.end : words[at + 1].start]
+    end_of_names = 0
+    for at, word in enumerate(words[:-1]):
+        to = _find_next_name(words, at)
+        between = text[word.end : words[at + 1].start]
         tight = not between or _TIGHT.match(between) is not None
-        if one.start < taken or not (tight or _LOOSE.match(between)):
+        if word.start < end_of_names or not (tight or _LOOSE.match(between)):
             continue
-        two = words[to]
-        if plain(one.text) in TITLES:
+        next_word = words[to]
+        if normalize_word(word.text) in TITLES:
             first = last = at + 1
-            named = _titled(one, words[first], tight)
+            is_name = _titled(word, words[first], tight)
         else:
-            caret = between == "^" and min(len(one.text), len(two.text)) > 1
-            named = caret or _pair(one, two, tight=tight)
-            first, last = _grown(text, words, at, to, taken) if named else (at, at)
-        if named:
-            taken = words[last].end
-            yield from (Identified(word.start, word.end, "name", _sure(word)) for word in words[first : last + 1])
+            caret = between == "^" and min(len(word.text), len(next_word.text)) > 1
+            is_name = caret or _pair(word, next_word, tight=tight)
+            first, last = _grown(text, words, at, to, end_of_names) if is_name else (at, at)
+        if is_name:
+            end_of_names = words[last].end
+            yield from (Identified(part.start, part.end, "name", _sure(part)) for part in words[first : last + 1])
 
 
-def _beside(words: list[_Word], at: int) -> int:
+def _find_next_name(words: list[_Word], at: int) -> int:
     """The next word; behind particles (`van der`), the one after them."""
     to = at + 1
-    while to + 1 < len(words) and to < at + 3 and plain(words[to].text) in PARTICLES and words[to].text.islower():
+    while (
+        to + 1 < len(words) and to < at + 3 and normalize_word(words[to].text) in PARTICLES and words[to].text.islower()
+    ):
         to += 1
     return to
 
 
-def _pair(one: _Word, two: _Word, *, tight: bool) -> bool:
+def _pair(first: _Word, second: _Word, *, tight: bool) -> bool:
     """Whether two words beside each other are a given and a family name, in either order."""
-    if one.style != two.style or (not tight and one.style != "title"):
+    if first.style != second.style or (not tight and first.style != "title"):
         return False
-    names, a, b = known_names(), plain(one.text), plain(two.text)
+    names, a, b = known_names(), normalize_word(first.text), normalize_word(second.text)
     if a in VOCABULARY or b in VOCABULARY or (a, b) in EPONYMS:
         return False
     strong = [word for word in (a, b) if word in names.given and word not in WEAK]
@@ -132,59 +134,69 @@ def _pair(one: _Word, two: _Word, *, tight: bool) -> bool:
         return True
     if not tight:
         return False
-    if one.style == "title" and a in names.pinyin and _PINYIN.fullmatch(b):
+    if first.style == "title" and a in names.pinyin and _PINYIN.fullmatch(b):
         return True
-    other = b if strong == [a] else a
-    listed = one.style != "lower" and bool(strong) and len(strong[0]) > 3
-    return listed and len(other) > 3 and other not in WEAK and not _MEDICAL.search(other)
+    unlisted = b if strong == [a] else a
+    is_listed = first.style != "lower" and bool(strong) and len(strong[0]) > 3
+    return is_listed and len(unlisted) > 3 and unlisted not in WEAK and not _MEDICAL.search(unlisted)
 
 
 def _titled(title: _Word, word: _Word, tight: bool) -> bool:
-    names, one = known_names(), plain(word.text)
-    if len(one) < 4 or one in VOCABULARY or one in TITLES or (word.style == "lower" and title.style != "lower"):
+    names, normalized = known_names(), normalize_word(word.text)
+    if (
+        len(normalized) < 4
+        or normalized in VOCABULARY
+        or normalized in TITLES
+        or (word.style == "lower" and title.style != "lower")
+    ):
         return False
-    return (tight or word.style == "title") and (one in names.given or one in names.family) and one not in WEAK
+    return (
+        (tight or word.style == "title")
+        and (normalized in names.given or normalized in names.family)
+        and normalized not in WEAK
+    )
 
 
-def _grown(text: str, words: list[_Word], at: int, to: int, taken: int) -> tuple[int, int]:
-    """The pair of `at` and `to` with the further names and particles beside it, as far as nothing before `taken`."""
+def _grown(text: str, words: list[_Word], at: int, to: int, end_of_names: int) -> tuple[int, int]:
+    """The pair of `at` and `to` with the further names and particles beside it, as far as nothing before `end_of_names`."""
     between = text[words[at].end : words[at + 1].start]
 
-    def more(word: _Word, gap: str) -> bool:
-        one = plain(word.text)
-        if gap not in (between, "_", "^", "-") or one in VOCABULARY:
+    def belongs(word: _Word, gap: str) -> bool:
+        normalized = normalize_word(word.text)
+        if gap not in (between, "_", "^", "-") or normalized in VOCABULARY:
             return False
-        if one in PARTICLES or between == "^":
+        if normalized in PARTICLES or between == "^":
             return True
-        return (one in known_names().given or one in known_names().family) and word.style == words[at].style
+        names = known_names()
+        return (normalized in names.given or normalized in names.family) and word.style == words[at].style
 
     first, last = at, to
-    while last + 1 < len(words) and more(words[last + 1], text[words[last].end : words[last + 1].start]):
+    while last + 1 < len(words) and belongs(words[last + 1], text[words[last].end : words[last + 1].start]):
         last += 1
     while (
         first
-        and words[first - 1].start >= taken
-        and more(words[first - 1], text[words[first - 1].end : words[first].start])
+        and words[first - 1].start >= end_of_names
+        and belongs(words[first - 1], text[words[first - 1].end : words[first].start])
     ):
         first -= 1
-    while plain(words[last].text) in PARTICLES and last > to:
+    while normalize_word(words[last].text) in PARTICLES and last > to:
         last -= 1
     return first, last
 
 
 def _sure(word: _Word) -> bool:
-    one = plain(word.text)
-    return len(one) > 3 and one not in WEAK and one not in VOCABULARY
+    normalized = normalize_word(word.text)
+    return len(normalized) > 3 and normalized not in WEAK and normalized not in VOCABULARY
 
 
 def _han(text: str) -> Iterator[Identified]:
     if text.isascii():
         return
     names = known_names()
-    for one in _HAN.finditer(text):
-        word = one.group()
+    for match in _HAN.finditer(text):
+        word = match.group()
         size = 2 if word[:2] in names.han_family else 1
         chinese = word[:size] in names.han_family and 1 <= len(word) - size <= 2
         japanese = any(word.startswith(family) and 1 <= len(word) - len(family) <= 3 for family in names.kanji_family)
         if (chinese and all(sign in names.han_given for sign in word[size:])) or japanese:
-            yield Identified(one.start(), one.end(), "name")
+            yield Identified(match.start(), match.end(), "name")

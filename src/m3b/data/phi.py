@@ -50,7 +50,7 @@ _WORDS = (
     r"(health )?insurance( ?(number|no|id|nr))?|versicher(ungs|ten)nummer|(policy|account) (number|no)",
     r"medicare( (number|no|id))?|driver'?s? licen[cs]e|license plate|vehicle id|next of kin|emergency contact",
 )
-_HEADER = re.compile("|".join(f"(?:{one})" for one in _WORDS))
+_HEADER = re.compile("|".join(f"(?:{words})" for words in _WORDS))
 _NAME = {"name", "names", "person", "nom", "nome", "nombre", "naam"}
 _PERSONAL = re.compile(r"age|sex|gender|birth|patient|dob|address|phone|mrn|alter|geschlecht|edad|sexo|eta|年龄|性别")
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}")
@@ -101,7 +101,7 @@ def mask(value: str) -> str:
     )
 
 
-SEEN = 200
+MAX_LOOKED_VALUES = 200
 """Values of a column that are looked at."""
 MIN_DIFFERENT_NAMES = 3
 """Rows whose capitalized words all differ, from which on they are names below `name`: a class repeats."""
@@ -137,7 +137,7 @@ def normal(header: str) -> str:
 
 
 @functools.cache
-def _listed() -> frozenset[str]:
+def _list_headers() -> frozenset[str]:
     return frozenset(normal(word) for word in WORDS)
 
 
@@ -158,11 +158,11 @@ class Siblings:
     @cached_property
     def of_persons(self) -> bool:
         """Whether another column names a person beyond doubt."""
-        return any(_PERSONAL.search(one) for one in self._normal if one not in _NAME and "image" not in one)
+        return any(_PERSONAL.search(name) for name in self._normal if name not in _NAME and "image" not in name)
 
     @cached_property
     def _normal(self) -> set[str]:
-        return {normal(one) for one in self._names}
+        return {normal(name) for name in self._names}
 
 
 def is_personal(header: str, values: Sequence[object] = (), siblings: Siblings | Sequence[str] = ()) -> bool:
@@ -175,17 +175,17 @@ def is_personal(header: str, values: Sequence[object] = (), siblings: Siblings |
     """
     words = normal(header)
     parts = [words, *(map(normal, re.split(r"[/@]", header)) if "/" in header or "@" in header else ())]
-    if any(part and (_HEADER.fullmatch(part) or part in _listed() or is_identity(part)) for part in parts):
+    if any(part and (_HEADER.fullmatch(part) or part in _list_headers() or is_identity(part)) for part in parts):
         return True
     words = parts[-1]
     if words.removesuffix(" value") in IDENTIFIERS and words.endswith(" value"):  # FHIR, with its keys as a path
         return True
-    if words in IDENTIFIERS and any(map(_has_record_number, values[:SEEN])):
+    if words in IDENTIFIERS and any(map(_has_record_number, values[:MAX_LOOKED_VALUES])):
         return True
-    shown = list(islice((text.strip() for text in values if isinstance(text, str) and text.strip()), SEEN))
+    texts = list(islice((text.strip() for text in values if isinstance(text, str) and text.strip()), MAX_LOOKED_VALUES))
     if words in _NAME:
-        return _bare_name(shown, siblings if isinstance(siblings, Siblings) else Siblings(siblings))
-    return _shaped(shown) or (not any(map(_MEDICAL.search, shown)) and identify_persons(shown))
+        return _bare_name(texts, siblings if isinstance(siblings, Siblings) else Siblings(siblings))
+    return _shaped(texts) or (not any(map(_MEDICAL.search, texts)) and identify_persons(texts))
 
 
 def _bare_name(values: list[str], siblings: Siblings) -> bool:
@@ -198,36 +198,36 @@ def _bare_name(values: list[str], siblings: Siblings) -> bool:
     are_different = len(set(values)) == len(values) >= MIN_DIFFERENT_NAMES
     return (
         _shaped(values)
-        or _most(values, _COMMA)
+        or _mostly_match(values, _COMMA)
         or identify_persons(values)
         or sum(is_name(value) or has_given_name(value) for value in values) * 2 > len(values) > 0
-        or (are_different and _most(values, _TWO))
+        or (are_different and _mostly_match(values, _TWO))
     )
 
 
 def _shaped(values: list[str]) -> bool:
-    return any(_most(values, shape) for shape in (_EMAIL, _SSN, _CARET, _PHONE, ADDRESS))
+    return any(_mostly_match(values, shape) for shape in (_EMAIL, _SSN, _CARET, _PHONE, ADDRESS))
 
 
-def _most(values: list[str], shape: re.Pattern[str]) -> bool:
+def _mostly_match(values: list[str], shape: re.Pattern[str]) -> bool:
     return bool(values) and sum(1 for value in values if shape.fullmatch(value)) * 2 > len(values)
 
 
 def personal_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> set[int]:
     """The columns of a table that name a person."""
-    found, siblings, first = set(), Siblings(header), rows[:200]
+    columns, siblings, first = set(), Siblings(header), rows[:200]
     for index, name in enumerate(header):
         values = [row[index] for row in first if index < len(row)]
         if is_personal(name, values, siblings):
-            found.add(index)
+            columns.add(index)
     if unnamed(header):
-        found |= beside_persons([[row[at] for row in first if at < len(row)] for at in range(len(header))])
-    return found
+        columns |= beside_persons([[row[at] for row in first if at < len(row)] for at in range(len(header))])
+    return columns
 
 
 def _has_record_number(value: object) -> bool:
     """Whether the value of such a key is what FHIR writes: `"identifier": [{"system": ..., "value": "4471923"}]`."""
-    return any(isinstance(one, dict) and "value" in one for one in (value if isinstance(value, list) else [value]))
+    return any(isinstance(item, dict) and "value" in item for item in (value if isinstance(value, list) else [value]))
 
 
 def record_numbers(value: Any, depth: int = 0) -> set[str]:
@@ -235,18 +235,18 @@ def record_numbers(value: Any, depth: int = 0) -> set[str]:
     if depth > 40 or not isinstance(value, dict | list):
         return set()
     if isinstance(value, list):
-        return set().union(*(record_numbers(one, depth + 1) for one in value))
-    found: set[str] = set()
-    for key, one in value.items():
-        if normal(str(key)) in IDENTIFIERS and _has_record_number(one):
-            found |= {
-                str(each.get("value", ""))
-                for each in (one if isinstance(one, list) else [one])
-                if isinstance(each, dict)
+        return set().union(*(record_numbers(item, depth + 1) for item in value))
+    numbers: set[str] = set()
+    for key, item in value.items():
+        if normal(str(key)) in IDENTIFIERS and _has_record_number(item):
+            numbers |= {
+                str(identifier.get("value", ""))
+                for identifier in (item if isinstance(item, list) else [item])
+                if isinstance(identifier, dict)
             }
         else:
-            found |= record_numbers(one, depth + 1)
-    return found - {""}
+            numbers |= record_numbers(item, depth + 1)
+    return numbers - {""}
 
 
 def masked_json(value: Any, depth: int = 0) -> Any:
@@ -264,7 +264,7 @@ def masked_json(value: Any, depth: int = 0) -> Any:
 
 def _masked_records(records: Sequence[dict[Any, Any]], depth: int) -> list[dict[Any, Any]]:
     values: dict[Any, list[Any]] = {}
-    for record in records[:SEEN]:
+    for record in records[:MAX_LOOKED_VALUES]:
         for key, item in record.items():
             values.setdefault(key, []).append(item)
     names = Siblings(map(str, values))
@@ -282,7 +282,7 @@ def _masked_records(records: Sequence[dict[Any, Any]], depth: int) -> list[dict[
 
 def _masked_leaf(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _masked_leaf(one) for key, one in value.items()}
+        return {key: _masked_leaf(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_masked_leaf(one) for one in value]
+        return [_masked_leaf(item) for item in value]
     return value if value is None or isinstance(value, bool) else mask(str(value))

@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[A-Za-z]{0,4}[-_ /]?\d{5,12}")
 """A record number: digits, with a few letters before them."""
 IDENTIFIERS = frozenset({"identifier", "identifiers"})
 """Keys below which FHIR has record numbers, each called `value`."""
-SEEN = 50
+MAX_LOOKED_VALUES = 50
 """Different values of a column that are looked at."""
 
 
@@ -43,19 +43,25 @@ def beside_persons(columns: Sequence[Sequence[str]]) -> set[int]:
     Args:
         columns: values of each column.
     """
-    looked = [list(dict.fromkeys(cell.strip() for cell in column if cell.strip()))[:SEEN] for column in columns]
-    persons = {at for at, values in enumerate(looked) if _most(values, _names_a_person)}
+    distinct_values = [
+        list(dict.fromkeys(cell.strip() for cell in column if cell.strip()))[:MAX_LOOKED_VALUES] for column in columns
+    ]
+    persons = {at for at, values in enumerate(distinct_values) if _mostly_match(values, _names_a_person)}
     if not persons:
         return set()
-    told = {at for at, values in enumerate(looked) if _most(values, _DAY.fullmatch) or _most(values, _NUMBER.fullmatch)}
-    return persons | told
+    identifying = {
+        at
+        for at, values in enumerate(distinct_values)
+        if _mostly_match(values, _DAY.fullmatch) or _mostly_match(values, _NUMBER.fullmatch)
+    }
+    return persons | identifying
 
 
 def _names_a_person(value: str) -> bool:
     from m3b.data.persons import find  # lists of names, which other tables do not need
 
-    return len(value) <= 60 and "/" not in value and any(one.kind == "name" for one in find(value))
+    return len(value) <= 60 and "/" not in value and any(part.kind == "name" for part in find(value))
 
 
-def _most(values: Sequence[str], fits: Callable[[str], object]) -> bool:
+def _mostly_match(values: Sequence[str], fits: Callable[[str], object]) -> bool:
     return bool(values) and sum(1 for value in values if fits(value)) * 2 > len(values)

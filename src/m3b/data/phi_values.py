@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from m3b.data.person_lists import known_names, plain
+from m3b.data.person_lists import known_names, normalize_word
 from m3b.data.person_words import EPONYMS, PARTICLES, TITLES, VOCABULARY, WEAK
 
 MIN_NUMBERS = 3
@@ -62,9 +62,9 @@ def _name_words(text: str) -> list[str]:
     parts = re.split(r"[\s,]+", text.strip(" ,"))
     if not all(_NAME_WORD.fullmatch(part) for part in parts):
         return []
-    if any(len(part) == 1 or (part[0].islower() and plain(part) not in PARTICLES) for part in parts):
+    if any(len(part) == 1 or (part[0].islower() and normalize_word(part) not in PARTICLES) for part in parts):
         return []
-    words = [word for part in parts for word in plain(part.strip(".")).split("-") if len(word) > 1]
+    words = [word for part in parts for word in normalize_word(part.strip(".")).split("-") if len(word) > 1]
     words = [word for word in words if word not in PARTICLES and word not in TITLES]
     return [] if any(word in VOCABULARY for word in words) else words
 

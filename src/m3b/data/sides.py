@@ -8,10 +8,10 @@ from pathlib import Path
 
 from m3b.errors import DataError
 
-_NAMED = {".mhd": re.compile(r"elementdatafile[ \t]*="), ".nhdr": re.compile(r"data ?file:")}
+_DATA_FILE_ENTRIES = {".mhd": re.compile(r"elementdatafile[ \t]*="), ".nhdr": re.compile(r"data ?file:")}
 """How the line of each header begins that names the file of its voxels, in small letters."""
 _PAIRS = {".hdr": (".img", ".img.gz"), ".img": (".hdr",)}
-WITH_SIDES = (*_NAMED, *_PAIRS)
+WITH_SIDES = (*_DATA_FILE_ENTRIES, *_PAIRS)
 HEADER_BYTES = 1 << 20
 MAX_NAMES = 100_000
 """Files that one header may name."""
@@ -32,14 +32,14 @@ def sides(file: Path, *, beside: Path | None = None) -> list[str]:
     suffix, folder = file.suffix.lower(), beside or file.parent
     if suffix in _PAIRS:
         stem = file.name[: -len(suffix)]
-        return [stem + other for other in _PAIRS[suffix] if os.path.isfile(folder / (stem + other))]
-    pattern = _NAMED.get(suffix)
+        return [stem + ending for ending in _PAIRS[suffix] if os.path.isfile(folder / (stem + ending))]
+    pattern = _DATA_FILE_ENTRIES.get(suffix)
     if pattern is None:
         return []
     with file.open("rb") as stream:
         text = stream.read(HEADER_BYTES).decode("latin-1")
     try:
-        names = _told(pattern, text.split("\n"))
+        names = _find_names(pattern, text.split("\n"))
     except ValueError as error:
         raise DataError(f"{file.name}: its header {error}. Leave this image out.") from None
     for name in names:
@@ -48,37 +48,37 @@ def sides(file: Path, *, beside: Path | None = None) -> list[str]:
     return [name for name in names if os.path.isfile(folder / name)]  # which answers for impossible names too
 
 
-def _told(pattern: re.Pattern[str], lines: list[str]) -> list[str]:
+def _find_names(pattern: re.Pattern[str], lines: list[str]) -> list[str]:
     """The names in the first line that names any. Lines are matched at their beginning alone: a header may be hostile."""
     for number, line in enumerate(lines):
-        if (found := pattern.match(line.lower())) and (value := line[found.end() :].strip()):
-            return _named(value, lines[number + 1 :])
+        if (match := pattern.match(line.lower())) and (value := line[match.end() :].strip()):
+            return _expand_entry(value, lines[number + 1 :])
     return []
 
 
-def _named(value: str, rest: list[str]) -> list[str]:
+def _expand_entry(value: str, next_lines: list[str]) -> list[str]:
     """The names that a header's entry stands for: one, a list that follows, or a pattern with first, last and step."""
     words = value.split()
     if value.upper() == "LOCAL" or not words:
         return []
     if words[0].upper() == "LIST":
-        if len(rest) > MAX_NAMES:
-            raise ValueError(f"lists {len(rest):,} files")
-        return [line.strip() for line in rest if line.strip()]
+        if len(next_lines) > MAX_NAMES:
+            raise ValueError(f"lists {len(next_lines):,} files")
+        return [line.strip() for line in next_lines if line.strip()]
     if "%" in words[0] and len(words) >= 3:
-        numbers = [int(word) for word in words[1:4] if _whole(word)]
+        numbers = [int(word) for word in words[1:4] if _is_whole_number(word)]
         step = numbers[2] if len(numbers) > 2 and numbers[2] > 0 else 1
-        found = re.search(r"%0?(\d*)d", words[0])
-        if len(numbers) >= 2 and found and numbers[1] - numbers[0] < MAX_NAMES:
-            width = int(found.group(1)[:MAX_DIGITS] or 0)
+        placeholder = re.search(r"%0?(\d*)d", words[0])
+        if len(numbers) >= 2 and placeholder and numbers[1] - numbers[0] < MAX_NAMES:
+            width = int(placeholder.group(1)[:MAX_DIGITS] or 0)
             if width > MAX_DIGITS:
                 raise ValueError(f"names files by numbers of {width} digits")
             return [
-                f"{words[0][: found.start()]}{n:0{width}d}{words[0][found.end() :]}"
+                f"{words[0][: placeholder.start()]}{n:0{width}d}{words[0][placeholder.end() :]}"
                 for n in range(numbers[0], numbers[1] + 1, step)
             ]
     return [value]
 
 
-def _whole(word: str) -> bool:
+def _is_whole_number(word: str) -> bool:
     return len(word) <= MAX_DIGITS and word.removeprefix("-").isascii() and word.removeprefix("-").isdigit()

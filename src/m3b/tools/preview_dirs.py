@@ -363,7 +363,9 @@ def format_report(folder_walk: FolderWalk, display_path: str, top: Path, samples
 
 def summarise_folder(folder_walk: FolderWalk, display_path: str) -> FolderSummary:
     """Return a folder walk as data: the same patterns that the text shows."""
-    patterns = tuple(NamePattern(text=group.shown(), count=group.count) for group in _largest_groups(folder_walk))
+    patterns = tuple(
+        NamePattern(text=group.format_ranges(), count=group.count) for group in _largest_groups(folder_walk)
+    )
     return FolderSummary(path=display_path, files=folder_walk.files, patterns=patterns)
 
 
@@ -403,12 +405,12 @@ def _describe_common_names(names: list[str]) -> str:
         return ""
     if any("*" in group.pattern for group in groups):
         return " of random names" if len(groups) == 1 else ""
-    return f" like {', '.join(group.shown() for group in groups)}"
+    return f" like {', '.join(group.format_ranges() for group in groups)}"
 
 
 def _format_patterns(folder_walk: FolderWalk) -> list[str]:
     largest = _largest_groups(folder_walk)
-    lines = [f"  {group.shown()}" + (f" x {group.count:,}" if group.count > 1 else "") for group in largest]
+    lines = [f"  {group.format_ranges()}" + (f" x {group.count:,}" if group.count > 1 else "") for group in largest]
     n_other = (
         sum(group.count for group in folder_walk.groups.values())
         - sum(group.count for group in largest)
@@ -422,7 +424,7 @@ def _format_patterns(folder_walk: FolderWalk) -> list[str]:
 def _largest_groups(folder_walk: FolderWalk) -> list[PatternGroup]:
     """Return the patterns with the most files, in natural order."""
     largest = sorted(folder_walk.groups.values(), key=lambda group: (-group.count, group.pattern))
-    return sorted(largest[:_MAX_PATTERNS], key=lambda group: natural(group.shown()))
+    return sorted(largest[:_MAX_PATTERNS], key=lambda group: natural(group.format_ranges()))
 
 
 def _format_examples(folder_walk: FolderWalk, top: Path, samples: int) -> list[str]:

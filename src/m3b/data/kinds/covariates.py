@@ -23,19 +23,19 @@ def covariates(value: Any) -> dict[str, Covariate]:
     Raises:
         ValueError: no such object, a number that is not finite, or a covariate that is called `image`.
     """
-    if not isinstance(value, dict) or not all(_plain(one) for one in value.values()):
+    if not isinstance(value, dict) or not all(_is_plain_value(item) for item in value.values()):
         raise ValueError(
             f'covariates must look like {{"age": 61, "sex": "F", "crp": null}}, is {json.dumps(value)[:80]}'
         )
     if RESERVED in value or not all(name and "=" not in name for name in value):
         raise ValueError(f"covariates must have names without '=', other than {RESERVED!r}; found {', '.join(value)}")
     return {
-        sys.intern(str(name)): float(one) if isinstance(one, int | float) else one and sys.intern(str(one))
-        for name, one in value.items()
+        sys.intern(str(name)): float(item) if isinstance(item, int | float) else item and sys.intern(str(item))
+        for name, item in value.items()
     }
 
 
-def _plain(value: Any) -> bool:
+def _is_plain_value(value: Any) -> bool:
     if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_TEXT):
         return True
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -55,13 +55,16 @@ def mixed_covariates(records: Sequence[Record]) -> str:
     first = next(iter(records), None)
     if first is None:
         return ""
-    odd = next((record for record in records if set(record.covariates) != set(first.covariates)), None)
-    if odd is not None:
-        here, there = (", ".join(one.covariates) or "none" for one in (first, odd))
-        return f"covariates must have the same names in all records, null where one is not known; found {here}, and {there}"
+    mixed = next((record for record in records if set(record.covariates) != set(first.covariates)), None)
+    if mixed is not None:
+        first_names, other_names = (", ".join(case.covariates) or "none" for case in (first, mixed))
+        return (
+            f"covariates must have the same names in all records, null where one is not known; found {first_names}, and "
+            f"{other_names}"
+        )
     for name in first.covariates:
         values = [record.covariates[name] for record in records]
-        if any(isinstance(one, str) for one in values) and any(isinstance(one, float) for one in values):
+        if any(isinstance(value, str) for value in values) and any(isinstance(value, float) for value in values):
             return (
                 f"the covariate {name!r} is a number in some records and a text in others; use one of them throughout"
             )

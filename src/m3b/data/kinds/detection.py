@@ -44,10 +44,10 @@ class DetectionRecords(RecordKind):
         return {"oneOf": [{"required": [key]} for key in TARGETS]}
 
     def missing(self, item: Item) -> tuple[str, ...]:
-        given = [key for key in TARGETS if key in item]
-        if len(given) > 1:
-            raise ValueError(f"has both {' and '.join(given)}; an index uses one of them, the same throughout")
-        return () if given else ("mask_path, boxes or abnormal",)
+        present = [key for key in TARGETS if key in item]
+        if len(present) > 1:
+            raise ValueError(f"has both {' and '.join(present)}; an index uses one of them, the same throughout")
+        return () if present else ("mask_path, boxes or abnormal",)
 
     def parse(self, item: Item) -> dict[str, Any]:
         if item.get(IGNORED) is not None and item.get("mask_path") is None:
@@ -67,7 +67,7 @@ class DetectionRecords(RecordKind):
             return {"abnormal": record.extra["abnormal"]}
         if record.boxes is None:
             return mask_target(record)
-        return {"boxes": [{"label": one.label, "box": list(one.box)} for one in record.boxes]}
+        return {"boxes": [{"label": item.label, "box": list(item.box)} for item in record.boxes]}
 
     def mixed(self, records: Sequence[Record]) -> str:
         if len({_form(record) for record in records}) > 1:
@@ -139,7 +139,7 @@ def example_boxes() -> list[dict[str, Any]]:
 def _boxes(value: Any) -> tuple[BoxLabel, ...]:
     if not isinstance(value, list):
         raise ValueError(f"boxes must be a list, [] for a healthy image; is {kind(value)}")
-    return tuple(_box(one, place) for place, one in enumerate(value))
+    return tuple(_box(item, place) for place, item in enumerate(value))
 
 
 def _box(value: Any, place: int) -> BoxLabel:
@@ -148,9 +148,9 @@ def _box(value: Any, place: int) -> BoxLabel:
         raise ValueError(f"boxes[{place}] must look like {example}, is {json.dumps(value)[:60]}")
     box = value.get("box")
     numbers = box if isinstance(box, list) else []
-    if len(numbers) not in (4, 6) or not all(_number(one) for one in numbers):
+    if len(numbers) not in (4, 6) or not all(_number(number) for number in numbers):
         raise ValueError(f"boxes[{place}]: box must be 4 numbers (picture) or 6 (volume), is {json.dumps(box)[:60]}")
-    return BoxLabel(value["label"], tuple(float(one) for one in numbers))
+    return BoxLabel(value["label"], tuple(float(number) for number in numbers))
 
 
 def _number(value: Any) -> bool:

@@ -36,13 +36,13 @@ def attributes(value: Any) -> dict[str, str]:
     Raises:
         ValueError: no object of short texts and numbers.
     """
-    plain = isinstance(value, dict) and all(
-        isinstance(one, str | int | float) and not isinstance(one, bool) and len(str(one)) <= MAX_ATTRIBUTE
-        for one in value.values()
+    is_valid = isinstance(value, dict) and all(
+        isinstance(item, str | int | float) and not isinstance(item, bool) and len(str(item)) <= MAX_ATTRIBUTE
+        for item in value.values()
     )
-    if not plain:
+    if not is_valid:
         raise ValueError(f'attributes must look like {{"sex": "F", "age": 61}}, is {json.dumps(value)[:60]}')
-    return {sys.intern(str(name)): sys.intern(str(one)) for name, one in value.items()}
+    return {sys.intern(str(name)): sys.intern(str(item)) for name, item in value.items()}
 
 
 def paths(value: Any, name: str) -> str | tuple[str, ...]:
@@ -69,8 +69,8 @@ def image(value: Any) -> Image:
         raise ValueError(
             "image_path, as an object, must name one path a channel, such as {'flair': 'data/x/f.nii', 't1': 'data/x/t.nii'}"
         )
-    if odd := [name for name in value if "=" in name or name != name.strip()]:
-        raise ValueError(f"image_path: the channel name {odd[0]!r} must have no = and no space around it")
+    if unusable := [name for name in value if "=" in name or name != name.strip()]:
+        raise ValueError(f"image_path: the channel name {unusable[0]!r} must have no = and no space around it")
     return Channels(tuple((sys.intern(str(name)), path) for name, path in value.items()))
 
 
@@ -80,10 +80,10 @@ def mixed_channels(records: Sequence[Record]) -> str:
     if first is None:
         return ""
     for record in records:
-        same = tuple(name for name in first.channels if name in record.channels)
-        if record.channels != same or bool(record.channels) != bool(first.channels):
-            here, there = (", ".join(one.channels) or "no named channels" for one in (first, record))
-            return f"image_path must name the same channels in the same order in all records; found {here}, and {there}"
+        shared_channels = tuple(name for name in first.channels if name in record.channels)
+        if record.channels != shared_channels or bool(record.channels) != bool(first.channels):
+            first_names, other_names = (", ".join(case.channels) or "no named channels" for case in (first, record))
+            return f"image_path must name the same channels in the same order in all records; found {first_names}, and {other_names}"
     return ""
 
 
@@ -91,12 +91,17 @@ def mixed_views(records: Sequence[Record]) -> str:
     """Records of views beside a volume's slices or a clip, in words; a single picture is a study of one view."""
     if not any(record.views for record in records):
         return ""
-    odd = next(
-        (one for one in records if not one.views and not (isinstance(one.image, str) and not one.channels)), None
+    mixed = next(
+        (
+            record
+            for record in records
+            if not record.views and not (isinstance(record.image, str) and not record.channels)
+        ),
+        None,
     )
     return (
-        f"'several' says 'views' in some records; {odd.key[:80]} is several images too and does not say so"
-        if odd
+        f"'several' says 'views' in some records; {mixed.key[:80]} is several images too and does not say so"
+        if mixed
         else ""
     )
 

@@ -34,8 +34,8 @@ def preview(path: Path, phi: Phi) -> list[str]:
         file = BufferedReader(raw, 1 << 20)
         if zipfile.is_zipfile(file):
             with open_zip(file) as archive:
-                members = [(one.filename, one.file_size) for one in archive.infolist() if not one.is_dir()]
-            return _listed("ZIP archive", members)
+                members = [(member.filename, member.file_size) for member in archive.infolist() if not member.is_dir()]
+            return _describe_members("ZIP archive", members)
         file.seek(0)
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -54,8 +54,8 @@ def open_zip(file: IO[bytes]) -> zipfile.ZipFile:
     file.seek(max(0, length - _END))
     tail = file.read()
     at = tail.rfind(b"PK\5\6")
-    listed = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
-    if _LIST <= listed < _ELSEWHERE:
+    list_length = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
+    if _LIST <= list_length < _ELSEWHERE:
         raise ToolError("its list of members is larger than 64 MiB; look at it with a script")
     file.seek(0)
     return zipfile.ZipFile(file)
@@ -64,8 +64,8 @@ def open_zip(file: IO[bytes]) -> zipfile.ZipFile:
 class _Limited:
     """A stream that ends after so many bytes, as a bomb would not."""
 
-    def __init__(self, source: Any, most: int) -> None:
-        self._source, self.left = source, most
+    def __init__(self, source: Any, max_bytes: int) -> None:
+        self._source, self.left = source, max_bytes
 
     def read(self, count: int = -1) -> bytes:
         block: bytes = self._source.read(min(self.left, count if count >= 0 else self.left))
@@ -83,7 +83,7 @@ def _tar(path: Path, source: _Limited) -> list[str]:
         if not members:
             kind = extension(path.stem)
             return [f"compressed file{' of ' + kind if kind else ''}; unpack it with a script"]
-    lines = _listed("tar archive", members)
+    lines = _describe_members("tar archive", members)
     return lines if source.left else [f"{lines[0]}; only its first {format_bytes(_UNPACKED)} were unpacked", *lines[1:]]
 
 
@@ -93,13 +93,13 @@ def _tape(tape: tarfile.TarFile) -> Iterator[tuple[str, int]]:
             yield member.name, member.size
 
 
-def _listed(kind: str, members: list[tuple[str, int]]) -> list[str]:
+def _describe_members(kind: str, members: list[tuple[str, int]]) -> list[str]:
     total = sum(length for _, length in members)
     note = " or more" if len(members) == _MAX_MEMBERS else ""
     lines = [
         f"{kind}, {pluralize(len(members), 'file')}{note}, {format_bytes(total)} unpacked; "
         "unpack it with a script into the working folder"
     ]
-    groups = sorted(group_names([name for name, _ in members]), key=lambda one: -one.count)
-    lines += [f"{one.shown()}" + (f" x {one.count:,}" if one.count > 1 else "") for one in groups[:20]]
+    groups = sorted(group_names([name for name, _ in members]), key=lambda group: -group.count)
+    lines += [f"{group.format_ranges()}" + (f" x {group.count:,}" if group.count > 1 else "") for group in groups[:20]]
     return lines + ([f"... {len(groups) - 20} more patterns"] if len(groups) > 20 else [])

@@ -15,9 +15,11 @@ def is_coco(value: Any) -> bool:
 
 def marked(value: Any) -> list[str]:
     """What the annotations of a COCO file hold; nothing of any other value."""
-    found = [one for one in value["annotations"] if isinstance(one, dict)] if is_coco(value) else []
+    annotations = [item for item in value["annotations"] if isinstance(item, dict)] if is_coco(value) else []
     return [
-        key for key in ("bbox", "segmentation", "keypoints", "caption") if any(one.get(key) for one in found[:1000])
+        key
+        for key in ("bbox", "segmentation", "keypoints", "caption")
+        if any(item.get(key) for item in annotations[:1000])
     ]
 
 
@@ -25,21 +27,24 @@ def coco(value: Any) -> list[str] | None:
     """What a COCO file holds; nothing when the value is not one."""
     if not is_coco(value):
         return None
-    categories = [one for one in value.get("categories") or [] if isinstance(one, dict)]
-    images = [one for one in value["images"] if isinstance(one, dict)]
-    found = [one for one in value["annotations"] if isinstance(one, dict)]
-    names = {one.get("id"): str(one.get("name", one.get("id"))) for one in categories}
-    counts = Counter(names.get(one.get("category_id"), f"unknown id {one.get('category_id')}") for one in found)
+    categories = [item for item in value.get("categories") or [] if isinstance(item, dict)]
+    images = [item for item in value["images"] if isinstance(item, dict)]
+    annotations = [item for item in value["annotations"] if isinstance(item, dict)]
+    names = {category.get("id"): str(category.get("name", category.get("id"))) for category in categories}
+    counts = Counter(
+        names.get(annotation.get("category_id"), f"unknown id {annotation.get('category_id')}")
+        for annotation in annotations
+    )
     for name in names.values():
         counts.setdefault(name, 0)
-    annotated = len({one.get("image_id") for one in found})
+    annotated = len({annotation.get("image_id") for annotation in annotations})
     kinds = marked(value)
-    shapes = Counter((one.get("width"), one.get("height")) for one in images)
+    shapes = Counter((image.get("width"), image.get("height")) for image in images)
     common = ", ".join(f"{w} x {h} px ({n:,})" for (w, h), n in shapes.most_common(3) if w and h)
-    listed = ", ".join(f"{name} x {count:,}" for name, count in counts.most_common(40))
+    categories_text = ", ".join(f"{name} x {count:,}" for name, count in counts.most_common(40))
     return [
-        f"COCO: {pluralize(len(images), 'image')}, {annotated:,} of them annotated; {pluralize(len(found), 'annotation')}"
+        f"COCO: {pluralize(len(images), 'image')}, {annotated:,} of them annotated; {pluralize(len(annotations), 'annotation')}"
         f" ({', '.join(kinds) or 'empty'}); {pluralize(len(categories), 'category', 'categories')}",
-        f"annotations by category: {listed or 'none'}",
+        f"annotations by category: {categories_text or 'none'}",
         *([f"image sizes: {common}"] if common else []),
     ]

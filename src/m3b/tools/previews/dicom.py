@@ -25,7 +25,7 @@ MAX_REGIONS = 30
 """Names of regions that are told."""
 MAX_AGE = 89
 """The highest age that is told in years (the limit of HIPAA's safe harbor, 45 CFR 164.514)."""
-_SHOWN = (
+_SHOWN_TAGS = (
     "Modality", "BodyPartExamined", "StudyDescription", "SeriesDescription", "ProtocolName", "Manufacturer",
     "ManufacturerModelName", "PatientSex", "PatientAge", "ViewPosition", "ImageLaterality", "PresentationIntentType",
     "PhotometricInterpretation", "RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "KVP", "ImageType",
@@ -112,7 +112,7 @@ def _series(files: Sequence[Path], first: Any, phi: Phi, *, is_whole: bool) -> s
     text = f"series of {pluralize(len(files), 'file')}: {first.get('Modality', '?')}"
     if description := first.get("SeriesDescription"):
         text += f", {shorten(_unnamed(_hidden(str(description), phi), first, phi), 60)!r}"
-    text += f", patient {_hidden(str(first.get('PatientID', '')), phi, whole=True) or 'not stated'}"
+    text += f", patient {_hidden(str(first.get('PatientID', '')), phi, is_identity=True) or 'not stated'}"
     if not is_whole:
         return text
     folder = files[0].parent
@@ -125,22 +125,24 @@ def _series(files: Sequence[Path], first: Any, phi: Phi, *, is_whole: bool) -> s
 def _regions(data: Any, phi: Phi) -> list[str]:
     """Names of what contours (RTSTRUCT) or segments (SEG) outline."""
     for sequence, name in (("StructureSetROISequence", "ROIName"), ("SegmentSequence", "SegmentLabel")):
-        found = Counter(str(one.get(name, "")) for one in data.get(sequence) or ())
-        if found:
-            told = ", ".join(_unnamed(_hidden(shorten(one, 60), phi), data, phi) for one in list(found)[:MAX_REGIONS])
-            more = f", {len(found) - MAX_REGIONS} more" if len(found) > MAX_REGIONS else ""
-            return [f"outlines {pluralize(found.total(), 'region')}: {told}{more}"]
+        names = Counter(str(item.get(name, "")) for item in data.get(sequence) or ())
+        if names:
+            shown_names = ", ".join(
+                _unnamed(_hidden(shorten(region, 60), phi), data, phi) for region in list(names)[:MAX_REGIONS]
+            )
+            rest_note = f", {len(names) - MAX_REGIONS} more" if len(names) > MAX_REGIONS else ""
+            return [f"outlines {pluralize(names.total(), 'region')}: {shown_names}{rest_note}"]
     return []
 
 
 def _tags(data: Any, phi: Phi) -> list[str]:
-    shown = [
+    tags = [
         f"{name}={shorten(_unnamed(_hidden(_aged(name, str(data.get(name)), phi), phi), data, phi), 60)}"
-        for name in _SHOWN
+        for name in _SHOWN_TAGS
         if data.get(name) not in (None, "")
     ]
     present = [name for name in _PERSONAL if data.get(name) not in (None, "")]
-    lines = [", ".join(shown)] if shown else []
+    lines = [", ".join(tags)] if tags else []
     lines += _burnt_in(data)
     if present and phi == "mask":
         identity = [f"{name}={mask(str(data.get(name)))}" for name in present if name in ("PatientID", "PatientName")]
@@ -160,8 +162,8 @@ def _unnamed(text: str, data: Any, phi: Phi) -> str:
     """A description without the parts of the patient's name and the record number that technicians type into it."""
     if phi == "allow":
         return text
-    own = f"{data.get('PatientName', '')} {data.get('PatientID', '')}"
-    for part in re.findall(r"[^\W_]{3,}", own):
+    identity = f"{data.get('PatientName', '')} {data.get('PatientID', '')}"
+    for part in re.findall(r"[^\W_]{3,}", identity):
         text = re.sub(rf"(?<![^\W_]){re.escape(part)}(?![^\W_])", "[masked]", text, flags=re.IGNORECASE)
     return text
 
@@ -169,17 +171,17 @@ def _unnamed(text: str, data: Any, phi: Phi) -> str:
 def _burnt_in(data: Any) -> list[str]:
     """A warning where identity may stand in the pixels, by the header or by the kind of image."""
     header = {name: str(data.get(name, "")) for name in ("BurnedInAnnotation", "Modality")}
-    found = find_burnt_in_text(header)
-    if found == "stated":
+    risk = find_burnt_in_text(header)
+    if risk == "stated":
         return ["warning: the header says that text is burnt into the pixels; it may name the patient"]
     kind = getattr(data.get("SOPClassUID"), "name", "")
     scanned = "SECONDARY" in str(data.get("ImageType", "")).upper() and "Secondary Capture" in kind
-    if found or (scanned and header["BurnedInAnnotation"].upper() != "NO"):
+    if risk or (scanned and header["BurnedInAnnotation"].upper() != "NO"):
         return ["warning: images of this kind often have text burnt into the pixels, and the header does not deny it"]
     return []
 
 
-def _hidden(text: str, phi: Phi, *, whole: bool = False) -> str:
+def _hidden(text: str, phi: Phi, *, is_identity: bool = False) -> str:
     if phi == "allow":
         return text
-    return mask(text) if whole else scrub(text)
+    return mask(text) if is_identity else scrub(text)

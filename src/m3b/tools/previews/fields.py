@@ -24,12 +24,12 @@ NAMES: dict[type, str] = {
 
 def fields(value: Any, phi: Phi) -> tuple[ColumnSummary, ...]:
     """Every field of the objects in a JSON value, those inside others as `outer.inner`; 120 at most."""
-    found = []
-    for one in _walk([value], "", phi, 0):
-        found.append(one)
-        if len(found) == MAX_FIELDS:
+    columns = []
+    for column in _walk([value], "", phi, 0):
+        columns.append(column)
+        if len(columns) == MAX_FIELDS:
             break
-    return tuple(found)
+    return tuple(columns)
 
 
 def _walk(values: list[Any], path: str, phi: Phi, depth: int) -> Iterator[ColumnSummary]:
@@ -39,18 +39,18 @@ def _walk(values: list[Any], path: str, phi: Phi, depth: int) -> Iterator[Column
     if records and (counts := Counter(key for record in records for key in record)):
         keys = list(counts)
         if len(keys) > MAX_KEYS:  # names of files or cases: each value is an object of the same form
-            inner = [one for record in records for one in list(record.values())[:MAX_ITEMS]][:MAX_ITEMS]
+            inner = [value for record in records for value in list(record.values())[:MAX_ITEMS]][:MAX_ITEMS]
             yield from _walk(inner, path, phi, depth + 1)
             return
         for key in keys:
-            held = [record[key] for record in records[:MAX_ITEMS] if key in record]
+            field_values = [record[key] for record in records[:MAX_ITEMS] if key in record]
             place = f"{path}.{key}" if path else str(key)
-            own = field(place, held, phi, keys)
-            yield own
-            if not own.personal:
-                yield from _walk(held, place, phi, depth + 1)
+            column = field(place, field_values, phi, keys)
+            yield column
+            if not column.personal:
+                yield from _walk(field_values, place, phi, depth + 1)
     lists = [value for value in values if isinstance(value, list)]
-    items = [item for one in lists for item in one[:MAX_ITEMS]][:MAX_ITEMS]
+    items = [item for value in lists for item in value[:MAX_ITEMS]][:MAX_ITEMS]
     if any(isinstance(item, dict | list) for item in items):
         yield from _walk(items, path, phi, depth + 1)
 
@@ -60,12 +60,12 @@ def field(name: str, values: list[Any], phi: Phi, names: list[Any]) -> ColumnSum
     words = [value for value in values if isinstance(value, str)]
     types = Counter(NAMES.get(type(value), type(value).__name__) for value in values)
     kind = types.most_common(1)[0][0] if types else "empty"
-    own = name.rpartition(".")[2]
-    if phi == "mask" and is_personal(own, values, names):
+    key = name.rpartition(".")[2]
+    if phi == "mask" and is_personal(key, values, names):
         return ColumnSummary(name=name, type=kind, personal=True)
-    plain = [value for value in values if isinstance(value, str | int | float | bool)]
-    counts = Counter(map(str, plain))
-    small = len(counts) <= VOCABULARY and bool(words) and len(counts) < len(plain)
-    shown = tuple((shorten(cell(text), 60), count) for text, count in counts.most_common()) if small else ()
+    scalars = [value for value in values if isinstance(value, str | int | float | bool)]
+    counts = Counter(map(str, scalars))
+    small = len(counts) <= VOCABULARY and bool(words) and len(counts) < len(scalars)
+    vocabulary = tuple((shorten(cell(text), 60), count) for text, count in counts.most_common()) if small else ()
     prose = any(len(text.split()) >= SENTENCE for text in words[:200])
-    return ColumnSummary(name=name, type=kind, distinct=len(counts), values=shown, prose=prose)
+    return ColumnSummary(name=name, type=kind, distinct=len(counts), values=vocabulary, prose=prose)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TABLES = {".csv", ".tsv", ".tab"}
 _CODE = {".py", ".sh", ".toml", ".cfg", ".ini"}
-_SHOWN = 2001
+MAX_SHOWN_CELLS = 2001
 """Cells that a line of read_files can show: it is cut behind 2,000 characters."""
 MAX_PARSED = 4 << 20
 """Bytes of a JSON file that are parsed to see what its values are; of a larger one, the lines of so much."""
@@ -42,12 +42,14 @@ def masked_lines(path: Path, lines: list[str], ctx: PreviewContext, offset: int 
         return lines, ""
     if (ctx.roots.is_writable(path) and suffix in _CODE) or ctx.roots.display_path(path).startswith("resources"):
         return lines, ""
-    one = partial(_record, numbers=_numbers(path)) if suffix in _RECORDS else masked_line
+    mask_line = partial(_record, numbers=_numbers(path)) if suffix in _RECORDS else masked_line
     if suffix in _TABLES:
-        shown = _table(path, lines)
+        shown_lines = _table(path, lines)
     else:
-        shown = [one(line) for line in (lines if suffix in _RECORDS else _mask_markup_lines(path, lines, offset))]
-    return shown, "personal data masked" if shown != lines else ""
+        shown_lines = [
+            mask_line(line) for line in (lines if suffix in _RECORDS else _mask_markup_lines(path, lines, offset))
+        ]
+    return shown_lines, "personal data masked" if shown_lines != lines else ""
 
 
 def _mask_markup_lines(path: Path, lines: list[str], offset: int) -> list[str]:
@@ -59,7 +61,9 @@ def _mask_markup_lines(path: Path, lines: list[str], offset: int) -> list[str]:
         return lines
     before, after = (text.split("\n")[offset : offset + len(lines)] for text in (head, masked))
     changed = {
-        at: new.rstrip("\r")[:_SHOWN] for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new
+        at: new.rstrip("\r")[:MAX_SHOWN_CELLS]
+        for at, (old, new) in enumerate(zip(before, after, strict=True))
+        if old != new
     }
     return [changed.get(at, line) for at, line in enumerate(lines)]
 
@@ -71,9 +75,9 @@ def _table(path: Path, lines: list[str]) -> list[str]:
         head = file.read(1 << 18)
     frame, info = read_delimited(head, suffix=path.suffix.lower(), is_partial=len(head) == 1 << 18)
     separator = info.separator or ","
-    rows = [[cell or "" for cell in row] for row in frame[:, :_SHOWN].head(200).iter_rows()]
-    found = personal_columns(frame.columns[:_SHOWN], rows)
-    if not found:
+    rows = [[cell or "" for cell in row] for row in frame[:, :MAX_SHOWN_CELLS].head(200).iter_rows()]
+    personal = personal_columns(frame.columns[:MAX_SHOWN_CELLS], rows)
+    if not personal:
         return [scrub(line) for line in lines]
     result = []
     for line in lines:
@@ -82,8 +86,8 @@ def _table(path: Path, lines: list[str]) -> list[str]:
             result.append(line)
             continue
         out = io.StringIO()
-        kept = [mask(cell) if index in found else scrub(cell) for index, cell in enumerate(cells)]
-        csv.writer(out, delimiter=separator, lineterminator="").writerow(kept)
+        masked_cells = [mask(cell) if index in personal else scrub(cell) for index, cell in enumerate(cells)]
+        csv.writer(out, delimiter=separator, lineterminator="").writerow(masked_cells)
         result.append(out.getvalue())
     return result
 
@@ -92,30 +96,30 @@ def _numbers(path: Path) -> set[str]:
     """Record numbers that the objects around them show to be such: a line alone does not."""
     with open_for_reading(path, path.name) as file:
         head = file.read(MAX_PARSED + 1)
-    found: set[str] = set()
+    numbers: set[str] = set()
     texts = [head] if path.suffix.lower() == ".json" and len(head) <= MAX_PARSED else head.splitlines()
-    for text in (one for one in texts if b"identifier" in one):
+    for text in (line for line in texts if b"identifier" in line):
         with contextlib.suppress(ValueError, RecursionError):
-            found |= record_numbers(parse_data_json(text))
-    return found
+            numbers |= record_numbers(parse_data_json(text))
+    return numbers
 
 
 def _record(line: str, numbers: set[str]) -> str:
     keys = Siblings(match[1] for match in _PAIR.finditer(line))
 
-    def one(match: re.Match[str]) -> str:
+    def mask_pair(match: re.Match[str]) -> str:
         value = match[3].strip('"')
         if not is_personal(match[1], [value], keys) and not (match[1] == "value" and value in numbers):
             return match[0]
         return f'"{match[1]}"{match[2]}{json.dumps(mask(value))}'
 
-    return scrub(_PAIR.sub(one, line))
+    return scrub(_PAIR.sub(mask_pair, line))
 
 
 _ELEMENT = re.compile(r"<([\w.:-]{1,60})((?: [^<>]{0,200})?)>([^<>]{1,500})</\1>")
-_OPENED = re.compile(r"<([\w.:-]{1,60})((?: [^<>]{1,500}?)?)(/?>)")
+_OPENING_TAG = re.compile(r"<([\w.:-]{1,60})((?: [^<>]{1,500}?)?)(/?>)")
 _ATTRIBUTE = re.compile(r"""([\w.:-]{1,60})=(["'])([^"'<>]{1,300})\2""")
-_BESIDE = re.compile(
+_HEADING_WITH_TEXT = re.compile(
     r"(>\s{0,4}([^<>]{1,80}?)\s{0,4}[:：]?\s{0,4}</[\w.:-]{1,60}>\s{0,4}(?:<[^<>/]{1,100}>\s{0,4})?[:：]?\s{0,4})([^<>\s][^<>]{0,500})"
 )
 """A heading in an element, and the text behind it or in the next one: `<th>Name</th><td>...</td>`, `<b>Name:</b> ...`."""
@@ -128,36 +132,38 @@ _LINE = re.compile(
 def masked_line(line: str) -> str:
     """A line of a text, XML or YAML file: what elements, attributes and `key: value` name, and what free text holds."""
     if "<" in line:
-        line = _BESIDE.sub(_beside, _OPENED.sub(_opened, _ELEMENT.sub(_element, line)))
-    found = _LINE.match(line)
-    if found and is_personal(found[2], [found[4].strip().strip("\"'")]):
-        return f"{found[1]}{found[2]}{found[3]}{mask(found[4])}"
+        line = _HEADING_WITH_TEXT.sub(
+            _mask_text_of_heading, _OPENING_TAG.sub(_mask_attributes, _ELEMENT.sub(_element, line))
+        )
+    match = _LINE.match(line)
+    if match and is_personal(match[2], [match[4].strip().strip("\"'")]):
+        return f"{match[1]}{match[2]}{match[3]}{mask(match[4])}"
     return scrub(line)
 
 
-def _element(found: re.Match[str]) -> str:
+def _element(match: re.Match[str]) -> str:
     """The element, its text masked where its name says so, or an attribute: `<field name="Date of Birth">`."""
-    names = (found[1].rpartition(":")[2], *(one[3] for one in _ATTRIBUTE.finditer(found[2])))
-    shown = mask(found[3]) if any(is_personal(html.unescape(name), [found[3]]) for name in names) else found[3]
-    return f"<{found[1]}{found[2]}>{shown}</{found[1]}>"
+    names = (match[1].rpartition(":")[2], *(attribute[3] for attribute in _ATTRIBUTE.finditer(match[2])))
+    text = mask(match[3]) if any(is_personal(html.unescape(name), [match[3]]) for name in names) else match[3]
+    return f"<{match[1]}{match[2]}>{text}</{match[1]}>"
 
 
-def _opened(found: re.Match[str]) -> str:
+def _mask_attributes(match: re.Match[str]) -> str:
     """A tag with its attributes masked by their names, or by what the element or another attribute says that the value is."""
-    headings = (found[1].rpartition(":")[2], *(one[3] for one in _ATTRIBUTE.finditer(found[2])))
+    headings = (match[1].rpartition(":")[2], *(pair[3] for pair in _ATTRIBUTE.finditer(match[2])))
     values = next((_VALUE_ATTRIBUTES for heading in headings if is_personal(html.unescape(heading))), frozenset())
 
-    def attribute(one: re.Match[str]) -> str:
-        name = one[1].rpartition(":")[2]
-        if is_personal(one[3]) or not (name in values or is_personal(name, [one[3]])):
-            return one[0]
-        return f"{one[1]}={one[2]}{mask(one[3])}{one[2]}"
+    def attribute(pair: re.Match[str]) -> str:
+        name = pair[1].rpartition(":")[2]
+        if is_personal(pair[3]) or not (name in values or is_personal(name, [pair[3]])):
+            return pair[0]
+        return f"{pair[1]}={pair[2]}{mask(pair[3])}{pair[2]}"
 
-    return f"<{found[1]}{_ATTRIBUTE.sub(attribute, found[2])}{found[3]}"
+    return f"<{match[1]}{_ATTRIBUTE.sub(attribute, match[2])}{match[3]}"
 
 
-def _beside(found: re.Match[str]) -> str:
-    value = found[3].strip()
-    if value.startswith("[masked ") or not is_personal(html.unescape(found[2]), [value]):
-        return found[0]
-    return f"{found[1]}{mask(value)}"
+def _mask_text_of_heading(match: re.Match[str]) -> str:
+    value = match[3].strip()
+    if value.startswith("[masked ") or not is_personal(html.unescape(match[2]), [value]):
+        return match[0]
+    return f"{match[1]}{mask(value)}"

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from m3b.data.phi import SEEN, Phi, cell, is_personal, masked_json
+from m3b.data.phi import MAX_LOOKED_VALUES, Phi, cell, is_personal, masked_json
 from m3b.dataset.tables.text_tables import decode_text
 from m3b.facts import DocumentSummary
 from m3b.isolation.untrusted import parse_data_json
@@ -22,7 +22,7 @@ from m3b.tools.text import pluralize, shorten
 
 _WHOLE_UP_TO = 32 * 2**20
 _PREFIX = 2 * 2**20
-_SEEN = 10_000
+_MAX_COUNTED_VALUES = 10_000
 """Values at one place that are counted; of more it is said."""
 _MAX_NAMES = 64
 _MAX_KEYS = 40
@@ -44,9 +44,9 @@ def preview(path: Path, phi: Phi) -> Lines:
         value = parse_data_json(text)
     else:
         value, note = parse_data_json(closed(text)), f" (of the first {len(head) // 2**20} MiB only)"
-    told = [f"JSON{note}: {_kind(value)}", *(coco(value) or []), *structure(value, phi), *_sample(value, phi)]
+    lines_about = [f"JSON{note}: {_kind(value)}", *(coco(value) or []), *structure(value, phi), *_sample(value, phi)]
     records = len(value) if isinstance(value, list) else 1
-    return Lines(told, DocumentSummary(records=records, fields=fields(value, phi), marked=tuple(marked(value))))
+    return Lines(lines_about, DocumentSummary(records=records, fields=fields(value, phi), marked=tuple(marked(value))))
 
 
 def _is_lines(head: bytes) -> bool:
@@ -62,8 +62,8 @@ def _lines(path: Path, head: bytes, phi: Phi) -> Lines:
     total = count_lines(path)
     start = head if len(head) < _PREFIX else head[: head.rfind(b"\n") + 1]
     bad: Counter[str] = Counter()
-    records = list(_parsed(start.split(b"\n")[:_SEEN], bad))
-    of = "all" if len(head) < _PREFIX and total <= _SEEN else f"the first {len(records):,}"
+    records = list(_parsed(start.split(b"\n")[:_MAX_COUNTED_VALUES], bad))
+    of = "all" if len(head) < _PREFIX and total <= _MAX_COUNTED_VALUES else f"the first {len(records):,}"
     if not records:
         none = f"JSON lines: {pluralize(total, 'line')}, none of those read is valid JSON ({_first(bad)})"
         return Lines([none], DocumentSummary())
@@ -134,20 +134,20 @@ def _describe(values: list[Any], indent: str, lines: list[str], phi: Phi, depth:
     if records := [value for value in values if isinstance(value, dict)]:
         _fields(records, indent + "  ", lines, phi, depth)
     if lists := [value for value in values if isinstance(value, list)]:
-        items = list(islice(chain.from_iterable(lists), _SEEN))
+        items = list(islice(chain.from_iterable(lists), _MAX_COUNTED_VALUES))
         if items and any(isinstance(item, dict | list) for item in items):
             lines.append(f"{indent}  each item{_of(len(items), sum(map(len, lists)))}: {_types(items)}")
             _describe(items, indent + "  ", lines, phi, depth + 1)
         elif depth == 0 and len(lists) == 1 and items:
-            lines.append(f"{indent}  {_listed(items)}")
+            lines.append(f"{indent}  {_describe_items(items)}")
 
 
-def _of(read: int, there: int) -> str:
+def _of(read: int, total: int) -> str:
     """What is said where not all values were counted."""
-    return f" (of the first {read:,} of {there:,})" if read < there else ""
+    return f" (of the first {read:,} of {total:,})" if read < total else ""
 
 
-def _listed(items: list[Any]) -> str:
+def _describe_items(items: list[Any]) -> str:
     """Short texts in their order, as lists of class names are; of others a summary."""
     if _is_names(items):
         return f"all items, in order: {', '.join(cell(item) for item in items)}"
@@ -165,10 +165,10 @@ def _is_names(value: Any) -> bool:
 def _fields(records: list[dict[str, Any]], indent: str, lines: list[str], phi: Phi, depth: int) -> None:
     counts = Counter(key for record in records for key in record)
     if len(counts) > _MAX_KEYS and _is_map(records, counts):
-        values = list(islice(chain.from_iterable(record.values() for record in records), _SEEN))
-        some = ", ".join(repr(shorten(cell(str(key)), 60)) for key in list(counts)[:3])
+        values = list(islice(chain.from_iterable(record.values() for record in records), _MAX_COUNTED_VALUES))
+        examples = ", ".join(repr(shorten(cell(str(key)), 60)) for key in list(counts)[:3])
         cut = _of(len(values), sum(map(len, records)))
-        lines.append(f"{indent}{len(counts):,} keys such as {some}; each{cut}: {_types(values)}")
+        lines.append(f"{indent}{len(counts):,} keys such as {examples}; each{cut}: {_types(values)}")
         _describe(values, indent, lines, phi, depth + 1)
         return
     keys = list(counts)
@@ -191,16 +191,16 @@ def _is_map(records: list[dict[str, Any]], counts: Counter[str]) -> bool:
 
 def _values(values: list[Any]) -> str:
     """Small vocabularies with counts, ranges of numbers, lengths of lists."""
-    each = chain.from_iterable(value if isinstance(value, list) else (value,) for value in values)
-    flat = list(islice(each, _SEEN))
+    items = chain.from_iterable(value if isinstance(value, list) else (value,) for value in values)
+    flat = list(islice(items, _MAX_COUNTED_VALUES))
     cut = _of(len(flat), sum(len(value) if isinstance(value, list) else 1 for value in values))
     words = [item for item in flat if isinstance(item, str)]
     numbers = [item for item in flat if isinstance(item, int | float) and not isinstance(item, bool)]
     if words:
-        found = Counter(words)
-        if len(found) <= 20 and (len(found) < len(words) or len(words) <= 3):
-            return f"{cut}: " + ", ".join(f"{shorten(cell(one), 60)} x {n:,}" for one, n in found.most_common())
-        return f"{cut}: {len(found):,} distinct, such as {shorten(cell(words[0]), 80)!r}"
+        counts = Counter(words)
+        if len(counts) <= 20 and (len(counts) < len(words) or len(words) <= 3):
+            return f"{cut}: " + ", ".join(f"{shorten(cell(text), 60)} x {n:,}" for text, n in counts.most_common())
+        return f"{cut}: {len(counts):,} distinct, such as {shorten(cell(words[0]), 80)!r}"
     if numbers:
         return f"{cut}: {min(numbers):g} to {max(numbers):g}"
     return ""
@@ -235,6 +235,8 @@ def _shortened(record: Any) -> Any:
 def _sample(value: Any, phi: Phi) -> list[str]:
     if _is_names(value):
         return []  # shown whole already
-    records = [_shortened(record) for record in (value[:SEEN] if isinstance(value, list) and value else [value])]
+    records = [
+        _shortened(record) for record in (value[:MAX_LOOKED_VALUES] if isinstance(value, list) and value else [value])
+    ]
     first = (masked_json(records) if phi == "mask" else records)[0]
     return ["sample: " + shorten(json.dumps(first, ensure_ascii=False, default=str), 500)]
