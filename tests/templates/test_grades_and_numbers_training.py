@@ -31,7 +31,7 @@ def test_a_loss_of_grades_costs_what_lies_further_off_more(parts: ModuleType) ->
 
 
 def test_grades_are_decided_by_the_middle_of_the_probabilities(parts: ModuleType) -> None:
-    grade_of = importlib.import_module("m3b.training.diagnosis.answers").decide_grades
+    grade_of = importlib.import_module("m3b.training.diagnosis.grade_rules").decide_grades
     row = np.array([[0.40, 0.05, 0.10, 0.45], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
     assert grade_of(row, "mode").tolist() == [3, 0, 3]
     assert grade_of(row, "median").tolist() == [2, 0, 3]

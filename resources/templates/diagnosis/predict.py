@@ -43,7 +43,7 @@ from m3b.training.diagnosis.answers import format_answer, interpret_logits
 from m3b.training.diagnosis.covariates import encode, split_case
 from m3b.training.diagnosis.features import record_features
 from m3b.training.diagnosis.linear_probe import LinearProbe, load_linear_probe
-from m3b.training.diagnosis.network import build_model
+from m3b.training.diagnosis.network import build_delivered_model, list_single_networks
 from m3b.training.diagnosis.saliency import (
     choose_target,
     compute_attention,
@@ -73,7 +73,7 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
     if len(config["weights"]) == 1:  # one network of several, measured on cases that it was not trained on
         config |= config.get("alone", {}).get(config["weights"][0], {})
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    models = load_networks(HERE, config, lambda: build_model(config["plan"], with_loss=False))
+    models = load_networks(HERE, config, lambda: build_delivered_model(config["plan"]))
     return config, [model.to(device).eval() for model in models], device
 
 
@@ -172,6 +172,7 @@ def explain(
     """
     try:
         config, models, device = load()
+        models = list_single_networks(models)
         dims, target = int(config["plan"]["dims"]), choose_target(config, answer)
         batch = torch.from_numpy(pixels).to(device)
         if bag is not None and view_mask is not None:

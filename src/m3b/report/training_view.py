@@ -267,6 +267,10 @@ def _describe_folds(plan: dict[str, Any]) -> str:
     text = "one" if folds <= 1 else f"{folds:g} {names}, an ensemble"
     if plan.get("refit") is True:
         text = f"one trained on all cases, after {folds:g} folds that chose its settings"
+    recipes = plan.get("recipes")
+    settings = recipes.get("settings") if isinstance(recipes, dict) else None
+    if isinstance(settings, list) and len(settings) > 1:
+        text += f"; each is the mean of {len(settings)} networks of different recipes"
     return f"{text} ({shorten(plan['why_folds'], 200)})" if plan.get("why_folds") else text
 
 

@@ -280,7 +280,9 @@ def describe_choices(folder: Path) -> list[str]:
         config = as_dict(untrusted.read_json(folder, "config.json"))
     plan = as_dict(config.get("plan"))
     texts = [as_dict(config.get("start")).get("told")]
-    texts += [as_dict(plan.get(key)).get("description") for key in ("linear_probe", "encoders", "self_training")]
+    texts += [
+        as_dict(plan.get(key)).get("description") for key in ("linear_probe", "recipes", "encoders", "self_training")
+    ]
     return [shorten(remove_file_names(text), 300) for text in texts if isinstance(text, str)]
 
 

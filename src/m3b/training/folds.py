@@ -55,10 +55,37 @@ def name_student(name: str) -> str:
     return f"{name}-student"
 
 
+def count_recipes(plan: Mapping[str, Any]) -> int:
+    """Return the number of recipes whose networks are averaged in each fold, see `diagnosis.recipe_plans`."""
+    return max(1, len((plan.get("recipes") or {}).get("settings") or ()))
+
+
+def list_recipe_plans(plan: Mapping[str, Any]) -> list[Plan]:
+    """Return the plan of each recipe, without `recipes`; steps that are counted (`max_steps`) are divided among them."""
+    base = {key: value for key, value in plan.items() if key != "recipes"}
+    count = count_recipes(plan)
+    if count == 1:
+        return [base]
+    steps = int(plan.get("max_steps") or 0)
+    divided = {"max_steps": max(1, round(steps / count))} if steps else {}
+    return [{**base, **settings, **divided} for settings in plan["recipes"]["settings"]]
+
+
+def list_recipe_names(plan: Mapping[str, Any], number: int) -> list[str]:
+    """Return the folders of a recipe's networks, one a fold; `number` counts from 2, since those of the first are the folds'."""
+    return [f"fold{fold}-recipe{number}" for fold in range(count_folds(plan))]
+
+
+def list_start_names(plan: Mapping[str, Any]) -> list[str]:
+    """Return the folders of the networks that a longer training goes on with: those of the folds and of further recipes."""
+    numbers = range(2, count_recipes(plan) + 1)
+    return [*list_network_names(plan), *(name for number in numbers for name in list_recipe_names(plan, number))]
+
+
 def list_trainings(plan: Mapping[str, Any]) -> list[str]:
     """Return the folders of all networks that are trained, in their order."""
-    names = list_network_names(plan)
-    return [*names, *(map(name_student, names) if plan.get("self_training") else ())]
+    students = map(name_student, list_network_names(plan)) if plan.get("self_training") else ()
+    return [*list_start_names(plan), *students]
 
 
 def count_folds(plan: Mapping[str, Any]) -> int:
@@ -105,7 +132,7 @@ def count_parallel_folds(plan: Mapping[str, Any]) -> int:
 def count_rounds(plan: Mapping[str, Any], parallel: int | None = None) -> int:
     """Return the number of trainings in sequence; `parallel` folds (None: as planned) count as one."""
     rounds = -(-count_folds(plan) // (parallel or count_parallel_folds(plan))) + bool(plan.get("refit"))
-    return rounds * (1 + bool(plan.get("self_training")))
+    return rounds * (1 + bool(plan.get("self_training"))) + count_folds(plan) * (count_recipes(plan) - 1)
 
 
 def list_delivered_weights(plan: Mapping[str, Any]) -> list[Path]:

@@ -26,7 +26,7 @@ from m3b.training.entry import (
     run_training,
     trains_on_cpu,
 )
-from m3b.training.folds import TimeShares, count_folds, count_parallel_folds, list_network_names, read_result
+from m3b.training.folds import TimeShares, count_folds, count_parallel_folds, list_start_names, read_result
 from m3b.training.interruption import INTERRUPTED_CODE, TrainingInterruptedError, goes_on_after_restart
 from m3b.training.pretrained.trial import apply_chosen_start
 from m3b.training.recipe_check import check_recipe
@@ -128,7 +128,7 @@ def parse_train_options(
         return code
     from m3b.training.threads import use_threads
 
-    names = list_network_names(plan) if train_fold else networks
+    names = list_start_names(plan) if train_fold else networks
     fill = partial(copy_start_weights, plan, options.start_from, names, Path("Logout")) if options.start_from else None
     resume = options.resume or goes_on_after_restart()
     prepare_logout(resume, on_cpu=trains_on_cpu(plan), fill=fill)

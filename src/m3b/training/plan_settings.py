@@ -51,6 +51,7 @@ DERIVED_KEYS = (
     "tiles",
     "frames",
     "scratch",
+    "recipes",
     "machine",
     "expected",
 )

@@ -9,9 +9,7 @@ import numpy as np
 import torch
 
 from m3b.training.diagnosis.followup import median_time, survival_risk
-
-GRADE_RULES = ("mode", "median", "mean")
-"""Rules from probabilities to a grade: the likeliest, the median, or the expected one, rounded."""
+from m3b.training.diagnosis.grade_rules import decide_grades
 
 
 def interpret_logits(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.Tensor:
@@ -21,17 +19,6 @@ def interpret_logits(logits: torch.Tensor, config: Mapping[str, Any]) -> torch.T
     if not config["probabilities"]:
         return logits
     return logits.sigmoid() if config["multi_label"] else logits.softmax(dim=1)
-
-
-def decide_grades(scores: np.ndarray, rule: str) -> np.ndarray:
-    """Return (N,) grade numbers from (N, K) probabilities."""
-    if rule == "mode":
-        return np.asarray(scores.argmax(axis=1))
-    if rule == "median":
-        grades = (scores.cumsum(axis=1) < 0.5 - 1e-9).sum(axis=1)
-    else:
-        grades = np.floor(scores @ np.arange(scores.shape[1]) + 0.5).astype(np.int64)
-    return np.asarray(grades.clip(0, scores.shape[1] - 1))
 
 
 def format_answer(config: Mapping[str, Any], row: np.ndarray) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from m3b.training.diagnosis.encoder_choice import apply_chosen_encoder
 from m3b.training.diagnosis.linear_probe_fit import copy_backbone, delivered_rule, format_probe_note
 from m3b.training.diagnosis.targets import get_target
 from m3b.training.entry import hash_validation_cases
-from m3b.training.folds import format_fold_note, list_delivered_weights
+from m3b.training.folds import format_fold_note, list_delivered_weights, list_recipe_plans
 from m3b.training.named_channels import describe_input
 from m3b.training.pretrained.plan_start import list_packages
 from m3b.training.pretrained.trial import apply_chosen_start, format_start_note, remove_paths, start_card
@@ -35,14 +35,18 @@ def main(argv: list[str] | None = None) -> None:
     probe = delivered_rule(plan, calibration.pop("linear_probe", None))
     plan = apply_chosen_encoder(plan, calibration.pop("encoders", None))
     plan["self_training"] = calibration.pop("self_training", None)
-    copy_code(out, probe or plan["network"], list_scripts(Path(__file__).with_name("export_modules.py")))
+    if recipe_choice := calibration.pop("recipes", None):
+        plan["recipes"] = {**plan["recipes"], **recipe_choice}
+    networks = [recipe_plan["network"] for recipe_plan in list_recipe_plans(plan)]
+    library_network = next((network for network in networks if ":" in str(network.get("name", ""))), networks[0])
+    copy_code(out, probe or library_network, list_scripts(Path(__file__).with_name("export_modules.py")))
     stored_weights = {**copy_weights(weights, out, plan["network"]), **copy_backbone(out, probe)}
     config = make_config({**plan, "linear_probe": probe}, stored_weights, calibration)
     config["familiar"] = fit_ood_detector(plan, config, out)
     extra_packages = [
         "monai",
         *(["av"] if plan.get("frames") else []),
-        *list_packages(plan["network"]),
+        *(package for network in networks for package in list_packages(network)),
         *list_packages(probe or {}),
     ]
     write_texts(out, config, extra_packages, _readme(plan, config) + format_probe_note(probe))
@@ -93,7 +97,7 @@ def fit_ood_detector(plan: dict[str, Any], config: dict[str, Any], out: Path) ->
     from safetensors.torch import save_file
 
     from m3b.training.diagnosis.features import record_features
-    from m3b.training.diagnosis.network import build_model
+    from m3b.training.diagnosis.network import build_delivered_model
     from m3b.training.diagnosis.views import view_count
     from m3b.training.out_of_distribution_cases import fit_detector
     from m3b.training.preprocess import preprocess
@@ -101,7 +105,7 @@ def fit_ood_detector(plan: dict[str, Any], config: dict[str, Any], out: Path) ->
     if plan.get("covariates") or view_count(plan) > 1:
         return fit_detector(plan)[0]  # the features depend on more than one image
 
-    models = [model.eval() for model in load_networks(out, config, lambda: build_model(plan, with_loss=False))]
+    models = [model.eval() for model in load_networks(out, config, lambda: build_delivered_model(plan))]
 
     def features(image: Any, name: str) -> list[np.ndarray]:
         batch = torch.from_numpy(preprocess(image, plan, name))[None]
@@ -136,6 +140,7 @@ def _readme(plan: dict[str, Any], config: dict[str, Any]) -> str:
         )
         + format_fold_note(plan)
         + format_start_note(plan)
+        + (f"Recipes: {plan['recipes']['description']}.\n" if plan.get("recipes") else "")
         + (f"Encoder: {plan['encoders']['description']}.\n" if plan.get("encoders") else "")
         + (f"Candidate: {plan['self_training']['description']}.\n" if plan.get("self_training") else "")
     )

@@ -18,7 +18,7 @@ from torch import nn
 from m3b.training.diagnosis.answers import format_answer, interpret_logits
 from m3b.training.diagnosis.covariates import encode, input_width, split_case
 from m3b.training.diagnosis.linear_probe import LinearProbe, has_linear_probe
-from m3b.training.diagnosis.network import build_model
+from m3b.training.diagnosis.network import build_delivered_model
 from m3b.training.diagnosis.tta import apply_view
 from m3b.training.diagnosis.views import input_shape, make_view_mask, prepare_case, view_count
 from m3b.training.preprocess import PREPROCESSING_KEYS
@@ -86,7 +86,7 @@ def parts(weights: bool = True) -> dict[str, dict[str, Any]]:
         networks = [model.cpu() for model in predict.load()[1]]
         probe = loaded.cpu() if (loaded := predict.load_probe()) is not None else None
     else:
-        networks = load_networks(MODEL_FOLDER, config, lambda: build_model(plan, with_loss=False), weights=False)
+        networks = load_networks(MODEL_FOLDER, config, lambda: build_delivered_model(plan), weights=False)
         probe = LinearProbe(plan) if has_linear_probe(plan) else None
     module = Ensemble(networks, probe, config)
     inputs = ["image", *_list_extra_inputs(plan)]

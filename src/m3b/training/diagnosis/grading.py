@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from m3b.training.diagnosis.answers import GRADE_RULES, decide_grades
 from m3b.training.diagnosis.calibration import apply_calibration, calibrate, describe_decisions, describe_error
 from m3b.training.diagnosis.classification import (
     ClassTarget,
@@ -18,6 +17,7 @@ from m3b.training.diagnosis.classification import (
     read_labels,
 )
 from m3b.training.diagnosis.ensemble_calibration import EnsembleAverage
+from m3b.training.diagnosis.grade_rules import GRADE_RULES, decide_grades
 
 
 def quadratic_kappa(truth: np.ndarray, decision: np.ndarray, count: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import nn
 
 from m3b.training.diagnosis.covariates import input_width
 from m3b.training.diagnosis.views import view_count
+from m3b.training.folds import list_recipe_plans
 from m3b.training.planned_network import build_planned_network
 from m3b.training.recipe import RECIPE_FILE, RecipeInput, get_recipe
 from m3b.training.residual_block import CONV, NORM, ResidualBlock
@@ -287,3 +288,35 @@ class Classifier(nn.Module):
 def build_model(plan: Mapping[str, Any], with_loss: bool = True) -> Classifier:
     """Build the model of plan.json; a deliverable builds it without loss."""
     return Classifier(plan, get_recipe().build_loss(plan) if with_loss else None)
+
+
+class RecipeAverage(nn.Module):
+    """Mean logits of classifiers of several recipes, which see the same input; see `recipe_plans`.
+
+    `forward` takes what each `Classifier` takes.
+    """
+
+    def __init__(self, networks: Sequence[Classifier]) -> None:
+        super().__init__()
+        self.recipes = nn.ModuleList(networks)
+
+    def forward(
+        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, covariates: torch.Tensor | None = None,
+        views: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:  # fmt: skip
+        outputs = [network(pixel_values, None, covariates, views)["logits"].float() for network in self.recipes]
+        return {"logits": torch.stack(outputs).mean(0)}
+
+
+def build_delivered_model(plan: Mapping[str, Any]) -> nn.Module:
+    """Build a network of a deliverable, without loss: of a plan with several recipes their average."""
+    networks = [build_model(recipe_plan, with_loss=False) for recipe_plan in list_recipe_plans(plan)]
+    return networks[0] if len(networks) == 1 else RecipeAverage(networks)
+
+
+def list_single_networks(models: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return the networks of each recipe in place of their averages; all averages have the same number of networks."""
+    networks: list[nn.Module] = []
+    for model in models:
+        networks += model.recipes if isinstance(model, RecipeAverage) else [model]
+    return networks

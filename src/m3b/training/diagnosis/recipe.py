@@ -49,6 +49,6 @@ class DiagnosisRecipe(Recipe):
 
     def build_model(self, plan: Mapping[str, Any], with_loss: bool = True) -> nn.Module:
         """Return network and loss as one module."""
-        from m3b.training.diagnosis.network import build_model
+        from m3b.training.diagnosis.network import build_delivered_model, build_model
 
-        return build_model(plan, with_loss)
+        return build_model(plan) if with_loss else build_delivered_model(plan)

@@ -23,6 +23,8 @@ from m3b.training.diagnosis.encoder_choice import weigh_encoders
 from m3b.training.diagnosis.linear_probe_fit import add_linear_probe, compute_probe_features
 from m3b.training.diagnosis.network import Classifier, build_model
 from m3b.training.diagnosis.plan_cost import final_seconds
+from m3b.training.diagnosis.recipe_ensemble import average_recipes, write_average_weights
+from m3b.training.diagnosis.recipe_plans import check_recipes
 from m3b.training.diagnosis.scoring import make_scorer, run_model
 from m3b.training.diagnosis.self_training import UnlabelledCases, choose_networks
 from m3b.training.diagnosis.targets import get_target
@@ -37,6 +39,8 @@ from m3b.training.folds import (
     count_folds,
     count_refit_steps,
     list_network_names,
+    list_recipe_names,
+    list_recipe_plans,
     list_trainings,
     name_student,
     read_result,
@@ -64,11 +68,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def train_parallel_fold(plan: dict[str, Any], fold: int, seconds: float) -> None:
     """Train one of several parallel folds."""
-    train_fold(plan, f"fold{fold}", *get_recipe().build_datasets(plan, fold), seconds)
+    train_fold(list_recipe_plans(plan)[0], f"fold{fold}", *get_recipe().build_datasets(plan, fold), seconds)
 
 
 def train(plan: dict[str, Any], minutes: float) -> None:
     """Compare the starts, train the folds and write the results."""
+    check_recipes(plan)
 
     def trial(start_plan: dict[str, Any], name: str, seconds: float) -> dict[str, Any]:
         return train_fold(start_plan, name, *load_parts(start_plan, 0), seconds)
@@ -88,7 +93,8 @@ def load_parts(plan: dict[str, Any], fold: int) -> tuple[CaseDataset, CaseDatase
 def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     """Train the unfinished folds, each with an equal part of the time left, then a refit for the same number of steps; return the
     validation of each fold."""
-    limit = final_seconds(minutes) / count_folds(plan)
+    first, *others = list_recipe_plans(plan)
+    limit = final_seconds(minutes) / count_folds(plan) / (1 + len(others))
     reserve = final_seconds(minutes) * (1 + bool(plan.get("self_training")))
     shares: TimeShares | None = None
     results: list[dict[str, Any]] = []
@@ -102,11 +108,13 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
             train_folds_in_parallel(plan, shares)
         if not read_result(f"fold{fold}"):
             seconds = shares.seconds_for(f"fold{fold}")
-            duration = f"{plan['max_steps']} steps" if plan.get("max_steps") else f"{seconds:.0f} s"
+            duration = f"{first['max_steps']} steps" if first.get("max_steps") else f"{seconds:.0f} s"
             print(f"fold {fold}: {len(train)} training cases, {len(valid)} validation cases, {duration}", flush=True)
-            train_fold(plan, f"fold{fold}", train, valid, seconds)
+            train_fold(first, f"fold{fold}", train, valid, seconds)
         if is_main():
-            results.append(_validate(plan, f"fold{fold}", valid, limit))
+            results.append(_validate(first, f"fold{fold}", valid, limit))
+    if others and shares:
+        train_further_recipes(plan, shares, results, limit)
     if plan.get("refit") and shares and not read_result(REFIT_NAME):
         train, steps = load_parts(plan, REFIT_FOLD)[0], count_refit_steps(plan)
         print(f"refit: all {len(train)} training cases, {steps} steps, as many as the folds", flush=True)
@@ -114,6 +122,21 @@ def train_folds(plan: dict[str, Any], minutes: float) -> list[dict[str, Any]]:
     if plan.get("self_training") and shares:
         train_students(plan, shares, results, limit)
     return results
+
+
+def train_further_recipes(
+    plan: dict[str, Any], shares: TimeShares, results: list[dict[str, Any]], limit: float
+) -> None:
+    """Train the recipes of each fold after the first one; `recipes` of each result gets their validation."""
+    for number, recipe_plan in enumerate(list_recipe_plans(plan)[1:], 2):
+        for fold, name in enumerate(list_recipe_names(plan, number)):
+            train, valid = load_parts(recipe_plan, fold)
+            if not read_result(name):
+                seconds = shares.seconds_for(name)
+                print(f"{name}: another recipe, {len(train)} training cases, {seconds:.0f} s", flush=True)
+                train_fold(recipe_plan, name, train, valid, seconds)
+            if is_main():
+                results[fold].setdefault("recipes", []).append(_validate(recipe_plan, name, valid, limit))
 
 
 def train_students(plan: dict[str, Any], shares: TimeShares, results: list[dict[str, Any]], limit: float) -> None:
@@ -219,6 +242,8 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
     """Write metrics.json, calibration.json, valid_predictions.json and curves.png from all held-out cases."""
     for name in list_network_names(plan):
         (LOGOUT / name / DELIVERED_FILE).unlink(missing_ok=True)
+    write_average_weights(plan)
+    results, recipe_choice = average_recipes(plan, results)
     results, self_training_choice = choose_networks(plan, results)
     results, encoder_choice = weigh_encoders(plan, results)
     logits, view_choice = choose_views(plan, results)
@@ -240,6 +265,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
         "calibration": fitted.pop("figures"),
         "tta": view_choice.pop("figures"),
         **({"linear_probe": probe_choice} if probe_choice else {}),
+        **({"recipes": recipe_choice} if recipe_choice else {}),
         **({"encoders": encoder_choice} if encoder_choice else {}),
         **({"self_training": self_training_choice} if self_training_choice else {}),
         "epochs": [result["epochs"] for result in results],
@@ -262,6 +288,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
                 **view_choice,
                 "linear_probe": probe_choice,
                 "encoders": encoder_choice,
+                "recipes": recipe_choice,
                 "self_training": self_training_choice,
             },
             indent=2,
@@ -280,6 +307,7 @@ def write_results(plan: dict[str, Any], results: list[dict[str, Any]]) -> None:
             else f", the average of {len(results)} networks"
         )
     description += f", mean of {len(view_choice['views'])} views of each" if len(view_choice["views"]) > 1 else ""
+    description += f", mean of {1 + len(results[0]['recipes'])} recipes" if recipe_choice else ""
     description += ", with the linear probe" if probe_choice.get("weight") else ""
     description += ", of networks that the delivered one, trained on every case, is not" if plan.get("refit") else ""
     description += describe_errors(errors)

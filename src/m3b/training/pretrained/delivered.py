@@ -22,6 +22,8 @@ INPUT_KEYS = {
     "segmentation": ("patch", "spacing"), "detection": ("patch", "spacing"),
 }  # fmt: skip
 """Settings of the input on which shapes and scales of the weights depend."""
+FIRST_RECIPE = "recipes.0."
+"""Beginning of the names of the first network's tensors in an average of several recipes."""
 MIN_LOADED_SHARE = 0.5
 """Minimum tensors that fit, as a share of those of the network; with fewer, it is another network."""
 WITHOUT_WEIGHTS = ("pretrained", "delivered", "trial", "origin", "backbone_lr", "feature_views", "feature_seconds")
@@ -113,7 +115,7 @@ def load_delivered(network: nn.Module, folder: Path) -> LoadedTensors:
         stored |= load_file(str(file))
     state, loaded, adapted = network.state_dict(), {}, 0
     for name, value in stored.items():
-        key = name.removeprefix("backbone.")
+        key = name.removeprefix(FIRST_RECIPE).removeprefix("backbone.")
         key = key if key in state else key.replace("body.inner.", "body.", 1)  # it was frozen there
         tensor = adapt_tensor(value, state[key].shape) if key in state else None
         if tensor is not None:
