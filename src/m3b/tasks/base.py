@@ -175,6 +175,14 @@ class TaskFamily(ABC):
         """
         return ()
 
+    def average_rows(self, rows: Sequence[Sequence[Row]], index: Index) -> list[Row] | None:
+        """Return the measured cases that the average of several models is expected to have; None if the family does not average.
+
+        Args:
+            rows: those of each model, all on the same cases in the same order.
+        """
+        return None
+
     def register(self) -> None:
         """Make the family known to all of m3b.
 

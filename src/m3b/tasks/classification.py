@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from m3b.data.altering import WAYS
 from m3b.data.index import Index
 from m3b.data.kinds.diagnosis import UNKNOWN_LABELS
@@ -16,7 +19,11 @@ from m3b.models import ModelInfo, Prediction
 from m3b.models.answers import AnswerFormat, RawAnswer, is_finite_number
 from m3b.tasks.base import Row, TaskFamily, join_names, make_base_row
 from m3b.tasks.report_section import ClassReportSection
+from m3b.training.diagnosis.calibration import best_thresholds, exclusive_cuts
 
+Floats = NDArray[np.float64]
+MIN_AVERAGED_PROBABILITY = 1e-6
+"""Minimum probability of a class in an average: the logarithm of 0 would decide it alone."""
 _PROBABILITY_SUM_TOLERANCE = 0.02
 
 
@@ -91,6 +98,34 @@ class ClassificationFamily(TaskFamily):
         if UNKNOWN_LABELS in record.extra:
             truth[UNKNOWN_LABELS] = list(record.extra[UNKNOWN_LABELS])
         return {**truth, "probabilities": dict(prediction.probabilities), "decided": list(prediction.prediction)}
+
+    def average_rows(self, rows: Sequence[Sequence[Row]], index: Index) -> list[Row] | None:
+        """Return the cases with the mean logits of all models, as networks of the template are averaged, and their decisions."""
+        tables = np.array([[[row["probabilities"][name] for name in index.classes] for row in part] for part in rows])
+        tables = tables.clip(MIN_AVERAGED_PROBABILITY, 1 - MIN_AVERAGED_PROBABILITY)
+        if index.multi_label:
+            average = 1 / (1 + np.exp(-np.log(tables / (1 - tables)).mean(axis=0)))
+        else:
+            powers = np.exp(np.log(tables).mean(axis=0))
+            average = powers / powers.sum(axis=1, keepdims=True)
+        decisions = self._decide_average(average, rows[0], index)
+        return [
+            {
+                **row,
+                "probabilities": dict(zip(index.classes, map(float, values), strict=True)),
+                "decided": [name for name, is_decided in zip(index.classes, decision, strict=True) if is_decided],
+            }
+            for row, values, decision in zip(rows[0], average, decisions, strict=True)
+        ]
+
+    def _decide_average(self, average: Floats, rows: Sequence[Row], index: Index) -> NDArray[np.bool_]:
+        """Return (N, K) decisions by thresholds that are fitted on these cases, as those of a model are."""
+        truth = np.array([[float(name in row["labels"]) for name in index.classes] for row in rows])
+        if not index.multi_label:
+            decided = (average / exclusive_cuts(truth > 0.5)).argmax(axis=1)
+            return np.asarray(np.eye(len(index.classes), dtype=np.bool_)[decided])
+        is_unknown = np.array([[name in row.get(UNKNOWN_LABELS, ()) for name in index.classes] for row in rows])
+        return np.asarray(average >= best_thresholds(average, np.where(is_unknown, np.nan, truth)))
 
     def list_alterations(self) -> tuple[str, ...]:
         """Return all alterations: a class does not depend on the framing."""

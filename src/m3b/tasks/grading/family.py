@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.metrics import ClassificationCase, Scores
 from m3b.tasks.base import Row
-from m3b.tasks.classification import ClassificationFamily
+from m3b.tasks.classification import ClassificationFamily, Floats
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
 from m3b.tasks.grading.answers import GradingAnswers
 from m3b.tasks.grading.metrics import GRADING_METRICS, score_grading
+from m3b.training.diagnosis.grade_rules import GRADE_RULES, decide_grades
 
 _RANGE_PATTERN = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
@@ -82,6 +86,13 @@ class Grading(ClassificationFamily):
             seed=seed,
             details={"image_blind": constant_grades} if constant_grades else {},
         )
+
+    def _decide_average(self, average: Floats, rows: Sequence[Row], index: Index) -> NDArray[np.bool_]:
+        """Return (N, K) decisions by the rule from probabilities to a grade that the first model has."""
+        table = np.array([[row["probabilities"][name] for name in index.classes] for row in rows])
+        decided = np.array([index.classes.index(row["decided"][0]) for row in rows])
+        rule = max(GRADE_RULES, key=lambda rule: int((decide_grades(table, rule) == decided).sum()))
+        return np.asarray(np.eye(len(index.classes), dtype=np.bool_)[decide_grades(average, rule)])
 
     def make_baseline_rows(self, rows: Sequence[Row], index: Index, baseline: Any = None) -> Sequence[Sequence[Row]]:
         """Return rows with the median grade, the commonest grade, and the grades from the covariates alone."""

@@ -95,6 +95,17 @@ class Regression(TaskFamily):
         row = {**make_base_row(record), "true": value_of(record), "predicted": prediction.extra["value"]}
         return {**row, "interval": interval, "level": prediction.extra.get("interval_level")} if interval else row
 
+    def average_rows(self, rows: Sequence[Sequence[Row]], index: Index) -> list[Row] | None:
+        """Return the cases with the mean number of all models, and intervals between their mean bounds."""
+        averages = []
+        for versions in zip(*rows, strict=True):
+            average = {**versions[0], "predicted": fmean(version["predicted"] for version in versions)}
+            if all("interval" in version for version in versions):
+                bounds = zip(*(version["interval"] for version in versions), strict=True)
+                average["interval"] = [fmean(bound) for bound in bounds]
+            averages.append(average)
+        return averages
+
     def predict_baseline(self, training: Sequence[Record], records: Sequence[Record], index: Index, root: Path) -> Any:
         """Return the median and mean of the training cases, and the predictions from the covariates."""
         values = [value_of(record) for record in training]

@@ -24,8 +24,11 @@ from m3b.tasks.covariate_baseline import COVARIATES_KEY, RIDGE_PENALTY, build_de
 from m3b.tasks.survival.answers import SurvivalAnswers
 from m3b.tasks.survival.metrics import SURVIVAL_METRICS, SurvivalCase, estimate_censoring, kaplan_meier, score_survival
 from m3b.tasks.survival.report_section import SurvivalReportSection
+from m3b.training.diagnosis.followup import survival_risk
 
 POPULATION_KEY, CENSORING_KEY = "population", "censoring"
+MIN_AVERAGED_HAZARD = 1e-6
+"""Minimum hazard in an average: the logarithm of 0 would decide it alone."""
 
 _CLASSES_PATTERN = (
     r"\bclassif\w*|\binto (?:\w+ ){0,3}(?:classes|groups|categories)|"
@@ -124,6 +127,24 @@ class Survival(TaskFamily):
             covariates_only_risks=covariate_risks,
             seed=seed,
         )
+
+    def average_rows(self, rows: Sequence[Sequence[Row]], index: Index) -> list[Row] | None:
+        """Return the cases with the curves of the mean logits of all models' hazards, and their risks."""
+        curves = np.array([[[probability for _, probability in row["curve"]] for row in part] for part in rows])
+        earlier = np.concatenate([np.ones_like(curves[..., :1]), curves[..., :-1]], axis=2)
+        hazards = (1 - curves / np.maximum(earlier, MIN_AVERAGED_HAZARD)).clip(
+            MIN_AVERAGED_HAZARD, 1 - MIN_AVERAGED_HAZARD
+        )
+        average = (1 / (1 + np.exp(np.log(hazards / (1 - hazards)).mean(axis=0)))).cumprod(axis=1)
+        edges = [edge for edge, _ in rows[0][0]["curve"]]
+        return [
+            {
+                **row,
+                "risk": float(risk),
+                "curve": [[edge, float(value)] for edge, value in zip(edges, curve, strict=True)],
+            }
+            for row, risk, curve in zip(rows[0], survival_risk(average, edges), average, strict=True)
+        ]
 
     def list_alterations(self) -> tuple[str, ...]:
         """Return all alterations: the time does not depend on the framing."""
