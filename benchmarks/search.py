@@ -133,6 +133,7 @@ def main() -> None:
             "value": summary.value,
             "corrected": summary.corrected,
             "optimism": summary.optimism,
+            "ensemble": summary.ensemble.to_json() if summary.ensemble else None,
             "true_optimism": sign * (summary.value - row["search"]["value"]),
             "validation": state.get_artifact(TrainedModel).validation.get("value"),
         }

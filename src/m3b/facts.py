@@ -374,14 +374,36 @@ class PlanCandidate(Summary):
     figures: tuple[float, ...] = ()
 
 
+class PlanEnsemble(Summary):
+    """The average of a search's best candidates, compared with the best one on the same held-out cases.
+
+    Args:
+        candidates: numbers of the averaged candidates, the best one first.
+        value: the metric of the average.
+        gain: by how much it is better than the best candidate, corrected for the selection, with its 95 % interval `low` to `high`.
+        equal_time_gain: by how much the average of shorter trainings, which together took no longer, is better.
+        selected: whether the last training is that of the average, whose recipes divide its time.
+        problem: why it is not, though the average is better beyond chance.
+    """
+
+    candidates: tuple[int, ...]
+    value: float
+    gain: float
+    low: float
+    high: float
+    equal_time_gain: float
+    selected: bool = False
+    problem: str = ""
+
+
 class SearchSummary(Summary):
     """The result of a search over plans: the artifact of the stage, and what the Model Trainer is told.
 
     Args:
         metric: by which candidates are compared, on the cases that they hold out of training.
         candidates: all of them, in their order.
-        selected: number of the selected candidate.
-        value: its figure, on which it was selected, so that it is too good.
+        selected: number of the best candidate.
+        value: its figure, on which it was selected, so that it is too good; that of the average if `ensemble` is selected.
         corrected: the figure without the gain from selecting (`m3b.metrics.selection_bias`), with its 95 % interval `low` to `high`;
             None if there are too few patients.
         optimism: by how much `value` is better than `corrected`.
@@ -395,6 +417,7 @@ class SearchSummary(Summary):
         rung_minutes: of a candidate's training in each rung, all its networks together.
         final_minutes: of the training of the selected plan, which is delivered.
         training_cases: of the index; `cases` are some or all of them.
+        ensemble: the average of the best candidates; None if nothing could be averaged.
     """
 
     kind: Literal["search"] = "search"
@@ -417,6 +440,7 @@ class SearchSummary(Summary):
     rung_minutes: tuple[float, ...] = ()
     final_minutes: float = 0.0
     training_cases: int = 0
+    ensemble: PlanEnsemble | None = None
 
 
 class ModelBrief(Summary):

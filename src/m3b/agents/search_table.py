@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m3b.facts import PlanCandidate, SearchSummary
@@ -111,10 +111,7 @@ def describe_selection(summary: SearchSummary) -> str:
         if is_shortened
         else ""
     )
-    text = (
-        f"Candidate {summary.selected} of {len(summary.candidates)} was selected ({format_settings(selected.settings)}): validation "
-        f"{summary.metric} {summary.value:.3f}{after}"
-    )
+    text = f"{_name_selection(summary)}: validation {summary.metric} {summary.value:.3f}{after}"
     if summary.corrected is None or summary.optimism is None:
         text += ", too good by an unknown amount, since it was selected by this figure"
     else:
@@ -124,15 +121,53 @@ def describe_selection(summary: SearchSummary) -> str:
         )
     if summary.gain:
         gain, low, high = summary.gain
-        text += f". Gain over the plan unchanged, on the same cases: {gain:+.3f} ({low:+.3f} to {high:+.3f}), optimism included"
-    return f"{text}."
+        subject = f"Gain of candidate {summary.selected}" if summary.ensemble and summary.ensemble.selected else "Gain"
+        text += f". {subject} over the plan unchanged, on the same cases: {gain:+.3f} ({low:+.3f} to {high:+.3f}), optimism included"
+    return f"{text}.{_describe_ensemble(summary)}"
+
+
+def _name_selection(summary: SearchSummary) -> str:
+    """Return what was selected, with its settings: a candidate, or the average of several."""
+    settings = {item.number: format_settings(item.settings) for item in summary.candidates}
+    ensemble, count = summary.ensemble, len(summary.candidates)
+    if ensemble is None or not ensemble.selected:
+        return f"Candidate {summary.selected} of {count} was selected ({settings[summary.selected]})"
+    names = "; ".join(f"{number}: {settings[number]}" for number in ensemble.candidates)
+    return (
+        f"The average of candidates {_join_numbers(ensemble.candidates)} of {count} was selected, which divide the time of the last "
+        f"training equally ({names})"
+    )
+
+
+def _describe_ensemble(summary: SearchSummary) -> str:
+    """Return a sentence on the average of the best candidates; "" if none was compared."""
+    ensemble = summary.ensemble
+    if ensemble is None:
+        return ""
+    gain = f"{ensemble.gain:+.3f} ({ensemble.low:+.3f} to {ensemble.high:+.3f})"
+    basis = f"over candidate {summary.selected} alone, on the same cases, corrected for the selection"
+    if ensemble.selected:
+        return f" Gain of the average {basis}: {gain}; in equal time {ensemble.equal_time_gain:+.3f}."
+    if ensemble.problem:
+        reason = f"it was not trained: {ensemble.problem}"
+    elif ensemble.low <= 0:
+        reason = "its interval includes no gain, so it is not taken"
+    else:
+        reason = f"in equal time it is {ensemble.equal_time_gain:+.3f}, so it is not taken"
+    return f" Average of candidates {_join_numbers(ensemble.candidates)}: gain {gain} {basis}; {reason}."
+
+
+def _join_numbers(numbers: Sequence[int]) -> str:
+    """Return `4, 2 and 7`."""
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def describe_next_step(summary: SearchSummary) -> str:
     """Return what the Model Trainer does after a search: whether it may propose further candidates, and which plan it trains."""
     minutes = f"{summary.final_minutes:.3g} min" if summary.final_minutes else "minutes"
     training = (
-        f"train plan.json, the plan of the selected candidate, once, for its {minutes}. There is no second training, whatever its "
+        f"train plan.json, the plan that was selected, once, for its {minutes}. There is no second training, whatever its "
         "log shows: the search has compared what one would change."
     )
     if not summary.proposals_left:
@@ -159,10 +194,18 @@ def format_candidate(candidate: PlanCandidate, summary: SearchSummary) -> str:
     )
 
 
+def is_selected(candidate: PlanCandidate, summary: SearchSummary) -> bool:
+    """Return whether the last training is that of the candidate, alone or as a part of the average."""
+    is_part = (
+        summary.ensemble is not None and summary.ensemble.selected and candidate.number in summary.ensemble.candidates
+    )
+    return is_part or candidate.number == summary.selected
+
+
 def describe_outcome(candidate: PlanCandidate, summary: SearchSummary) -> str:
     """Return what became of a candidate: selected, dropped or failed, in which rung and why."""
-    if candidate.number == summary.selected:
-        return "selected"
+    if is_selected(candidate, summary):
+        return "selected" if candidate.number == summary.selected else "selected, as a part of the average"
     rung, last_rung = len(candidate.figures), max((len(item.figures) for item in summary.candidates), default=0)
     if candidate.problem:
         return f"failed in rung {rung + 1}: {shorten(candidate.problem, 120)}"

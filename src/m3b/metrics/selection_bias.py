@@ -107,12 +107,8 @@ class SelectionSamples:
         draws: int = DRAWS,
         seed: int = 0,
     ) -> None:
-        self.patients, self._score, self._sign, self._default = (
-            list(patients),
-            score,
-            -1 if lower_is_better else 1,
-            default,
-        )
+        self.patients, self._score, self._default = list(patients), score, default
+        self.sign = -1 if lower_is_better else 1
         names, groups = np.unique(np.asarray(self.patients, dtype=object).astype(str), return_inverse=True)
         counts = np.random.default_rng(seed).multinomial(len(names), np.full(len(names), 1 / len(names)), size=draws)
         self.n_patients, self.draws = len(names), draws
@@ -132,11 +128,32 @@ class SelectionSamples:
 
     def list_figures(self) -> dict[int, list[float]]:
         """Return the figures on all cases, larger is better."""
-        return {number: [self._signed(rows) for rows in rungs] for number, rungs in self._rows.items()}
+        return {number: [self.score(rows) for rows in rungs] for number, rungs in self._rows.items()}
+
+    def list_rows(self, number: int) -> list[Sequence[Row]]:
+        """Return the measured cases of a candidate in each rung that it reached."""
+        return self._rows[number]
+
+    def list_rivals(self, number: int) -> list[int]:
+        """Return the other candidates that went as far as a candidate."""
+        rungs = len(self._rows[number])
+        return [other for other, rows in self._rows.items() if other != number and len(rows) == rungs]
 
     def select(self) -> int:
         """Return the selected candidate. Raises ValueError if there is none."""
         return select_candidate(self.list_figures(), self._default)
+
+    def select_in_bag(self, draw: int) -> int:
+        """Return the candidate that is selected on a bootstrap sample."""
+        figures = {
+            number: [self._in_bag(number, rung, draw) for rung in range(len(rungs))]
+            for number, rungs in self._rows.items()
+        }
+        return select_candidate(figures, self._default)
+
+    def figure_in_bag(self, number: int, draw: int) -> float:
+        """Return the figure of a candidate in its last rung on the patients of a bootstrap sample, larger is better."""
+        return self._in_bag(number, -1, draw)
 
     def expected_gain(self, numbers: Sequence[int]) -> float:
         """Return how much better than the best candidate the truly best of these would be, in the mean over the samples.
@@ -159,7 +176,7 @@ class SelectionSamples:
         """
         figures = self.list_figures()
         best = figures[select_candidate(figures, self._default)][-1]
-        value = self._sign * best
+        value = self.sign * best
         if self.n_patients < MIN_PATIENTS:
             return SelectionEstimate(value)
         whole = self._repeat_selection(figures)
@@ -173,8 +190,8 @@ class SelectionSamples:
                 best_first = first_figures[select_candidate(first_figures, self._default)][0]
                 optimism = max(optimism, best_first - float(first.mean()))
         shifted = whole - (optimism - whole_optimism)
-        low, high = sorted(self._sign * float(bound) for bound in np.quantile(shifted, (0.025, 0.975)))
-        return SelectionEstimate(value, self._sign * (best - optimism), low, high, optimism, len(whole))
+        low, high = sorted(self.sign * float(bound) for bound in np.quantile(shifted, (0.025, 0.975)))
+        return SelectionEstimate(value, self.sign * (best - optimism), low, high, optimism, len(whole))
 
     def _repeat_selection(self, figures: Figures) -> NDArray[np.float64]:
         """Return the defined figures, on the patients left out, of the candidates that bootstrap samples select.
@@ -213,9 +230,10 @@ class SelectionSamples:
         low, high = (float(bound) for bound in np.quantile(gains, (0.025, 0.975)))
         return figures[number][-1] - figures[other_number][-1], low, high
 
-    def _signed(self, rows: Sequence[Row]) -> float:
+    def score(self, rows: Sequence[Row]) -> float:
+        """Return the figure of measured cases, larger is better; NaN if it is undefined."""
         try:
-            return self._sign * float(self._score(rows))
+            return self.sign * float(self._score(rows))
         except ValueError:  # too few cases of a class
             return math.nan
 
@@ -223,14 +241,23 @@ class SelectionSamples:
         rung %= len(self._rows[number])
         key = (number, rung, draw)
         if key not in self._values:
-            rows = self._rows[number][rung]
-            repeats = self._repeats[draw].tolist()
-            self._values[key] = self._signed(
-                [row for row, count in zip(rows, repeats, strict=True) for _ in range(count)]
-            )
+            self._values[key] = self.score_in_bag(self._rows[number][rung], draw)
         return self._values[key]
 
-    def _out_of_bag(self, number: int, rung: int, draw: int) -> float:
+    def score_in_bag(self, rows: Sequence[Row], draw: int) -> float:
+        """Return the figure of measured cases on the patients of a bootstrap sample, larger is better.
+
+        Args:
+            rows: of all cases, in their order.
+        """
         repeats = self._repeats[draw].tolist()
-        rows = [row for row, count in zip(self._rows[number][rung], repeats, strict=True) if not count]
-        return self._signed(rows) if rows else math.nan
+        return self.score([row for row, count in zip(rows, repeats, strict=True) for _ in range(count)])
+
+    def score_out_of_bag(self, rows: Sequence[Row], draw: int) -> float:
+        """Return the figure on the patients that a bootstrap sample leaves out; NaN if there are none."""
+        repeats = self._repeats[draw].tolist()
+        left_out = [row for row, count in zip(rows, repeats, strict=True) if not count]
+        return self.score(left_out) if left_out else math.nan
+
+    def _out_of_bag(self, number: int, rung: int, draw: int) -> float:
+        return self.score_out_of_bag(self._rows[number][rung], draw)

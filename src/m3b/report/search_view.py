@@ -16,6 +16,7 @@ from m3b.agents.search_table import (
     describe_outcome,
     describe_selection,
     format_settings,
+    is_selected,
 )
 from m3b.facts import PlanCandidate, SearchSummary
 from m3b.markup.formatting import format_figure, shorten
@@ -75,7 +76,7 @@ def make_search_view(files: RunFiles) -> SearchView | None:
             SOURCE_TITLES.get(item.source, shorten(item.source, 40)),
             ", ".join(f"{value:.3g}" for value in minutes) or "–",
             ", ".join(map(format_figure, item.figures)) or format_figure(item.value),
-            tag("strong", outcome) if summary is not None and item.number == summary.selected else outcome,
+            tag("strong", outcome) if summary is not None and is_selected(item, summary) else outcome,
         ]
         for (item, minutes), outcome in list(zip(candidates, outcomes, strict=True))[:MAX_SHOWN_CANDIDATES]
     ]

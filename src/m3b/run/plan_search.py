@@ -35,10 +35,18 @@ from m3b.llm.base import spec_of
 from m3b.llm.specs import RULES
 from m3b.messages import ToolCall
 from m3b.metrics.bootstrap import without_intervals
+from m3b.metrics.ensemble_selection import EnsembleChoice, EnsembleSelection
 from m3b.metrics.metric_tables import lower_is_better
 from m3b.metrics.selection_bias import REDUCTION, Row, SelectionSamples, choose_survivors
 from m3b.run.model_validation import CANDIDATE_FOLDER, discard_candidate
 from m3b.run.plan_candidates import DEFAULT_NUMBER, PROPOSALS_FILE, Candidate, CandidateSource
+from m3b.run.plan_ensemble import (
+    is_ensemble_missing,
+    make_ensemble_plan,
+    make_ensemble_selection,
+    read_plans,
+    summarize_ensemble,
+)
 from m3b.run.services import RunServices
 from m3b.run.stages import ModelStage, Stage, Stages
 from m3b.run.state import RunState
@@ -112,7 +120,14 @@ class SearchedModelStage(ModelStage):
     def check(self, state: RunState, services: RunServices, closing_text: str) -> CheckResult:
         """Train proposed candidates and tell the agent their figures; without any, check the model."""
         answer = answer_proposals(state, services)
-        return super().check(state, services, closing_text) if answer is None else answer
+        if answer is not None:
+            return answer
+        result = super().check(state, services, closing_text)
+        if result.is_accepted and is_ensemble_missing(state.find_artifact(SearchSummary), services.folder.work):
+            problem = "the training was not that of plan.json with its recipes"
+            summary = PlanSearch(state, services).summarize_without_average(problem)
+            services.record_artifact(SearchSummary, summary)
+        return result
 
 
 def add_search(stages: Stages, hours: float | None) -> Stages:
@@ -539,13 +554,42 @@ class PlanSearch:
                 untrusted.remove_tree(work / LOG_FOLDER / entry.name)
 
     def finish(self) -> SearchSummary:
-        """Write the plan of the selected candidate to the working directory, and return what the search gives."""
+        """Write the plan of the selected candidate, or of the average of several, and return what the search gives."""
         assert self.samples is not None
         number = self.samples.select()
         self.restore_plan()
         if number != DEFAULT_NUMBER:
             self._make_plan(self.candidates[number], self.services.training.folds or 0)
-        estimate, gain = self.samples.estimate(), self.samples.gain_over_default()
+        selection = self._make_ensemble_selection()
+        choice, problem = selection.choose(), ""
+        if choice is not None and choice.pays:
+            try:
+                plans = read_plans(self.folder, choice.candidates)
+                self._write_plan(make_ensemble_plan(read_plan(self.services.folder.work), choice.candidates, plans))
+            except (ModelError, ValueError) as error:
+                problem = str(error)
+        return self._summarize(selection, choice, problem)
+
+    def summarize_without_average(self, problem: str) -> SearchSummary:
+        """Return what the search gives if the average that it selected was not trained.
+
+        Args:
+            problem: why it was not.
+        """
+        selection = self._make_ensemble_selection()
+        return self._summarize(selection, selection.choose(), problem)
+
+    def _make_ensemble_selection(self) -> EnsembleSelection:
+        assert self.samples is not None
+        run, task = self.services.folder, self.selection.task
+        plans = read_plans(self.folder, list(self.candidates))
+        return make_ensemble_selection(self.samples, get_family(task), read_index(run.locked, task), plans, run.work)
+
+    def _summarize(self, selection: EnsembleSelection, choice: EnsembleChoice | None, problem: str) -> SearchSummary:
+        assert self.samples is not None
+        ensemble, number = summarize_ensemble(choice, problem), self.samples.select()
+        estimate = selection.estimate(choice, is_average=ensemble is not None and ensemble.selected)
+        gain = self.samples.gain_over_default()
         return SearchSummary(
             metric=self.selection.metric,
             candidates=tuple(
@@ -577,6 +621,7 @@ class PlanSearch:
             rung_minutes=tuple(round(minutes, 3) for minutes in self.minutes),
             final_minutes=self.final_minutes,
             training_cases=int(self.state.get_artifact(DataIndex).cases.get("train", 0)),
+            ensemble=ensemble,
         )
 
     def _count_proposals_left(self) -> int:
