@@ -101,11 +101,10 @@ class StartedRun:
     def wait_for_prediction(self) -> str:
         """Wait until the prediction of cases runs on a node; return the id of its job."""
 
-        def predicts() -> list[Path]:
+        def predicts() -> bool:
             assert self.process is not None
             assert self.process.poll() is None, self.process.communicate()[0]
-            folders = {folder.parent for folder in self.folder.glob(".predictions/*/job.json")}
-            return [folder for folder in folders if (self.check_folders[-1] / "owner.json").exists()]
+            return len(self.check_folders) == N_CHECK_JOBS and (self.check_folders[-1] / "owner.json").exists()
 
         wait_for(predicts, "no prediction", RUN_TIMEOUT_S)
         return str(json.loads((self.check_folders[-1] / "submission.json").read_text())["job"])
@@ -210,6 +209,23 @@ def test_a_lost_node_is_found_and_its_training_goes_on_elsewhere(
         daemons.start_node(node)
     assert started_run.count_attempts() == 2
     assert any(node in note and "queue" in note for note in started_run.list_notes())
+    wait_for(lambda: daemons.list_jobs() == [], "the job of the lost node remains")
+    wait_for(lambda: daemons.run("sinfo", "-hN", "-o", "%N %T").count("idle") >= len(NODES), "the node stays away")
+
+
+def test_a_prediction_on_a_lost_node_is_made_elsewhere(
+    started_run: StartedRun, daemons: SlurmDaemons, data: Path, undisturbed: dict[str, Any]
+) -> None:
+    started_run.begin(data)
+    node = daemons.find_node(started_run.wait_for_prediction())
+    [job_process] = find_processes(str(started_run.check_folders[-1]))
+    daemons.crash_node(node, job_process)
+    try:
+        assert_same_figures(started_run.finish(), undisturbed)
+    finally:
+        daemons.start_node(node)
+    assert started_run.count_check_attempts() == [1, 2]
+    assert started_run.count_attempts() == 1
     wait_for(lambda: daemons.list_jobs() == [], "the job of the lost node remains")
     wait_for(lambda: daemons.run("sinfo", "-hN", "-o", "%N %T").count("idle") >= len(NODES), "the node stays away")
 
