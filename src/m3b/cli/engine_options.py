@@ -25,7 +25,7 @@ class EngineOptions:
     engine: Annotated[
         str | None,
         typer.Option(
-            help="local (this machine), slurm or ray: the scripts of training are cluster jobs. Default: local.",
+            help="local (this machine), slurm or ray: training and prediction are cluster jobs. Default: local.",
             rich_help_panel=HELP_PANEL,
             show_default=False,
         ),
