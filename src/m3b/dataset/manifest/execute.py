@@ -653,7 +653,7 @@ class _Execution:
             for place, case in enumerate(cases)
         )
 
-    def _describe_groups(self, groups: Sequence[str]) -> str:
+    def _describe_groups(self, groups: Sequence[int]) -> str:
         """Return a sentence on what a drawn split keeps together, if that leaves few groups; else ''."""
         n_groups = len(set(groups))
         if self.manifest.split.is_given or n_groups == len(groups):
