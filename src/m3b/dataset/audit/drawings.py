@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from m3b.dataset.audit.base import AuditCheck, AuditData, Finding, Severity
-from m3b.dataset.audit.probes import DrawingFacts
+from m3b.dataset.audit.probes import CoarseMask, DrawingFacts
 
 MIN_MASKS = 5
 """Masks below which nothing is said of what all of them have in common."""
@@ -170,19 +170,21 @@ class VisiblePart(ShapeCheck):
         )
 
 
-def compute_mean_shape_dice(grids: Sequence[object]) -> float:
+def compute_mean_shape_dice(masks: Sequence[CoarseMask]) -> float:
     """Return the median Dice of each mask with the mean of all others; 0 if their grids differ in size."""
     import numpy as np
 
-    if len({grid.shape for grid in grids if isinstance(grid, np.ndarray)}) != 1:
+    if len({mask.shape for mask in masks}) != 1:
         return 0.0
-    stack = np.stack([np.asarray(grid, dtype=np.float32) for grid in grids])
-    total = stack.sum(axis=0)
+    total = np.zeros(masks[0].shape, np.int64)
+    for mask in masks:
+        total += mask.unpack()
     dices = []
-    for mask in stack:
-        mean_shape = (total - mask) / (len(stack) - 1) > 0.5
-        size = float(mean_shape.sum() + mask.sum())
-        dices.append(2 * float((mask * mean_shape).sum()) / size if size else 0.0)
+    for mask in masks:
+        grid = mask.unpack()
+        mean_shape = 2 * (total - grid) > len(masks) - 1
+        size = int(mean_shape.sum()) + int(grid.sum())
+        dices.append(2 * int((grid & mean_shape).sum()) / size if size else 0.0)
     return float(median(dices))
 
 

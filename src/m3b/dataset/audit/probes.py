@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,18 +37,40 @@ DARK = 0.06
 
 
 @dataclass(frozen=True, slots=True)
+class CoarseMask:
+    """A mask on a grid of at most 32 a side, a bit for each cell, since those of all masks are held."""
+
+    bits: bytes
+    shape: tuple[int, ...]
+
+    @classmethod
+    def pack(cls, grid: NDArray[np.bool_]) -> CoarseMask:
+        """Return a grid in packed form."""
+        import numpy as np
+
+        return cls(np.packbits(grid).tobytes(), grid.shape)
+
+    def unpack(self) -> NDArray[np.bool_]:
+        """Return the grid."""
+        import numpy as np
+
+        bits = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=math.prod(self.shape))
+        return bits.astype(np.bool_).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class DrawingFacts:
     """What a mask looks like as a drawing.
 
     Args:
-        coarse: the marked part on a grid of at most 32 a side.
+        coarse: the marked part.
         marked: voxels that are marked.
         scattered: of the marked voxels of the fullest slice, the share with no marked neighbour.
         is_lossy: whether the file holds two levels with compression noise around them.
         visible_overlap: overlap (IoU) of the marked part and of what the image shows; 0 if the image has no dark border.
     """
 
-    coarse: NDArray[np.bool_]
+    coarse: CoarseMask
     marked: int
     scattered: float
     is_lossy: bool
@@ -391,7 +414,7 @@ def _describe_drawing(marked: Any, image: Any, is_lossy: bool, has_image_shape: 
 
     picks = [np.linspace(0, side - 1, min(side, COARSE_SIDE)).astype(int) for side in marked.shape]
     return DrawingFacts(
-        coarse=np.asarray(marked[np.ix_(*picks)], dtype=bool),
+        coarse=CoarseMask.pack(np.asarray(marked[np.ix_(*picks)], dtype=bool)),
         marked=int(marked.sum()),
         scattered=_measure_scatter(marked),
         is_lossy=is_lossy,
@@ -403,11 +426,12 @@ def _join_drawings(drawings: Sequence[DrawingFacts]) -> DrawingFacts | None:
     """Return the masks of one case, a class each, as one."""
     if not drawings:
         return None
-    coarse = drawings[0].coarse
+    coarse = drawings[0].coarse.unpack()
     for drawing in drawings[1:]:
-        coarse = coarse | drawing.coarse if coarse.shape == drawing.coarse.shape else coarse
+        if drawing.coarse.shape == coarse.shape:
+            coarse |= drawing.coarse.unpack()
     return DrawingFacts(
-        coarse,
+        CoarseMask.pack(coarse),
         sum(drawing.marked for drawing in drawings),
         max(drawing.scattered for drawing in drawings),
         any(drawing.is_lossy for drawing in drawings),
