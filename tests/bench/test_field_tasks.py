@@ -317,6 +317,9 @@ def test_names_are_hidden_with_what_belongs_to_them() -> None:
         {**ENTRY, "group_re": r"(a)\1"},
         {**ENTRY, "mask_re": "(?<=a)b"},
         {**ENTRY, "split_re": "a" * 5000},
+        {**ENTRY, "split_re": 5},
+        {**ENTRY, "refuse": "no"},
+        {**ENTRY, "manifest": "m\0.json"},
     ],
 )
 def test_malformed_expectations_are_refused(tmp_path: Path, entry: dict[str, Any]) -> None:

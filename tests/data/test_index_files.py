@@ -139,6 +139,13 @@ def test_many_faults_are_counted() -> None:
         read([{}] * 9)
 
 
+def test_a_file_of_faults_alone_is_not_read_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "train.json"
+    file.write_text(f"[{'0,' * 200_000}not json]", encoding="utf-8")
+    with pytest.raises(DataError, match="and 995 or more"):
+        read_records(file)
+
+
 def test_a_number_is_a_patient_too() -> None:
     assert read([{"image_path": "a.png", "labels": [], "patient": 17}])[0].patient == "17"
 

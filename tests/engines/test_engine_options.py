@@ -201,20 +201,27 @@ def test_a_missing_configuration_is_said_as_by_the_doctor(monkeypatch: pytest.Mo
 def test_a_ray_cluster_that_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray goes on asking the address that the last `ray start` noted, for minutes."""
     pytest.importorskip("ray")
+    from m3b.engines import ray_driver
     from m3b.engines.ray import RayEngine
-    from m3b.engines.ray_driver import answers_recorded_address, has_head
+    from m3b.engines.ray_driver import find_head, find_recorded_address
 
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     (tmp_path / "ray").mkdir()
     (tmp_path / "7").mkdir()
-    assert not answers_recorded_address()
+    assert find_recorded_address() == ""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        for address, answer in (("127.0.0.1:9", False), ("", False), (f"127.0.0.1:{server.getsockname()[1]}", True)):
+        living_address = f"127.0.0.1:{server.getsockname()[1]}"
+        for address, expected in (("127.0.0.1:9", ""), ("", ""), (living_address, living_address)):
             (tmp_path / "ray" / "ray_current_cluster").write_text(address)
-            assert answers_recorded_address() == answer
-    for process, answer in (("python", False), ("gcs_server", True)):
-        (tmp_path / "7" / "comm").write_text(f"{process}\n")
-        assert has_head(tmp_path) == answer
+            assert find_recorded_address() == expected
+        (tmp_path / "7" / "cmdline").write_text(f"raylet\0--gcs-address={living_address}\0--temp-dir=/x")
+        for process, expected in (("python", ""), ("raylet", living_address)):
+            (tmp_path / "7" / "comm").write_text(f"{process}\n")
+            assert find_head(tmp_path) == expected
+        monkeypatch.setattr(
+            ray_driver, "_is_trusted", lambda status: False
+        )  # those of another user, who could run code here
+        assert (find_recorded_address(), find_head(tmp_path)) == ("", "")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(EngineError, match=r"nothing answers at 127\.0\.0\.1:9") as raised:
         RayEngine("auto").resources()

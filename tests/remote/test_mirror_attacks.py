@@ -18,8 +18,9 @@ from fsspec.implementations.local import LocalFileSystem
 from m3b.errors import UsageError
 from m3b.remote import listing
 from m3b.remote import mirror as mirror_module
+from m3b.remote.addresses import parse_address
 from m3b.remote.mirror import mirror
-from m3b.remote.store import FILE_LIST, ORIGIN_FILE, find_changes
+from m3b.remote.store import FILE_LIST, ORIGIN_FILE, MirrorStore, find_changes
 from remote.remote_kit import S3Server
 
 PAGE = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -70,6 +71,7 @@ def test_a_file_of_another_size_than_listed_is_refused(s3: S3Server, tmp_path: P
         ([PAGE % b""], "pages without a file"),
         ([PAGE % (ENTRY % (1, b"-5"))], "bytes"),
         ([PAGE % (ENTRY % (1, b"many"))], "cannot be read"),
+        ([PAGE % (ENTRY % (1, b"9" * 400))], "bytes"),
         ([b"no XML"], "cannot be read"),
     ],
 )
@@ -84,6 +86,42 @@ def test_a_listing_without_end_or_sense_is_refused_while_it_is_read(
     with pytest.raises(UsageError, match=reason):
         mirror("s3://endless/set")
     assert s3.n_pages <= 51
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"name": "b/set/" + "x" * 5000}, "5,006 characters"),
+        ({"ETag": "x" * 5000}, "characters"),
+        ({"size": 10**400}, "bytes"),
+    ],
+)
+def test_what_a_listing_says_of_a_file_is_bounded(changes: dict[str, Any], reason: str) -> None:
+    info = {"name": "b/set/a", "type": "file", "size": 1, **changes}
+    with pytest.raises(ValueError, match=reason):
+        listing._add_info(listing.Listing(), info, "b/set")
+
+
+def test_all_names_of_a_listing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_LISTING_CHARACTERS", 20)
+    files = listing.Listing()
+    listing._add_info(files, {"name": "b/set/a", "type": "file", "size": 1}, "b/set")
+    with pytest.raises(ValueError, match="more than 20 characters"):
+        listing._add_info(files, {"name": "b/set/long-name-of-a-file", "type": "file", "size": 1}, "b/set")
+
+
+def test_addresses_that_overlap_share_no_partial_file(tmp_path: Path) -> None:
+    """Two processes wrote the same partial file; one had the other's object open for appending."""
+    source = tmp_path / "source"
+    names = []
+    for address in (source, source / "sub"):
+        store, remote = MirrorStore(tmp_path / "store"), parse_address(address.as_uri())
+        fetcher = mirror_module._Fetcher(
+            LocalFileSystem(), store, remote, "file", (OSError,), lambda name, n_bytes, n_total: None
+        )
+        file = listing.RemoteFile(str(source / "sub" / "a"), "a", 7, "time 1 7")
+        names.append(fetcher.find_partial_file(file).name)
+    assert len(set(names)) == 2
 
 
 class SwappingFileSystem(LocalFileSystem):

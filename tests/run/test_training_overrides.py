@@ -11,6 +11,7 @@ import pytest
 from m3b import Pipeline, TrainingOverrides
 from m3b.errors import SettingError
 from m3b.metrics.metric_tables import metric_table
+from m3b.run.training_checks import describe_short_search, read_expected_amount
 from m3b.run.training_overrides import (
     CHOICE_SETTINGS,
     check_overrides,
@@ -258,3 +259,13 @@ def test_a_training_reads_the_named_weights_or_all_fetched_ones(
     assert find_weight_folders(TrainingOverrides(pretrained=str(tmp_path / "other"))) == {
         "own-weights": tmp_path / "other"
     }
+
+
+@pytest.mark.parametrize("value", [10**400, 1e308, float("nan"), float("inf"), 5e-324, -1, "x", None])
+def test_numbers_of_a_plan_that_cannot_be_meant(value: object) -> None:
+    """An agent's plan.json ended a run with an error of Python."""
+    plan = {"task": "diagnosis", "max_steps": value, "minutes": value, "folds": value,
+            "expected": {"steps": value, "epochs": value}}  # fmt: skip
+    assert read_expected_amount(plan) is None
+    assert describe_short_search(plan, 5.0, 3, 1.0) == ""
+    assert find_plan_differences(TrainingOverrides(steps=100), plan, "diagnosis")

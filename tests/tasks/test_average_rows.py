@@ -95,6 +95,8 @@ def test_hazards_of_survival_are_averaged() -> None:
     assert average["curve"][1] == pytest.approx([2.0, 0.5 * (1 - odds / (1 + odds))])
     assert average["risk"] == pytest.approx(1 - (0.75 + (0.5 + average["curve"][1][1]) / 2) / 2)
     assert get_family("survival").average_rows([rows[0]], index)[0]["curve"][1] == pytest.approx([2.0, 0.25])
+    later = [{**row, "curve": [[1.0, 0.5], [3.0, 0.25]]}]
+    assert get_family("survival").average_rows([rows[0], later], index) is None, "curves of other times"
 
 
 @pytest.mark.parametrize("task", ["segmentation", "detection", "report"])

@@ -163,7 +163,11 @@ def _parse_entry(entry: Any, label: str, root: Path, on_note: Callable[[str], No
     )
     if not is_child or folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{label}: there is no folder {entry['folder']!r} in {root}.")
-    if not isinstance(manifest, str) or not (root / manifest).resolve().is_relative_to(root.resolve()):
+    if (
+        not isinstance(manifest, str)
+        or not manifest.isprintable()
+        or not (root / manifest).resolve().is_relative_to(root.resolve())
+    ):
         raise UsageError(f"{label}: `manifest` is {manifest!r}; it is a file in {root}.")
     case_range = entry.get("n", [0, None])
     is_range = (
@@ -176,7 +180,13 @@ def _parse_entry(entry: Any, label: str, root: Path, on_note: Callable[[str], No
         raise UsageError(f"{label}: `n` is a list with the least and the largest number of cases, `classes` a number.")
     if entry.get("target", "") not in ("", *TARGET_TASKS):
         raise UsageError(f"{label}: `target` is {entry['target']!r}; it is one of {', '.join(TARGET_TASKS)}.")
-    patterns = {key: str(entry.get(key, "")) for key in ("group_re", "split_re", "mask_re")}
+    texts = {key: entry.get(key) or "" for key in ("family", "group_re", "split_re", "mask_re")}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{label}: `{key}` is {value!r}; it is a text.")
+    if not isinstance(entry.get("refuse", False), bool):
+        raise UsageError(f"{label}: `refuse` is {entry['refuse']!r}; it is true or false.")
+    patterns = {key: texts[key] for key in ("group_re", "split_re", "mask_re")}
     for key, pattern in patterns.items():
         n_groups = _count_groups(pattern, f"{label}: {key}")
         if key == "group_re" and pattern and not n_groups:
@@ -188,11 +198,11 @@ def _parse_entry(entry: Any, label: str, root: Path, on_note: Callable[[str], No
         max_cases=case_range[1],
         classes=entry.get("classes"),
         target=entry.get("target", ""),
-        task=str(entry.get("family", "")),
+        task=texts["family"],
         group_pattern=patterns["group_re"],
         split_pattern=patterns["split_re"],
         mask_pattern=patterns["mask_re"],
-        should_refuse=bool(entry.get("refuse", False)),
+        should_refuse=entry.get("refuse", False),
         manifest=str(root / manifest) if manifest else "",
     )
 

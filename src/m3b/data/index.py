@@ -53,6 +53,8 @@ UNLABELLED = "Datapath/unlabelled.json"
 """Where the images without a label lie, if the index has this part."""
 MAX_BYTES = 2**30
 """Of one index file."""
+MAX_FAULTS = 1000
+"""Records that break the schema after which a file is not read on."""
 
 
 @dataclass(frozen=True)
@@ -153,12 +155,14 @@ def read_records(file: Path, task: str = "diagnosis", *, labelled: bool = True) 
             records.append(kinds.parse(item, task, labelled=labelled))
         except ValueError as error:
             faults.append(f"record {place}: {error}")
+            if len(faults) == MAX_FAULTS:  # a gigabyte of them would take hours, and all memory
+                break
     if not records and not faults:
         raise DataError(f"{file.name} must be a JSON list of at least one record; found {kind([])}.")
     if not faults and (mixed := _mixed(of_task, records)):
         faults = [mixed]
     if faults:
-        more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
+        more = f" (and {len(faults) - 5}{' or' if len(faults) == MAX_FAULTS else ''} more)" if len(faults) > 5 else ""
         raise DataError(f"{file.name} does not fit the index schema: {'; '.join(faults[:5])}{more}.")
     return tuple(records)
 

@@ -31,13 +31,14 @@ class Driver:
         target = address if address not in (None, "auto") else os.environ.get("RAY_ADDRESS") or address
         if target not in (None, "auto", "local"):
             _check_address(str(target))
-        elif target != "local" and not answers_recorded_address():
-            if target == "auto" and not has_head():
+        elif target != "local":  # by its address: Ray itself would take the cluster of any user of this machine
+            recorded_address = find_recorded_address() or find_head()
+            if target == "auto" and not recorded_address:
                 raise NoClusterError(
-                    "no cluster was started on this machine, and RAY_ADDRESS is not set. Start one with `ray start --head "
-                    "--port=6379`, or set RAY_ADDRESS=HOST:6379"
+                    "neither you nor root started a cluster on this machine, and RAY_ADDRESS is not set. Start one with `ray start "
+                    "--head --port=6379`, or set RAY_ADDRESS=HOST:6379"
                 )
-            target = target or "local"
+            target = recorded_address or "local"
         self.starts_cluster = target == "local"
         watchdog = threading.Timer(CONNECT_TIMEOUT_S, _give_up)
         watchdog.daemon = True
@@ -93,19 +94,35 @@ def _check_address(address: str) -> None:
             ) from error
 
 
-def answers_recorded_address() -> bool:
-    """Return whether the cluster answers that the last `ray start` on this machine noted."""
+def find_recorded_address() -> str:
+    """Return the address that the last `ray start` of this user or root on this machine noted, if it answers; else ''.
+
+    Every user can write where Ray notes it, and a cluster runs code of its own in the processes that connect to it.
+    """
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # nosec B108: where Ray notes it
-    with contextlib.suppress(OSError, NoClusterError):
-        if address := (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip():
+    with contextlib.suppress(OSError, NoClusterError, ValueError):
+        handle = os.open(Path(folder) / "ray" / "ray_current_cluster", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, encoding="utf-8") as file:
+            address = file.read(300).strip() if _is_trusted(os.fstat(handle)) else ""
+        if address:
             _check_address(address)
-            return True
-    return False
+            return address
+    return ""
 
 
-def has_head(processes: Path = Path("/proc")) -> bool:
-    """Return whether the head of a cluster runs on this machine, which Ray finds for the address `auto` alone."""
-    return any(_read_text(file).strip() == "gcs_server" for file in processes.glob("[0-9]*/comm"))
+def find_head(processes: Path = Path("/proc")) -> str:
+    """Return the address of a cluster that a process of this user or root on this machine belongs to; '' if there is none."""
+    for folder in processes.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if _is_trusted(folder.stat()) and _read_text(folder / "comm").strip() == "raylet":
+                for word in _read_text(folder / "cmdline").split("\0"):
+                    if word.startswith("--gcs-address=") and (address := word.partition("=")[2]):
+                        return address
+    return ""
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    return status.st_uid in (0, os.getuid())
 
 
 def _read_text(file: Path) -> str:

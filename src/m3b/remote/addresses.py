@@ -210,9 +210,12 @@ def _check_storage_reachable() -> None:
     configured_url = str(settings.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST", ""))
     domain = os.environ.get("GOOGLE_CLOUD_UNIVERSE_DOMAIN") or "googleapis.com"
     url = configured_url if configured_url not in ("", "default") else f"https://storage.{domain}"
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    port = parts.port or (80 if parts.scheme == "http" else 443)
-    socket.create_connection((parts.hostname or "", port), CONNECT_TIMEOUT_S).close()
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+        socket.create_connection((parts.hostname or "", port), CONNECT_TIMEOUT_S).close()
+    except ValueError as error:  # UnicodeError of a name too
+        raise OSError(f"{url[:200]} is no address of a server of gs:// ({error})") from error
 
 
 def _open_ssh(address: RemoteAddress) -> AbstractFileSystem:

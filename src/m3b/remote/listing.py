@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 MAX_FILES = 1_000_000
-MAX_FOLDER_CHARACTERS = 4096
-"""Length of the path of a folder that is listed; no file system has longer ones."""
+MAX_PATH_CHARACTERS = 4096
+"""Length of the path of a file or folder; neither file systems nor buckets have longer ones."""
+MAX_FINGERPRINT_CHARACTERS = 512
+MAX_LISTING_CHARACTERS = 2**29
+"""Length of all paths of a listing together."""
+MAX_FILE_BYTES = 2**60
 MAX_EMPTY_PAGES = 1000
 """Pages without a file that may follow one another; a bucket with many removed versions has some."""
 
@@ -53,6 +57,7 @@ class Listing:
     n_links: int = 0
     n_unnamed: int = 0
     n_unreadable: int = 0
+    n_characters: int = 0
 
 
 def describe_largest_folders(listing: Listing, address: RemoteAddress) -> str:
@@ -92,8 +97,13 @@ def list_files(filesystem: AbstractFileSystem, address: RemoteAddress) -> Listin
 
 def _add_info(listing: Listing, info: dict[str, Any], root: str) -> None:
     path, kind, size = str(info["name"]), info["type"], info.get("size") or 0
-    if not isinstance(size, int) or size < 0:
+    if not isinstance(size, int) or not 0 <= size <= MAX_FILE_BYTES:
         raise ValueError(f"a file has {str(size)[:40]!r} bytes")
+    if len(path) > MAX_PATH_CHARACTERS:
+        raise ValueError(f"a path has {len(path):,} characters, beginning with {path[:100]!r}")
+    listing.n_characters += len(path)
+    if listing.n_characters > MAX_LISTING_CHARACTERS:
+        raise ValueError(f"all paths together have more than {MAX_LISTING_CHARACTERS:,} characters")
     if kind == "directory" or (path.endswith("/") and not size):
         return
     if kind != "file" or info.get("islink"):
@@ -105,7 +115,10 @@ def _add_info(listing: Listing, info: dict[str, Any], root: str) -> None:
         listing.n_unnamed += 1
         return
     listing.is_file = listing.is_file or is_file
-    listing.files[key] = RemoteFile(path, key, size, make_fingerprint(info))
+    fingerprint = make_fingerprint(info)
+    if len(fingerprint) > MAX_FINGERPRINT_CHARACTERS:
+        raise ValueError(f"the state of {key[:100]!r} has {len(fingerprint):,} characters")
+    listing.files[key] = RemoteFile(path, key, size, fingerprint)
 
 
 def make_fingerprint(info: dict[str, Any]) -> str:
@@ -177,8 +190,6 @@ def _walk(filesystem: AbstractFileSystem, address: RemoteAddress, listing: Listi
     folders = [root]
     while folders:
         folder = folders.pop()
-        if len(folder) > MAX_FOLDER_CHARACTERS:
-            raise AnswerError(f"a folder's path has {len(folder):,} characters, beginning with {folder[:100]!r}")
         try:
             infos = _list_folder(filesystem, address, folder)
         except FileNotFoundError:
@@ -215,9 +226,13 @@ async def _list_ssh_folder(filesystem: AbstractFileSystem, folder: str, limit: i
     from asyncssh.sftp import SFTPNoSuchFile, SFTPPermissionDenied
 
     infos: list[dict[str, Any]] = []
+    n_entries = n_characters = 0
     try:
         async with filesystem._pool.get() as channel, contextlib.aclosing(channel.scandir(folder)) as entries:
             async for entry in entries:
+                n_entries, n_characters = n_entries + 1, n_characters + len(entry.filename)
+                if n_entries > limit + 2 or n_characters > MAX_LISTING_CHARACTERS:  # `.` and `..` without end, too
+                    raise AnswerError(f"the server lists {folder[:100]!r} without end")
                 if entry.filename in ("", ".", "..") or "/" in entry.filename:
                     continue
                 attributes = filesystem._decode_attributes(entry.attrs)

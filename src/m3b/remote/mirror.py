@@ -409,8 +409,15 @@ class _Fetcher:
                 raise AnswerError(f"the server's answer on {file.key!r} is not valid ({reason})") from error
         return None
 
+    def find_partial_file(self, file: RemoteFile) -> Path:
+        """Return where a file lies while it is fetched.
+
+        It is of this address alone, whose lock is held: another process may fetch the same file as a part of another address.
+        """
+        return self.store.partial / _digest(f"{self.address} {self.endpoint} {file.remote_path} {file.fingerprint}")
+
     def _fetch_once(self, file: RemoteFile) -> str | None:
-        partial_file = self.store.partial / _digest(f"{self.endpoint} {file.remote_path} {file.fingerprint}")
+        partial_file = self.find_partial_file(file)
         if file.size <= SMALL_FILE_BYTES:
             content = self._read_small(file)
             if len(content) != file.size:

@@ -52,8 +52,11 @@ def make_ensemble_selection(
 
 
 def _can_average(samples: SelectionSamples, family: TaskFamily, index: Index) -> bool:
-    rows = samples.list_rows(samples.select())[-1]
-    return family.average_rows([[dict(row) for row in rows]], index) is not None
+    parts = [rows for number in samples.list_figures() for rows in samples.list_rows(number)]
+    try:
+        return family.average_rows([[dict(row) for row in rows] for rows in parts], index) is not None
+    except (KeyError, TypeError, ValueError):  # scripts of an agent predicted some of them in another form
+        return False
 
 
 def has_averaging_scripts(work: Path, family: TaskFamily) -> bool:

@@ -62,14 +62,21 @@ EPOCH_TIME_MARGIN = 1.25
 """Factor on the expected minutes of the user's epochs, since a busy machine takes longer than was measured."""
 
 
+MAX_AMOUNT = 1e12
+"""Limit of steps, epochs and minutes in a plan.json, which scripts of an agent write; more cannot be meant."""
+
+
 def read_expected_amount(plan: Mapping[str, Any]) -> TrainingAmount | None:
     """Return the training that plan.py expects within the minutes; None if the plan does not say."""
     expected, minutes = plan.get("expected"), plan.get("minutes")
     try:
         amount = TrainingAmount(int(expected["steps"]), float(expected["epochs"]), float(minutes))  # type: ignore[index, arg-type]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
-    return amount if math.isfinite(amount.epochs) and math.isfinite(amount.minutes) and amount.minutes > 0 else None
+    is_plausible = (
+        abs(amount.steps) < MAX_AMOUNT and abs(amount.epochs) < MAX_AMOUNT and 1e-6 < amount.minutes < MAX_AMOUNT
+    )
+    return amount if is_plausible else None
 
 
 def extend_minutes(overrides: TrainingOverrides, plan: Mapping[str, Any], max_minutes: float) -> float | None:
@@ -112,7 +119,7 @@ def describe_short_search(plan: Mapping[str, Any], minutes: float, networks: int
     if amount is None or plan.get("max_steps"):
         return ""
     folds = plan.get("folds")
-    planned_networks = max(1, folds if isinstance(folds, int) else 1) + bool(plan.get("refit"))
+    planned_networks = min(max(1, folds if isinstance(folds, int) else 1), 100) + bool(plan.get("refit"))
     share = minutes / amount.minutes * planned_networks / networks
     candidate = TrainingAmount(round(amount.steps * share), amount.epochs * share, minutes)
     if not candidate.is_short:

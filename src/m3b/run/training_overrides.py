@@ -728,7 +728,10 @@ def _is_equal(value: Any, other_value: Any) -> bool:
     """Return whether two values of a plan are the same; 1 and 1.0 are, 1 and true are not."""
     numbers = [item for item in (value, other_value) if isinstance(item, int | float) and not isinstance(item, bool)]
     if len(numbers) == 2:
-        return math.isclose(*numbers)
+        try:
+            return math.isclose(*numbers)
+        except OverflowError:  # a whole number of hundreds of digits
+            return False
     return json.dumps(value, sort_keys=True, default=str) == json.dumps(other_value, sort_keys=True, default=str)
 
 

@@ -129,14 +129,19 @@ class Survival(TaskFamily):
         )
 
     def average_rows(self, rows: Sequence[Sequence[Row]], index: Index) -> list[Row] | None:
-        """Return the cases with the curves of the mean logits of all models' hazards, and their risks."""
+        """Return the cases with the curves of the mean logits of all models' hazards, and their risks.
+
+        None if the curves have other times.
+        """
+        edges = [edge for edge, _ in rows[0][0]["curve"]]
+        if any([edge for edge, _ in row["curve"]] != edges for part in rows for row in part):
+            return None
         curves = np.array([[[probability for _, probability in row["curve"]] for row in part] for part in rows])
         earlier = np.concatenate([np.ones_like(curves[..., :1]), curves[..., :-1]], axis=2)
         hazards = (1 - curves / np.maximum(earlier, MIN_AVERAGED_HAZARD)).clip(
             MIN_AVERAGED_HAZARD, 1 - MIN_AVERAGED_HAZARD
         )
         average = (1 / (1 + np.exp(np.log(hazards / (1 - hazards)).mean(axis=0)))).cumprod(axis=1)
-        edges = [edge for edge, _ in rows[0][0]["curve"]]
         return [
             {
                 **row,
