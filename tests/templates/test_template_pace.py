@@ -317,7 +317,9 @@ def test_an_edited_plan_is_priced_and_left_as_it_is(project: Path) -> None:
     assert f"lr: {plan['lr']} -> 0.0123" in price("--keep", "--set", "lr=0.0123"), "what was changed is confirmed"
     kept = json.loads(file.read_text())
     assert (kept["lr"], kept["minutes"], kept["note"]) == (0.0123, 600, "by hand"), "changed in place, not made afresh"
-    assert set(told_settings(project)) - set(kept) <= {"tiles"}, "the README names settings that the plan has"
+    assert set(told_settings(project)) - set(kept) <= {"tiles", "recipes"}, (
+        "the README names settings that the plan has"
+    )
     done = call(project, "plan.py", "--time-only", "--set", "minuts=1", check=False)
     assert done.returncode == 1
     assert "did you mean minutes?" in done.stderr
