@@ -100,7 +100,7 @@ def test_the_test_cases_are_looked_at_once(searched: Result) -> None:
 def test_the_trainer_reads_the_table(searched: Result) -> None:
     prompt = of_kind(Path(searched.run_dir), "prompt", "model_trainer")[-1]
     assert prompt["facts"][0]["search"] == read_summary(Path(searched.run_dir)).to_json()
-    assert "2 | table | 3 min | auroc" in prompt["text"]
+    assert "2 | search table of the task | 3 min | auroc" in prompt["text"]
 
 
 def test_the_trainer_proposes_candidates(tmp_path: Path, spots: Path) -> None:

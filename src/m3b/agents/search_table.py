@@ -19,7 +19,14 @@ STOP_REASONS = {
     "min_gain": "going on was expected to gain less than the minimum that was set",
     "done": "all candidates of each rung were trained",
 }
-TABLE_HEAD = "candidate | source | training | validation figure | settings | outcome"
+SOURCE_TITLES = {
+    "default": "the plan itself",
+    "table": "search table of the task",
+    "sampler": "sampler",
+    "agent": "Model Trainer",
+}
+"""Source of a candidate -> its name in tables."""
+TABLE_HEAD = "candidate | proposed by | training | validation figure | settings | outcome"
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
@@ -60,10 +67,14 @@ def _count_candidates(summary: SearchSummary) -> str:
 def describe_end(summary: SearchSummary) -> str:
     """Return the time of a search, and why it ended."""
     limit = f" of its {summary.max_minutes:.3g}" if summary.max_minutes else ""
-    return (
-        f"The search took {summary.minutes:.3g}{limit} min, planning and measuring included, and ended because "
-        f"{STOP_REASONS[summary.stopped]}."
-    )
+    reason = STOP_REASONS[summary.stopped]
+    n_trainings = sum(len(item.figures) + bool(item.problem) for item in summary.candidates)
+    if summary.stopped == "time" and summary.max_minutes and n_trainings:
+        left = max(0.0, summary.max_minutes - summary.minutes)
+        reason += (
+            f": one took {summary.minutes / n_trainings:.2g} min in the mean, all included, and {left:.2g} min are left"
+        )
+    return f"The search took {summary.minutes:.3g}{limit} min, planning and measuring included, and ended because {reason}."
 
 
 def describe_training_time(summary: SearchSummary) -> str:
@@ -188,9 +199,10 @@ def describe_next_step(summary: SearchSummary) -> str:
 def format_candidate(candidate: PlanCandidate, summary: SearchSummary) -> str:
     """Return one line of the table; its head is `TABLE_HEAD`."""
     figure = f"{summary.metric} {candidate.value:.3f}" if candidate.value is not None else "no figure"
+    source, minutes = SOURCE_TITLES.get(candidate.source, candidate.source), _figure_minutes(candidate, summary)
     return (
-        f"{candidate.number} | {candidate.source} | {_figure_minutes(candidate, summary):.3g} min | {figure} | "
-        f"{format_settings(candidate.settings)} | {describe_outcome(candidate, summary)}"
+        f"{candidate.number} | {source} | {minutes:.3g} min | {figure} | {format_settings(candidate.settings)} | "
+        f"{describe_outcome(candidate, summary)}"
     )
 
 

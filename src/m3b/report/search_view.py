@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from m3b.agents.artifacts import kind_of
 from m3b.agents.search_table import (
+    SOURCE_TITLES,
     STOP_REASONS,
     describe_comparison,
     describe_outcome,
@@ -26,12 +27,6 @@ from m3b.metrics.metric_tables import metric_title
 from m3b.report.run_files import RunFiles
 
 MAX_SHOWN_CANDIDATES = 60
-SOURCE_TITLES = {
-    "default": "the plan itself",
-    "table": "search table",
-    "sampler": "sampler",
-    "agent": "Model Trainer",
-}
 
 
 @dataclass(frozen=True)
