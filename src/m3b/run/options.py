@@ -14,6 +14,8 @@ ConfirmMode = bool | Literal["weak"]
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 
 MINUTES_PER_DAY = 24 * 60
+MAX_HOURS = 60 * 24
+"""Hours of all trainings of a run with a search."""
 DEFAULT_TRAIN_MINUTES = 5.0
 FINAL_SHARE = 1 / 3
 """Share of the hours for the training of the selected plan, if `train_minutes` does not say it."""
@@ -50,7 +52,7 @@ class NamedOptions(TypedDict, total=False):
     max_cost: Annotated[float, ValueRange(0, 10**6, "US dollars")] | None
     max_wall: Annotated[float, ValueRange(0, 60 * MINUTES_PER_DAY * 60, "seconds")] | None
     train_minutes: Annotated[float, ValueRange(0, 14 * MINUTES_PER_DAY, "minutes")] | None
-    hours: Annotated[float, ValueRange(0, 60 * 24, "hours")] | None
+    hours: Annotated[float, ValueRange(0, MAX_HOURS, "hours")] | None
     min_gain: Annotated[float, ValueRange(0, 10**6)] | None
     roles: Literal["four", "single"]
     reflect: bool

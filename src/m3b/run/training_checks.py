@@ -15,6 +15,7 @@ from m3b.errors import RunFailed, SettingError
 from m3b.isolation import untrusted
 from m3b.metrics import canonical_metric
 from m3b.run.next_steps import MIN_EPOCHS, TrainingAmount
+from m3b.run.options import MAX_HOURS
 from m3b.run.request_wishes import drop_unserved_wishes
 from m3b.run.training_overrides import TrainingOverrides, check_overrides, find_plan_differences
 
@@ -103,9 +104,6 @@ def write_plan_minutes(work: Path, minutes: float) -> None:
     untrusted.write_atomic(work, "plan.json", (json.dumps(plan, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-MAX_SEARCH_HOURS = 60 * 24
-
-
 def describe_short_search(plan: Mapping[str, Any], minutes: float, networks: int, hours: float) -> str:
     """Return a sentence if the longest training of a candidate has too few epochs to tell plans apart; else ''.
 
@@ -127,7 +125,7 @@ def describe_short_search(plan: Mapping[str, Any], minutes: float, networks: int
     needed_hours = math.ceil(10 * hours * MIN_EPOCHS / max(candidate.epochs, 1e-3)) / 10
     noun = "network" if networks == 1 else f"of {networks} networks"
     remedy = f"--hours {needed_hours:g} gives {MIN_EPOCHS:g} epochs; with less time, train one plan (--train-minutes)"
-    if needed_hours > MAX_SEARCH_HOURS:
+    if needed_hours > MAX_HOURS:
         remedy = "train one plan instead (--train-minutes), on a GPU if there is one"
     return (
         f"The search is short: the longest training of a candidate, {minutes:.3g} min, gives each {noun} about "

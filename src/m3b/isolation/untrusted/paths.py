@@ -75,8 +75,9 @@ def _file_mode(name: str, folder: int) -> int:
 
 
 MAX_TEXT_BYTES = 64 * 2**20
-BLOCK_BYTES = 2**18
 """Default maximum size of a JSON or text file that is read."""
+BLOCK_BYTES = 2**18
+"""Most bytes of a file that are read at a time."""
 
 FOLDER_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags for a folder within a path: it need not be readable."""
