@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -74,3 +75,24 @@ def test_an_ignored_signal_stays_ignored(fresh_requests: None) -> None:
     interruption.listen_for_interruptions()
     signal.raise_signal(signal.SIGTERM)
     assert not interruption.is_interrupted()
+
+
+def test_forked_workers_end_by_signals_as_ever(fresh_requests: None) -> None:
+    interruption.listen_for_interruptions()
+    reader, writer = multiprocessing.get_context("fork").Pipe()
+
+    def report_and_wait() -> None:
+        writer.send([signal.getsignal(number) == signal.SIG_DFL for number in (signal.SIGUSR1, signal.SIGTERM)])
+        writer.send({*signal.pthread_sigmask(signal.SIG_BLOCK, [])})
+        signal.pause()
+
+    worker = multiprocessing.get_context("fork").Process(target=report_and_wait, daemon=True)
+    worker.start()
+    assert reader.recv() == [True, True]
+    assert not {signal.SIGUSR1, signal.SIGTERM} & reader.recv()
+    worker.terminate()
+    worker.join()
+    assert worker.exitcode == -signal.SIGTERM
+    assert not {signal.SIGUSR1, signal.SIGTERM} & signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert interruption.is_interrupted(), "this process listens still"

@@ -21,6 +21,7 @@ INTERRUPTED_CODE = 143
 JOB_FILE = "job.txt"
 FILE_CHECK_S = 1.0
 """Seconds between two looks at the file."""
+_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 
 class TrainingInterruptedError(RuntimeError):
@@ -33,6 +34,8 @@ class _Requests:
     def __init__(self) -> None:
         self.has_signal = False
         self.checked_at = -FILE_CHECK_S
+        self._has_fork_hooks = False
+        self._masks = threading.local()
 
     def listen(self) -> None:
         """Note SIGUSR1, and SIGTERM unless several processes train together: torchrun ends them with it.
@@ -41,18 +44,34 @@ class _Requests:
         """
         if threading.current_thread() is not threading.main_thread():
             return
-        pid = os.getpid()
-
-        def note(number: int, _: FrameType | None) -> None:
-            if os.getpid() == pid:
-                self.has_signal = True
-            else:  # a worker that loads data ends as ever
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-
         for number in (signal.SIGUSR1, *([signal.SIGTERM] if world_size() == 1 else [])):
             if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, note)
+                signal.signal(number, self._note)
+        if not self._has_fork_hooks:
+            self._has_fork_hooks = True
+            os.register_at_fork(
+                before=self._block_signals, after_in_parent=self._unblock_signals, after_in_child=self._stop_listening
+            )
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.has_signal = True
+
+    def _block_signals(self) -> None:
+        self._masks.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+    def _unblock_signals(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.mask)
+
+    def _stop_listening(self) -> None:
+        """Let the signals end a forked worker as ever.
+
+        A handler in Python would not do: it waits for the interpreter, so a signal just before a worker waits for a
+        lock would be noted and never heard, and the pool that ends its workers would wait for ever.
+        """
+        for number in _SIGNALS:
+            if signal.getsignal(number) == self._note:
+                signal.signal(number, signal.SIG_DFL)
+        self._unblock_signals()
 
     def is_pending(self) -> bool:
         """Return whether this process is asked to stop."""

@@ -204,7 +204,7 @@
     return drawing;
   };
 
-  const showPictures = (data, area) => {
+  const showPictures = async (data, area) => {
     const stack = make("div", { className: "picture-stack" });
     const caption = make("p", { className: "quiet place" });
     let zoom = 1;
@@ -223,7 +223,8 @@
     };
     const show = () => {
       const image = data.images[number];
-      const base = make("img", { src: image.address, alt: `The image of the case${image.title ? `, ${image.title}` : ""}` });
+      const [width, height] = image.size;
+      const base = make("img", { src: image.address, width, height, alt: `The image of the case${image.title ? `, ${image.title}` : ""}` });
       const layers = image.layers.map((layer) => {
         const picture = make("img", { src: layer.address, alt: "" });
         picture.item = layer;
@@ -251,6 +252,7 @@
     area.append(controls, makeOverlayControls(data, redraw), frame, caption);
     window.addEventListener("resize", resize);
     show();
+    await Promise.all([...stack.querySelectorAll("img")].map((picture) => picture.decode()));
   };
 
   // --- the page --------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@
         })));
       }
       if (data.images.length && data.images[0].isVolume) await showVolume(data, data.images[0], viewer);
-      else if (data.images.length) showPictures(data, viewer);
+      else if (data.images.length) await showPictures(data, viewer);
       if (data.notes.length) viewer.append(make("ul", { className: "quiet" }, ...data.notes.map((note) => make("li", { textContent: note }))));
       if (data.text) viewer.append(make("h2", { textContent: "Report of the case" }), make("p", { className: "text-value", textContent: data.text }));
       status.remove();
