@@ -41,6 +41,22 @@ IMAGING_WORDS = (
     "image images imaging picture pictures scan scans slice slices volume volumes radiology bild bilder bildern "
     "aufnahme aufnahmen clichés cliché imagerie imagen imágenes 影像 图像 图片 扫描"
 )
+GRADING_SCALES = {
+    r"kellgren": (0, 4),  # Ann Rheum Dis 16:494, 1957
+    r"outerbridge": (0, 4),  # J Bone Joint Surg Br 43-B:752, 1961
+    r"pfirrmann": (1, 5),  # Spine 26:1873, 2001
+    r"fazekas": (0, 3),  # AJR 149:351, 1987
+    r"gleason": (1, 10),  # patterns 1 to 5, sums 2 to 10; Am J Surg Pathol 29:1228, 2005
+    r"isup": (1, 5),  # Am J Surg Pathol 40:244, 2016
+    r"deauville": (1, 5),  # J Clin Oncol 32:3059, 2014
+    r"bi-?rads": (0, 6),  # ACR BI-RADS Atlas, 5th edition, 2013
+    r"pi-?rads": (1, 5),  # version 2.1, Eur Urol 76:340, 2019
+    r"li-?rads": (1, 5),  # ACR LI-RADS, 2018
+    r"ti-?rads": (1, 5),  # ACR, J Am Coll Radiol 14:587, 2017
+    r"lung-?rads": (0, 4),  # ACR, 2022
+    r"diabetic retinopathy": (0, 4),  # the international scale, Ophthalmology 110:1677, 2003
+}
+"""How a published scale of ordered grades is called -> its lowest and highest grade."""
 COMPOUND_STEMS = frozenset(["hirn", "knie", "herz", "lung"])
 """Short words that begin compound words, for instance in German; all words of five letters or more are stems."""
 _MASK_WORD_LIST = (
@@ -137,3 +153,11 @@ def is_mask_path(path: str) -> bool:
     *folders, name = path.split("/")
     part_words = [split_name_words(part) for part in (*folders[-3:], name)]
     return any(word in MASK_WORDS for part in part_words for word in part if part[-1] not in _IMAGE_PATH_WORDS)
+
+
+def find_grading_scale(text: str) -> tuple[int, int] | None:
+    """Return the lowest and highest grade of the published scale that a text names; None for none, or for several."""
+    ranges = {
+        ends for name, ends in GRADING_SCALES.items() if re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
+    }
+    return ranges.pop() if len(ranges) == 1 else None

@@ -256,6 +256,27 @@ def test_numbered_folders_are_grades(tmp_path: Path) -> None:
     assert list(outcome.proposals[0].classes) == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize(
+    ("request_text", "grades", "kind"),
+    [
+        ("Grade knee osteoarthritis on radiographs by Kellgren-Lawrence", "01234", "proposed"),
+        ("Stage white matter lesions on brain MRI (Fazekas)", "0123", "proposed"),
+        ("Grade prostate cancer in biopsies by ISUP", "1234", "proposed"),
+        ("Grade diabetic retinopathy in fundus photographs", "0123", "proposed"),
+        ("Predict the BI-RADS grade of mammograms", "2345", "proposed"),
+        ("Grade knee osteoarthritis on radiographs by Kellgren-Lawrence", "01236", "refuse"),
+    ],
+)
+def test_numbered_folders_of_a_published_scale(tmp_path: Path, request_text: str, grades: str, kind: str) -> None:
+    for number in range(60):
+        write_picture(tmp_path / grades[number % len(grades)] / f"{9000 + number}.png", number)
+    outcome = decide_folder(tmp_path, request_text)
+    assert outcome.kind == kind
+    if kind == "proposed":
+        assert outcome.task == "grading"
+        assert list(outcome.proposals[0].classes) == list(grades)
+
+
 def test_images_of_other_parts_are_no_masks(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays: dict[str, Any] = {}

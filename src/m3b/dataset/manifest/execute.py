@@ -1026,6 +1026,4 @@ def _steps_of(refs: Sequence[str]) -> list[int]:
 
 
 def _floats(text: str | None) -> list[float]:
-    import re
-
     return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", text or "")]

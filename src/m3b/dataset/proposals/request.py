@@ -22,6 +22,7 @@ from m3b.dataset.words.requests import (
     parse_request,
 )
 from m3b.dataset.words.unions import take_unions
+from m3b.request_words import find_grading_scale
 
 TASK_WEIGHTS = (1.0, 0.5, 0.25)
 """Weights of the tasks that a request's words may mean, the likeliest first."""
@@ -188,9 +189,20 @@ class Request:
         if not self.classes and self.claims.grade_range is not None and all(name.isdecimal() for name in available):
             lowest, highest = self.claims.grade_range
             requested = tuple(str(grade) for grade in range(lowest, highest + 1))
+        elif not self.classes and self._are_published_grades(available):
+            requested = tuple(available)
         if not requested or not available:
             return ClassMatch()
         return _match(tuple(requested), tuple(available), self.notes)
+
+    def _are_published_grades(self, available: Sequence[str]) -> bool:
+        """Whether a folder's classes are numbers of the scale that the request names: not all grades need to occur."""
+        scale = find_grading_scale(self.text)
+        return (
+            scale is not None
+            and len(available) > 2
+            and all(name.isdecimal() and scale[0] <= int(name) <= scale[1] for name in available)
+        )
 
     def select_classes(self, available: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return class -> the folder's names of it, if the request names fewer classes and what each of them is; else nothing.

@@ -14,6 +14,7 @@ from m3b.data.index import Index
 from m3b.data.kinds import of as records_of
 from m3b.data.records import Record
 from m3b.metrics import ClassificationCase, Scores
+from m3b.request_words import GRADING_SCALES
 from m3b.tasks.base import Row
 from m3b.tasks.classification import ClassificationFamily, Floats
 from m3b.tasks.covariate_baseline import COVARIATES_KEY, make_covariate_rows, predict_classes
@@ -25,7 +26,7 @@ _RANGE_PATTERN = (
     r"(?:\b\d\s*(?:to|-|–|through|bis|a)\s*\d\b|\b[a-d]\s*(?:to|-|–|through|bis)\s*[b-f]\b|\bi\s*(?:to|-|–)\s*i?v\b)"
 )
 _GRADE_WORD_PATTERN = r"\b(?:grad(?:e|es|ing|ed)|stag(?:e|es|ing)|scor(?:e|es|ing))\b"
-_SCALE_PATTERN = r"\b(?:kellgren|gleason|isup|deauville|pfirrmann|outerbridge|(?:bi|pi|li|ti)-?rads)\b"
+_SCALE_PATTERN = rf"\b(?:{'|'.join(GRADING_SCALES)})\b"
 """Scales with ordered grades, whether or not the request says how many grades there are."""
 _GRADE_PATTERN = rf"(?:{_GRADE_WORD_PATTERN}|{_SCALE_PATTERN}|\b(?:densit(?:y|ies)|ordinal)\b)"
 
