@@ -40,42 +40,44 @@ def about(part: str) -> str:
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split(". ")[0]
 
 
-def uses(part: str, known: set[str]) -> set[str]:
+def list_imports(part: str, parts: set[str]) -> set[str]:
     """The other parts that it imports, those for type checkers included."""
-    found: set[str] = set()
+    imported_parts: set[str] = set()
     for file in files(part):
         package = ["m3b", *file.relative_to(SRC).parts[:-1]]
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("m3b.")}
+                imported_parts |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("m3b.")}
             elif isinstance(node, ast.ImportFrom):
                 base = package[: len(package) - node.level + 1] if node.level else []
                 names = [[*base, *(node.module or "").split("."), alias.name] for alias in node.names]
-                found |= {name[1] for raw in names if (name := [word for word in raw if word])[:1] == ["m3b"]}
-    return (found & known) - {part}
+                imported_parts |= {name[1] for raw in names if (name := [word for word in raw if word])[:1] == ["m3b"]}
+    return (imported_parts & parts) - {part}
 
 
-def reduced(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+def remove_indirect(graph: dict[str, set[str]]) -> dict[str, set[str]]:
     """The same order with as few arrows as it takes."""
 
-    def reach(name: str, seen: set[str]) -> set[str]:
-        for other in graph[name] - seen:
-            seen.add(other)
-            reach(other, seen)
-        return seen
+    def reach(name: str, visited: set[str]) -> set[str]:
+        for imported_name in graph[name] - visited:
+            visited.add(imported_name)
+            reach(imported_name, visited)
+        return visited
 
-    beyond = {name: {far for near in some for far in reach(near, set())} for name, some in graph.items()}
-    return {name: some - beyond[name] for name, some in graph.items()}
+    indirect = {name: {far for near in imports for far in reach(near, set())} for name, imports in graph.items()}
+    return {name: imports - indirect[name] for name, imports in graph.items()}
 
 
 def draw() -> str:
     """The picture as SVG."""
     rows = layers()
-    known = {name for row in rows for name in row}
-    graph = {name: uses(name, known) for name in known}
+    parts = {name for row in rows for name in row}
+    graph = {name: list_imports(name, parts) for name in parts}
     level = {name: number for number, row in enumerate(rows) for name in row}
     base = len(rows) - FOR_ALL
-    down = {name: {other for other in some if level[name] < level[other] < base} for name, some in graph.items()}
+    down = {
+        name: {target for target in imports if level[name] < level[target] < base} for name, imports in graph.items()
+    }
     places, shapes = {}, []
     for number, row in enumerate(rows):
         width = (WIDTH - 2 * MARGIN - GAP * (len(row) - 1)) / len(row)
@@ -84,10 +86,10 @@ def draw() -> str:
             places[name] = (x + width / 2, y)
             shapes.append(_box(name, x, y, width))
     arrows = [
-        f'<line x1="{places[name][0]:.0f}" y1="{places[name][1] + HEIGHT}" x2="{places[other][0]:.0f}" '
-        f'y2="{places[other][1] - 3}"/>'
-        for name, some in sorted(reduced(down).items())
-        for other in sorted(some)
+        f'<line x1="{places[name][0]:.0f}" y1="{places[name][1] + HEIGHT}" x2="{places[target][0]:.0f}" '
+        f'y2="{places[target][1] - 3}"/>'
+        for name, targets in sorted(remove_indirect(down).items())
+        for target in sorted(targets)
     ]
     height = 2 * MARGIN + ROW * (len(rows) - 1) + HEIGHT
     return (
@@ -96,12 +98,12 @@ def draw() -> str:
         '<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="5" markerHeight="5" orient="auto">'
         '<path d="M0 0 L6 3 L0 6z" fill="#7a8794"/></marker></defs>\n'
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>\n'
-        f'<g stroke="#9aa5b1" stroke-width="1" marker-end="url(#tip)">\n{_joined(arrows)}\n</g>\n'
-        f"{_joined(shapes)}\n</svg>\n"
+        f'<g stroke="#9aa5b1" stroke-width="1" marker-end="url(#tip)">\n{_join_lines(arrows)}\n</g>\n'
+        f"{_join_lines(shapes)}\n</svg>\n"
     )
 
 
-def _joined(parts: list[str]) -> str:
+def _join_lines(parts: list[str]) -> str:
     return "\n".join(parts)
 
 

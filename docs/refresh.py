@@ -29,7 +29,7 @@ STAGE_LINE = re.compile(r" ?\d+:\d\d ")
 CUT = 110
 
 
-def put(text: str, name: str, content: str, language: str = "text") -> str:
+def replace_block(text: str, name: str, content: str, language: str = "text") -> str:
     """`text` with the content of its generated part `name` replaced by one fenced block, or as it is without a language.
 
     Raises:
@@ -77,7 +77,7 @@ def help_text(words: tuple[str, ...]) -> str:
 def cli_page(text: str) -> str:
     """docs/cli.md with the present help texts."""
     blocks = [f"$ m3b {' '.join((*words, '--help'))}\n{help_text(words)}" for words in commands()]
-    return put(text, "help", "\n\n".join(blocks))
+    return replace_block(text, "help", "\n\n".join(blocks))
 
 
 # --- the picture ------------------------------------------------------------------------------------------------
@@ -125,10 +125,10 @@ def demo() -> tuple[str, str]:
         if process.returncode != 0:
             raise RuntimeError(f"the demo ended with {process.returncode}:\n{process.stdout}")
         record = json.loads((place / "demo" / "run" / "run.json").read_text(encoding="utf-8"))
-        plain = f"$ m3b demo\n{process.stdout}".replace(f"{place}/", "")
+        transcript_text = f"$ m3b demo\n{process.stdout}".replace(f"{place}/", "")
         result = json.dumps(record["result"], indent=1, ensure_ascii=False).replace(f"{place}/", "")
         draw_pictures(place)
-    lines = [line if len(line) <= CUT else f"{line[: CUT - 3]}..." for line in plain.splitlines()]
+    lines = [line if len(line) <= CUT else f"{line[: CUT - 3]}..." for line in transcript_text.splitlines()]
     stage_lines = [position for position, line in enumerate(lines) if STAGE_LINE.match(line)]
     if stage_lines:  # docs/terminal.svg shows them
         lines[stage_lines[0] : stage_lines[-1] + 1] = ["..."]
@@ -159,13 +159,13 @@ def pages(*, with_demo: bool = False) -> dict[Path, str]:
     """Every generated file with what it should hold."""
     cli = DOCS / "cli.md"
     templates = DOCS / "templates.md"
-    tables = put(templates.read_text(encoding="utf-8"), "settings", settings_tables(), "")
+    tables = replace_block(templates.read_text(encoding="utf-8"), "settings", settings_tables(), "")
     texts = {cli: cli_page(cli.read_text(encoding="utf-8")), DOCS / "architecture.svg": picture(), templates: tables}
     if with_demo:
         transcript, result = demo()
         readme, api = ROOT / "README.md", DOCS / "python.md"
-        texts[readme] = put(readme.read_text(encoding="utf-8"), "demo", transcript, "console")
-        texts[api] = put(api.read_text(encoding="utf-8"), "result", result, "json")
+        texts[readme] = replace_block(readme.read_text(encoding="utf-8"), "demo", transcript, "console")
+        texts[api] = replace_block(api.read_text(encoding="utf-8"), "result", result, "json")
     return texts
 
 

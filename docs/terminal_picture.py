@@ -44,8 +44,8 @@ def draw_terminal(run: Path, command: str) -> str:
         (position for position, event in enumerate(events) if isinstance(event, ToolCalled)), default=len(events) - 1
     )
     log = sorted((run / "logs/jobs").glob("*.log"))[-1].read_text(encoding="utf-8").splitlines()
-    counted = [position for position, line in enumerate(log) if PROGRESS_PATTERN.search(line)]
-    line_number = counted[len(counted) // 2]
+    progress_lines = [position for position, line in enumerate(log) if PROGRESS_PATTERN.search(line)]
+    line_number = progress_lines[len(progress_lines) // 2]
     match = PROGRESS_PATTERN.search(log[line_number])
     assert match is not None
     now = events[training].at + float(match.group(1)) + 8.0

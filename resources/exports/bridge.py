@@ -68,13 +68,13 @@ class Evaluator:
         self.inferer, self.postprocessing, self.output = inferer, postprocessing, output
 
     def run(self) -> list[dict[str, Any]]:
-        found = []
+        answers = []
         for item in self.dataset:
             with torch.no_grad():
                 rows = self.inferer(item["image"][None].to(self.device), self.network)
-            found.append({"image": item["path"], **self.postprocessing(rows[0])})
-        Path(self.output).write_text(json.dumps(found, indent=1), encoding="utf-8")
-        return found
+            answers.append({"image": item["path"], **self.postprocessing(rows[0])})
+        Path(self.output).write_text(json.dumps(answers, indent=1), encoding="utf-8")
+        return answers
 
 
 class Workflow:
@@ -86,9 +86,9 @@ class Workflow:
     def run(self) -> None:
         source = _parts()
         source.use(self.network)
-        asked = Path(self.output).with_suffix(".asked.json")
-        asked.write_text(json.dumps(list(self.images)), encoding="utf-8")
+        request_file = Path(self.output).with_suffix(".asked.json")
+        request_file.write_text(json.dumps(list(self.images)), encoding="utf-8")
         try:
-            source.predict.main(["--list", str(asked), "-o", self.output])
+            source.predict.main(["--list", str(request_file), "-o", self.output])
         finally:
-            asked.unlink()
+            request_file.unlink()

@@ -84,18 +84,18 @@ def tensors_in(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[s
         return
     inner: Mapping[Any, Any] = {}
     if isinstance(value, Inert):
-        own = value.__dict__
+        attributes = value.__dict__
         for part in ("_parameters", "_buffers", "_modules"):
-            if isinstance(own.get(part), dict):
-                inner = {**inner, **own[part]}
+            if isinstance(attributes.get(part), dict):
+                inner = {**inner, **attributes[part]}
     elif isinstance(value, dict):
         inner = value
         wrapped = next((key for key in WRAPPERS if isinstance(value.get(key), dict | Inert)), None)
-        if not prefix and wrapped and not any(isinstance(one, torch.Tensor) for one in value.values()):
+        if not prefix and wrapped and not any(isinstance(item, torch.Tensor) for item in value.values()):
             inner = value[wrapped] if isinstance(value[wrapped], dict) else {"": value[wrapped]}
-    for key, one in inner.items():
+    for key, item in inner.items():
         name = f"{prefix}.{key}" if prefix and key else prefix or str(key)
-        yield from tensors_in(one, name, depth + 1)
+        yield from tensors_in(item, name, depth + 1)
 
 
 def read(file: Path) -> tuple[dict[str, Any], str]:
@@ -112,11 +112,14 @@ def read(file: Path) -> tuple[dict[str, Any], str]:
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):
                 raise ValueError("a TorchScript archive, which is a program; get the state dict instead")
     try:
-        found, how = torch.load(file, map_location="cpu", weights_only=True), "weights_only"
+        content, how = torch.load(file, map_location="cpu", weights_only=True), "weights_only"
     except (pickle.UnpicklingError, RuntimeError):
-        plain: Any = SimpleNamespace(Unpickler=InertUnpickler, load=_load, __name__="inert")
-        found, how = torch.load(file, map_location="cpu", weights_only=False, pickle_module=plain), "inert records"
-    return dict(tensors_in(found)), how
+        restricted: Any = SimpleNamespace(Unpickler=InertUnpickler, load=_load, __name__="inert")
+        content, how = (
+            torch.load(file, map_location="cpu", weights_only=False, pickle_module=restricted),
+            "inert records",
+        )
+    return dict(tensors_in(content)), how
 
 
 def read_onnx(file: Path) -> dict[str, Any]:
@@ -193,13 +196,13 @@ def main(argv: list[str]) -> int:
 
     source, out = Path(argv[0]), Path(argv[1])
     try:
-        found, how = (read_onnx(source), "onnx") if source.suffix == ".onnx" else read(source)
+        tensors, how = (read_onnx(source), "onnx") if source.suffix == ".onnx" else read(source)
         if len(argv) > 2:
-            found = lay_out(found, json.loads(Path(argv[2]).read_text(encoding="utf-8")))
+            tensors = lay_out(tensors, json.loads(Path(argv[2]).read_text(encoding="utf-8")))
     except (pickle.UnpicklingError, ValueError, RuntimeError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
         print(json.dumps({"error": f"{type(error).__name__}: {str(error)[:300]}"}))
         return 1
-    dense = {name: one.detach().contiguous().clone() for name, one in found.items() if not one.is_sparse}
+    dense = {name: tensor.detach().contiguous().clone() for name, tensor in tensors.items() if not tensor.is_sparse}
     if not dense:
         print(json.dumps({"error": "no tensors were found in it"}))
         return 1

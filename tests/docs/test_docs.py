@@ -92,14 +92,14 @@ def test_put_replaces_its_part_only(content: str) -> None:
     text = (
         "before\n<!-- generated: a -->\nold\n<!-- /generated -->\nbetween\n<!-- generated: b -->\n<!-- /generated -->\n"
     )
-    replaced = refresh.put(text, "a", content)
+    replaced = refresh.replace_block(text, "a", content)
     assert replaced == text.replace("old\n", f"```text\n{content.rstrip()}\n```\n")
 
 
 @pytest.mark.parametrize("text", ["", "<!-- generated: a -->\n<!-- /generated -->\n" * 2])
 def test_put_wants_exactly_one_part(text: str) -> None:
     with pytest.raises(ValueError, match="not one"):
-        refresh.put(text, "a", "new")
+        refresh.replace_block(text, "a", "new")
 
 
 def test_the_transcript_is_of_a_completed_run() -> None:

@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+MODEL_FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(MODEL_FOLDER))
 
 import numpy as np
 import torch
@@ -51,9 +51,9 @@ MAX_BOXES = 300
 @lru_cache(maxsize=1)
 def load() -> tuple[dict[str, Any], torch.nn.Module, torch.device]:
     """Return config.json, the network in evaluation mode, and its device."""
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    config: dict[str, Any] = json.loads((MODEL_FOLDER / "config.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    models = load_networks(HERE, config, lambda: build_model(config["plan"], with_loss=False))
+    models = load_networks(MODEL_FOLDER, config, lambda: build_model(config["plan"], with_loss=False))
     return config, average_networks(models, config).to(device), device
 
 
@@ -154,7 +154,7 @@ def _predict_masks(path: ImagePath, batch: int, stem: Path, base: Path) -> dict[
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = parse_call(argv, __doc__, 2, HERE)
+    call = parse_call(argv, __doc__, 2, MODEL_FOLDER)
     return write_answers(stream(call.paths, call.batch, call.masks, call.base_folder), call)
 
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+MODEL_FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(MODEL_FOLDER))
 
 import numpy as np
 import torch
@@ -50,8 +50,8 @@ def load() -> tuple[dict[str, Any], Any, list[torch.Tensor], list[Any]]:
     """Return config.json, the network in evaluation mode, its memory of normal patches, and the ordinary networks of an ensemble."""
     from safetensors.torch import load_file
 
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
-    state = load_file(str(HERE / config["weights"][0]))
+    config: dict[str, Any] = json.loads((MODEL_FOLDER / "config.json").read_text())
+    state = load_file(str(MODEL_FOLDER / config["weights"][0]))
     banks = [state.pop(f"bank.{level}") for level in range(int(config.get("banks", 0)))]
     plan = config["plan"]
     plan["backbone"]["mid"] = config.get("mid", 0)
@@ -124,7 +124,7 @@ def _write_file(array: np.ndarray, path: ImagePath, stem: str, base: Path) -> st
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = parse_call(argv, __doc__, 2, HERE)
+    call = parse_call(argv, __doc__, 2, MODEL_FOLDER)
     return write_answers(stream(call.paths, call.batch, call.masks, call.base_folder), call)
 
 

@@ -30,8 +30,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+MODEL_FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(MODEL_FOLDER))
 
 import numpy as np
 import torch
@@ -69,11 +69,11 @@ use_recipe(Recipe())
 @lru_cache(maxsize=1)
 def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
     """Return config.json, the networks in evaluation mode, and their device."""
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    config: dict[str, Any] = json.loads((MODEL_FOLDER / "config.json").read_text())
     if len(config["weights"]) == 1:  # one network of several, measured on cases that it was not trained on
         config |= config.get("alone", {}).get(config["weights"][0], {})
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    models = load_networks(HERE, config, lambda: build_delivered_model(config["plan"]))
+    models = load_networks(MODEL_FOLDER, config, lambda: build_delivered_model(config["plan"]))
     return config, [model.to(device).eval() for model in models], device
 
 
@@ -81,7 +81,7 @@ def load() -> tuple[dict[str, Any], list[torch.nn.Module], torch.device]:
 def load_probe() -> LinearProbe | None:
     """Return the linear probe of the model; None if it has none."""
     config, _, device = load()
-    probe = load_linear_probe(HERE, config)
+    probe = load_linear_probe(MODEL_FOLDER, config)
     return None if probe is None else probe.to(device)
 
 
@@ -128,7 +128,7 @@ def load_detectors() -> list[dict[str, np.ndarray]]:
     """Return the distribution of each network's features of training images; [] if it is unknown."""
     from safetensors.numpy import load_file
 
-    file = HERE / "familiar.safetensors"
+    file = MODEL_FOLDER / "familiar.safetensors"
     detectors: dict[int, dict[str, np.ndarray]] = {}
     for name, value in (load_file(str(file)) if file.is_file() else {}).items():
         number, _, part = name.partition(".")
@@ -286,7 +286,7 @@ def stream(
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = parse_call(argv, __doc__, 8, HERE, has_saliency=True)
+    call = parse_call(argv, __doc__, 8, MODEL_FOLDER, has_saliency=True)
     return write_answers(stream(call.paths, call.batch, call.saliency, call.base_folder), call)
 
 

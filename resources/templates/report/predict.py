@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+MODEL_FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(MODEL_FOLDER))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -42,7 +42,7 @@ use_recipe(Recipe())
 @lru_cache(maxsize=1)
 def read_config() -> dict[str, Any]:
     """Return config.json."""
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text(encoding="utf-8"))
+    config: dict[str, Any] = json.loads((MODEL_FOLDER / "config.json").read_text(encoding="utf-8"))
     return config
 
 
@@ -52,11 +52,11 @@ def load() -> tuple[dict[str, Any], Any, ReportTokenizer, torch.device]:
     from safetensors.torch import load_file
 
     config = read_config()
-    plan = resolve_folders(config["plan"], HERE)
+    plan = resolve_folders(config["plan"], MODEL_FOLDER)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(plan, with_loss=False)
-    model.load_state_dict(load_file(str(HERE / config["weights"][0])))
-    return plan, model.to(device).eval(), ReportTokenizer.load(HERE / "tokenizer.json"), device
+    model.load_state_dict(load_file(str(MODEL_FOLDER / config["weights"][0])))
+    return plan, model.to(device).eval(), ReportTokenizer.load(MODEL_FOLDER / "tokenizer.json"), device
 
 
 def read_study(path: ImagePath, plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
@@ -116,7 +116,7 @@ def stream(paths: Sequence[ImagePath], batch: int = 8) -> Iterator[dict[str, Any
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = parse_call(argv, __doc__, 8, HERE)
+    call = parse_call(argv, __doc__, 8, MODEL_FOLDER)
     return write_answers(stream(call.paths, call.batch), call)
 
 

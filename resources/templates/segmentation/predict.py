@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+MODEL_FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(MODEL_FOLDER))
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ PredictMask = Callable[[Image, str, int], np.ndarray]
 @lru_cache(maxsize=1)
 def load() -> tuple[dict[str, Any], PredictMask]:
     """Return config.json, and a function of an image to the decided mask of its classes."""
-    config: dict[str, Any] = json.loads((HERE / "config.json").read_text())
+    config: dict[str, Any] = json.loads((MODEL_FOLDER / "config.json").read_text())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     plan = config["plan"]
     if device.type == "cpu" and plan.get("precision") == "bf16" and not _has_bf16():
@@ -65,9 +65,9 @@ def load() -> tuple[dict[str, Any], PredictMask]:
     if config["engine"] == "nnunet":
         from m3b.training.segmentation.nnunet_steps import load_nnunet, predict_nnunet
 
-        network = load_nnunet(config["nnunet"], load_weights(HERE, config)[0], device)
+        network = load_nnunet(config["nnunet"], load_weights(MODEL_FOLDER, config)[0], device)
         return config, lambda image, name, batch: predict_nnunet(network, image, config["nnunet"], device, name)
-    models = load_networks(HERE, config, lambda: build_model(plan, with_loss=False))
+    models = load_networks(MODEL_FOLDER, config, lambda: build_model(plan, with_loss=False))
     network = build_ensemble(models, averaging_of(plan)).to(device)
 
     def run(image: Image, name: str, batch: int) -> np.ndarray:
@@ -171,7 +171,7 @@ def _predict_image(path: ImagePath, stem: Path, batch: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    call = parse_call(argv, __doc__, 2, HERE)
+    call = parse_call(argv, __doc__, 2, MODEL_FOLDER)
     return write_answers(stream(call.paths, call.batch, call.masks, call.base_folder), call)
 
 

@@ -23,11 +23,11 @@ def draw(rng: np.random.Generator, dims: int, size: int, number: int) -> tuple[n
     for _ in range(number):
         kind, radius = int(rng.integers(2)), size * rng.uniform(0.07, 0.14)
         centre = rng.uniform(size * 0.2, size * 0.8, (dims, *(1,) * dims))
-        inside = np.linalg.norm(grid - centre, axis=0) < radius * 1.1
+        is_inside = np.linalg.norm(grid - centre, axis=0) < radius * 1.1
         if kind == 1:
-            inside = np.abs(grid - centre).max(axis=0) < radius
-        image[inside] += (100, 60)[kind]
-        marked[kind] |= inside
+            is_inside = np.abs(grid - centre).max(axis=0) < radius
+        image[is_inside] += (100, 60)[kind]
+        marked[kind] |= is_inside
     return np.clip(image, 0, 255).astype(np.uint8), marked
 
 
@@ -95,6 +95,6 @@ if __name__ == "__main__":
     parser.add_argument("--cases", type=int, default=40)
     parser.add_argument("--dims", type=int, default=2, choices=(2, 3))
     parser.add_argument("--size", type=int, default=64)
-    chosen = parser.parse_args()
-    make_example(Path(), chosen.truth, chosen.cases, chosen.dims, chosen.size)
+    options = parser.parse_args()
+    make_example(Path(), options.truth, options.cases, options.dims, options.size)
     print("wrote data/example and Datapath/*.json")

@@ -41,7 +41,7 @@ def _followed(rng: np.random.Generator) -> tuple[float, dict[str, Any]]:
     return bright, {"time": round(float(min(time, end)), 2), "event": bool(time <= end)}
 
 
-MEASURED: dict[str, Callable[[np.random.Generator], tuple[float, dict[str, Any]]]] = {
+TARGET_DRAWERS: dict[str, Callable[[np.random.Generator], tuple[float, dict[str, Any]]]] = {
     "grading": _graded,
     "regression": _valued,
     "survival": _followed,
@@ -56,10 +56,10 @@ def draw(rng: np.random.Generator, dims: int, size: int, classes: set[str], brig
     radius = size * rng.uniform(0.15, 0.22)
     for name in sorted(classes):
         centre = rng.uniform(size * 0.3, size * 0.7, (dims, *(1,) * dims))
-        inside = np.linalg.norm(grid - centre, axis=0) < radius * 1.1
+        is_inside = np.linalg.norm(grid - centre, axis=0) < radius * 1.1
         if name == "square":
-            inside = np.abs(grid - centre).max(axis=0) < radius
-        image[inside] += (70 if name == "square" else 100) if bright is None else bright
+            is_inside = np.abs(grid - centre).max(axis=0) < radius
+        image[is_inside] += (70 if name == "square" else 100) if bright is None else bright
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
@@ -75,9 +75,9 @@ def make_example(
         labels = {("disc", "square")[number // 2 % 2]}
         if multi_label:
             labels = {name for bit, name in enumerate(("disc", "square")) if number // 2 >> bit & 1}
-        drawn = MEASURED.get(task)
-        bright, target = drawn(rng) if drawn else (None, {"labels": sorted(labels)})
-        image = draw(rng, dims, size, {"disc"} if drawn else labels, bright)
+        draw_target = TARGET_DRAWERS.get(task)
+        bright, target = draw_target(rng) if draw_target else (None, {"labels": sorted(labels)})
+        image = draw(rng, dims, size, {"disc"} if draw_target else labels, bright)
         name = f"case_{number:03d}.png" if dims == 2 else f"case_{number:03d}.npy"
         if dims == 2:
             from PIL import Image
@@ -100,6 +100,6 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--multi-label", action="store_true")
     parser.add_argument("--task", choices=NAMES, default="diagnosis")
-    chosen = parser.parse_args()
-    make_example(Path(), chosen.cases, chosen.dims, chosen.size, chosen.multi_label, chosen.task)
+    options = parser.parse_args()
+    make_example(Path(), options.cases, options.dims, options.size, options.multi_label, options.task)
     print("wrote data/example and Datapath/*.json")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-SAID = {
+PHRASES = {
     "en": {
         "disc": ("There is a round density on the {} measuring 4.5 mm.", "Round density, {} side."),
         "square": ("A square density projects over the {} field.", "Square density seen on the {}."),
@@ -40,20 +40,22 @@ def draw(rng: np.random.Generator, dims: int, size: int, facts: list[tuple[str, 
         centre = rng.uniform(size * 0.35, size * 0.65, (dims, *(1,) * dims))
         centre[1] = size * (0.25 if side == "left" else 0.75)
         radius = size * rng.uniform(0.14, 0.19)
-        inside = np.linalg.norm(grid - centre, axis=0) < radius * 1.1
+        is_inside = np.linalg.norm(grid - centre, axis=0) < radius * 1.1
         if name == "square":
-            inside = np.abs(grid - centre).max(axis=0) < radius
-        image[inside] += 70 if name == "square" else 100
+            is_inside = np.abs(grid - centre).max(axis=0) < radius
+        image[is_inside] += 70 if name == "square" else 100
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
 def report(rng: np.random.Generator, facts: list[tuple[str, str]], language: str) -> dict[str, str]:
     """Findings in varying words, and an impression."""
-    bank: dict[str, Any] = SAID[language]
-    said = [bank[name][int(rng.random() < 0.3)].format(bank[side]) for name, side in facts or [("none", "left")]]
+    phrases: dict[str, Any] = PHRASES[language]
+    sentences = [
+        phrases[name][int(rng.random() < 0.3)].format(phrases[side]) for name, side in facts or [("none", "left")]
+    ]
     first, side = (facts or [("none", "left")])[0]
-    impression = str(bank["impression"][first]).format(bank[side])
-    return {"findings": " ".join(said), "impression": impression[:1].upper() + impression[1:]}
+    impression = str(phrases["impression"][first]).format(phrases[side])
+    return {"findings": " ".join(sentences), "impression": impression[:1].upper() + impression[1:]}
 
 
 def make_example(
@@ -101,7 +103,7 @@ if __name__ == "__main__":
     parser.add_argument("--dims", type=int, default=2, choices=(2, 3))
     parser.add_argument("--size", type=int, default=48)
     parser.add_argument("--views", type=int, default=1)
-    parser.add_argument("--language", default="en", choices=tuple(SAID))
-    chosen = parser.parse_args()
-    make_example(Path(), chosen.cases, chosen.dims, chosen.size, chosen.views, chosen.language)
+    parser.add_argument("--language", default="en", choices=tuple(PHRASES))
+    options = parser.parse_args()
+    make_example(Path(), options.cases, options.dims, options.size, options.views, options.language)
     print("wrote data/example and Datapath/*.json")

@@ -23,9 +23,9 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[np.ndarray, 
         centre = np.array([rng.uniform(n * 0.3, n * 0.7) for n in shape]).reshape(-1, *(1,) * len(shape))
         radius = min(shape) * rng.uniform(0.18, 0.28)
         distance = np.abs(grid - centre)
-        inside = distance.max(axis=0) < radius if name == "box" else np.linalg.norm(distance, axis=0) < radius * 1.1
-        image[inside] = rng.normal(80 + light, 12, int(inside.sum()))
-        mask[inside] = LABELS[name]
+        is_inside = distance.max(axis=0) < radius if name == "box" else np.linalg.norm(distance, axis=0) < radius * 1.1
+        image[is_inside] = rng.normal(80 + light, 12, int(is_inside.sum()))
+        mask[is_inside] = LABELS[name]
     return np.clip(image, 0, 255), mask
 
 
@@ -80,6 +80,6 @@ if __name__ == "__main__":
     parser.add_argument("--dims", type=int, default=3, choices=(2, 3))
     parser.add_argument("--size", type=int, default=24)
     parser.add_argument("--objects", action="store_true", help="one mask file a class, as for overlapping classes")
-    chosen = parser.parse_args()
-    make_example(Path(), chosen.cases, chosen.dims, chosen.size, chosen.objects)
+    options = parser.parse_args()
+    make_example(Path(), options.cases, options.dims, options.size, options.objects)
     print("wrote data/example and Datapath/*.json")
