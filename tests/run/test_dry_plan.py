@@ -59,10 +59,13 @@ def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> 
     copy_template("segmentation", project)
     run_python("example/make_example.py", cwd=project, check=True)
     plan = project / "plan.py"
-    large = "    facts['shapes'] = np.tile([320, 320, 240], (len(facts['shapes']), 1))\n"
-    mark = "    facts = fingerprint(records, label_dict)\n"
-    assert mark in plan.read_text()
-    plan.write_text(plan.read_text().replace(mark, mark + large))
+    larger_shapes = (
+        "import numpy as np\n\nfrom m3b.training.segmentation import plan\n\nmeasure_cases = plan.measure_cases\n"
+        "def measure_larger_cases(*arguments):\n    facts = measure_cases(*arguments)\n"
+        "    return {**facts, 'shapes': np.tile([320, 320, 240], (len(facts['shapes']), 1))}\n\n"
+        "plan.measure_cases = measure_larger_cases\n"
+    )
+    plan.write_text(plan.read_text().replace("\nif __name__", f"{larger_shapes}\nif __name__"))
     before = sorted(file.name for file in project.iterdir())
     dry_plans = {gb: make_dry_plan(project, PlanOptions(f"cuda:{gb}GB", 1, 240), choose_sandbox()) for gb in (8, 140)}
     small, wide = (dry_plans[gb].plan for gb in (8, 140))
@@ -71,7 +74,7 @@ def test_plans_for_8_and_140_gb_differ_and_the_project_stays(tmp_path: Path) -> 
     assert wide["batch"] * wide["patch"][0] > small["batch"] * small["patch"][0] / small.get("accumulate", 1)
     for dry_plan in dry_plans.values():
         assert "GPU memory" in dry_plan.output
-        assert "not here: nothing is measured" in dry_plan.output
+        assert "nothing is measured" in dry_plan.output
     assert sorted(file.name for file in project.iterdir()) == before
 
 
