@@ -25,17 +25,17 @@ def forget() -> None:
         del sys.modules[name]
 
 
-def found(project: Path, name: str) -> ModuleType:
+def load_project_module(project: Path, name: str) -> ModuleType:
     """A module of the assembled project; used inside a fixture that cleans up."""
     if str(project) not in sys.path:
         sys.path.insert(0, str(project))
     return importlib.import_module(name)
 
 
-def box_plan(dims: int = 2, **more: Any) -> dict[str, Any]:
+def box_plan(dims: int = 2, **overrides: Any) -> dict[str, Any]:
     """A small plan for boxes, as plan.py writes it."""
     network = {"name": "centers", "width": 8, "strides": [[2] * dims] * 3, "out_stage": 2}
     plan = {"task": "detection", "target": "boxes", "classes": ["disc", "square"], "labels": None, "overlap": True}
     plan |= {"points": "lesions", "dims": dims, "channels": 1, "intensity": {"mode": "percentile"}, "spacing": None}
     plan |= {"longest": None, "patch": [32] * dims, "network": network, "batch": 2, "foreground": 0.5, "patches": 8}
-    return {**plan, "augment": {}, "device": "cpu", "validation_share": 0.25, "seed": 0, "workers": 1, **more}
+    return {**plan, "augment": {}, "device": "cpu", "validation_share": 0.25, "seed": 0, "workers": 1, **overrides}

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-BESIDE = Path(sys.prefix) / "torchvision"
+TORCHVISION_FOLDER = Path(sys.prefix) / "torchvision"
 
 
 def path_of_torchvision() -> str:
     """What PYTHONPATH has to hold; the test is skipped where there is no torchvision."""
     if importlib.util.find_spec("torchvision"):
         return ""
-    if (BESIDE / "torchvision").is_dir():
-        return str(BESIDE)
-    pytest.skip(f"torchvision is neither installed nor in {BESIDE}")
+    if (TORCHVISION_FOLDER / "torchvision").is_dir():
+        return str(TORCHVISION_FOLDER)
+    pytest.skip(f"torchvision is neither installed nor in {TORCHVISION_FOLDER}")
 
 
 def ask(project: Path, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:

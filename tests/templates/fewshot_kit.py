@@ -103,10 +103,12 @@ def pictures(project: Path, normal: int, abnormal: int, masks: bool = False) -> 
     return records
 
 
-def small_plan(backbone: dict[str, Any], engine: str = "fewshot", target: str = "states", **few: Any) -> dict[str, Any]:
+def small_plan(
+    backbone: dict[str, Any], engine: str = "fewshot", target: str = "states", **overrides: Any
+) -> dict[str, Any]:
     """A plan as plan.py writes it."""
     settings = {"protocol": "m3b", "shots": None, "draws": 2, "epochs": 6, "lr": 1e-3, "scale": 20.0, "compare": False,
-                "adapters": None, **few}  # fmt: skip
+                "adapters": None, **overrides}  # fmt: skip
     prompts = {
         "object": "image",
         "normal": ["healthy {}"],

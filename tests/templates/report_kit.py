@@ -22,7 +22,7 @@ def assemble_report(place: Path) -> Path:
     return place
 
 
-def plan_of(**more: Any) -> dict[str, Any]:
+def plan_of(**overrides: Any) -> dict[str, Any]:
     """A small plan as `plan.py` writes it."""
     network = {"image_width": 8, "width": 32, "layers": 2, "heads": 4, "dropout": 0.0, "truth": 0.5, "hide_image": 0.2}
     network |= {"hide_findings": 0.1, "image_gradient": 0.5, "text_model": None, "image_model": None}
@@ -30,7 +30,7 @@ def plan_of(**more: Any) -> dict[str, Any]:
     plan = {"classes": [], "findings": ["a", "b"], "shares": [0.5, 0.2], "sections": ["findings", "impression"]}
     plan |= {"vocabulary": 40, "unknown": 1, "pad": 0, "max_tokens": {"findings": 8, "impression": 4}, "views": 2}
     plan |= {"dims": 2, "channels": 1, "size": [32, 32], "network": network, "decode": decode, "word_dropout": 0.1}
-    return {**plan, "label_smoothing": 0.0, "findings_weight": 1.0, "contrastive": 0.0, **more}
+    return {**plan, "label_smoothing": 0.0, "findings_weight": 1.0, "contrastive": 0.0, **overrides}
 
 
 PACKAGES = ("example", "plan", "train", "export", "predict", "parts", "recipe", "m3b_runtime")
@@ -42,7 +42,7 @@ def forget() -> None:
         del sys.modules[name]
 
 
-def found(project: Path, name: str) -> ModuleType:
+def load_project_module(project: Path, name: str) -> ModuleType:
     """A module of the assembled project; used inside the `report_modules` fixture."""
     if str(project) not in sys.path:
         sys.path.insert(0, str(project))
@@ -58,6 +58,6 @@ def modules_of_a_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[G
     project = assemble_report(tmp_path_factory.mktemp("report") / "work")
     before = list(sys.path)
     forget()
-    yield lambda name: found(project, name)
+    yield lambda name: load_project_module(project, name)
     forget()
     sys.path[:] = before

@@ -19,7 +19,7 @@ def assemble_segmentation(place: Path) -> Path:
     return place
 
 
-def own(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """Return a module of `m3b.training`, or the module of this absolute name."""
     return importlib.import_module(name if name.startswith("m3b.") else f"m3b.training.{name}")
 

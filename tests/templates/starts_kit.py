@@ -88,7 +88,7 @@ def hub(kind: str) -> Any:
     sam |= {"image_size": 64, "patch_size": 16, "window_size": 2, "global_attn_indexes": [1]}
     prompt = {"hidden_size": 16, "image_size": 64, "patch_size": 16, "mask_input_channels": 4}
     decoder = {"hidden_size": 16, "mlp_dim": 16, "num_attention_heads": 2, "iou_head_hidden_dim": 16}
-    made: dict[str, Callable[[], Any]] = {
+    model_builders: dict[str, Callable[[], Any]] = {
         "dinov2": lambda: t.Dinov2Model(
             t.Dinov2Config(**(TOWER | {"image_size": 28, "patch_size": 14, "mlp_ratio": 2}))
         ),
@@ -99,7 +99,7 @@ def hub(kind: str) -> Any:
             t.SamConfig(vision_config=sam, prompt_encoder_config=prompt, mask_decoder_config=decoder)
         ),
     }
-    return _random(made[kind])
+    return _random(model_builders[kind])
 
 
 def sam_original() -> tuple[Tensors, dict[str, Any]]:
@@ -111,20 +111,22 @@ def sam_original() -> tuple[Tensors, dict[str, Any]]:
         "neck.conv1": "neck.0", "neck.layer_norm1": "neck.1", "neck.conv2": "neck.2", "neck.layer_norm2": "neck.3",
         ".layer_norm": ".norm",
     }  # fmt: skip
-    found = {}
+    original_tensors = {}
     for name, value in model.state_dict().items():
         if name.startswith("vision_encoder."):
             for new, old in names.items():
                 name = name.replace(new, old)
-            found[name] = value
-    return found, arch
+            original_tensors[name] = value
+    return original_tensors, arch
 
 
-def put(folder: Path, tensors: Tensors, entry: str, arch: dict[str, Any] | None = None, **said: Any) -> Path:
+def write_weights(
+    folder: Path, tensors: Tensors, entry: str, arch: dict[str, Any] | None = None, **metadata: Any
+) -> Path:
     """A folder as `m3b models fetch` leaves it."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     save_file({name: value.contiguous().clone() for name, value in tensors.items()}, str(folder / "model.safetensors"))
-    (folder / "m3b-start.json").write_text(json.dumps({"entry": entry, **({"arch": arch} if arch else {}), **said}))
+    (folder / "m3b-start.json").write_text(json.dumps({"entry": entry, **({"arch": arch} if arch else {}), **metadata}))
     return folder

@@ -144,11 +144,13 @@ def test_entries_of_other_settings_make_room_the_longest_unused_first(
     for order, side in enumerate((3.0, 2.0, 4.0)):
         for file in (tmp_path / "cache").glob(f"{keys[side]}.*"):
             os.utime(file, ns=(order * 10**9, order * 10**9))
-    taken = [sum(file.stat().st_size for file in (tmp_path / "cache").glob(f"{keys[side]}.*")) for side in (3.0, 2.0)]
+    entry_bytes = [
+        sum(file.stat().st_size for file in (tmp_path / "cache").glob(f"{keys[side]}.*")) for side in (3.0, 2.0)
+    ]
     before = sum(sizes(tmp_path).values())
     monkeypatch.setattr(CacheRoom, "free", lambda self: before - sum(sizes(tmp_path).values()))
-    removed = case_storage.evict_unused(tmp_path / "cache", sum(taken), CacheRoom(tmp_path), {"0" * 20})
-    assert removed == sum(taken)
+    removed = case_storage.evict_unused(tmp_path / "cache", sum(entry_bytes), CacheRoom(tmp_path), {"0" * 20})
+    assert removed == sum(entry_bytes)
     assert {file.name.split(".")[0] for file in (tmp_path / "cache").glob("*.npy")} == {keys[4.0]}
 
 

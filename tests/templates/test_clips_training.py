@@ -37,8 +37,8 @@ def test_clips_from_the_index_to_prediction(project: Path, run: Run, frames: int
         draw(project / f"data/c{at:02d}.mp4", at % 2 > 0, at)
         path = f"data/c{at:02d}.mp4#frames={frames}"
         records.append({"image_path": path, "labels": [("well", "sick")[at % 2]], "patient": f"p{at}"})
-    for part, some in (("train", records[:20]), ("test", records[20:])):
-        (project / f"Datapath/{part}.json").write_text(json.dumps(some))
+    for part, part_records in (("train", records[:20]), ("test", records[20:])):
+        (project / f"Datapath/{part}.json").write_text(json.dumps(part_records))
     (project / "Datapath/label_dict.json").write_text(json.dumps({"well": 0, "sick": 1}))
     run("plan.py", *FAST)
     plan = json.loads((project / "plan.json").read_text())
@@ -48,13 +48,13 @@ def test_clips_from_the_index_to_prediction(project: Path, run: Run, frames: int
     assert any(line.startswith("av") for line in (project / "Deliver/requirements.txt").read_text().splitlines())
     assert "clips" in (project / "Deliver/README.md").read_text()
     (project / "data/torn.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
-    asked = ["data/c20.mp4", f"data/c20.mp4#frames={frames}", "data/torn.mp4", "data/gone.mp4"]
-    done = run("Deliver/predict.py", *asked, "-o", "out.json", check=False)
+    paths = ["data/c20.mp4", f"data/c20.mp4#frames={frames}", "data/torn.mp4", "data/gone.mp4"]
+    done = run("Deliver/predict.py", *paths, "-o", "out.json", check=False)
     assert done.returncode == 1, done.stderr
-    plain, named, torn, gone = json.loads((project / "out.json").read_text())
-    assert plain["probabilities"] == pytest.approx(named["probabilities"], abs=1e-6)
+    default_frames, explicit_frames, torn, missing = json.loads((project / "out.json").read_text())
+    assert default_frames["probabilities"] == pytest.approx(explicit_frames["probabilities"], abs=1e-6)
     assert "torn.mp4" in torn["error"]
-    assert "no such file" in gone["error"]
+    assert "no such file" in missing["error"]
 
 
 def test_an_index_names_as_many_frames_of_every_clip() -> None:

@@ -13,7 +13,7 @@ import pytest
 from template_kit import Run
 
 NETWORKS = 5
-HELD, SHARED, NEW = 450, 38, 2000
+HELD_OUT_CASES, SHARED_CASES, NEW_CASES = 450, 38, 2000
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +40,14 @@ class Simulation:
         self, seed: int, multi: bool = False, classes: int = 3, error: float = 1.0, scale: float = 2.5
     ) -> None:
         rng = np.random.default_rng(seed)
-        count = HELD + NEW
+        count = HELD_OUT_CASES + NEW_CASES
         signal = rng.normal(0, 1.2, (count, classes)) - np.arange(classes) / classes
         chances = 1 / (1 + np.exp(-signal)) if multi else softmax(signal)
-        drawn = rng.random((count, 1)) < chances.cumsum(axis=1)
+        is_below_cumulative = rng.random((count, 1)) < chances.cumsum(axis=1)
         self.every = (
-            (rng.random(chances.shape) < chances).astype(float) if multi else np.eye(classes)[drawn.argmax(axis=1)]
+            (rng.random(chances.shape) < chances).astype(float)
+            if multi
+            else np.eye(classes)[is_below_cumulative.argmax(axis=1)]
         )
         # errors differ in size from case to case, and have a part that all cases of a network share
         size = error * rng.gamma(4, 0.25, (count, 1)) * rng.normal(0, 1, (NETWORKS, count, classes))
@@ -54,11 +56,11 @@ class Simulation:
             scale * np.array([0.1, 0.8, 1.0, 1.1, 1.2])[:, None, None]
         )  # a network whose first weights were kept is nearly blind
         table = scales * (signal + size + offset)
-        self.networks = np.arange(HELD) % NETWORKS
-        self.logits, self.labels = table[self.networks, np.arange(HELD)], self.every[:HELD]
-        self.shared = table[:, :SHARED]
-        self.new, self.truth = table[:, HELD:], self.every[HELD:]
-        self.patients = [f"p{case}" for case in range(HELD)]
+        self.networks = np.arange(HELD_OUT_CASES) % NETWORKS
+        self.logits, self.labels = table[self.networks, np.arange(HELD_OUT_CASES)], self.every[:HELD_OUT_CASES]
+        self.shared = table[:, :SHARED_CASES]
+        self.new, self.truth = table[:, HELD_OUT_CASES:], self.every[HELD_OUT_CASES:]
+        self.patients = [f"p{case}" for case in range(HELD_OUT_CASES)]
 
 
 def kind_of(parts: dict[str, ModuleType], multi: bool = False, classes: int = 3) -> Any:
@@ -66,9 +68,9 @@ def kind_of(parts: dict[str, ModuleType], multi: bool = False, classes: int = 3)
     return parts["kinds"].get_target(plan)
 
 
-def delivered(parts: dict[str, ModuleType], found: dict[str, Any], new: np.ndarray, multi: bool) -> np.ndarray:
+def delivered(parts: dict[str, ModuleType], calibration: dict[str, Any], new: np.ndarray, multi: bool) -> np.ndarray:
     """Probabilities as predict.py gives them."""
-    adjusted = parts["calibration"].apply_calibration(new.mean(axis=0), found)
+    adjusted = parts["calibration"].apply_calibration(new.mean(axis=0), calibration)
     return np.asarray(parts["calibration"].probabilities(adjusted, multi))
 
 
@@ -78,21 +80,23 @@ def test_the_delivered_average_is_as_calibrated_as_a_perfect_model_of_so_many_ca
 ) -> None:
     """Fitted on single networks, and their probabilities averaged, it was less certain than it was right."""
     error_of, rng, cases = parts["calibration"].calibration_error, np.random.default_rng(1), 300
-    mine, before, perfect = [], [], []
+    errors, before, perfect = [], [], []
     for seed in range(12):
         data = Simulation(seed, multi)
-        found = kind_of(parts, multi).calibrate(data.logits, data.labels, data.patients, data.shared, data.networks)
-        p, truth = delivered(parts, found, data.new, multi)[:cases], data.truth[:cases]
-        mine.append(error_of(p, truth, multi))
-        own = parts["calibration"].fit_calibration(data.logits, data.labels, multi)
-        alone = [delivered(parts, own, network[None], multi)[:cases] for network in data.new]
+        calibration = kind_of(parts, multi).calibrate(
+            data.logits, data.labels, data.patients, data.shared, data.networks
+        )
+        p, truth = delivered(parts, calibration, data.new, multi)[:cases], data.truth[:cases]
+        errors.append(error_of(p, truth, multi))
+        single_calibration = parts["calibration"].fit_calibration(data.logits, data.labels, multi)
+        alone = [delivered(parts, single_calibration, network[None], multi)[:cases] for network in data.new]
         before.append(error_of(np.mean(alone, axis=0), truth, multi))
         chance = []
         for _ in range(60):
-            chosen = (rng.random((cases, 1)) < p.cumsum(axis=1)).argmax(axis=1)
-            chance.append(error_of(p, (rng.random(p.shape) < p) * 1.0 if multi else np.eye(3)[chosen], multi))
+            sampled_classes = (rng.random((cases, 1)) < p.cumsum(axis=1)).argmax(axis=1)
+            chance.append(error_of(p, (rng.random(p.shape) < p) * 1.0 if multi else np.eye(3)[sampled_classes], multi))
         perfect.append(np.quantile(chance, 0.95))
-    assert np.mean(mine) <= np.mean(perfect) < np.mean(before), (mine, perfect, before)
+    assert np.mean(errors) <= np.mean(perfect) < np.mean(before), (errors, perfect, before)
 
 
 @pytest.mark.parametrize(("multi", "classes"), [(False, 3), (False, 7), (True, 3)])
@@ -103,73 +107,77 @@ def test_sets_of_the_delivered_average_hold_what_they_promise(
     covered = []
     for seed in range(12):
         data = Simulation(seed, multi, classes)
-        found = kind_of(parts, multi, classes).calibrate(
+        calibration = kind_of(parts, multi, classes).calibrate(
             data.logits, data.labels, data.patients, data.shared, data.networks
         )
-        assert found["sets"]["patients"] == HELD
-        inside = delivered(parts, found, data.new, multi) >= np.array(found["sets"]["cuts"])
-        covered.append(inside[data.truth > 0.5].mean())
+        assert calibration["sets"]["patients"] == HELD_OUT_CASES
+        in_set = delivered(parts, calibration, data.new, multi) >= np.array(calibration["sets"]["cuts"])
+        covered.append(in_set[data.truth > 0.5].mean())
     assert 0.88 <= np.mean(covered) <= 0.92, covered
 
 
 def test_thresholds_of_the_delivered_average_have_its_best_f1(parts: dict[str, ModuleType]) -> None:
     def f1(scores: np.ndarray, truth: np.ndarray, cuts: Any) -> float:
-        called = scores >= np.array(cuts)
-        return float((2 * (called & (truth > 0.5)).sum(0) / (called.sum(0) + truth.sum(0))).mean())
+        is_positive = scores >= np.array(cuts)
+        return float((2 * (is_positive & (truth > 0.5)).sum(0) / (is_positive.sum(0) + truth.sum(0))).mean())
 
     lost = []
     for seed in range(8):
         data = Simulation(seed, multi=True)
-        found = kind_of(parts, True).calibrate(data.logits, data.labels, data.patients, data.shared, data.networks)
-        scores = delivered(parts, found, data.new, True)
+        calibration = kind_of(parts, True).calibrate(
+            data.logits, data.labels, data.patients, data.shared, data.networks
+        )
+        scores = delivered(parts, calibration, data.new, True)
         best = parts["calibration"].best_thresholds(scores, data.truth > 0.5)
-        lost.append(f1(scores, data.truth, best) - f1(scores, data.truth, found["thresholds"]))
+        lost.append(f1(scores, data.truth, best) - f1(scores, data.truth, calibration["thresholds"]))
     assert np.mean(lost) < 0.015, lost
 
 
 def test_intervals_of_the_delivered_average_hold_what_they_promise(parts: dict[str, ModuleType]) -> None:
     plan = {"task": "regression", "classes": ["age"], "multi_label": False, "number": {"centre": 50.0, "scale": 10.0}}
-    kind, held, before = parts["numbers"].NumberTarget(plan), [], []
+    kind, coverages, before = parts["numbers"].NumberTarget(plan), [], []
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        truth = rng.normal(0, 1, HELD + NEW)
-        common = truth + rng.normal(0, 0.3, HELD + NEW)
-        table = common + rng.normal(0, 0.5, (NETWORKS, HELD + NEW))
-        logits = table[np.arange(HELD) % NETWORKS, np.arange(HELD)][:, None]
-        labels, shared = truth[:HELD, None], table[:, :SHARED, None]
-        found = kind.calibrate(logits, labels, [], shared, np.arange(HELD) % NETWORKS)
-        errors = 10 * np.abs(table[:, HELD:].mean(axis=0) - truth[HELD:])
-        held.append((errors <= found["interval"]["reach"]).mean())
-        before.append((errors <= found["alone"][0]["interval"]["reach"]).mean())
-    assert 0.88 <= np.mean(held) <= 0.92, held
+        truth = rng.normal(0, 1, HELD_OUT_CASES + NEW_CASES)
+        common = truth + rng.normal(0, 0.3, HELD_OUT_CASES + NEW_CASES)
+        table = common + rng.normal(0, 0.5, (NETWORKS, HELD_OUT_CASES + NEW_CASES))
+        logits = table[np.arange(HELD_OUT_CASES) % NETWORKS, np.arange(HELD_OUT_CASES)][:, None]
+        labels, shared = truth[:HELD_OUT_CASES, None], table[:, :SHARED_CASES, None]
+        calibration = kind.calibrate(logits, labels, [], shared, np.arange(HELD_OUT_CASES) % NETWORKS)
+        errors = 10 * np.abs(table[:, HELD_OUT_CASES:].mean(axis=0) - truth[HELD_OUT_CASES:])
+        coverages.append((errors <= calibration["interval"]["reach"]).mean())
+        before.append((errors <= calibration["alone"][0]["interval"]["reach"]).mean())
+    assert 0.88 <= np.mean(coverages) <= 0.92, coverages
     assert np.mean(before) > 0.96
 
 
 def test_survival_curves_of_the_delivered_average_are_likelier(parts: dict[str, ModuleType]) -> None:
     edges, rng = [1.0, 2.0, 3.0, 4.0], np.random.default_rng(0)
     kind = parts["survival"].SurvivalTarget({"classes": ["death"], "multi_label": False, "edges": edges})
-    count = HELD + NEW
+    count = HELD_OUT_CASES + NEW_CASES
     signal = rng.normal(-1.2, 1.2, (count, 1)) + np.zeros((1, 4))
     came = rng.random((count, 4)) < 1 / (1 + np.exp(-signal))
     labels = np.stack([np.where(came.any(1), came.argmax(1) + 0.5, 4.0), came.any(1)], axis=1)
     table = signal + rng.normal(0, 0.8, (NETWORKS, count, 1)) + rng.normal(0, 0.2, (NETWORKS, count, 4))
-    logits = table[np.arange(HELD) % NETWORKS, np.arange(HELD)]
-    found = kind.calibrate(logits, labels[:HELD], [], table[:, :SHARED], np.arange(HELD) % NETWORKS)
-    new = table[:, HELD:].mean(axis=0)
+    logits = table[np.arange(HELD_OUT_CASES) % NETWORKS, np.arange(HELD_OUT_CASES)]
+    calibration = kind.calibrate(
+        logits, labels[:HELD_OUT_CASES], [], table[:, :SHARED_CASES], np.arange(HELD_OUT_CASES) % NETWORKS
+    )
+    new = table[:, HELD_OUT_CASES:].mean(axis=0)
     losses = [
-        kind.view_loss(parts["calibration"].apply_calibration(new, one), labels[HELD:])
-        for one in (found, kind.calibrate(logits, labels[:HELD], []))
+        kind.view_loss(parts["calibration"].apply_calibration(new, config), labels[HELD_OUT_CASES:])
+        for config in (calibration, kind.calibrate(logits, labels[:HELD_OUT_CASES], []))
     ]
     assert losses[0] < losses[1] - 0.01
 
 
 def test_a_single_network_or_an_average_that_answers_itself_is_fitted_as_it_is(parts: dict[str, ModuleType]) -> None:
     data, kind = Simulation(0), kind_of(parts)
-    found = kind.calibrate(data.logits, data.labels, data.patients)
-    assert "alone" not in found
+    calibration = kind.calibrate(data.logits, data.labels, data.patients)
+    assert "alone" not in calibration
     again = kind.calibrate(data.logits, data.labels, data.patients, data.shared, data.networks)
-    assert again["temperature"] < 0.8 * found["temperature"]
-    temperatures = [one["temperature"] for one in again["alone"]]
+    assert again["temperature"] < 0.8 * calibration["temperature"]
+    temperatures = [network["temperature"] for network in again["alone"]]
     assert temperatures[0] < min(temperatures[1:]) / 3, "the logits of the network that is nearly blind are small"
 
 
@@ -177,8 +185,10 @@ def test_a_handful_of_cases_does_not_make_the_average_certain(parts: dict[str, M
     """With nothing fitted for single networks, the average of weak ones was made certain by a temperature of 0.4."""
     labels = np.eye(2)[np.arange(6) % 2]
     shared = 0.4 * labels[None, :2] + np.random.default_rng(0).normal(0, 0.5, (NETWORKS, 2, 2))
-    found = kind_of(parts, classes=2).calibrate(0.4 * labels, labels, list("abcdef"), shared, np.arange(6) % NETWORKS)
-    assert 0.5 < found["temperature"] <= 1.0
+    calibration = kind_of(parts, classes=2).calibrate(
+        0.4 * labels, labels, list("abcdef"), shared, np.arange(6) % NETWORKS
+    )
+    assert 0.5 < calibration["temperature"] <= 1.0
 
 
 def plan_of(**changes: Any) -> dict[str, Any]:
@@ -189,13 +199,13 @@ def test_each_fold_and_a_shared_part_are_held_out(parts: dict[str, ModuleType]) 
     people = [f"p{case // 2}" for case in range(240)]
     strata = np.eye(3)[np.arange(240) % 3]
     holdout = parts["holdout"]
-    held = holdout.assign_held_out(plan_of(), people, strata)
-    assert held.shape == (5, 240)
-    shared = held.all(axis=0)
+    held_out = holdout.assign_held_out(plan_of(), people, strata)
+    assert held_out.shape == (5, 240)
+    shared = held_out.all(axis=0)
     assert shared.sum() == pytest.approx(20, abs=2)
-    assert (held[:, ~shared].sum(axis=0) == 1).all(), "every other case is held out once"
-    assert holdout.held_out_share(plan_of()) == pytest.approx(held.mean(), abs=0.01)
-    for row in held:
+    assert (held_out[:, ~shared].sum(axis=0) == 1).all(), "every other case is held out once"
+    assert holdout.held_out_share(plan_of()) == pytest.approx(held_out.mean(), abs=0.01)
+    for row in held_out:
         assert not {people[case] for case in np.flatnonzero(row)} & {people[case] for case in np.flatnonzero(~row)}
 
 
@@ -211,21 +221,23 @@ def test_no_further_part_is_held_out_if_none_is_needed(
     changes: dict[str, Any], share: float, parts: dict[str, ModuleType]
 ) -> None:
     plan = plan_of(**changes)
-    held = parts["holdout"].assign_held_out(plan, [f"p{case}" for case in range(200)], np.zeros((200, 0)))
-    assert len(held) == plan["folds"]
+    held_out = parts["holdout"].assign_held_out(plan, [f"p{case}" for case in range(200)], np.zeros((200, 0)))
+    assert len(held_out) == plan["folds"]
     assert (
-        held.mean() == pytest.approx(share, abs=0.02) == pytest.approx(parts["holdout"].held_out_share(plan), abs=0.02)
+        held_out.mean()
+        == pytest.approx(share, abs=0.02)
+        == pytest.approx(parts["holdout"].held_out_share(plan), abs=0.02)
     )
-    assert held.all(axis=0).any() == (not plan["refit"])
+    assert held_out.all(axis=0).any() == (not plan["refit"])
 
 
 @pytest.mark.parametrize("patients", [3, 9, 12])
 def test_so_few_patients_that_each_is_needed_are_still_shared_out(patients: int, parts: dict[str, ModuleType]) -> None:
     people = [f"p{case % patients}" for case in range(60)]
-    held = parts["holdout"].assign_held_out(plan_of(folds=3), people, np.zeros((60, 0)))
-    assert held.any(axis=1).all()
-    assert (~held).any(axis=1).all()
-    assert held.all(axis=0).any() == (patients >= 6)
+    held_out = parts["holdout"].assign_held_out(plan_of(folds=3), people, np.zeros((60, 0)))
+    assert held_out.any(axis=1).all()
+    assert (~held_out).any(axis=1).all()
+    assert held_out.all(axis=0).any() == (patients >= 6)
 
 
 SETTINGS = ("device=cpu", "network.width=8", "size=[24,24]", "max_steps=30", "threads=1", "precision=fp32")
@@ -291,16 +303,16 @@ def test_folds_answer_by_themselves_what_they_have_not_seen_and_together_what_no
     for name in ("temperature", "bias", "thresholds", "sets", "alone"):
         assert config[name] == again[name], name
     files, calibrated = config["weights"], parts["calibration"]
-    own = [row for row in rows if row["fold"] == 1]
-    answers = answers_of(run, project, [row["image"] for row in own], weights=files[1:2])
+    fold_rows = [row for row in rows if row["fold"] == 1]
+    answers = answers_of(run, project, [row["image"] for row in fold_rows], weights=files[1:2])
     places = [at for at, row in enumerate(rows) if row["fold"] == 1]
     expected = calibrated.probabilities(
         calibrated.apply_calibration(stored["logits"][places], config["alone"][files[1]]), False
     )
-    found = np.array([list(answer["probabilities"].values()) for answer in answers])
-    assert found == pytest.approx(expected, abs=2e-4), "a network alone is calibrated as such"
+    probabilities = np.array([list(answer["probabilities"].values()) for answer in answers])
+    assert probabilities == pytest.approx(expected, abs=2e-4), "a network alone is calibrated as such"
     together = answers_of(run, project, [row["image"] for row in rows])
-    found = np.array([list(answer["probabilities"].values()) for answer in together])
+    probabilities = np.array([list(answer["probabilities"].values()) for answer in together])
     means = calibrated.probabilities(calibrated.apply_calibration(stored["shared"].mean(axis=0), config), False)
-    distances = np.abs(found[:, None] - means[None]).max(axis=2)
+    distances = np.abs(probabilities[:, None] - means[None]).max(axis=2)
     assert distances.min(axis=0).max() < 2e-4, "the average that is calibrated is the one that answers"

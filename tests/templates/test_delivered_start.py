@@ -70,9 +70,13 @@ def test_a_training_starts_from_a_delivered_model_of_other_classes(tmp_path: Pat
     before = load_file(str(second / "given" / weights[0]))
     now = load_file(str(second / "Logout/fold0/best.safetensors"))
     trained = [name for name in now if "running_" not in name and "num_batches" not in name]
-    same = [name for name in trained if name in before and now[name].shape == before[name].shape]
-    assert len(same) > 0.6 * len(trained)
-    assert all(torch.allclose(now[name], before[name]) for name in same if "heads" not in name and "head." not in name)
+    matching_names = [name for name in trained if name in before and now[name].shape == before[name].shape]
+    assert len(matching_names) > 0.6 * len(trained)
+    assert all(
+        torch.allclose(now[name], before[name])
+        for name in matching_names
+        if "heads" not in name and "head." not in name
+    )
     call(second, "export.py")
     text = (second / "Deliver/config.json").read_text()
     assert "delivered" not in json.loads(text)["plan"]["network"]
@@ -104,9 +108,9 @@ def test_the_body_is_loaded_and_a_head_of_other_classes_is_new(tmp_path: Path) -
     loaded = load_delivered(network, tmp_path)
     assert (loaded.adapted, loaded.skipped) == (1, 2), "the first layer gets three channels, the head three classes"
     now, before = network.state_dict(), earlier.state_dict()
-    same = [name for name in before if now[name].shape == before[name].shape]
-    assert len(same) == len(before) - 3
-    assert all(torch.equal(now[name], before[name]) for name in same)
+    matching_names = [name for name in before if now[name].shape == before[name].shape]
+    assert len(matching_names) == len(before) - 3
+    assert all(torch.equal(now[name], before[name]) for name in matching_names)
     with pytest.raises(StartError, match="tensors fit the network"):
         load_delivered(build_network({**new_plan, "network": {"name": "small_cnn", "width": 8}}), tmp_path)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from detection_kit import assemble_detection, box_plan, forget, found
+from detection_kit import assemble_detection, box_plan, forget, load_project_module
 
 Part = Callable[[str], ModuleType]
 
@@ -25,7 +25,7 @@ def part(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     forget()
     monkeypatch.syspath_prepend(str(built))
     monkeypatch.chdir(tmp_path)
-    yield lambda name: found(built, name)
+    yield lambda name: load_project_module(built, name)
     forget()
 
 
@@ -40,20 +40,21 @@ def test_mirrored_answers_turn_with_the_image(part: Part, dims: int) -> None:
     inference, decode = part("m3b.training.detection.inference"), part("m3b.training.detection.center_detector").decode
     image = torch.randn(1, 1, *(32,) * dims)
     with torch.no_grad():
-        plain = inference.predict_logits(model, image, {**plan, "mirror": []})
-        assert torch.equal(plain, model(pixel_values=image)["logits"])
-        once, turned = (inference.predict_logits(model, one, plan) for one in (image, image.flip(2)))
+        unmirrored = inference.predict_logits(model, image, {**plan, "mirror": []})
+        assert torch.equal(unmirrored, model(pixel_values=image)["logits"])
+        once, turned = (inference.predict_logits(model, view, plan) for view in (image, image.flip(2)))
     assert torch.allclose(once[:, :2], turned[:, :2].flip(2), atol=1e-4)
-    assert not torch.allclose(plain[:, :2], once[:, :2], atol=1e-3)
-    ours, theirs = (
-        {k: v.numpy() for k, v in zip("bsl", decode(one, 2, model.cell)[0], strict=True)} for one in (once, turned)
+    assert not torch.allclose(unmirrored[:, :2], once[:, :2], atol=1e-3)
+    original, mirrored = (
+        {k: v.numpy() for k, v in zip("bsl", decode(logits, 2, model.cell)[0], strict=True)}
+        for logits in (once, turned)
     )
-    low, high = 32 - theirs["b"][:, dims], 32 - theirs["b"][:, 0]
-    back = theirs["b"].copy()
+    low, high = 32 - mirrored["b"][:, dims], 32 - mirrored["b"][:, 0]
+    back = mirrored["b"].copy()
     back[:, 0], back[:, dims] = low, high
-    assert np.allclose(np.sort(ours["s"]), np.sort(theirs["s"]), atol=1e-4)
-    for box, score in list(zip(ours["b"], ours["s"], strict=True))[:5]:
-        assert min(np.abs(back - box).max(axis=1) + np.abs(theirs["s"] - score)) < 1e-2
+    assert np.allclose(np.sort(original["s"]), np.sort(mirrored["s"]), atol=1e-4)
+    for box, score in list(zip(original["b"], original["s"], strict=True))[:5]:
+        assert min(np.abs(back - box).max(axis=1) + np.abs(mirrored["s"] - score)) < 1e-2
 
 
 def _case(final: ModuleType, number: int, *answers: Any) -> Any:
@@ -72,14 +73,16 @@ def test_predictions_are_mirrored_where_that_gains(part: Part, better: bool, cas
     final = part("m3b.training.detection.final_selection")
     poor, good = _boxes(0.3), _boxes(0.9)  # the true box below, or above the false one
     pair = (poor, good) if better else (good, poor)
-    some = [_case(final, number, *pair) for number in range(cases)]
+    selection_cases = [_case(final, number, *pair) for number in range(cases)]
     plan = box_plan(classes=["disc"], augment={"flip": ["h"]}, mirror="auto")
-    settled = final.select_settings(plan, some)
-    assert settled["config"]["mirror"] == axes
-    assert settled["figures"]["map_50"] == pytest.approx(1.0 if (axes or not better) else 0.5)
-    assert [row["fold"] for row in settled["rows"]] == [number % 2 for number in range(cases)]
-    asked = final.select_settings({**plan, "mirror": ["h"]}, [_case(final, number, poor) for number in range(cases)])
-    assert asked["config"]["mirror"] == ["h"], "what the plan names is not chosen"
+    selection = final.select_settings(plan, selection_cases)
+    assert selection["config"]["mirror"] == axes
+    assert selection["figures"]["map_50"] == pytest.approx(1.0 if (axes or not better) else 0.5)
+    assert [row["fold"] for row in selection["rows"]] == [number % 2 for number in range(cases)]
+    explicit_selection = final.select_settings(
+        {**plan, "mirror": ["h"]}, [_case(final, number, poor) for number in range(cases)]
+    )
+    assert explicit_selection["config"]["mirror"] == ["h"], "what the plan names is not chosen"
 
 
 def test_figures_of_masks_are_those_of_settings_that_the_other_half_chose(part: Part) -> None:
@@ -101,7 +104,7 @@ def test_figures_of_masks_are_those_of_settings_that_the_other_half_chose(part: 
     alike = [case for case, side in zip(cases, half, strict=True) if side]
     assert final.select_settings(plan, alike)["figures"]["dice"] == pytest.approx(1.0)
     assert fair < 0.8
-    few = final.cross_fit_settings(
+    few_case_settings = final.cross_fit_settings(
         np.stack([c.answers[0][0] for c in cases[:6]]), np.stack([c.answers[0][1] for c in cases[:6]]), cases[:6]
     )
-    assert len(np.unique(few, axis=0)) == 1, "a handful of cases chooses together"
+    assert len(np.unique(few_case_settings, axis=0)) == 1, "a handful of cases chooses together"

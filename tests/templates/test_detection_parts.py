@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from detection_kit import assemble_detection, box_plan, forget, found
+from detection_kit import assemble_detection, box_plan, forget, load_project_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from segmentation_kit import nifti
@@ -35,7 +35,7 @@ def part(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     forget()
     monkeypatch.syspath_prepend(str(built))
     monkeypatch.chdir(tmp_path)
-    yield lambda name: found(built, name)
+    yield lambda name: load_project_module(built, name)
     forget()
 
 
@@ -46,9 +46,9 @@ def part(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @given(st.integers(0, 10_000), st.integers(2, 3))
 def test_lesions_are_matched_as_m3b_matches_them(seed: int, dims: int) -> None:
     rng = np.random.default_rng(seed)
-    ours, theirs = (rng.random((2, *(9,) * dims)) > 0.75)[:]
-    expected = match_lesions(ours, theirs)
-    row = lesions.lesion_counts(ours, theirs)
+    answer, truth = (rng.random((2, *(9,) * dims)) > 0.75)[:]
+    expected = match_lesions(answer, truth)
+    row = lesions.lesion_counts(answer, truth)
     assert row.tolist() == [expected.detected, expected.right + expected.wrong, expected.detected + expected.missed]
 
 
@@ -69,7 +69,7 @@ def _random_boxes(rng: np.random.Generator, count: int, dims: int) -> np.ndarray
 @given(st.integers(0, 10_000), st.integers(2, 3))
 def test_precision_and_froc_are_those_of_m3b(seed: int, dims: int) -> None:
     forget()
-    own = load_boxes()
+    template_boxes = load_boxes()
     rng = np.random.default_rng(seed)
     answers, truths, cases = [], [], []
     for number in range(5):
@@ -86,9 +86,9 @@ def test_precision_and_froc_are_those_of_m3b(seed: int, dims: int) -> None:
     if not any(len(true) for true, _ in truths):
         return
     scores_m3b = score_detection(cases, ["a"], primary="mAP@0.5").metrics
-    scores_, hit, count = own.rank_boxes(answers, truths, 1)[0]
-    assert own.average_precision(scores_, hit, count) == pytest.approx(scores_m3b["map_50"].value, abs=1e-6)
-    assert own.froc(scores_, hit, count, 5) == pytest.approx(scores_m3b["froc"].value, abs=1e-6)
+    scores_, hit, count = template_boxes.rank_boxes(answers, truths, 1)[0]
+    assert template_boxes.average_precision(scores_, hit, count) == pytest.approx(scores_m3b["map_50"].value, abs=1e-6)
+    assert template_boxes.froc(scores_, hit, count, 5) == pytest.approx(scores_m3b["froc"].value, abs=1e-6)
 
 
 def load_boxes() -> ModuleType:
@@ -99,20 +99,20 @@ def load_boxes() -> ModuleType:
 
 def test_suppression_keeps_classes_apart() -> None:
     boxes = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10], [30, 30, 40, 40]], float)
-    kept = load_boxes().suppress_overlaps(boxes, np.array([0.6, 0.9, 0.5, 0.1]), np.array([0, 0, 1, 0]))
-    assert kept.tolist() == [1, 2, 3]
+    kept_rows = load_boxes().suppress_overlaps(boxes, np.array([0.6, 0.9, 0.5, 0.1]), np.array([0, 0, 1, 0]))
+    assert kept_rows.tolist() == [1, 2, 3]
 
 
 def test_calibrated_scores_are_the_share_that_is_right_and_keep_their_order() -> None:
-    own, rng = load_boxes(), np.random.default_rng(0)
+    template_boxes, rng = load_boxes(), np.random.default_rng(0)
     scores = rng.uniform(0.05, 0.95, 4000)
     right = rng.random(4000) < scores**2  # twice too sure
-    chances = own.apply_logistic(scores, own.fit_logistic(scores, right))
+    chances = template_boxes.apply_logistic(scores, template_boxes.fit_logistic(scores, right))
     for low, high in ((0.1, 0.3), (0.4, 0.6), (0.7, 0.9)):
-        inside = (chances > low) & (chances < high)
-        assert right[inside].mean() == pytest.approx(chances[inside].mean(), abs=0.06)
+        in_range = (chances > low) & (chances < high)
+        assert right[in_range].mean() == pytest.approx(chances[in_range].mean(), abs=0.06)
     assert (np.argsort(scores) == np.argsort(chances)).all()
-    assert own.fit_logistic(np.array([0.5, 0.6]), np.array([1, 0])) == (1.0, 0.0)
+    assert template_boxes.fit_logistic(np.array([0.5, 0.6]), np.array([1, 0])) == (1.0, 0.0)
 
 
 # --- the index ----------------------------------------------------------------------------------------------------
@@ -131,11 +131,11 @@ def test_boxes_are_clipped_widened_and_left_out(part: Part, tmp_path: Path) -> N
         {"label": "square", "box": [4, 4, 4.5, 8]},  # half a pixel wide
         {"label": "disc", "box": [50, 5, 60, 9]},
     ]
-    boxes, odd = index.true_boxes(record, ["disc", "square"])
+    boxes, problems = index.true_boxes(record, ["disc", "square"])
     assert boxes.tolist() == [[5, 25, 9, 30, 0], [4, 3.25, 8, 5.25, 1]]
-    assert len(odd) == 2
-    assert "a.npy" in odd[0]
-    assert "outside" in odd[1]
+    assert len(problems) == 2
+    assert "a.npy" in problems[0]
+    assert "outside" in problems[1]
 
 
 @pytest.mark.parametrize(
@@ -172,38 +172,38 @@ def test_validation_shares_no_patient_and_neither_part_is_empty(owners: list[int
     hold_out = _hold_out()
     records = [{"image_path": f"{k}", "patient": f"p{owner}"} for k, owner in enumerate(owners)]
     columns = np.random.default_rng(seed).integers(0, 3, (len(owners), 2)).astype(float)
-    chosen = hold_out(records, columns, 0.2, seed)
-    assert 0 < chosen.sum() < len(owners)
+    is_held_out = hold_out(records, columns, 0.2, seed)
+    assert 0 < is_held_out.sum() < len(owners)
     if len(set(owners)) > 1:
-        sides = {owner: {bool(c) for o, c in zip(owners, chosen, strict=True) if o == owner} for owner in owners}
+        sides = {owner: {bool(c) for o, c in zip(owners, is_held_out, strict=True) if o == owner} for owner in owners}
         assert all(len(side) == 1 for side in sides.values())
 
 
-_FOUND: dict[str, Any] = {}
+_CACHE: dict[str, Any] = {}
 
 
 def _hold_out() -> Any:
     """Imported once: Hypothesis calls the test many times within one fixture."""
-    if not _FOUND:
+    if not _CACHE:
         import tempfile
 
         forget()
         place = assemble_detection(Path(tempfile.mkdtemp()) / "work")
-        _FOUND["hold_out"] = found(place, "m3b.training.detection.index").hold_out
+        _CACHE["hold_out"] = load_project_module(place, "m3b.training.detection.index").hold_out
         forget()
-    return _FOUND["hold_out"]
+    return _CACHE["hold_out"]
 
 
 def test_of_three_patients_one_with_lesions_is_held_out(part: Part) -> None:
     records = [{"image_path": f"{k}", "patient": f"{k}"} for k in range(3)]
-    chosen = part("m3b.training.detection.index").hold_out(records, np.array([[0.0], [3.0], [9.0]]), 0.2)
-    assert chosen.tolist() == [False, True, False]
+    is_held_out = part("m3b.training.detection.index").hold_out(records, np.array([[0.0], [3.0], [9.0]]), 0.2)
+    assert is_held_out.tolist() == [False, True, False]
 
 
 # --- patches ------------------------------------------------------------------------------------------------------
 
 
-def _cases(part: Part, tmp_path: Path, boxes: list[dict[str, Any]], **more: Any) -> Any:
+def _cases(part: Part, tmp_path: Path, boxes: list[dict[str, Any]], **overrides: Any) -> Any:
     image = np.zeros((90, 100), np.float32)
     for item in boxes:
         x0, y0, x1, y1 = item["box"]
@@ -211,7 +211,7 @@ def _cases(part: Part, tmp_path: Path, boxes: list[dict[str, Any]], **more: Any)
     np.save(tmp_path / "a.npy", image)
     records = [{"image_path": "a.npy", "boxes": boxes, "patient": "p"}]
     return part("m3b.training.detection.dataset").DetectionCases(
-        records, box_plan(intensity={"mode": "percentile"}, **more)
+        records, box_plan(intensity={"mode": "percentile"}, **overrides)
     )
 
 
@@ -223,11 +223,11 @@ def test_boxed_pictures_are_decoded_once(part: Part, tmp_path: Path, monkeypatch
 
     channels, read = part("m3b.training.channels"), []
 
-    def counted(path: Any, base: str = ".", _whole: Any = channels.read_image) -> Any:
+    def count_read(path: Any, base: str = ".", _read_image: Any = channels.read_image) -> Any:
         read.append(path)
-        return _whole(path, base)
+        return _read_image(path, base)
 
-    monkeypatch.setattr(channels, "read_image", counted)
+    monkeypatch.setattr(channels, "read_image", count_read)
     cases = _cases(part, tmp_path, BOXES)
     assert cases.volumes.shape(0) == (90, 100)
     assert len(cases.boxes[0]) == 2
@@ -279,9 +279,9 @@ def test_boxes_follow_the_image_through_augmentation(part: Part) -> None:
     box = torch.tensor([[[18.0, 30.0, 30.0, 50.0, 0.0, 1.0]]])
     for _ in range(20):
         done = augment({"pixel_values": blob[None, None].clone(), "boxes": box.clone()})
-        where = (done["pixel_values"][0, 0] > 0.5).nonzero().float()
-        seen = torch.cat([where.amin(0), where.amax(0) + 1])
-        assert torch.allclose(done["boxes"][0, 0, :4], seen, atol=1.6)
+        bright_pixels = (done["pixel_values"][0, 0] > 0.5).nonzero().float()
+        bright_box = torch.cat([bright_pixels.amin(0), bright_pixels.amax(0) + 1])
+        assert torch.allclose(done["boxes"][0, 0, :4], bright_box, atol=1.6)
         assert done["boxes"][0, 0, 4:].tolist() == [0.0, 1.0]
 
 
@@ -301,8 +301,8 @@ def test_giou_by_hand(part: Part) -> None:
     giou = part("m3b.training.detection.loss").generalised_iou
     first = torch.tensor([[0.0, 0.0, 2.0, 2.0]]).T
     assert giou(first, first).item() == pytest.approx(1.0)
-    apart = torch.tensor([[2.0, 0.0, 4.0, 2.0]]).T
-    assert giou(first, apart).item() == pytest.approx(0.0)
+    adjacent = torch.tensor([[2.0, 0.0, 4.0, 2.0]]).T
+    assert giou(first, adjacent).item() == pytest.approx(0.0)
     half = torch.tensor([[0.0, 1.0, 2.0, 3.0]]).T
     assert giou(first, half).item() == pytest.approx(2 / 6)
 
@@ -348,8 +348,8 @@ def test_a_weight_gives_a_rare_class_a_share_of_the_loss(part: Part) -> None:
     for weights in (None, [1.0, 3.0]):
         output = torch.full((1, 2 + 8, 20, 20), -2.0, requires_grad=True)
         part("m3b.training.detection.loss").BoxLoss(2, [4, 4], 0.0, weights)(output, boxes).backward()
-        asked = output.grad[0, :2].clamp_max(0).abs().sum((1, 2))  # negative: a higher logit is asked for
-        shares.append(float(asked[1] / asked.sum()))
+        class_gradients = output.grad[0, :2].clamp_max(0).abs().sum((1, 2))  # negative: a higher logit is asked for
+        shares.append(float(class_gradients[1] / class_gradients.sum()))
     assert shares[0] == pytest.approx(0.1, abs=0.03)
     assert shares[1] > 0.2
 
@@ -435,8 +435,8 @@ def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
     usual[20:25, 20:25] = 0.55  # false unless the threshold is above
     rows = [(usual, truth, faint, truth if case == 0 else truth & False) for case in range(6)]
     swept = [[scoring.score_settings(row[0], row[1]), scoring.score_settings(row[2], row[3])] for row in rows]
-    counts = np.array([[one[0] for one in row] for row in swept])
-    overlap = np.array([[one[1] for one in row] for row in swept])
+    counts = np.array([[score[0] for score in row] for row in swept])
+    overlap = np.array([[score[1] for score in row] for row in swept])
     common, rare = scoring.choose_settings(counts, overlap, [[49] * 6, [49]])
     assert scoring.THRESHOLDS[common[0]] == 0.6
     assert scoring.THRESHOLDS[rare[0]] >= 0.5, "not the 0.1 that its single case would ask for"
@@ -447,7 +447,7 @@ def test_a_class_of_few_cases_takes_the_threshold_of_all(part: Part) -> None:
 # --- the plan -----------------------------------------------------------------------------------------------------
 
 
-def _facts(**more: Any) -> dict[str, Any]:
+def _facts(**overrides: Any) -> dict[str, Any]:
     facts = {"target": "masks", "cases": 30, "patients": 30, "classes": ["lesion"], "labels": {"lesion": 1}, "dims": 3}
     facts |= {"channels": 1, "modality": "ct", "eight_bit": False, "spacing": [0.45, 0.45, 5.0], "low": -1000.0}
     facts |= {"scales": {"Hounsfield units": 30}, "window": None, "uneven": False, "extent": None, "placeholders": []}
@@ -460,7 +460,7 @@ def _facts(**more: Any) -> dict[str, Any]:
         "objects": False,
         "channel_names": None,
         "by_channel": {},
-        **more,
+        **overrides,
     }
 
 
@@ -541,10 +541,10 @@ def test_a_ct_set_of_which_half_is_8_bit_is_brought_to_one_window(part: Part, tm
 
 
 def test_what_was_chosen_is_told_by_class(part: Part) -> None:
-    told = part("m3b.training.detection.export")._describe_thresholds(
+    description = part("m3b.training.detection.export")._describe_thresholds(
         ["a", "b"], {"thresholds": [0.4, 0.65], "least_sizes": [1, 25]}
     )
-    assert told == ": a: threshold 0.4; b: threshold 0.65, regions below 25 voxels of the working grid removed"
+    assert description == ": a: threshold 0.4; b: threshold 0.65, regions below 25 voxels of the working grid removed"
     assert part("m3b.training.detection.export")._describe_thresholds(["a"], {"calibration": [1.0, 0.0]}) == ""
 
 
@@ -562,13 +562,13 @@ def test_overlapping_boxes_are_dropped_and_fused_as_one_by_one() -> None:
     corners = rng.uniform(0, 60, (120, 2))
     table = np.concatenate([corners, corners + rng.uniform(8, 25, (120, 2))], axis=1)
     scores, labels = rng.random(120), rng.integers(0, 3, 120)
-    kept: list[int] = []
+    kept_rows: list[int] = []
     for row in np.argsort(-scores, kind="stable"):
-        rivals = [other for other in kept if labels[other] == labels[row]]
+        rivals = [kept_row for kept_row in kept_rows if labels[kept_row] == labels[row]]
         if not rivals or boxes.box_iou(table[row : row + 1], table[rivals]).max() <= 0.3:
-            kept.append(int(row))
+            kept_rows.append(int(row))
     for limit in (200, 7):
-        assert boxes.suppress_overlaps(table, scores, labels, limit, 0.3).tolist() == kept[:limit]
+        assert boxes.suppress_overlaps(table, scores, labels, limit, 0.3).tolist() == kept_rows[:limit]
     views = [(table[part], scores[part], labels[part]) for part in (slice(0, 40), slice(40, 80), slice(80, 120))]
     fused, fused_scores, fused_labels = boxes.fuse_boxes(views)
     view_of_row, groups = np.repeat([0, 1, 2], 40), []

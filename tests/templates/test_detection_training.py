@@ -114,9 +114,9 @@ def test_three_patients_train_and_the_output_says_what_they_are_worth(work: Path
     assert len({record["patient"] for record in records}) == 3
     plan = call(work, "plan.py", "--minutes", "0.4", *SMALL, *UNET).stdout
     assert "3 patients: one is held out" in plan
-    said = call(work, "train.py").stdout
-    assert "of 1 patient; this is too few patients to generalise" in said
-    assert "kept the last weights" in said
+    printed = call(work, "train.py").stdout
+    assert "of 1 patient; this is too few patients to generalise" in printed
+    assert "kept the last weights" in printed
     call(work, "export.py")
 
 
@@ -127,8 +127,8 @@ def test_a_killed_training_goes_on_with_the_same_schedule(work: Path, truth: str
     network = "network.width=8" if truth == "boxes" else UNET[0]
     call(work, "plan.py", "--minutes", "1", *SMALL[:-1], network, "max_epochs=5000", "max_steps=40")
     train_until_killed(work)
-    said = call(work, "train.py", "--resume").stdout
-    assert "going on from checkpoint" in said
+    printed = call(work, "train.py", "--resume").stdout
+    assert "going on from checkpoint" in printed
     rows = list(csv.DictReader((work / "Logout/log.csv").open()))
     assert int(rows[-1]["step"]) == 40, "earlier steps are counted"
     assert float(rows[-1]["lr"]) < 0.2 * max(float(row["lr"]) for row in rows)  # annealed at the end

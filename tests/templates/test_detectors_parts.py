@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from detection_kit import assemble_detection, forget, found
+from detection_kit import assemble_detection, forget, load_project_module
 from detectors_kit import ask, put_detector
 from starts_kit import assemble
 
@@ -24,28 +24,28 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     forget()
 
 
-def _plan(name: str, dims: int = 2, **more: Any) -> dict[str, Any]:
+def _plan(name: str, dims: int = 2, **overrides: Any) -> dict[str, Any]:
     network = {"name": "centers", "width": 16, "strides": [[2, 2, 1][:dims]] * 4, "detector": name}
-    return {"target": "boxes", "dims": dims, "longest": None, "spacing": None, "network": network, **more}
+    return {"target": "boxes", "dims": dims, "longest": None, "spacing": None, "network": network, **overrides}
 
 
 def test_only_detectors_that_fit_the_images_are_taken(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = found(project, "m3b.training.detection.detector_plan")
+    plans = load_project_module(project, "m3b.training.detection.detector_plan")
     monkeypatch.setattr(plans.importlib.util, "find_spec", lambda name: None if name == "torchvision" else object())
     assert plans.resolve_detector(["lr=1"], FACTS) == ["lr=1"]
-    for wanted, facts, said in (
+    for detector, facts, message in (
         ("yolo", FACTS, "known are own, fcos, retinanet, retinanet3d"),
         ("fcos", {**FACTS, "dims": 3}, "these images are 3D; use own, retinanet3d"),
         ("retinanet3d", FACTS, "these images are 2D; use own, fcos, retinanet"),
         ("fcos", {**FACTS, "target": "masks"}, "these cases have masks"),
         ("fcos", FACTS, r"needs torchvision: pip install 'm3b\[detectors\]'"),
     ):
-        with pytest.raises(SystemExit, match=said):
-            plans.resolve_detector([f"network.detector={wanted}"], facts)
+        with pytest.raises(SystemExit, match=message):
+            plans.resolve_detector([f"network.detector={detector}"], facts)
 
 
 def test_anchors_follow_the_boxes_on_the_grid(project: Path) -> None:
-    plans = found(project, "m3b.training.detection.detector_plan")
+    plans = load_project_module(project, "m3b.training.detection.detector_plan")
     small = {**FACTS, "sides": np.full((50, 2), 16.0)}
     plan = _plan("retinanet", longest=100)  # half of the images' 200
     plans.use_detector(small, plan, False)
@@ -71,19 +71,22 @@ def test_anchors_follow_the_boxes_on_the_grid(project: Path) -> None:
 def test_suppression_without_compiled_operators_is_the_templates_own(project: Path) -> None:
     import torch
 
-    boxes, ops = found(project, "m3b.training.detection.boxes"), found(project, "m3b.training.torchvision_ops")
+    boxes, ops = (
+        load_project_module(project, "m3b.training.detection.boxes"),
+        load_project_module(project, "m3b.training.torchvision_ops"),
+    )
     rng = np.random.default_rng(0)
     low = rng.uniform(0, 40, (200, 2))
     table, scores = np.hstack([low, low + rng.uniform(3, 20, (200, 2))]), rng.permutation(200) / 200
-    kept = ops.suppress_boxes(torch.tensor(table), torch.tensor(scores), 0.45).numpy()
-    wanted = boxes.suppress_overlaps(table, scores, np.zeros(200, int), max_boxes=200, overlap=0.45)
-    assert kept.tolist() == wanted.tolist()
-    assert len(kept) < 150
+    kept_rows = ops.suppress_boxes(torch.tensor(table), torch.tensor(scores), 0.45).numpy()
+    expected_rows = boxes.suppress_overlaps(table, scores, np.zeros(200, int), max_boxes=200, overlap=0.45)
+    assert kept_rows.tolist() == expected_rows.tolist()
+    assert len(kept_rows) < 150
     assert ops.suppress_boxes(torch.zeros(0, 4), torch.zeros(0), 0.5).tolist() == []
 
 
 def test_views_of_an_image_are_merged_box_by_box(project: Path) -> None:
-    boxes = found(project, "m3b.training.detection.boxes")
+    boxes = load_project_module(project, "m3b.training.detection.boxes")
     first = (np.array([[10.0, 10, 20, 20], [50, 50, 60, 60]]), np.array([0.8, 0.4]), np.array([0, 1]))
     mirrored = boxes.flip_boxes(np.array([[10.0, 80, 20, 90]]), (100, 100), [1])
     assert mirrored.tolist() == [[10, 10, 20, 20]]
@@ -91,8 +94,8 @@ def test_views_of_an_image_are_merged_box_by_box(project: Path) -> None:
     assert merged[0][0] == pytest.approx([10, 10 + 2 / 3, 20, 20 + 2 / 3])
     assert merged[1] == pytest.approx([0.6, 0.2])
     assert merged[2].tolist() == [0, 1]
-    apart = boxes.fuse_boxes([first, (first[0], first[1], np.array([1, 0]))])
-    assert len(apart[1]) == 4  # boxes of other classes are others
+    unmerged = boxes.fuse_boxes([first, (first[0], first[1], np.array([1, 0]))])
+    assert len(unmerged[1]) == 4  # boxes of other classes are others
 
 
 def test_files_that_are_no_whole_detector_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,25 +111,25 @@ def test_files_that_are_no_whole_detector_are_refused(tmp_path: Path, monkeypatc
 
         stem = {"backbone.body.conv1.weight": torch.zeros(64, 3, 7, 7)}
         layers = {f"backbone.body.layer{k}.{n}.conv2.weight": torch.zeros(1) for k in (1, 2, 3, 4) for n in range(k)}
-        rest = {
+        neck_and_head = {
             "backbone.fpn.layer_blocks.0.0.weight": torch.zeros(32, 32, 3, 3),
             "head.regression_head.bbox_ctrness.weight": torch.zeros(1, 32, 3, 3),
         }
-        for name, tensors, said in (
-            ("half", {**stem, **layers, **rest} | {"backbone.body.layer2.9.conv2.weight": torch.zeros(1)}, ""),
+        for name, tensors, message in (
+            ("half", {**stem, **layers, **neck_and_head} | {"backbone.body.layer2.9.conv2.weight": torch.zeros(1)}, ""),
             (
                 "cut",
-                {key: value for key, value in {**stem, **layers, **rest}.items() if "layer4" not in key},
+                {key: value for key, value in {**stem, **layers, **neck_and_head}.items() if "layer4" not in key},
                 "layer4 is",
             ),
-            ("stem", {**layers, **rest}, "first convolution is missing"),
+            ("stem", {**layers, **neck_and_head}, "first convolution is missing"),
             ("flat", {**stem, **layers}, "no complete detector"),
         ):
             (tmp_path / name).mkdir()
             file = tmp_path / name / "model.safetensors"
             save_file(tensors, str(file))
-            if said:
-                with pytest.raises(StartError, match=said):
+            if message:
+                with pytest.raises(StartError, match=message):
                     read_detector_arch([file])
             else:
                 assert read_detector_arch([file]) == {
@@ -190,11 +193,11 @@ print(json.dumps([losses, everywhere, answers, bool(broken.isnan())]))
 def test_a_detector_of_torchvision_learns_a_batch_by_heart_from_its_own_weights(kind: str, tmp_path: Path) -> None:
     project = assemble("detection", tmp_path / "work")
     folder = put_detector(project, kind, tmp_path / "weights")
-    said = ask(project, "-c", LEARN, kind, str(folder)).stdout.splitlines()
+    lines = ask(project, "-c", LEARN, kind, str(folder)).stdout.splitlines()
     assert (
-        "1 of them adapted in shape, 14 skipped" in said[0]
+        "1 of them adapted in shape, 14 skipped" in lines[0]
     )  # grey for colour; the classes are others, and counters are left
-    losses, everywhere, answers, stopped = json.loads(said[-1])
+    losses, everywhere, answers, stopped = json.loads(lines[-1])
     assert losses[-1] < 0.6 * losses[0]
     assert everywhere
     assert stopped

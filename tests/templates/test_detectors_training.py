@@ -21,7 +21,7 @@ Path("within.json").write_text(json.dumps(one["boxes"]))
 """
 
 
-def _made(tmp_path: Path, dims: str = "2") -> Path:
+def _make_project(tmp_path: Path, dims: str = "2") -> Path:
     project = assemble("detection", tmp_path / "work")
     ask(project, "example/make_example.py", "--cases", "12", "--truth", "boxes", "--dims", dims, "--size", "32")
     return project
@@ -48,15 +48,15 @@ def _delivered(project: Path, name: str) -> dict[str, object]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "weights"), [("fcos", "fcos"), ("retinanet", "retinanet"), ("fcos", "resnet")])
 def test_from_weights_of_torchvision_to_answers(kind: str, weights: str, tmp_path: Path) -> None:
-    project = _made(tmp_path)
+    project = _make_project(tmp_path)
     folder = put_detector(project, weights, tmp_path / "weights")
     if weights == "resnet":  # four blocks: its own sizes are said beside it
         arch = {"block": "basic", "depths": [1, 1, 1, 1], "width": 64}
         (folder / "m3b-start.json").write_text(json.dumps({"entry": "torchvision/resnet18", "arch": arch}))
-    named = [f"network.detector={kind}", "network.width=64"] if weights == "resnet" else []
-    settings = [f"network.pretrained={folder}", "network.trial=0", 'augment.flip=["w"]', *named, *STEPS]
-    said = ask(project, "plan.py", "--minutes", "1", "--set", *settings).stdout
-    assert "tensors loaded" in said
+    detector_settings = [f"network.detector={kind}", "network.width=64"] if weights == "resnet" else []
+    settings = [f"network.pretrained={folder}", "network.trial=0", 'augment.flip=["w"]', *detector_settings, *STEPS]
+    printed = ask(project, "plan.py", "--minutes", "1", "--set", *settings).stdout
+    assert "tensors loaded" in printed
     plan = json.loads((project / "plan.json").read_text())
     assert plan["network"]["detector"] == kind  # of a whole detector without being named
     assert plan["scratch"]["network"]["name"] == kind
@@ -72,7 +72,7 @@ def test_weights_of_another_detector_cut_or_pickled_are_refused(tmp_path: Path) 
     import torch
     from safetensors.torch import load_file, save_file
 
-    project = _made(tmp_path)
+    project = _make_project(tmp_path)
     folder = put_detector(project, "retinanet", tmp_path / "weights")
 
     def refused(*settings: str) -> str:
@@ -85,8 +85,8 @@ def test_weights_of_another_detector_cut_or_pickled_are_refused(tmp_path: Path) 
     tensors = load_file(str(folder / "model.safetensors"))
     lacking = {name: value for name, value in tensors.items() if name != "head.regression_head.conv.2.weight"}
     save_file(lacking, str(folder / "model.safetensors"))
-    assert "1 of " in (said := refused(f"network.pretrained={folder}"))
-    assert "tensors are missing (parts.net.head" in said or "tensors are missing (head" in said
+    assert "1 of " in (message := refused(f"network.pretrained={folder}"))
+    assert "tensors are missing (parts.net.head" in message or "tensors are missing (head" in message
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000])
     assert "damaged, cut off" in refused("network.detector=retinanet", f"network.pretrained={folder}")
     (folder / "model.safetensors").unlink()
@@ -96,7 +96,7 @@ def test_weights_of_another_detector_cut_or_pickled_are_refused(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_monais_retinanet_in_volumes(tmp_path: Path) -> None:
-    project = _made(tmp_path, "3")
+    project = _make_project(tmp_path, "3")
     ask(project, "plan.py", "--minutes", "1", "--set", "network.detector=retinanet3d", 'augment.flip=["h"]', *STEPS)
     ask(project, "train.py")
     config = _delivered(project, "monai")
@@ -106,7 +106,7 @@ def test_monais_retinanet_in_volumes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_folds_of_a_librarys_detector_answer_together(tmp_path: Path) -> None:
     """Two networks on folds, a training that is cut off and goes on, and a deliverable of both."""
-    project = _made(tmp_path)
+    project = _make_project(tmp_path)
     settings = ["network.detector=retinanet", "network.width=64", "folds=2", *STEPS]
     ask(project, "plan.py", "--minutes", "1", "--set", *settings)
     ask(project, "train.py")

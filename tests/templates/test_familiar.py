@@ -22,17 +22,18 @@ def chest(rng: np.random.Generator, size: int = 96) -> np.ndarray:
     return np.clip(picture + rng.normal(0, 8), 0, 255)[None].astype(np.float32)
 
 
-def learnt(rng: np.random.Generator, held: int = 60) -> dict[str, object]:
+def fit_chest_reference(rng: np.random.Generator, held_out_cases: int = 60) -> dict[str, object]:
     look = familiar.fit_appearance(np.array([familiar.measure_appearance(chest(rng)) for _ in range(120)]))
     distances = [
-        {"look": familiar.appearance_distance(familiar.measure_appearance(chest(rng)), look)} for _ in range(held)
+        {"look": familiar.appearance_distance(familiar.measure_appearance(chest(rng)), look)}
+        for _ in range(held_out_cases)
     ]
     return {"look": look, **familiar.fit_limit(distances)}
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, object]:
-    return learnt(np.random.default_rng(0))
+def chest_reference() -> dict[str, object]:
+    return fit_chest_reference(np.random.default_rng(0))
 
 
 STRANGE: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
@@ -48,33 +49,33 @@ STRANGE: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_strange_images_are_flagged(name: str, told: dict[str, object]) -> None:
+def test_strange_images_are_flagged(name: str, chest_reference: dict[str, object]) -> None:
     rng = np.random.default_rng(1)
     for _ in range(5):
-        found = familiar.judge_image(STRANGE[name](rng), told)
-        assert found["out_of_distribution"] is True
-        assert "times the limit" in found["why"]
+        judgement = familiar.judge_image(STRANGE[name](rng), chest_reference)
+        assert judgement["out_of_distribution"] is True
+        assert "times the limit" in judgement["why"]
 
 
 @pytest.mark.parametrize("value", [0, 255])
-def test_blank_images_are_flagged_by_any_model(value: int, told: dict[str, object]) -> None:
-    for known in (told, None, {"unavailable": "3 held-out cases"}):
-        found = familiar.judge_image(np.full((1, 32, 32), value, np.float32), known)
-        assert found == {"out_of_distribution": True, "why": "the image is blank: all its values are equal"}
+def test_blank_images_are_flagged_by_any_model(value: int, chest_reference: dict[str, object]) -> None:
+    for reference in (chest_reference, None, {"unavailable": "3 held-out cases"}):
+        judgement = familiar.judge_image(np.full((1, 32, 32), value, np.float32), reference)
+        assert judgement == {"out_of_distribution": True, "why": "the image is blank: all its values are equal"}
 
 
 def test_images_like_the_training_ones_are_flagged_at_the_rate_that_is_said() -> None:
     shares = []
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        known = learnt(rng)
-        assert known["rate"] == familiar.FLAG_RATE == 0.02
-        shares.append(np.mean([familiar.judge_image(chest(rng), known)["out_of_distribution"] for _ in range(120)]))
+        reference = fit_chest_reference(rng)
+        assert reference["rate"] == familiar.FLAG_RATE == 0.02
+        shares.append(np.mean([familiar.judge_image(chest(rng), reference)["out_of_distribution"] for _ in range(120)]))
     assert np.mean(shares) < 0.05
 
 
 def test_with_few_held_out_cases_the_rate_is_what_they_can_say() -> None:
-    assert learnt(np.random.default_rng(3), held=9)["rate"] == 0.1
+    assert fit_chest_reference(np.random.default_rng(3), held_out_cases=9)["rate"] == 0.1
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
@@ -84,11 +85,16 @@ def test_nothing_is_said_where_nothing_is_known() -> None:
 def test_features_tell_what_grey_values_do_not() -> None:
     rng = np.random.default_rng(0)
     basis = rng.normal(size=(6, 64))
-    like = lambda count: rng.normal(size=(count, 6)) @ basis + 0.05 * rng.normal(size=(count, 64))  # noqa: E731
-    fitted = familiar.fit_features(like(80))
-    held = [{"look": 1.0, "features": familiar.feature_distance(row, fitted)} for row in like(100)]
-    known = {"look": familiar.fit_appearance(rng.normal(size=(50, 14))), **familiar.fit_limit(held)}
-    away = [familiar.feature_distance(row, fitted) for row in (*like(20) + 3 * rng.normal(size=64), np.zeros(64) + 9)]
-    limit = known["limit"] * known["typical"]["features"]
+    sample_features = lambda count: rng.normal(size=(count, 6)) @ basis + 0.05 * rng.normal(size=(count, 64))  # noqa: E731
+    fitted = familiar.fit_features(sample_features(80))
+    held_out_distances = [
+        {"look": 1.0, "features": familiar.feature_distance(row, fitted)} for row in sample_features(100)
+    ]
+    reference = {"look": familiar.fit_appearance(rng.normal(size=(50, 14))), **familiar.fit_limit(held_out_distances)}
+    away = [
+        familiar.feature_distance(row, fitted)
+        for row in (*sample_features(20) + 3 * rng.normal(size=64), np.zeros(64) + 9)
+    ]
+    limit = reference["limit"] * reference["typical"]["features"]
     assert min(away) > limit
-    assert np.mean([familiar.feature_distance(row, fitted) > limit for row in like(200)]) < 0.06
+    assert np.mean([familiar.feature_distance(row, fitted) > limit for row in sample_features(200)]) < 0.06

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from detection_kit import PACKAGES, assemble_detection, found
+from detection_kit import PACKAGES, assemble_detection, load_project_module
 from fewshot_kit import SIDE, clip_backbone, conv_backbone, dino_backbone, pictures, small_plan
 from template_kit import call
 
@@ -40,13 +40,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def part(project: Path, name: str) -> Any:
-    return found(project, f"m3b.training.detection.fewshot.{name}")
+    return load_project_module(project, f"m3b.training.detection.fewshot.{name}")
 
 
-def made(project: Path, folder: Path, **few: Any) -> tuple[Any, dict[str, Any]]:
+def build_model(project: Path, folder: Path, **overrides: Any) -> tuple[Any, dict[str, Any]]:
     """A model on a backbone, and its plan."""
     described = {**part(project, "backbone").describe_backbone(folder), "folder": str(folder)}
-    plan = small_plan(described, **few)
+    plan = small_plan(described, **overrides)
     torch.manual_seed(0)
     return part(project, "build").build_network(plan), plan
 
@@ -61,10 +61,10 @@ def test_every_format_gives_four_depths_of_patches(project: Path, tmp_path: Path
         clip_backbone(folder, kind)
     else:
         (dino_backbone if kind == "dino" else conv_backbone)(folder)
-    model, _ = made(project, folder)
+    model, _ = build_model(project, folder)
     levels = model.features(torch.randn(2, 3, SIDE, SIDE))
     assert len(levels) == 4
-    assert all(one.det.shape[:2] == (2, one.grid[0] * one.grid[1]) for one in levels)
+    assert all(level.det.shape[:2] == (2, level.grid[0] * level.grid[1]) for level in levels)
     assert levels[0].grid == ((4, 4) if kind != "conv" else (16, 16))
     assert isinstance(model.texts, torch.nn.Parameter) == (kind in ("dino", "conv"))
     if kind in ("clip", "siglip"):
@@ -77,11 +77,11 @@ def test_frozen_features_are_those_of_the_plain_network(project: Path, tmp_path:
     folder = clip_backbone(tmp_path / "clip")
     from transformers import CLIPModel
 
-    plain = CLIPModel.from_pretrained(folder).eval()
-    model, _ = made(project, folder)
+    reference_model = CLIPModel.from_pretrained(folder).eval()
+    model, _ = build_model(project, folder)
     image = torch.randn(1, 3, SIDE, SIDE)
     with torch.no_grad():
-        expected = plain.vision_model(pixel_values=image, output_hidden_states=True).hidden_states[1:]
+        expected = reference_model.vision_model(pixel_values=image, output_hidden_states=True).hidden_states[1:]
     got = part(project, "model").frozen_features(model.vision, model.blocks, image)
     for depth, tokens in zip(got, expected, strict=True):
         assert depth.dtype == torch.float16
@@ -92,7 +92,7 @@ def test_frozen_features_are_those_of_the_plain_network(project: Path, tmp_path:
 
 
 def test_only_adapters_are_trained(project: Path, tmp_path: Path) -> None:
-    model, _ = made(project, clip_backbone(tmp_path / "clip"))
+    model, _ = build_model(project, clip_backbone(tmp_path / "clip"))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     optimiser = torch.optim.Adam(model.adapters(), lr=1e-2)
     model.train()
@@ -160,7 +160,7 @@ def test_the_input_has_the_size_of_the_preprocessor(
     assert (described["size"], described["step"]) == (size, 8)
     if preprocessing and "image_mean" in preprocessing:
         assert described["mean"] == [0.1, 0.2, 0.3]
-    model, _ = made(project, folder)
+    model, _ = build_model(project, folder)
     assert model.map_side == size // 8
 
 
@@ -178,9 +178,9 @@ def test_the_input_is_smaller_where_the_minutes_or_the_disk_do_not_hold_it(proje
     with pytest.raises(SystemExit, match=r"set fewshot\.shots"):
         input_size.choose_patches([16], [384], 10**6, 10**6)
 
-    def fitted_plan(minutes: float, cases: int, **few: Any) -> dict[str, Any]:
+    def fitted_plan(minutes: float, cases: int, **overrides: Any) -> dict[str, Any]:
         described = part(project, "backbone").describe_backbone(dino_backbone(tmp_path / "dino", side=128))
-        plan = {**small_plan(described, **few), "minutes": minutes}
+        plan = {**small_plan(described, **overrides), "minutes": minutes}
         input_size.fit_input_size(plan, cases)
         assert plan["patch"] == [plan["backbone"]["size"]] * 2
         return plan["backbone"]
@@ -213,31 +213,31 @@ def test_fetched_weights_are_a_backbone_by_name_at_their_own_size(
 def test_the_backbone_sees_each_picture_once(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import Dinov2Model
 
-    seen: list[bytes] = []
+    computed_pictures: list[bytes] = []
     forward = Dinov2Model.forward
 
-    def count(self: Any, pixel_values: Any, **rest: Any) -> Any:
-        seen.extend(picture.numpy().tobytes() for picture in pixel_values if picture.any())
-        return forward(self, pixel_values=pixel_values, **rest)
+    def count(self: Any, pixel_values: Any, **options: Any) -> Any:
+        computed_pictures.extend(picture.numpy().tobytes() for picture in pixel_values if picture.any())
+        return forward(self, pixel_values=pixel_values, **options)
 
     monkeypatch.setattr(Dinov2Model, "forward", count)
     folder = dino_backbone(tmp_path / "dino")
-    _, plan = made(project, folder, epochs=4)
+    _, plan = build_model(project, folder, epochs=4)
     crossed, data = part(project, "cross_fitting"), part(project, "data")
     cases = data.PictureCases(pictures(project, 9, 9), plan)
-    assert not seen, "features are computed when they are needed"
+    assert not computed_pictures, "features are computed when they are needed"
     for seed in range(2):
         detector = crossed.fit_cross(plan, cases.part(data.draw_examples(cases, 6, seed)), 60.0, seed)
         part(project, "fitting").predict_images(detector, cases)
-    assert len(seen) == len(set(seen)) == 18
+    assert len(computed_pictures) == len(set(computed_pictures)) == 18
     part(project, "build")._load_once.cache_clear()
     again = data.PictureCases(cases.records, plan)
     again.compute_features(range(18))
-    assert len(seen) == 18, "and taken from the disk by the next training"
+    assert len(computed_pictures) == 18, "and taken from the disk by the next training"
     (project / "data/x/0.png").write_bytes((project / "data/x/17.png").read_bytes())
     changed = data.PictureCases(cases.records, plan)
     changed.compute_features([0])
-    assert len(seen) == 19, "a changed file is computed anew"
+    assert len(computed_pictures) == 19, "a changed file is computed anew"
 
 
 MEMORY_OF_A_POOL = """
@@ -272,10 +272,10 @@ print(json.dumps(peaks))
 def test_memory_does_not_grow_with_the_pool(tmp_path: Path) -> None:
     (tmp_path / "measure.py").write_text(MEMORY_OF_A_POOL)
     done = call(tmp_path, "measure.py", str(Path(__file__).parent))
-    few, many = json.loads(done.stdout.splitlines()[-1])
+    small_mb, large_mb = json.loads(done.stdout.splitlines()[-1])
     pictures_mb = (160 - 48) * 3 * 518**2 * 4 / 2**20
     # pictures in memory, and maps of their size, were twice this; the allocator's own peaks vary by half of the limit
-    assert many - few < 0.75 * pictures_mb, f"{few:.0f} MB with 48 pictures, {many:.0f} MB with 160"
+    assert large_mb - small_mb < 0.75 * pictures_mb, f"{small_mb:.0f} MB with 48 pictures, {large_mb:.0f} MB with 160"
 
 
 # --- texts and losses ------------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_distances_to_a_memory_by_hand(project: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ["m3b", "paper"])
 def test_the_memory_holds_each_patch_of_a_normal_image_once(project: Path, tmp_path: Path, protocol: str) -> None:
-    model, plan = made(project, clip_backbone(tmp_path / "clip"), protocol=protocol)
+    model, plan = build_model(project, clip_backbone(tmp_path / "clip"), protocol=protocol)
     records = pictures(project, 3, 3)
     plan["backbone"]["size"] = SIDE
     cases = part(project, "data").PictureCases(records, plan)
@@ -340,7 +340,7 @@ def test_the_memory_holds_each_patch_of_a_normal_image_once(project: Path, tmp_p
 
 
 def test_an_image_has_the_same_score_whoever_is_asked_about_with_it(project: Path, tmp_path: Path) -> None:
-    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    model, plan = build_model(project, conv_backbone(tmp_path / "conv"))
     cases = part(project, "data").PictureCases(pictures(project, 8, 8), plan)
     fit, scoring = part(project, "fitting"), part(project, "scoring")
     fitted = fit.fit(model, cases, None, plan, 60)
@@ -349,62 +349,65 @@ def test_an_image_has_the_same_score_whoever_is_asked_about_with_it(project: Pat
     assert alone[0][0] == pytest.approx(together[0][3], abs=1e-5)
     assert np.allclose(alone[1][0], together[1][3], atol=1e-4)
     looks = together[2]
-    few = {name: value[:4] for name, value in looks.items()}
-    whole, part_of = scoring.combine_as_published(looks, False)[0][3], scoring.combine_as_published(few, False)[0][3]
-    assert abs(whole - part_of) > 1e-3  # the published scaling does depend on the others
+    first_looks = {name: value[:4] for name, value in looks.items()}
+    full_score, part_score = (
+        scoring.combine_as_published(looks, False)[0][3],
+        scoring.combine_as_published(first_looks, False)[0][3],
+    )
+    assert abs(full_score - part_score) > 1e-3  # the published scaling does depend on the others
 
 
 def test_normal_images_are_left_out_of_their_own_memory(project: Path, tmp_path: Path) -> None:
-    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    model, plan = build_model(project, conv_backbone(tmp_path / "conv"))
     cases = part(project, "data").PictureCases(pictures(project, 5, 0), plan)
     scoring = part(project, "scoring")
     model.eval()
-    own = part(project, "fitting").compute_own_signals(model, cases)
+    own_signals = part(project, "fitting").compute_own_signals(model, cases)
     banks = scoring.build_banks(model, cases.input_batches(2), 5, False)
     assert float(np.abs(scoring.compute_signals(model, cases.input_batches(), banks)["memory"]).max()) < 1e-5
     for row in range(5):
-        others = cases.part([other for other in range(5) if other != row])
-        rest = scoring.build_banks(model, others.input_batches(3), 4, False)
-        expected = scoring.compute_signals(model, cases.part([row]).input_batches(), rest)["memory"]
-        assert own["memory"][row] == pytest.approx(expected[0], abs=1e-6)
-    assert float(own["memory"].min()) > 1e-4
+        other_cases = cases.part([case for case in range(5) if case != row])
+        other_banks = scoring.build_banks(model, other_cases.input_batches(3), 4, False)
+        expected = scoring.compute_signals(model, cases.part([row]).input_batches(), other_banks)["memory"]
+        assert own_signals["memory"][row] == pytest.approx(expected[0], abs=1e-6)
+    assert float(own_signals["memory"].min()) > 1e-4
 
 
 def test_a_memory_of_both_states_is_a_difference_without_the_image_itself(project: Path, tmp_path: Path) -> None:
-    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    model, plan = build_model(project, conv_backbone(tmp_path / "conv"))
     cases = part(project, "data").PictureCases(pictures(project, 3, 3), plan)
     scoring, fitting = part(project, "scoring"), part(project, "fitting")
     model.eval()
     banks = fitting.build_memory(model, cases)
-    own = fitting.compute_own_signals(model, cases)
+    own_signals = fitting.compute_own_signals(model, cases)
     for row in range(6):
-        others = cases.part([other for other in range(6) if other != row])
-        rest = fitting.build_memory(model, others)
+        other_cases = cases.part([case for case in range(6) if case != row])
+        other_banks = fitting.build_memory(model, other_cases)
         (depths,) = [model.features(inputs) for inputs in cases.part([row]).input_batches()]
         to_normal, to_abnormal = (
             scoring.memory_map(
                 [scoring.DepthFeatures(d.frozen, d.frozen, d.frozen, d.grid) for d in depths], side, model
             )
-            for side in (rest[:4], rest[4:])
+            for side in (other_banks[:4], other_banks[4:])
         )
-        assert own["memory"][row] == pytest.approx(float((to_normal - to_abnormal).mean()), abs=1e-5)
+        assert own_signals["memory"][row] == pytest.approx(float((to_normal - to_abnormal).mean()), abs=1e-5)
     with_itself = scoring.compute_signals(model, cases.input_batches(), banks)["memory"]
-    assert (with_itself[:3] < own["memory"][:3]).all(), "a normal image has no distance to itself"
-    assert (with_itself[3:] > own["memory"][3:]).all()
+    assert (with_itself[:3] < own_signals["memory"][:3]).all(), "a normal image has no distance to itself"
+    assert (with_itself[3:] > own_signals["memory"][3:]).all()
 
 
 def test_a_full_memory_takes_patches_of_all_images(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    model, plan = build_model(project, conv_backbone(tmp_path / "conv"))
     cases = part(project, "data").PictureCases(pictures(project, 5, 0), plan)
     scoring = part(project, "scoring")
     model.eval()
-    whole = scoring.build_banks(model, cases.input_batches(), 5, False)[0]
+    full_bank = scoring.build_banks(model, cases.input_batches(), 5, False)[0]
     monkeypatch.setattr(scoring, "MAX_MEMORY_ROWS", 100)
-    few = scoring.build_banks(model, cases.input_batches(2), 5, False)[0]
-    assert len(whole) == 5 * 256
-    assert torch.allclose(few, whole[::13], atol=1e-6), "1280 patches, every 13th"
+    limited_bank = scoring.build_banks(model, cases.input_batches(2), 5, False)[0]
+    assert len(full_bank) == 5 * 256
+    assert torch.allclose(limited_bank, full_bank[::13], atol=1e-6), "1280 patches, every 13th"
 
 
 def test_levels_of_a_map_keep_their_order_and_are_never_cut_off(project: Path) -> None:
@@ -419,11 +422,11 @@ def test_draws_are_of_both_states_and_differ(project: Path, tmp_path: Path) -> N
     described = part(project, "backbone").describe_backbone(conv_backbone(tmp_path / "conv"))
     data = part(project, "data")
     cases = data.PictureCases(pictures(project, 12, 9), small_plan(described))
-    one, two = data.draw_examples(cases, 4, 0), data.draw_examples(cases, 4, 1)
-    assert one == data.draw_examples(cases, 4, 0)
-    assert one != two
-    assert sum(bool(cases.abnormal[row]) for row in one) == 4
-    assert len(set(one)) == 8
+    first_draw, second_draw = data.draw_examples(cases, 4, 0), data.draw_examples(cases, 4, 1)
+    assert first_draw == data.draw_examples(cases, 4, 0)
+    assert first_draw != second_draw
+    assert sum(bool(cases.abnormal[row]) for row in first_draw) == 4
+    assert len(set(first_draw)) == 8
     with pytest.raises(SystemExit, match=r"fewshot\.shots is 10, and train\.json has 9 readable abnormal cases"):
         data.draw_examples(cases, 10, 0)
 
@@ -433,15 +436,15 @@ def test_the_engine_is_chosen_for_reasons(project: Path, tmp_path: Path) -> None
     conv = str(conv_backbone(tmp_path / "conv"))
     states = {"target": "states", "dims": 2, "classes": ["anomaly"]}
     masks = {**states, "target": "masks"}
-    engine, found_one, why = planning.choose_engine(states, 30, 5, "")
-    assert (engine, found_one) == ("image", None)
-    assert "there is none" in why
-    assert "--set backbone=FOLDER" in why
-    engine, found_one, why = planning.choose_engine(states, 30, 0, conv)
+    engine, backbone, reason = planning.choose_engine(states, 30, 5, "")
+    assert (engine, backbone) == ("image", None)
+    assert "there is none" in reason
+    assert "--set backbone=FOLDER" in reason
+    engine, backbone, reason = planning.choose_engine(states, 30, 0, conv)
     assert engine == "fewshot"
-    assert found_one is not None
-    assert found_one["folder"] == conv
-    assert "no abnormal case to learn from" in why
+    assert backbone is not None
+    assert backbone["folder"] == conv
+    assert "no abnormal case to learn from" in reason
     assert planning.choose_engine(masks, 100, 40, "")[0] == "patches"
     assert planning.choose_engine(masks, 100, 8, "")[0] == "patches"
     assert "a few-shot detector would need a pretrained backbone" in planning.choose_engine(masks, 100, 8, "")[2]
@@ -479,7 +482,7 @@ def test_weights_of_another_network_are_refused(project: Path, tmp_path: Path) -
 # --- adapters of other sets ------------------------------------------------------------------------------------------
 
 
-def delivered(model: Any, plan: dict[str, Any], place: Path, **told: Any) -> Path:
+def delivered(model: Any, plan: dict[str, Any], place: Path, **overrides: Any) -> Path:
     """A few-shot detector as export.py writes it."""
     from safetensors.torch import save_file
 
@@ -488,14 +491,14 @@ def delivered(model: Any, plan: dict[str, Any], place: Path, **told: Any) -> Pat
         {name: value.contiguous().clone() for name, value in model.state_dict().items()},
         str(place / "model.safetensors"),
     )
-    known = {name: [0.5, 0.25] for name in ("image", "memory", "map", "away")}
+    reference_scales = {name: [0.5, 0.25] for name in ("image", "memory", "map", "away")}
     config = {
         "plan": plan,
         "adapting": True,
         "pixels": False,
-        "reference": known,
+        "reference": reference_scales,
         "image_calibration": [2.0, -1.0],
-        **told,
+        **overrides,
     }
     (place / "config.json").write_text(json.dumps(config))
     return place
@@ -504,27 +507,27 @@ def delivered(model: Any, plan: dict[str, Any], place: Path, **told: Any) -> Pat
 @pytest.mark.parametrize("kind", ["clip", "conv"])
 def test_adapters_of_other_sets_are_taken_over_and_texts_are_not(project: Path, tmp_path: Path, kind: str) -> None:
     folder = (clip_backbone if kind == "clip" else conv_backbone)(tmp_path / kind)
-    model, plan = made(project, folder)
+    model, plan = build_model(project, folder)
     with torch.no_grad():
         for weight in model.adapters(masked=True):
             weight.add_(torch.randn_like(weight) * 0.1)
     place = delivered(model, plan, tmp_path / "taught")
     described = plan["backbone"]
-    mine = small_plan(described, adapters=str(place), shots=0)
-    mine["prompts"]["normal"], mine["prompts"]["abnormal"] = ["image without flaw"], ["broken {}"]
-    taken = part(project, "build").build_network(mine)
-    assert torch.equal(taken.det[0].inner.weight, model.det[0].inner.weight)
-    assert torch.equal(taken.texts, model.texts) == (kind == "conv")
-    fitted = part(project, "fitting").fit_zero_shot(taken, mine)
+    zero_shot_plan = small_plan(described, adapters=str(place), shots=0)
+    zero_shot_plan["prompts"]["normal"], zero_shot_plan["prompts"]["abnormal"] = ["image without flaw"], ["broken {}"]
+    loaded_model = part(project, "build").build_network(zero_shot_plan)
+    assert torch.equal(loaded_model.det[0].inner.weight, model.det[0].inner.weight)
+    assert torch.equal(loaded_model.texts, model.texts) == (kind == "conv")
+    fitted = part(project, "fitting").fit_zero_shot(loaded_model, zero_shot_plan)
     assert (fitted.banks, fitted.epochs, fitted.config["memory_weight"]) == ([], 0, 0.0)
-    cases = part(project, "data").PictureCases(pictures(project, 2, 1), mine)
+    cases = part(project, "data").PictureCases(pictures(project, 2, 1), zero_shot_plan)
     score, _, looks = part(project, "fitting").predict_images(fitted, cases)
     expected = 1 / (1 + np.exp(-((looks["image"] - 0.5) / 0.25 - 2.0)))
     np.testing.assert_allclose(score, 1 / (1 + np.exp(-(2.0 * np.log(expected / (1 - expected)) - 1.0))), rtol=1e-4)
 
 
 def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) -> None:
-    model, plan = made(project, conv_backbone(tmp_path / "conv"))
+    model, plan = build_model(project, conv_backbone(tmp_path / "conv"))
     build, error = part(project, "build").build_network, part(project, "backbone").BackboneError
     describe = part(project, "stored_adapters").describe_adapters
     with pytest.raises(error, match="holds no few-shot detector"):
@@ -541,10 +544,10 @@ def test_adapters_that_do_not_belong_are_refused(project: Path, tmp_path: Path) 
     model.vision = copy.deepcopy(model.vision)  # all models of a process share the backbone
     with torch.no_grad():
         next(model.vision.parameters()).add_(0.1)
-    other = delivered(model, plan, tmp_path / "other")
+    other_folder = delivered(model, plan, tmp_path / "other")
     assert build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(place)}}) is not None
     with pytest.raises(SystemExit, match=r"fewshot\.adapters: .*trained on another backbone"):
-        build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(other)}})
+        build({**plan, "fewshot": {**plan["fewshot"], "adapters": str(other_folder)}})
 
 
 # --- crossing --------------------------------------------------------------------------------------------------------
@@ -571,24 +574,26 @@ def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(pr
     }
     plan = small_plan(described, epochs=4)
     cases = part(project, "data").PictureCases(pictures(project, 6, 6), plan)
-    seen: list[list[str]] = []
+    training_patients: list[list[str]] = []
     crossed = part(project, "cross_fitting")
     fit = crossed.fit
 
-    def watched(model: Any, train: Any, *rest: Any) -> Any:
-        seen.append([str(record["patient"]) for record in train.records])
-        return fit(model, train, *rest)
+    def fit_and_record(model: Any, train: Any, *arguments: Any) -> Any:
+        training_patients.append([str(record["patient"]) for record in train.records])
+        return fit(model, train, *arguments)
 
-    crossed.fit = watched
-    found = crossed.fit_cross(plan, cases, 60.0, 0)
-    assert [len(one) for one in seen] == [8, 8, 8, 12], "three parts, then all of them"
-    assert 0 <= found.valid <= 1
-    assert 0 <= found.config["memory_weight"] <= 1
-    assert [len(bank) for bank in found.banks] == 2 * [6 * 16 * 16, 6 * 8 * 8, 6 * 4 * 4, 6 * 2 * 2], "of every example"
+    crossed.fit = fit_and_record
+    detector = crossed.fit_cross(plan, cases, 60.0, 0)
+    assert [len(patients) for patients in training_patients] == [8, 8, 8, 12], "three parts, then all of them"
+    assert 0 <= detector.valid <= 1
+    assert 0 <= detector.config["memory_weight"] <= 1
+    assert [len(bank) for bank in detector.banks] == 2 * [6 * 16 * 16, 6 * 8 * 8, 6 * 4 * 4, 6 * 2 * 2], (
+        "of every example"
+    )
     image = crossed.fit_cross({**plan, "engine": "image"}, cases, 60.0, 0)
     assert 0 <= image.valid <= 1
     assert len(image.copies) == 3, "those that were taught with parts are asked too"
-    assert image.held_out_scores.people == found.held_out_scores.people, (
+    assert image.held_out_scores.people == detector.held_out_scores.people, (
         "both were judged on the same cases in the same order"
     )
 
@@ -599,34 +604,40 @@ def test_few_examples_all_teach_and_are_judged_by_those_that_did_not_see_them(pr
 def test_scores_count_as_much_as_they_separate(project: Path) -> None:
     scoring, together = part(project, "scoring"), part(project, "combination")
     ill = np.array([False] * 4 + [True] * 4)
-    few, ordinary = np.array([0.0, 2, 0, 2, 4, 6, 4, 6]), np.array([-3.0, -1, -3, -1, -1, 1, -1, 1])
+    fewshot_scores, ordinary = np.array([0.0, 2, 0, 2, 4, 6, 4, 6]), np.array([-3.0, -1, -3, -1, -1, 1, -1, 1])
     deviation = math.sqrt(8 / 6)
-    assert scoring.within_state_deviation(few, ill) == pytest.approx(deviation), "pooled, of the distances to each mean"
+    assert scoring.within_state_deviation(fewshot_scores, ill) == pytest.approx(deviation), (
+        "pooled, of the distances to each mean"
+    )
     # separations 2 to 1; eight cases: two thirds of the way to the expected ratio
-    assert scoring.weights_by_separation([few, ordinary], ill) == pytest.approx([10 / 18, 8 / 18])
-    assert scoring.weights_by_separation([few, ordinary], ill, (4.0, 1.0)) == pytest.approx([34 / 45, 11 / 45])
-    assert scoring.weights_by_separation([few, 10 * ordinary], ill) == pytest.approx([10 / 10.8, 0.8 / 10.8]), "units"
-    assert scoring.weights_by_separation([few, -few], ill) == pytest.approx([1.0, 0.0]), (
+    assert scoring.weights_by_separation([fewshot_scores, ordinary], ill) == pytest.approx([10 / 18, 8 / 18])
+    assert scoring.weights_by_separation([fewshot_scores, ordinary], ill, (4.0, 1.0)) == pytest.approx(
+        [34 / 45, 11 / 45]
+    )
+    assert scoring.weights_by_separation([fewshot_scores, 10 * ordinary], ill) == pytest.approx(
+        [10 / 10.8, 0.8 / 10.8]
+    ), "units"
+    assert scoring.weights_by_separation([fewshot_scores, -fewshot_scores], ill) == pytest.approx([1.0, 0.0]), (
         "the wrong way round counts nothing"
     )
     assert [together.expected_ratio({"format": name}) for name in ("m3b-conv", "transformers")] == [1.0, 4.0]
-    config = together.fit_combination(few, ordinary, ill, 4.0)
-    combined = (34 * few + 11 * ordinary) / 45  # separations of 2 and 1, expected 2.4 and 0.6
-    assert together.combine_scores(few, ordinary, config) == pytest.approx(combined)
+    config = together.fit_combination(fewshot_scores, ordinary, ill, 4.0)
+    combined = (34 * fewshot_scores + 11 * ordinary) / 45  # separations of 2 and 1, expected 2.4 and 0.6
+    assert together.combine_scores(fewshot_scores, ordinary, config) == pytest.approx(combined)
     assert config["middle"] == pytest.approx((combined[:4].mean() + combined[4:].mean()) / 2)
-    chances = together.ensemble_probabilities(few, ordinary, config)
+    chances = together.ensemble_probabilities(fewshot_scores, ordinary, config)
     assert (chances[ill] > 0.5).all()
     assert (chances[~ill] < 0.5).all()
-    assert together.ensemble_probabilities(few[:1], ordinary[:1], config) == pytest.approx(chances[:1])
-    far = together.fit_combination(10 * few, 100 * ordinary, ill, 4.0)
-    assert together.ensemble_probabilities(10 * few, 100 * ordinary, far) == pytest.approx(chances), (
+    assert together.ensemble_probabilities(fewshot_scores[:1], ordinary[:1], config) == pytest.approx(chances[:1])
+    far = together.fit_combination(10 * fewshot_scores, 100 * ordinary, ill, 4.0)
+    assert together.ensemble_probabilities(10 * fewshot_scores, 100 * ordinary, far) == pytest.approx(chances), (
         "units do not matter"
     )
 
 
 def test_the_mixture_follows_the_better_part_with_few_cases(project: Path) -> None:
     """A strong few-shot detector and a weak ordinary network, and the other way round: the mixture loses little to either."""
-    together, ranking = part(project, "combination"), found(project, "m3b.training.ranking_metrics")
+    together, ranking = part(project, "combination"), load_project_module(project, "m3b.training.ranking_metrics")
     rng, losses, fixed_losses = np.random.default_rng(0), [], []
     for shots in (4, 16):
         for strong_first in (True, False):
@@ -634,17 +645,17 @@ def test_the_mixture_follows_the_better_part_with_few_cases(project: Path) -> No
                 ill = np.arange(2 * shots) % 2 == 1
                 test = np.arange(400) % 2 == 1
                 gaps = (2.0, 0.4) if strong_first else (0.4, 2.0)
-                known = [gap * ill + rng.normal(0, 1, len(ill)) for gap in gaps]
-                unknown = [gap * test + rng.normal(0, 1, len(test)) for gap in gaps]
-                config = together.fit_combination(*known, ill, together.EXPECTED_RATIO)
-                best = max(ranking.auroc(test, values) for values in unknown)
-                losses.append(best - ranking.auroc(test, together.combine_scores(*unknown, config)))
-                fixed_losses.append(best - ranking.auroc(test, unknown[0] + 2 * unknown[1]))
+                fit_scores = [gap * ill + rng.normal(0, 1, len(ill)) for gap in gaps]
+                test_scores = [gap * test + rng.normal(0, 1, len(test)) for gap in gaps]
+                config = together.fit_combination(*fit_scores, ill, together.EXPECTED_RATIO)
+                best = max(ranking.auroc(test, values) for values in test_scores)
+                losses.append(best - ranking.auroc(test, together.combine_scores(*test_scores, config)))
+                fixed_losses.append(best - ranking.auroc(test, test_scores[0] + 2 * test_scores[1]))
     assert np.mean(losses) < 0.03
     assert np.mean(losses) < 0.5 * np.mean(fixed_losses), "weights that were fixed on one backbone lose more"
 
 
-def held(project: Path, truth: np.ndarray, value: np.ndarray) -> Any:
+def make_scores(project: Path, truth: np.ndarray, value: np.ndarray) -> Any:
     return part(project, "selection").HeldOutScores([f"p{n}" for n in range(len(truth))], truth, value)
 
 
@@ -653,37 +664,47 @@ def test_both_together_stay_unless_patients_decide_for_one(project: Path) -> Non
     truth = np.arange(8) % 2 == 1
     right, one_off = truth * 1.0, np.where(np.arange(8) == 0, 0.6, truth * 1.0 + rng.normal(0, 0.01, 8))
     one_off[1] = 0.5
-    engine, why = preferred(
+    engine, reason = preferred(
         {
-            "fewshot": [held(project, truth, right)],
-            "image": [held(project, truth, -right)],
-            "both": [held(project, truth, one_off)],
+            "fewshot": [make_scores(project, truth, right)],
+            "image": [make_scores(project, truth, -right)],
+            "both": [make_scores(project, truth, one_off)],
         }
     )
     assert engine == "both"
-    assert "few-shot is better in" in why
-    assert "which is not decisive" in why
-    many = np.arange(80) % 2 == 1
-    sure, noise = many * 1.0, rng.normal(0, 1, 80)
-    engine, why = preferred(
+    assert "few-shot is better in" in reason
+    assert "which is not decisive" in reason
+    large_truth = np.arange(80) % 2 == 1
+    sure, noise = large_truth * 1.0, rng.normal(0, 1, 80)
+    engine, reason = preferred(
         {
-            "fewshot": [held(project, many, sure)],
-            "image": [held(project, many, noise)],
-            "both": [held(project, many, noise)],
+            "fewshot": [make_scores(project, large_truth, sure)],
+            "image": [make_scores(project, large_truth, noise)],
+            "both": [make_scores(project, large_truth, noise)],
         }
     )
     assert engine == "fewshot"
-    assert "better in 100% of bootstrap samples of the patients" in why
-    assert preferred({"fewshot": [held(project, many, noise)], "image": [held(project, many, sure)]})[0] == "image"
-    assert preferred({"fewshot": [held(project, many, sure)], "image": [held(project, many, sure)]})[0] == "fewshot"
+    assert "better in 100% of bootstrap samples of the patients" in reason
+    assert (
+        preferred(
+            {"fewshot": [make_scores(project, large_truth, noise)], "image": [make_scores(project, large_truth, sure)]}
+        )[0]
+        == "image"
+    )
+    assert (
+        preferred(
+            {"fewshot": [make_scores(project, large_truth, sure)], "image": [make_scores(project, large_truth, sure)]}
+        )[0]
+        == "fewshot"
+    )
 
 
 def test_weights_of_patients_count_their_cases_by_hand(project: Path) -> None:
     choosing = part(project, "selection")
-    one = held(project, np.array([True, True, False, False]), np.array([3.0, 1.0, 2.0, 1.0]))
+    scores = make_scores(project, np.array([True, True, False, False]), np.array([3.0, 1.0, 2.0, 1.0]))
     weights = np.array([[1.0, 1, 1, 1], [1, 0, 2, 0], [0, 1, 1, 1], [0, 0, 1, 1]])
-    assert choosing._weighted_auroc(one, weights)[:3] == pytest.approx([2.5 / 4, 1.0, 0.25])
-    assert np.isnan(choosing._weighted_auroc(one, weights)[3]), "all that were drawn are of one state"
+    assert choosing._weighted_auroc(scores, weights)[:3] == pytest.approx([2.5 / 4, 1.0, 0.25])
+    assert np.isnan(choosing._weighted_auroc(scores, weights)[3]), "all that were drawn are of one state"
 
 
 def test_dice_counts_cases_without_lesion_as_the_ordinary_detector_does(project: Path, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def backbone_of(project: Path, tmp_path: Path, kind: str) -> str:
 
-    made = clip_backbone(tmp_path / "clip") if kind == "clip" else conv_backbone(tmp_path / "conv")
-    return str(made)
+    folder = clip_backbone(tmp_path / "clip") if kind == "clip" else conv_backbone(tmp_path / "conv")
+    return str(folder)
 
 
 def predicted(project: Path, tmp_path: Path, *images: str) -> list[dict[str, object]]:
@@ -57,18 +57,18 @@ def told_settings(project: Path) -> list[str]:
 
 def has(plan: Any, name: str) -> bool:
     """Whether a plan has a setting; `a.*` is every one of a."""
-    first, _, rest = name.partition(".")
-    return bool(plan.get(first)) if rest == "*" else first in plan and (not rest or has(plan[first], rest))
+    first, _, subkey = name.partition(".")
+    return bool(plan.get(first)) if subkey == "*" else first in plan and (not subkey or has(plan[first], subkey))
 
 
 def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
     pictures(project, 20, 20)
     conv = backbone_of(project, tmp_path, "conv")
-    said = call(
+    printed = call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=6", "fewshot.draws=2",
         "fewshot.epochs=12", "ordinary.epochs=4",
     ).stdout  # fmt: skip
-    assert "engine fewshot: 20 abnormal and 20 normal training cases" in said
+    assert "engine fewshot: 20 abnormal and 20 normal training cases" in printed
     plan = json.loads((project / "plan.json").read_text())
     assert len(told_settings(project)) > 10
     assert [name for name in told_settings(project) if not has(plan, name)] == []
@@ -86,30 +86,30 @@ def test_states_from_plan_to_predictions(project: Path, tmp_path: Path) -> None:
         ("image", r"ordinary network"),
         ("both", r"few-shot detector and ordinary networks together"),
     ):
-        one = metrics["over_draws"][engine]
+        summary = metrics["over_draws"][engine]
         (line,) = [line for line in card.splitlines() if re.match(f"- {name}(, delivered)?: ", line)]
-        assert ", ".join(f"{value:.3f}" for value in one["draws"]) in line
-        assert f"mean {one['mean']:.3f}, standard deviation {one['deviation']:.3f}" in line
+        assert ", ".join(f"{value:.3f}" for value in summary["draws"]) in line
+        assert f"mean {summary['mean']:.3f}, standard deviation {summary['deviation']:.3f}" in line
     assert card.count(", delivered: ") == 1
     answers = predicted(project, tmp_path, "data/x/0.png", "data/x/39.png", "Datapath/train.json")
     assert "error" in answers[2]
-    assert all(0 <= float(str(one["anomaly_score"])) <= 1 for one in answers[:2])
+    assert all(0 <= float(str(answer["anomaly_score"])) <= 1 for answer in answers[:2])
 
 
 def test_the_delivered_folder_answers_as_both_together_were_measured(project: Path, tmp_path: Path) -> None:
     pictures(project, 12, 12)
     conv = backbone_of(project, tmp_path, "conv")
-    said = call(
+    printed = call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={conv}", "fewshot.shots=4", "fewshot.draws=1",
         "fewshot.epochs=2", "ordinary.epochs=2",
     ).stdout  # fmt: skip
-    assert "form an ensemble with it, unless held-out examples favour one of them" in said
+    assert "form an ensemble with it, unless held-out examples favour one of them" in printed
     out = call(project, "train.py").stdout
-    (kept,) = [line for line in out.splitlines() if line.startswith("kept: ")]
-    assert "few-shot and ordinary networks together (mean validation AUROC few-shot" in kept
-    measured = {row["image"]: row for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
-    assert len(measured) == 16, "labelled cases that were not drawn"
-    truth, scores = (np.array([row[key] for row in measured.values()]) for key in ("abnormal", "anomaly_score"))
+    (kept_line,) = [line for line in out.splitlines() if line.startswith("kept: ")]
+    assert "few-shot and ordinary networks together (mean validation AUROC few-shot" in kept_line
+    validation_rows = {row["image"]: row for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
+    assert len(validation_rows) == 16, "labelled cases that were not drawn"
+    truth, scores = (np.array([row[key] for row in validation_rows.values()]) for key in ("abnormal", "anomaly_score"))
     validation = json.loads((project / "Logout/metrics.json").read_text())["validation"]
     assert validation["cases"] == 16
     assert validation["image_auroc"] == pytest.approx(auroc(truth, scores), abs=1e-4), "of these cases"
@@ -117,8 +117,8 @@ def test_the_delivered_folder_answers_as_both_together_were_measured(project: Pa
     assert "ordinary networks together, delivered: " in (project / "Deliver/README.md").read_text()
     config = json.loads((project / "Deliver/config.json").read_text())
     assert config["together"]["copies"] == 4, "three of parts of the examples, one of all"
-    for answer in predicted(project, tmp_path, *measured):
-        score = measured[str(answer["image"])]["anomaly_score"]
+    for answer in predicted(project, tmp_path, *validation_rows):
+        score = validation_rows[str(answer["image"])]["anomaly_score"]
         assert float(str(answer["anomaly_score"])) == pytest.approx(score, abs=1e-4)
         assert Path(project / str(answer["anomaly_map"])).is_file()
 
@@ -147,9 +147,9 @@ def test_adapters_of_another_set_answer_without_any_example(project: Path, tmp_p
     os.rename(project / "Deliver", taught)
     pictures(project, 9, 7)
     setting = f"fewshot.adapters={taught}"
-    said = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={clip}", setting, "fewshot.shots=0").stdout
-    assert "examples: none (zero-shot)" in said
-    assert "starts with adapters trained on other sets: taught" in said
+    printed = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={clip}", setting, "fewshot.shots=0").stdout
+    assert "examples: none (zero-shot)" in printed
+    assert "starts with adapters trained on other sets: taught" in printed
     out = call(project, "train.py").stdout
     assert "no examples used: adapters trained on other sets; on 16 labelled cases AUROC" in out
     metrics = json.loads((project / "Logout/metrics.json").read_text())
@@ -163,18 +163,18 @@ def test_adapters_of_another_set_answer_without_any_example(project: Path, tmp_p
 def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> None:
     pictures(project, 12, 12, masks=True)
     clip = backbone_of(project, tmp_path, "clip")
-    said = call(
+    printed = call(
         project, "plan.py", "--minutes", "5", "--set", f"backbone={clip}", "fewshot.epochs=3", 'prompts.object="image"',
         "fewshot.compare=false",
     ).stdout  # fmt: skip
-    assert "too few abnormal cases" in said
+    assert "too few abnormal cases" in printed
     call(project, "train.py")
     call(project, "export.py", "--out", "Deliver")
     (answer,) = predicted(project, tmp_path, "data/x/20.png")
-    shown = np.asarray(Image.open(project / str(answer["anomaly_map"])))
-    assert shown.shape == (40, 44)
-    assert shown.min() >= 0
-    assert 500 < shown.max() <= 1000
+    anomaly_map = np.asarray(Image.open(project / str(answer["anomaly_map"])))
+    assert anomaly_map.shape == (40, 44)
+    assert anomaly_map.min() >= 0
+    assert 500 < anomaly_map.max() <= 1000
     masks = answer["masks"]
     assert isinstance(masks, dict)
     assert set(np.unique(np.asarray(Image.open(project / masks["lesion"])))) <= {0, 1}
@@ -183,21 +183,21 @@ def test_masks_from_a_vision_language_model(project: Path, tmp_path: Path) -> No
 def test_normal_images_alone_tell_what_is_unlike_them(project: Path, tmp_path: Path) -> None:
     pictures(project, 10, 0)
     conv = backbone_of(project, tmp_path, "conv")
-    said = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={conv}").stdout
-    assert "no abnormal case to learn from" in said
+    printed = call(project, "plan.py", "--minutes", "1", "--set", f"backbone={conv}").stdout
+    assert "no abnormal case to learn from" in printed
     call(project, "train.py")
     call(project, "export.py", "--out", "Deliver")
-    odd = np.full((40, 44), 90, np.uint8)
-    odd[8:24, 8:24] = 255
-    Image.fromarray(odd).save(project / "odd.png")
-    usual, unlike = predicted(project, tmp_path, "data/x/0.png", "odd.png")
-    assert float(str(unlike["anomaly_score"])) > float(str(usual["anomaly_score"]))
+    odd_picture = np.full((40, 44), 90, np.uint8)
+    odd_picture[8:24, 8:24] = 255
+    Image.fromarray(odd_picture).save(project / "odd.png")
+    usual_answer, odd_answer = predicted(project, tmp_path, "data/x/0.png", "odd.png")
+    assert float(str(odd_answer["anomaly_score"])) > float(str(usual_answer["anomaly_score"]))
 
 
 def test_without_a_backbone_it_is_said_and_an_ordinary_network_trained(project: Path, tmp_path: Path) -> None:
     pictures(project, 14, 14)
-    said = call(project, "plan.py", "--minutes", "5", "--set", "ordinary.epochs=3").stdout
-    assert "a few-shot detector would need a pretrained backbone, and there is none" in said
+    printed = call(project, "plan.py", "--minutes", "5", "--set", "ordinary.epochs=3").stdout
+    assert "a few-shot detector would need a pretrained backbone, and there is none" in printed
     call(project, "train.py")
     call(project, "export.py", "--out", "Deliver")
     (answer,) = predicted(project, tmp_path, "data/x/0.png")
@@ -236,22 +236,24 @@ def test_more_shots_than_cases_are_refused(project: Path, tmp_path: Path) -> Non
 def test_of_masks_the_better_of_both_detectors_is_kept(project: Path, tmp_path: Path) -> None:
     pictures(project, 14, 14, masks=True)
     conv = backbone_of(project, tmp_path, "conv")
-    said = call(
+    printed = call(
         project, "plan.py", "--minutes", "0.6", "--set", f"backbone={conv}", "fewshot.epochs=2", "network.width=4",
     ).stdout  # fmt: skip
-    assert "half of the minutes go to the ordinary detector on the same cases" in said
+    assert "half of the minutes go to the ordinary detector on the same cases" in printed
     out = call(project, "train.py").stdout
-    (kept,) = [line for line in out.splitlines() if line.startswith("kept: ")]
-    assert "validation, few-shot against ordinary: dice" in kept
+    (kept_line,) = [line for line in out.splitlines() if line.startswith("kept: ")]
+    assert "validation, few-shot against ordinary: dice" in kept_line
     call(project, "export.py", "--out", "Deliver")
     config = json.loads((project / "Deliver/config.json").read_text())
-    ordinary = kept.startswith("kept: the ordinary detector")
+    ordinary = kept_line.startswith("kept: the ordinary detector")
     assert (config["plan"]["engine"] == "patches") == ordinary
     assert ("thresholds" in config) == ordinary
-    held = {
+    detector_images = {
         json.dumps(row["image"]) for row in json.loads((project / "Logout/detector/valid_predictions.json").read_text())
     }
-    mine = {json.dumps(row["image"]) for row in json.loads((project / "Logout/valid_predictions.json").read_text())}
-    assert held == mine, "both are judged on the same cases"
+    project_images = {
+        json.dumps(row["image"]) for row in json.loads((project / "Logout/valid_predictions.json").read_text())
+    }
+    assert detector_images == project_images, "both are judged on the same cases"
     (answer,) = predicted(project, tmp_path, "data/x/20.png")
     assert set(answer) >= {"masks", "boxes", "anomaly_score"}

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from detection_kit import assemble_detection, box_plan, forget, found
+from detection_kit import assemble_detection, box_plan, forget, load_project_module
 from report_kit import assemble_report, plan_of
 from report_kit import forget as forget_report
-from segmentation_kit import own
+from segmentation_kit import load_module
 from template_kit import assemble as assemble_diagnosis
 from template_kit import load
 from torch.overrides import TorchFunctionMode
@@ -135,8 +135,8 @@ def plainly(loss: Any, output: torch.Tensor, boxes: torch.Tensor) -> torch.Tenso
 def test_the_box_loss_waits_for_nothing_and_is_what_it_was(
     detection: Path, noted: list[str], dims: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = found(detection, "m3b.training.detection.loss")
-    model = found(detection, "m3b.training.detection.network").build_model(box_plan(dims))
+    module = load_project_module(detection, "m3b.training.detection.loss")
+    model = load_project_module(detection, "m3b.training.detection.network").build_model(box_plan(dims))
     output, boxes = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True), boxes_of(dims)
     loss = model.loss
     heat_alone = type(loss)(2, loss.cell, box_weight=0.0)(output, boxes)
@@ -165,7 +165,7 @@ def test_values_of_a_step_are_those_of_one_image_after_the_other(
     detection: Path, dims: int, loss: float, slope: float, weighted: float, images: float, boxes: float
 ) -> None:
     """Loss, its slope and augmented batches, as the code without batches gave them for the same random numbers."""
-    model = found(detection, "m3b.training.detection.network").build_model(box_plan(dims))
+    model = load_project_module(detection, "m3b.training.detection.network").build_model(box_plan(dims))
     torch.manual_seed(dims)
     output = torch.randn(2, 2 + 4 * dims, *[8] * dims, requires_grad=True)
     value = type(model.loss)(2, model.loss.cell, class_weights=[1.0, 2.0])(output, boxes_of(dims))
@@ -174,7 +174,7 @@ def test_values_of_a_step_are_those_of_one_image_after_the_other(
     assert [float(number) for number in (value.detach(), grad.abs().sum(), (grad * place).sum())] == pytest.approx(
         [loss, slope, weighted], rel=1e-5
     )
-    augment = found(detection, "m3b.training.detection.augment_boxes").AugmentBoxes(
+    augment = load_project_module(detection, "m3b.training.detection.augment_boxes").AugmentBoxes(
         {"flip": ["h"], "rotate": 20, "zoom": 0.2, "shift": 0.1}
     )
     torch.manual_seed(dims)
@@ -186,9 +186,9 @@ def test_values_of_a_step_are_those_of_one_image_after_the_other(
 @pytest.mark.parametrize("dims", [2, 3])
 def test_a_detection_step_copies_nothing_to_the_device(detection: Path, dims: int) -> None:
     """One step on a device: augmentation, network, loss and slope."""
-    model = found(detection, "m3b.training.detection.network").build_model(box_plan(dims)).to("meta")
+    model = load_project_module(detection, "m3b.training.detection.network").build_model(box_plan(dims)).to("meta")
     changes = {"flip": ["h"], "rotate": 20, "zoom": 0.2, "shift": 0.1, "contrast": 0.2, "gamma": 0.2, "noise": 0.1}
-    augment = found(detection, "m3b.training.detection.augment_boxes").AugmentBoxes(changes)
+    augment = load_project_module(detection, "m3b.training.detection.augment_boxes").AugmentBoxes(changes)
     batch = {"pixel_values": torch.randn(2, 1, *[32] * dims).to("meta"), "boxes": boxes_of(dims).to("meta")}
     with CopiesToDevice() as copies:
         model(**augment(batch))["loss"].backward()
@@ -217,7 +217,7 @@ def test_masks_are_moved_without_copies_to_the_device(dims: int) -> None:
 def covariates(tmp_path: Path) -> Iterator[Any]:
     forget()
     project = assemble_diagnosis(tmp_path / "work")
-    yield found(project, "m3b.training.diagnosis.covariates")
+    yield load_project_module(project, "m3b.training.diagnosis.covariates")
     sys.path.remove(str(project))
     forget()
 
@@ -240,7 +240,7 @@ def test_covariates_are_blanked_as_before_without_waiting(covariates: Any) -> No
 
 
 def test_targets_are_what_they_were(detection: Path) -> None:
-    box_loss = found(detection, "m3b.training.detection.loss")
+    box_loss = load_project_module(detection, "m3b.training.detection.loss")
     loss, boxes = box_loss.BoxLoss(2, [4, 4]), boxes_of(2, 3)[0]
     boxes = boxes[boxes[:, 4] >= 0]
     bell = loss._peaks(boxes, [8, 8])
@@ -260,7 +260,7 @@ def test_masks_are_augmented_and_judged_without_waiting(noted: list[str]) -> Non
     augment = load("augment_masks").AugmentMasks(
         {"rotate": 10, "zoom": 0.1, "contrast": 0.2, "noise": 0.1, "gamma": 0.1}
     )
-    loss, ordered = load("losses").MaskLoss(), own("segmentation.ordered_structures")
+    loss, ordered = load("losses").MaskLoss(), load_module("segmentation.ordered_structures")
     images, masks = torch.randn(3, 1, 16, 16), torch.randint(0, 3, (3, 16, 16), dtype=torch.uint8)
     logits = torch.randn(3, 3, 16, 16, requires_grad=True)
     assert torch.isfinite(loss(logits, masks))
@@ -304,7 +304,7 @@ def test_reports_end_with_the_longest_of_the_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("room", [3, 1, 0])
 def test_windows_are_summed_where_there_is_room(room: int) -> None:
     """Three windows at once, one at a time, or, on the last try, with the sum beside the processor; then no more."""
-    windows, image = own("segmentation.sliding_window"), torch.randn(1, 20, 20)
+    windows, image = load_module("segmentation.sliding_window"), torch.randn(1, 20, 20)
 
     def run(part: torch.Tensor) -> torch.Tensor:
         if len(part) > room:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from starts_kit import assemble, put, vit
+from starts_kit import assemble, vit, write_weights
 from template_kit import call
 
 import m3b
@@ -65,7 +65,7 @@ def test_a_delivered_probe_answers_as_on_validation(tmp_path: Path) -> None:
     code = "import sys; sys.path.insert(0, 'example'); from pathlib import Path; import make_example as m; "
     call(project, "-c", code + "m.make_example(Path(), 300)")
     tensors, arch = vit()
-    folder = put(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
+    folder = write_weights(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
     settings = ("device=cpu", "max_steps=2", "batch=8", "size=[32,32]", "folds=2", "cross_validation=false")
     call(project, "plan.py", "--set", f"linear_probe.weights={folder}", "precision=fp32", "tta.use=true", *settings)
     assert json.loads((project / "plan.json").read_text())["linear_probe"]["seconds"] > 0
@@ -115,7 +115,7 @@ def test_changed_datasets_hold_for_refit_and_linear_probe(tmp_path: Path) -> Non
     with (project / "recipe.py").open("a") as stream:
         stream.write(HALF)
     tensors, arch = vit()
-    folder = put(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
+    folder = write_weights(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
     settings = ("device=cpu", "max_steps=2", "batch=8", "size=[32,32]", "folds=3", "refit=true", "tta.use=false")
     call(project, "plan.py", "--set", f"linear_probe.weights={folder}", "precision=fp32", *settings)
     printed = call(project, "train.py").stdout

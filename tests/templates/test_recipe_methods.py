@@ -17,8 +17,8 @@ import pytest
 import torch
 from detectors_kit import ask
 from fewshot_kit import conv_backbone, pictures
-from segmentation_kit import own
-from starts_kit import put, vit
+from segmentation_kit import load_module
+from starts_kit import vit, write_weights
 from template_kit import call
 from test_one_file_edits import SMALL, put_together, run
 
@@ -148,7 +148,7 @@ class _Volumes:
 @pytest.mark.parametrize("class_index", [0, 1])
 def test_a_sampler_of_segmentation_chooses_the_class_that_patches_show(class_index: int) -> None:
     plan = {"patch": [8, 8], "foreground": 0.0, "pad_value": 0.0}
-    patches = own("segmentation.dataset").Patches(_Volumes(), np.array([0]), [{}], plan)
+    patches = load_module("segmentation.dataset").Patches(_Volumes(), np.array([0]), [{}], plan)
     torch.manual_seed(0)
     shown = {int(patches[0, class_index]["labels"].unique().item()) for _ in range(20)}
     assert shown == {class_index + 1}
@@ -170,7 +170,7 @@ def test_outputs_of_a_classifier_are_postprocessed_outside_training() -> None:
     use_recipe(Recipe())
     plan = {"classes": ["a", "b"], "multi_label": False, "dims": 2, "channels": 1, "size": [16, 16]}
     plan |= {"task": "diagnosis", "network": {"name": "small_cnn", "width": 4, "dropout": 0.0}}
-    model, images = own("diagnosis.network").build_model(plan, with_loss=False), torch.randn(2, 1, 16, 16)
+    model, images = load_module("diagnosis.network").build_model(plan, with_loss=False), torch.randn(2, 1, 16, 16)
     assert torch.count_nonzero(model.train()(images)["logits"])
     assert not torch.count_nonzero(model.eval()(images)["logits"])
 
@@ -214,7 +214,7 @@ def test_each_set_of_operations_is_scored_as_the_recipe_applies_it() -> None:
         pass
 
     truth = np.ones((4, 4), np.uint8)
-    score = own("segmentation.postprocessing_selection")._score_operations
+    score = load_module("segmentation.postprocessing_selection")._score_operations
     plan = {"classes": ["a"], "overlap": False}
     use_recipe(SegmentationRecipe())
     assert (score(truth, truth, plan) == 1.0).all()
@@ -370,7 +370,7 @@ def test_frozen_backbones_call_every_method(tmp_path: Path, template: str, setti
     recipe = project / "recipe.py"
     recipe.write_text(recipe.read_text() + MARKERS)
     tensors, arch = vit()
-    folder = put(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
+    folder = write_weights(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
     settings += [f"network.pretrained={folder}", "network.backbone_lr=0", "network.feature_views=2", "network.trial=0"]
     settings += ["device=cpu", "precision=fp32", "batch=4", "max_steps=6", "folds=1"]
     run(project, "plan.py", "--minutes", "1", "--set", *settings)

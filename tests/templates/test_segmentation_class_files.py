@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from segmentation_kit import nifti, own
+from segmentation_kit import load_module, nifti
 
 CLASSES = [f"structure_{place:03d}" for place in range(70)]
 LABELS = {name: place + 1 for place, name in enumerate(CLASSES)}
@@ -36,17 +36,17 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_classes_that_share_no_voxel_are_ids(records: list[dict[str, Any]]) -> None:
-    facts = own("segmentation.fingerprint").measure_cases(records, LABELS)
+    facts = load_module("segmentation.fingerprint").measure_cases(records, LABELS)
     assert facts["overlap"] is False
     assert facts["sizes"]["structure_069"] == [18, 18]
     plan = {"dims": 3, "channels": 1, "spacing": None, "intensity": {"mode": "percentile"}, **facts}
-    _, ids, _ = own("volume_cache").prepare_case(records[0], plan)
+    _, ids, _ = load_module("volume_cache").prepare_case(records[0], plan)
     assert ids.shape == (20, 28, 3)
     assert set(np.unique(ids)) == set(range(71))
 
 
 def test_classes_that_meet_in_one_case_stay_apart(records: list[dict[str, Any]], tmp_path: Path) -> None:
-    facts = own("segmentation.fingerprint").measure_cases(
+    facts = load_module("segmentation.fingerprint").measure_cases(
         [records[0], _record(tmp_path, "ccc", overlapping=True)], LABELS
     )
     assert facts["overlap"] is True
@@ -56,9 +56,9 @@ def test_classes_that_meet_in_one_case_stay_apart(records: list[dict[str, Any]],
 def test_ids_of_files_that_meet_all_the_same_keep_the_smaller_class(
     records: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    grid = own("mask_grid")
+    grid = load_module("mask_grid")
     record = _record(tmp_path, "ccc", overlapping=True)
-    image = own("m3b.dataset.formats").read_image(record["image_path"])
+    image = load_module("m3b.dataset.formats").read_image(record["image_path"])
     ids = grid.load_label_ids(record, {"classes": CLASSES, "labels": None}, image)
     assert (ids == 1).sum() == 18
     assert (ids == 2).sum() == 18
@@ -67,14 +67,14 @@ def test_ids_of_files_that_meet_all_the_same_keep_the_smaller_class(
 def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path) -> None:
     plan = {"classes": CLASSES, "labels": None, "overlap": False, "dims": 3, "channels": 1, "extent": None}
     plan |= {"spacing": [1.0, 1.0, 1.0], "channel_names": None, "intensity": {"mode": "percentile"}}
-    data = own("segmentation.nnunet_data")
+    data = load_module("segmentation.nnunet_data")
     present: list[np.ndarray] = []
     held = data.write_dataset(records, plan, tmp_path, lambda table: present.append(table) or np.array([False, True]))
     assert held == [1]
     assert present[0].shape == (2, 70)
     assert present[0].all()
     written = (
-        own("m3b.dataset.formats")
+        load_module("m3b.dataset.formats")
         .read_labels(str(tmp_path / "raw" / data.DATASET_NAME / "labelsTr" / "case_00000.nii.gz"))
         .array
     )
@@ -82,7 +82,7 @@ def test_nnunet_keeps_every_class(records: list[dict[str, Any]], tmp_path: Path)
 
 
 def test_regions_of_more_than_64_classes_are_told_apart() -> None:
-    presets = own("segmentation.nnunet_presets")
+    presets = load_module("segmentation.nnunet_presets")
     masks = np.eye(70, dtype=bool)
     masks[69, 68] = True
     regions = presets.Regions(70)
@@ -102,7 +102,7 @@ def _peak_megabytes(task: Any) -> float:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_caching_104_classes_needs_less_than_a_gigabyte(monkeypatch: pytest.MonkeyPatch, overlap: bool) -> None:
     """Volumes of 128 x 128 x 128 voxels, mask files decoded one at a time."""
-    volumes, grid, formats = own("volume_cache"), own("mask_grid"), own("m3b.dataset.formats")
+    volumes, grid, formats = load_module("volume_cache"), load_module("mask_grid"), load_module("m3b.dataset.formats")
     side, classes = 128, [f"structure_{place}" for place in range(104)]
     ids = np.zeros((side,) * 3, np.uint8)
     for place in range(104):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from segmentation_kit import assemble_segmentation, own, small_plan
+from segmentation_kit import assemble_segmentation, load_module, small_plan
 from template_kit import NO_MEMORY, call, train_until_killed
 
 
@@ -74,10 +74,11 @@ def test_2d_pictures_with_a_file_a_class_get_a_file_a_class(organs: Path) -> Non
     result = json.loads(call(organs, "Deliver/predict.py", path).stdout)[0]
     assert set(result["masks"]) == {"box", "ball"}
     masks = {
-        name: own("m3b.dataset.formats").read_labels(str(organs / file)).array for name, file in result["masks"].items()
+        name: load_module("m3b.dataset.formats").read_labels(str(organs / file)).array
+        for name, file in result["masks"].items()
     }
     assert {mask.shape for mask in masks.values()} == {
-        own("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
+        load_module("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
     }
     assert result["volumes_ml"] == {"box": None, "ball": None}
     paths = [record["image_path"] for record in _test_records(organs)]
@@ -156,8 +157,8 @@ def test_nnunet_goes_through_and_its_export_needs_no_nnunet(organs: Path, dims: 
     block += "sys.path.insert(0, 'Deliver'); import predict; sys.exit(predict.main())"
     path = _test_records(organs)[0]["image_path"]
     result = json.loads(call(organs, "-c", block, path).stdout)[0]
-    mask = own("m3b.dataset.formats").read_labels(str(organs / result["mask"])).array
-    assert mask.shape == own("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
+    mask = load_module("m3b.dataset.formats").read_labels(str(organs / result["mask"])).array
+    assert mask.shape == load_module("m3b.dataset.formats").read_image(path, organs).array.shape[1:]
     assert set(np.unique(mask)) <= {0, 2, 5}
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from scipy import ndimage
-from starts_kit import put, vit
+from starts_kit import vit, write_weights
 from template_kit import Run
 
 import m3b
@@ -334,7 +334,7 @@ def test_one_slice_or_neighbouring_frames_tell_the_class(
 def test_pretrained_2d_weights_serve_slices(project: Path, run: Run, tmp_path: Path) -> None:
     write_volumes(project, 24)
     tensors, arch = vit()
-    folder = put(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
+    folder = write_weights(tmp_path / "weights", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
     run("plan.py", "--set", f"network.pretrained={folder}", "network.encoder=slices", "network.trial=0",
         "network.backbone_lr=0", "network.feature_views=1", "device=cpu", "max_steps=4", "folds=2", "precision=fp32",
         "cross_validation=false", "tta.use=false")  # fmt: skip

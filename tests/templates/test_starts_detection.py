@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starts_kit import assemble, parts, put, resnet, stunet, vit
+from starts_kit import assemble, parts, resnet, stunet, vit, write_weights
 from template_kit import call
 
 Made = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
@@ -25,7 +25,7 @@ def _planned(place: Path, truth: str, folder: Path | str, dims: str = "2", check
 
 def _folder(place: Path, made: Made, entry: str) -> Path:
     tensors, arch = made()
-    folder: Path = put(place / "mine", tensors, entry, arch)
+    folder: Path = write_weights(place / "mine", tensors, entry, arch)
     return folder
 
 
@@ -106,7 +106,7 @@ def test_weights_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> No
     tensors, arch = resnet()
     half = {name: value for name, value in tensors.items() if not name.startswith("layer4")}
     _, done = _planned(
-        tmp_path / "half", "boxes", put(tmp_path / "part", half, "torchvision/resnet18", arch), check=False
+        tmp_path / "half", "boxes", write_weights(tmp_path / "part", half, "torchvision/resnet18", arch), check=False
     )
     assert done.returncode == 1
     assert "tensors are missing" in done.stderr

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from starts_kit import assemble, densenet, nnunet, parts, put, resnet
+from starts_kit import assemble, densenet, nnunet, parts, resnet, write_weights
 from template_kit import call
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def _project(place: Path, cases: int = 24) -> Path:
 def test_a_named_start_is_compared_with_scratch_and_delivered_with_its_licence(tmp_path: Path) -> None:
     project = _project(tmp_path)
     tensors, arch = densenet()
-    put(project.parent / "pretrained" / "torchxrayvision" / "densenet121-res224-all", tensors,
+    write_weights(project.parent / "pretrained" / "torchxrayvision" / "densenet121-res224-all", tensors,
         "torchxrayvision/densenet121-res224-all", arch)  # fmt: skip
     said = call(project, "plan.py", "--set", "network.pretrained=torchxrayvision/densenet121-res224-all", *STEPS).stdout
     assert "weights start from torchxrayvision/densenet121-res224-all (licence: Apache-2.0)" in said
@@ -60,7 +60,7 @@ def test_a_named_start_is_compared_with_scratch_and_delivered_with_its_licence(t
 def test_what_was_trained_before_learns_slowly_and_all_of_it_was_taken(tmp_path: Path) -> None:
     project = _project(tmp_path)
     tensors, arch = resnet()
-    folder = put(
+    folder = write_weights(
         tmp_path / "mine", {**tensors, "fc.weight": tensors["bn1.weight"].clone()}, "torchvision/resnet18", arch
     )
     call(project, "plan.py", "--set", f"network.pretrained={folder}", "network.backbone_lr=0.05", *STEPS)
@@ -95,19 +95,19 @@ def test_wrong_partial_and_pickled_files_are_refused_with_what_to_do(tmp_path: P
 
     tensors, arch = resnet()
     half = {name: value for name, value in tensors.items() if not name.startswith("layer4")}
-    said = _refused(put(tmp_path / "half", half, "torchvision/resnet18", arch))
+    said = _refused(write_weights(tmp_path / "half", half, "torchvision/resnet18", arch))
     assert "tensors are missing (layer4.0" in said
     assert "fetch it again" in said
     wrong = densenet()[0]
-    assert "tensors are missing" in _refused(put(tmp_path / "wrong", wrong, "torchvision/resnet18", arch))
+    assert "tensors are missing" in _refused(write_weights(tmp_path / "wrong", wrong, "torchvision/resnet18", arch))
     more = {name.replace("layer4.0", f"layer4.{k}"): v for name, v in tensors.items() for k in (1, 2)}
-    larger = put(tmp_path / "larger", {**tensors, **more}, "torchvision/resnet18", arch)
+    larger = write_weights(tmp_path / "larger", {**tensors, **more}, "torchvision/resnet18", arch)
     assert "of a larger network" in _refused(larger)
-    wide = put(
+    wide = write_weights(
         tmp_path / "wide", {**tensors, "layer4.0.conv2.weight": torch.zeros(9, 64, 3, 3)}, "torchvision/resnet18", arch
     )
     assert "[9, 64, 3, 3], this network has [64, 64, 3, 3]" in _refused(wide)
-    cut = put(tmp_path / "cut", tensors, "torchvision/resnet18", arch) / "model.safetensors"
+    cut = write_weights(tmp_path / "cut", tensors, "torchvision/resnet18", arch) / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     assert "damaged, cut off" in _refused(cut.parent)
     (tmp_path / "pickle").mkdir()
@@ -117,20 +117,22 @@ def test_wrong_partial_and_pickled_files_are_refused_with_what_to_do(tmp_path: P
     assert convert in _refused(tmp_path / "pickle" / "resnet18.pth")
     assert "did you mean" in _refused("torchvision/resnet19")
     assert "m3b models fetch torchvision/resnet50 --from FOLDER" in _refused("torchvision/resnet50")
-    assert "is for report" in _refused(put(tmp_path / "words", tensors, "medgemma/4b-it"))
-    ct = put(tmp_path / "ct", tensors, "stunet/small", {"filters": [4], "depths": [1]})
+    assert "is for report" in _refused(write_weights(tmp_path / "words", tensors, "medgemma/4b-it"))
+    ct = write_weights(tmp_path / "ct", tensors, "stunet/small", {"filters": [4], "depths": [1]})
     assert "is for 3D images" in _refused(ct)
-    put(tmp_path / "odd", {"x": torch.zeros(2)}, "").joinpath("m3b-start.json").unlink()
+    write_weights(tmp_path / "odd", {"x": torch.zeros(2)}, "").joinpath("m3b-start.json").unlink()
     assert "no known family" in _refused(tmp_path / "odd")
     part = {name: value for name, value in nnunet().items() if not name.startswith("decoder.transpconvs.0")}
-    assert "no complete plain U-Net" in _refused(put(tmp_path / "nn", part, "totalsegmentator/total-3mm"), dims=3)
+    assert "no complete plain U-Net" in _refused(
+        write_weights(tmp_path / "nn", part, "totalsegmentator/total-3mm"), dims=3
+    )
 
 
 def test_plan_refuses_in_a_sentence(tmp_path: Path) -> None:
     project = _project(tmp_path, 12)
     tensors, arch = resnet()
     half = {name: value for name, value in tensors.items() if not name.startswith("layer4")}
-    folder = put(tmp_path / "half", half, "torchvision/resnet18", arch)
+    folder = write_weights(tmp_path / "half", half, "torchvision/resnet18", arch)
     done = call(project, "plan.py", "--set", f"network.pretrained={folder}", *STEPS, check=False)
     assert done.returncode == 1
     assert f"--set network.pretrained={folder}: " in done.stderr
@@ -144,7 +146,7 @@ def test_plan_refuses_in_a_sentence(tmp_path: Path) -> None:
 def test_a_folder_that_only_looks_like_a_family_is_not_given_its_name(tmp_path: Path) -> None:
     project = _project(tmp_path, 12)
     tensors, arch = resnet()
-    folder = put(tmp_path / "mine", tensors, "", arch, licence="CC0-1.0", name="my-own")
+    folder = write_weights(tmp_path / "mine", tensors, "", arch, licence="CC0-1.0", name="my-own")
     call(project, "plan.py", "--set", f"network.pretrained={folder}", *STEPS)
     origin = json.loads((project / "plan.json").read_text())["network"]["origin"]
     assert origin["name"] == "my-own"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from starts_kit import assemble, put, vit
+from starts_kit import assemble, vit, write_weights
 from template_kit import call
 
 import m3b
@@ -47,7 +47,7 @@ def test_a_frozen_network_is_trained_and_delivered(task: str, settings: list[str
     dims = ", dims=2" if task == "segmentation" else ""
     call(project, "-c", code + f"make_example.make_example(Path(), 24{dims})")
     tensors, arch = vit()
-    folder = put(tmp_path / "mine", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
+    folder = write_weights(tmp_path / "mine", tensors, "timm/vit_small_patch16_224.augreg_in21k", arch)
     call(
         project,
         "plan.py",

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from detection_kit import forget, found
+from detection_kit import forget, load_project_module
 from template_kit import Run, assemble
 
 Part = Callable[[str], ModuleType]
@@ -21,7 +21,7 @@ Part = Callable[[str], ModuleType]
 def part(tmp_path: Path) -> Iterator[Part]:
     forget()
     project = assemble(tmp_path / "parts")
-    yield lambda name: found(project, name)
+    yield lambda name: load_project_module(project, name)
     sys.path.remove(str(project))
     forget()
 
